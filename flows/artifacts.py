@@ -45,6 +45,11 @@ class Artifacts:
         self._log, self._run = log, run
         self._end = plain_name(name)
 
+    @property
+    def visible(self) -> bool:
+        """Whether anybody can see them."""
+        return self._run is not None
+
     def table(self, what: str, rows: Sequence[Row], description: str) -> None:
         """Show rows of equal columns."""
         self._put(what, "table", json.dumps([json_ready(row) for row in rows]), description)
@@ -87,6 +92,8 @@ class Artifacts:
 
 def show_store(artifacts: Artifacts, result: BuildResult) -> None:
     """Show the outcome of a build or relabel: counts, modes, rejects, one labelled failure, and a link to the data."""
+    if not artifacts.visible:
+        return  # tables and picture would take as long as a shard
     root = result.root
     counts = [{"environment": name, **each} for name, each in result.environments.items()]
     artifacts.table("counts", counts, f"Store at {root}")

@@ -138,9 +138,20 @@ def _end_with_parent() -> None:
     os._exit(0)
 
 
+UNSEEN = (
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED",
+    "PREFECT_SERVER_EVENTS_STREAM_OUT_ENABLED",
+)
+"""Settings of what nobody can see on a server without pages that ends with its run: automations, and a stream of events
+that repeats the stored states of runs. They took a third of its time. The environment may switch them on."""
+
+
 def serve(listener: socket.socket) -> None:
     """Serve Prefect's API on ``listener`` until the parent is gone."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    for name in UNSEEN:
+        os.environ.setdefault(name, "false")
     import uvicorn  # noqa: PLC0415 - only the server's process needs it
     from prefect.server.api.server import create_app  # noqa: PLC0415
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from pivot.tests.flow_runs import pivot as command
 pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(300)]
 
 NOISE = re.compile(r"Traceback|Warning|WARNING|ERROR|Exception|nanobind|asyncio|prefect", re.IGNORECASE)
+STAGES = ("rollout", "label", "export")
 CONFIG = config_of(20, rollouts=8, tasks_per_shard=5)
 
 
@@ -53,7 +55,9 @@ def on_a_terminal(arguments: list[str], env: Mapping[str, str]) -> tuple[int, st
     return process.wait(), re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
 
 
-def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(tmp_path: Path, env: dict[str, str]) -> None:
+def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(
+    tmp_path: Path, prefect_home: Path, env: dict[str, str]
+) -> None:
     root = tmp_path / "store"
     (tmp_path / "run.json").write_text(json.dumps(CONFIG))
     build = ["build", "--config", str(tmp_path / "run.json"), "--out", str(root)]
@@ -95,6 +99,13 @@ def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(tmp_p
     assert_whole(root)
     pivot.build(CONFIG, tmp_path / "plain")
     assert fingerprint(root) == fingerprint(tmp_path / "plain")
+
+    with sqlite3.connect(prefect_home / "prefect.db") as records:
+        tasks = records.execute("SELECT name FROM task_run WHERE state_type = 'COMPLETED'").fetchall()
+        assert {f"{stage} sokoban/{number:05d}" for stage in STAGES for number in range(4)} <= {
+            name for (name,) in tasks
+        }
+        assert records.execute("SELECT count(*) FROM events").fetchone() == (0,)
 
     started = time.monotonic()
     again = command(*build, env=env)

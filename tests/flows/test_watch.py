@@ -21,10 +21,11 @@ from pivot.datasets.progress import ShardReporter
 from pivot.datasets.run import Run
 from pivot.errors import ConfigError, StoreError
 from pivot.flows import artifacts, deployments, limits
-from pivot.flows.artifacts import Artifacts, data_uri
+from pivot.flows.artifacts import Artifacts, data_uri, show_store
 from pivot.flows.deployments import ON_FAILURE, report_failure
 from pivot.flows.limits import MODEL_SERVER, model_slots, slots_of
 from pivot.flows.metrics import FOLDER, RunMetrics, StageTotals
+from pivot.flows.pipeline import BuildResult
 from pivot.flows.review import review_stores
 from pivot.flows.watch import Watch
 from pivot.tests.flow_runs import config_of
@@ -171,6 +172,15 @@ def test_a_server_that_refuses_an_artifact_ends_no_run(
     bar = uuid4()
     assert broken.progress("rollout", 2.0, "", bar) == bar
     assert caplog.text.count("is not shown (OSError: no server)") == 3
+
+
+def test_nothing_is_computed_for_pages_that_nobody_sees(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    missing = BuildResult(tmp_path / "missing", False, 0, 1, {"sokoban": {"failed": 1}})
+    show_store(Shown(), missing)
+    assert caplog.text.count("is not shown") == 2  # no such store
+    caplog.clear()
+    show_store(Artifacts(LOG, None, "night"), missing)
+    assert caplog.text == ""
 
 
 def test_a_picture_is_small() -> None:
