@@ -94,6 +94,19 @@ class GuidanceFilter(Filter):
         return prose_objection(domain_of(episode.env), Failure(profile, episode, draft.verdict), draft.guidance)
 
 
+UNKNOWN_SENTENCE = "unknown_sentence"
+"""Kind of the objection to a text that is not made of rendered sentences alone."""
+
+
+def is_rendered(env: str, text: str) -> bool:
+    """Whether a text is made of sentences that an environment renders from facts, true or not."""
+    try:
+        domain_of(env).sentences.read(text)
+    except UnknownSentenceError:
+        return False
+    return True
+
+
 def text_objection(text: str, episode: FailedEpisode, verdict: Verdict, offer: Offer | None = None) -> Objection | None:
     """Return what is wrong with a text that should be rendered from checked facts; None when nothing is.
 
@@ -109,7 +122,7 @@ def text_objection(text: str, episode: FailedEpisode, verdict: Verdict, offer: O
     try:
         statements = domain.sentences.read(text)
     except UnknownSentenceError as error:
-        return Objection("unknown_sentence", f"{str(error)!r} is not a sentence that {episode.env} renders from facts")
+        return Objection(UNKNOWN_SENTENCE, f"{str(error)!r} is not a sentence that {episode.env} renders from facts")
     if offer is None:
         offer = offer_of(plugins.load("environments", episode.env).profile, episode, verdict)
     for each in statements:

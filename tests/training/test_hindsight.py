@@ -12,14 +12,18 @@ pytest.importorskip("transformers")
 from pivot.datasets.schema import EPISODES, STEPS
 from pivot.datasets.tables import failed_episodes, rollout_tables
 from pivot.errors import TrainingError
+from pivot.labeling.domains import domain_of
+from pivot.labeling.statements import statement
 from pivot.labeling.target import build_target
 from pivot.labeling.vocabulary import Vocabulary
 from pivot.models.base import ChatAnswer, ChatRequest, ModelOptions
+from pivot.rollouts.base import TaskRollouts
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.training.matrix import SETTINGS, levels_of
+from pivot.training.policy_rl.advantages import group
 from pivot.training.policy_rl.config import RlConfig, make_rl_config
-from pivot.training.policy_rl.hindsight.analysis import Failures, analyze, failed_episode
-from pivot.training.policy_rl.levels import plan_levels, roll_out
+from pivot.training.policy_rl.hindsight.analysis import Failures, analyze, failed_episode, make_samples
+from pivot.training.policy_rl.levels import Levels, plan_levels, roll_out
 from pivot.training.ranks import ALONE
 from pivot.training.wording import taught_vocabulary
 
@@ -48,11 +52,53 @@ class _Backend:
         return [ChatAnswer(build_target(0, self.mode)) for _ in requests]
 
 
-def _analyzed(vocabulary: Vocabulary, arm: str, backend: _Backend) -> Failures:
+RENDERED = domain_of("svg").sentences
+TEXTS = (
+    RENDERED.sentence(statement("all_shapes")),
+    RENDERED.sentence(statement("fell", step=0, before="0.99", after="0.01")),
+    "Be careful next time.",
+)
+"""Guidance that is true, that is rendered and false, and that is prose."""
+
+
+class _Guide(_Backend):
+    """An Analyzer that gives guidance of the three kinds in turn."""
+
+    def answer_all(self, requests: Sequence[ChatRequest]) -> list[Any]:
+        return [ChatAnswer(build_target(0, self.mode, TEXTS[number % 3])) for number in range(len(requests))]
+
+
+def _shown_guidance(source: str) -> tuple[Failures, dict[str, str]]:
+    """Return the analysis of an update, and the guidance in the Teacher's prompts by episode."""
+    config, levels, rollouts = _update("certificate", "mpr", guidance=source)
+    failures = analyze(rollouts, levels, config, _Guide("stagnation"), ALONE)  # pyright: ignore[reportArgumentType]
+    samples = make_samples(rollouts, group(rollouts, config), failures, levels, config, lambda _: "")
+    return failures, {name: each.guidance for name, each in samples.hindsight.items()}
+
+
+def test_guidance_of_the_analyzer_is_read_back_into_facts() -> None:
+    failures, shown = _shown_guidance("facts")
+    texts = [reading.failure_reason for reading in failures.readings.values()]
+    assert len(texts) > 5
+    kinds = [None if each is None else each.kind for each in failures.objections.values()]
+    assert kinds == [(None, "untrue", "unknown_sentence")[TEXTS.index(text)] for text in texts]
+    figures = failures.figures()
+    assert figures["analyzer_guidance_prose"] == pytest.approx(texts.count(TEXTS[2]) / len(texts))
+    assert figures["analyzer_guidance_true"] == texts.count(TEXTS[0]) / (len(texts) - texts.count(TEXTS[2]))
+    assert [shown[name] for name in failures.readings] == ["" if text == TEXTS[2] else text for text in texts]
+    failures, shown = _shown_guidance("prose")
+    assert shown == {name: reading.failure_reason for name, reading in failures.readings.items()}
+
+
+def _update(vocabulary: Vocabulary, arm: str, **more: Any) -> tuple[RlConfig, Levels, list[TaskRollouts]]:
     fields = {"env": "svg", "settings": {"horizon": 2}, "model": "none", "levels": 12, "prompts": 1, "arm": arm}
-    config: RlConfig = make_rl_config(fields | {"target_vocabulary": vocabulary})
+    config: RlConfig = make_rl_config(fields | {"target_vocabulary": vocabulary} | more)
     levels = plan_levels(config)
-    rollouts = roll_out(levels, levels.train[:6], ScriptedPolicy(), 2)
+    return config, levels, roll_out(levels, levels.train[:6], ScriptedPolicy(), 2)
+
+
+def _analyzed(vocabulary: Vocabulary, arm: str, backend: _Backend) -> Failures:
+    config, levels, rollouts = _update(vocabulary, arm)
     return analyze(rollouts, levels, config, backend, ALONE)  # pyright: ignore[reportArgumentType]
 
 

@@ -21,6 +21,8 @@ MEASURES = (
     "analyzer_step_accuracy",
     "analyzer_mode_accuracy",
     "analyzer_unreadable",
+    "analyzer_guidance_prose",
+    "analyzer_guidance_true",
     "gap_detects_pivot",
     "kl",
     "clip_share",

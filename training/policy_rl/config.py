@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from ...labeling.base import GuidanceSource
 from ...labeling.vocabulary import Vocabulary
 from ...models.address import bare_url
 from ...plugins import Settings
@@ -91,6 +92,9 @@ class RlConfig(Settings):
     target_vocabulary: Vocabulary = "certificate"
     """Names of failure modes in the prompts of Analyzer and Teacher: the certificate's or the paper's, as in
     Stage I."""
+    guidance: GuidanceSource = "facts"
+    """Guidance of the Analyzer that the Teacher's prompt shows: ``facts`` leaves out a text with a sentence that the
+    environment does not render from facts; ``prose`` shows whatever the Analyzer wrote."""
     engine: Literal["in-process", "vllm"] = "in-process"
     """Generation engine: the trained module itself, or vLLM servers that the run starts on this machine."""
     server_command: str = "python -m vllm.entrypoints.openai.api_server"

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ....datasets.config import solver_type
-from ....labeling.base import FailedEpisode
+from ....labeling.base import FailedEpisode, Objection
+from ....labeling.filters import UNKNOWN_SENTENCE, is_rendered, text_objection
 from ....labeling.vocabulary import Vocabulary, target_mode, target_modes
 from ....messages import EncodedFrame
 from ....rollouts.base import Episode, Status, TaskRollouts
@@ -35,11 +36,17 @@ class Failures:
     """Pivot step, mode and guidance that the arm uses, by episode; empty in arms without an Analyzer."""
     vocabulary: Vocabulary = "certificate"
     """Label names of failure modes in ``readings``."""
+    objections: Mapping[str, Objection | None] = field(default_factory=dict)
+    """What is wrong with the guidance of a reading, None where every sentence is a fact; none for empty guidance."""
     skills: Mapping[str, str] = field(default_factory=dict)
     """Skills that a frozen model wrote about episodes, failed or not; empty in other arms."""
 
     def figures(self) -> dict[str, float | None]:
-        """Return how often the readings agree with the solver, and the share that could not be read."""
+        """Return how often the readings agree with the solver, and the share that could not be read.
+
+        Of the guidance: the share that is not made of rendered sentences, and the share of the rest that is true.
+        """
+        rendered = [each for each in self.objections.values() if each is None or each.kind != UNKNOWN_SENTENCE]
         both = [(self.readings[name], verdict) for name, verdict in self.verdicts.items() if name in self.readings]
 
         def mean(values: Sequence[bool]) -> float | None:
@@ -52,6 +59,8 @@ class Failures:
             "analyzer_step_accuracy": mean([read.pivot_step == truth.pivot_step for read, truth in both]),
             "analyzer_mode_accuracy": mean([read.failure_mode == true_mode(truth) for read, truth in both]),
             "analyzer_unreadable": mean([read.problem is not None for read in self.readings.values()]),
+            "analyzer_guidance_prose": 1 - len(rendered) / len(self.objections) if self.objections else None,
+            "analyzer_guidance_true": mean([each is None for each in rendered]),
         }
 
 
@@ -122,7 +131,13 @@ def analyze(
         else reading_of(reply, case)
         for case, reply in zip(cases, replies, strict=True)
     }
-    return Failures(episodes, verdicts, ranks.join(readings), vocabulary)
+    readings = ranks.join(readings)
+    objections = {
+        each.episode_id: text_objection(guidance, each, verdicts[each.episode_id])
+        for each in episodes
+        if each.episode_id in verdicts and (guidance := readings[each.episode_id].failure_reason).strip()
+    }
+    return Failures(episodes, verdicts, readings, vocabulary, objections)
 
 
 def _reading_of_verdict(
@@ -163,18 +178,8 @@ def make_samples(
     """
     arm = ARMS[config.arm]
     pictures = {key: each for task in rollouts for key, each in task.frames.items()}
-    images = {key: each.image for key, each in pictures.items()}
-    hindsight: dict[str, Hindsight] = {}
-    for episode in failures.episodes if arm.distils else ():
-        reading = failures.readings.get(episode.episode_id)
-        if reading is not None:
-            context = hindsight_of(arm, levels.env.profile, episode.episode_id, episode.frame_ids, reading, images)
-            hindsight[episode.episode_id] = context
-            if context.panel is not None:
-                pictures[context.panel.frame_id] = context.panel
-    for name, skill in failures.skills.items():
-        if skill.strip():
-            hindsight[name] = Hindsight(arm.shows, 0, "", skill, None)
+    hindsight = _contexts(failures, levels, config, pictures)
+    pictures |= {each.panel.frame_id: each.panel for each in hindsight.values() if each.panel is not None}
     turns: list[TurnSample] = []
     for task in rollouts:
         for episode in task.episodes:
@@ -201,6 +206,24 @@ def make_samples(
                     )
                 )
     return UpdateSamples(turns, pictures, hindsight)
+
+
+def _contexts(
+    failures: Failures, levels: Levels, config: RlConfig, pictures: Mapping[str, EncodedFrame]
+) -> dict[str, Hindsight]:
+    """Return the hindsight in the Teacher's prompts by episode; ``pictures`` are the frames of the rollouts."""
+    arm, profile = ARMS[config.arm], levels.env.profile
+    images = {key: each.image for key, each in pictures.items()}
+    hindsight: dict[str, Hindsight] = {}
+    for episode in failures.episodes if arm.distils else ():
+        name, reading = episode.episode_id, failures.readings.get(episode.episode_id)
+        if reading is None:
+            continue
+        if config.guidance == "facts" and not is_rendered(episode.env, reading.failure_reason):
+            reading = replace(reading, failure_reason="")
+        hindsight[name] = hindsight_of(arm, profile, name, episode.frame_ids, reading, images)
+    skills = {name: skill for name, skill in failures.skills.items() if skill.strip()}
+    return hindsight | {name: Hindsight(arm.shows, 0, "", skill, None) for name, skill in skills.items()}
 
 
 def _is_distilled(arm: Arm, config: RlConfig, *, failed: bool, t: int, context: Hindsight | None) -> bool:
