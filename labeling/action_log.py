@@ -6,7 +6,7 @@ a missing measurement can never be read as a value (spec section 4).
 
 Measurements are rounded, and what decides the label survives it: :func:`log_decimals` asks the solver which label it
 gives to the rounded log, and takes as many decimals as it needs for the same one. The Analyzer may be shown less, the
-actions alone, so that only the pictures tell what came of them (``LogDetail``).
+actions alone, so that only the pictures show the effects (``LogDetail``).
 """
 
 import json
@@ -18,12 +18,12 @@ from typing import Any, Literal
 from ..solvers.base import Case, Solver, Unsolved, Verdict
 
 LogDetail = Literal["full", "actions"]
-"""What the Analyzer's log shows of a step: the fields of its environment, or its action alone."""
+"""Content of the Analyzer's log per step: the fields of its environment, or its action alone."""
 
 FLOAT_DECIMALS = 2
 """Distances are logged to the centimetre and scores to the hundredth, unless a label needs more."""
 MOST_DECIMALS = 17
-"""No float between 0 and 10 has more that matter."""
+"""Floats between 0 and 10 have no more significant decimals."""
 
 
 def number_text(value: float, decimals: int = FLOAT_DECIMALS) -> str:

@@ -1,8 +1,8 @@
-"""The vocabulary of labelling: the failed episode that goes in, the label that comes out, and who may have a say.
+"""The types of labelling: the failed episode that goes in, the label that comes out, teachers and filters.
 
 A failed episode is plain data read from stored rows; a solver pins the pivot and the mode, a teacher may write
-guidance, and every filter judges the result. A label is kept whatever happens to it: a rejected one carries all its
-reasons, and counts are taken from the stored labels, never from the memory of a run (spec sections 4 and 9).
+guidance, and every filter judges the result. Rejected labels are kept with all their reasons, and
+counts are taken from the stored labels (spec sections 4 and 9).
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from .statements import Choice, Offer
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """What is wrong with a label or an answer."""
+    """An objection to a label or an answer."""
 
     kind: str
     """A word that can be counted and decided upon."""
     detail: str
-    """What was found, for people."""
+    """Description for people."""
 
     def __str__(self) -> str:
         """Return both as one text."""
@@ -98,14 +98,14 @@ class Label:
         Stored("What the teacher wrote freely, unverified; in no target by default. Null without.", later=True),
     ] = None
     teacher_prompt: PromptMessages | None = field(default=None, repr=False)
-    """What the teacher was shown; stored like ``prompt``."""
+    """Prompt of the teacher; stored like ``prompt``."""
     calls: tuple[Call, ...] = field(default=(), repr=False)
-    """Every request that the guidance took."""
+    """Every request that was made for the guidance."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuidanceRequest:
-    """One label for which guidance is wanted: the pinned facts and what the Analyzer is shown."""
+    """A label that needs guidance: its proved facts and the Analyzer's prompt."""
 
     profile: EnvProfile
     episode: FailedEpisode
@@ -114,18 +114,18 @@ class GuidanceRequest:
     offer: Offer
     """The checked statements that the teacher may choose from."""
     vocabulary: Vocabulary = "certificate"
-    """Whose words for failure modes the target uses."""
+    """Names of failure modes in the target."""
     frames: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
     """Encoded pictures by frame id, at least those of the episode; empty for a teacher without ``needs_pictures``."""
     decimals: int = FLOAT_DECIMALS
-    """With how many decimals the log of this episode shows measurements; see :func:`.action_log.log_decimals`."""
+    """Decimals of measurements in the log of this episode; see :func:`.action_log.log_decimals`."""
 
 
 EMPTY = "empty"
-"""Kind of the objection to missing guidance; of no interest if the teacher reports why."""
+"""Kind of the objection to missing guidance; dropped if the teacher reports the reason."""
 
 UNANSWERED = "unanswered"
-"""Kind of the objection to a label whose writer could not be asked; the next run asks again."""
+"""Kind of the objection to a label whose writer did not answer; the next run asks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +137,24 @@ class Guidance:
     problem: Objection | None = None
     """Why the answer gives no guidance; the label is then rejected by ``teacher``."""
     calls: tuple[Call, ...] = ()
-    """The requests to a model that it took."""
+    """The requests to a model that were needed."""
     prompt: PromptMessages | None = field(default=None, repr=False)
-    """What the teacher was shown first, if the caller still has it."""
+    """First prompt of the teacher, if the caller still has it."""
     choice: Choice | None = None
     """The chosen statements of the request's offer, from which the guidance is rendered."""
     rendered: str | None = None
-    """The rendered text of a choice that is not known any more, as a store holds it; the filters read it back."""
+    """The rendered text of a choice that is no longer known, from a store; the filters read it back."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request with all that is done before a model is asked; small enough to travel between processes."""
+    """A request that is ready for the model; small enough to be sent between processes."""
 
     request: GuidanceRequest
     """Without frames."""
     prompt: PromptMessages
     picture: EncodedFrame
-    """The one that the prompt shows."""
+    """The picture in the prompt."""
 
 
 def _count_misfits(_: "GuidanceWriter", written: list[Guidance], requests: Sequence[GuidanceRequest]) -> Misfits:
@@ -169,13 +169,13 @@ class GuidanceWriter(Plugin, ABC):
     renamed: ClassVar[Mapping[str, str]] = {"meet": "preflight"}
     name: str
     is_stand_in: ClassVar[bool] = False
-    """True for an embedded writer that stands in for a model; named as such wherever its rows appear."""
+    """True for a built-in writer that replaces a model; wherever its rows appear, this is stated."""
     served: ClassVar[bool] = False
     """True for a writer that waits for a model; its calls are stored."""
     one_process: bool = False
-    """True for a model that is loaded into the process that asks: all shards are then labelled in one process."""
+    """True for a model that is loaded into this process: all shards are then labelled in one process."""
     needs_pictures: ClassVar[bool] = False
-    """Whether requests have to bring the frames of their episodes."""
+    """Whether requests have to contain the frames of their episodes."""
     terms: ClassVar[Terms] = Terms(
         attributes={
             "name": str,
@@ -194,13 +194,13 @@ class GuidanceWriter(Plugin, ABC):
     @property
     @abstractmethod
     def config(self) -> dict[str, Any]:
-        """Everything that decides the texts (version, model, revision, sampling), as stored beside every label."""
+        """Everything that decides the texts (version, model, revision, sampling), as stored with every label."""
 
     def check(self) -> None:
-        """See whether everything that the teacher needs is installed, before a long run starts.
+        """Check before a long run that everything that the teacher needs is installed.
 
         Raises:
-            PluginError: something is missing; the message says how to get it.
+            PluginError: something is missing; the message says how to install it.
         """
 
     async def preflight(self) -> None:
@@ -211,7 +211,7 @@ class GuidanceWriter(Plugin, ABC):
         """
 
     def prompt(self, request: GuidanceRequest) -> PromptMessages | None:
-        """Return what the teacher is shown of a request; None when it reads the facts and no prompt."""
+        """Return the teacher's prompt for a request; None for a teacher that reads the facts alone."""
         del request
         return None
 
@@ -225,9 +225,9 @@ class GuidanceWriter(Plugin, ABC):
 
 
 class ConcurrentWriter(GuidanceWriter):
-    """A writer that waits for a model: labels of all shards are asked about in one event loop of the main process.
+    """A writer that waits for a model: one event loop of the main process requests guidance for all shards.
 
-    What needs no model is done in ``prepare``, which may run in another process, so that the loop has little to do.
+    ``prepare`` does the work that needs no model and may run in another process, so that the loop has little to do.
     """
 
     served: ClassVar[bool] = True
@@ -242,47 +242,47 @@ class ConcurrentWriter(GuidanceWriter):
     @property
     @abstractmethod
     def in_flight(self) -> int:
-        """Requests that keep the model busy, and the most that are made at a time."""
+        """Largest number of concurrent requests, enough to keep the model busy."""
 
     @abstractmethod
     def prepare(self, request: GuidanceRequest) -> PreparedRequest:
-        """Render what the model is shown of a request at first."""
+        """Render the first prompt of a request."""
 
     @abstractmethod
     async def answer(self, prepared: PreparedRequest) -> Guidance:
         """Ask the model; a request that got no answer is ``unanswered``.
 
         Raises:
-            ServerGoneError: nobody gets an answer; the run stops and can be gone on with.
+            ServerGoneError: the server is lost; the run stops and can be resumed.
             ConfigError, PluginError, CacheError: the model cannot be used with these settings.
         """
 
     async def aclose(self) -> None:
-        """Let go of the model; another event loop may use the writer afterwards."""
+        """Release the model; another event loop may use the writer afterwards."""
 
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
         """Answer ``requests``, in order, in an event loop of their own; the errors are those of :meth:`answer`."""
         return asyncio.run(self._write(requests)) if requests else []
 
     async def _write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
-        places = asyncio.Semaphore(self.in_flight)
+        slots = asyncio.Semaphore(self.in_flight)
 
         async def write_one(request: GuidanceRequest) -> Guidance:
-            async with places:
+            async with slots:
                 return await self.answer(self.prepare(request))
 
         try:
             async with asyncio.TaskGroup() as group:
-                asked = [group.create_task(write_one(request)) for request in requests]
+                tasks = [group.create_task(write_one(request)) for request in requests]
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
         finally:
             await self.aclose()
-        return [each.result() for each in asked]
+        return [each.result() for each in tasks]
 
 
 GuidanceSource = Literal["facts", "prose"]
-"""What enters targets: sentences rendered from checked facts, or the free text of the teacher."""
+"""Source of the guidance in targets: sentences rendered from checked facts, or the free text of the teacher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,13 +294,13 @@ class Draft:
     """The guidance of the target; None when no teacher was asked."""
     target: str
     solver: Solver
-    """The solver that gave the verdict, for rules that ask it about another state."""
+    """The solver that gave the verdict, for rules that need its answer about a different state."""
     vocabulary: Vocabulary = "certificate"
-    """Whose words for failure modes the target uses."""
+    """Names of failure modes in the target."""
     replays: Replays = field(default_factory=Replays, repr=False, compare=False)
-    """Re-executes episodes, for rules that ask what really happened: ``draft.replays.of(episode)``."""
+    """Re-executes episodes, for rules that need the true course of the episode: ``draft.replays.of(episode)``."""
     source: GuidanceSource = "facts"
-    """What the guidance was made of."""
+    """Source of the guidance."""
     offer: Offer | None = None
     """The checked statements about the failure; None where they are still to be derived."""
 
@@ -316,9 +316,9 @@ class Filter(Plugin, ABC):
 
     name: ClassVar[str]
     environments: ClassVar[frozenset[str] | None] = None
-    """Environments that the rule speaks about; None for all."""
+    """Environments that the rule judges; None for all."""
     judges_text: ClassVar[bool] = False
-    """Whether the rule speaks about the guidance alone, and not about the label."""
+    """Whether the rule judges the guidance alone, and not the label."""
     terms: ClassVar[Terms] = Terms(
         attributes={
             "name": Annotated[str, Fits(lambda name: bool(WORD.fullmatch(name)), "a word of a column")],
@@ -333,7 +333,7 @@ class Filter(Plugin, ABC):
         """Return what is wrong with the label, or None when nothing is."""
 
     def judge(self, episode: FailedEpisode, draft: Draft) -> RejectReason | None:
-        """Return the countable reason to reject the label, or None; a rule silent about an environment accepts it."""
+        """Return the countable reason to reject the label, or None; labels of environments not judged are accepted."""
         if self.environments is not None and episode.env not in self.environments:
             return None
         objection = self.check(episode, draft)

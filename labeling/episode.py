@@ -37,11 +37,11 @@ class FailedEpisode:
     observations: Sequence[str] = ()
     """The text observation before each action, length T, or empty where none is known."""
     reply_outcomes: Sequence[str] = ()
-    """What the reply grammar made of each reply, length T, or empty where nobody knows."""
+    """Outcome of the reply grammar per reply, length T, or empty where unknown."""
     finish_reasons: Sequence[str] = ()
-    """Why the generation of each reply ended, length T, or empty where nobody knows."""
+    """Reason why the generation of each reply ended, length T, or empty where unknown."""
     submission_outcomes: Sequence[str | None] = ()
-    """What became of each submission, length T, or empty where nobody knows; None where actions submit nothing."""
+    """Outcome of each submission, length T, or empty where unknown; None where actions submit nothing."""
 
     @property
     def num_steps(self) -> int:

@@ -75,8 +75,8 @@ class ReplayFilter(Filter):
 class GuidanceFilter(Filter):
     """Every sentence of the guidance is a rendered statement that the facts of the failure support.
 
-    The text is read back into statements, and each of them has to be among those that the domain offers for this
-    failure, with the same values. Free prose, in a store that asks for it, passes the loose rules of
+    The text is read back into statements. Each of them, with its values, has to be among the statements that the domain
+    offers for this failure. Free prose, in a store that asks for it, passes the loose rules of
     :mod:`~pivot.labeling.prose` instead, which prove nothing.
     """
 

@@ -212,8 +212,8 @@ class _Maker:
         guidance = prose if source == "prose" else facts
         mode = target_mode(episode.env, verdict.failure_mode, self._vocabulary)
         target = build_target(verdict.pivot_step, mode, guidance)
-        known = None if written is None else guidance
-        draft = Draft(verdict, known, target, self._solver, self._vocabulary, replays, source, certified.offer)
+        text = None if written is None else guidance
+        draft = Draft(verdict, text, target, self._solver, self._vocabulary, replays, source, certified.offer)
         reasons = judge(episode, draft, filters)
         proof = Proof(undecided="no prover") if self._prover is None else self._prover.prove(episode.case(), verdict)
         if proof.problems:

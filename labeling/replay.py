@@ -1,10 +1,10 @@
-"""Re-execute a logged episode from its initial state and say where the log disagrees with what happens.
+"""Re-execute a logged episode from its initial state and report where the log differs from what happens.
 
 Only the stored row counts: the environment is built from its stored settings, started from the stored level text and
 given the logged actions. One environment serves all episodes of one configuration in one call of the labeller, which
 owns it (:class:`Replays`), and a frame is drawn and hashed once per distinct picture of a level, since pixels cost far
-more than stepping. An environment that breaks over an episode is a finding about that episode, and a new one goes on
-with the next.
+more than stepping. An environment that fails on an episode is a finding about that episode, and a new one
+plays the next.
 """
 
 import math
@@ -31,10 +31,10 @@ MAX_LEVELS = 256
 
 
 class DisagreementError(Exception):
-    """The log does not fit what happens."""
+    """The log differs from what happens."""
 
     def __init__(self, kind: str, detail: str) -> None:
-        """Say what kind of difference it is, a word that can be counted, and what it is."""
+        """Keep the kind of difference, a word that can be counted, and its description."""
         super().__init__(f"{kind}: {detail}")
         self.kind = kind
         self.detail = detail
@@ -44,7 +44,7 @@ class Replayer:
     """Re-executes the episodes of one environment under one configuration."""
 
     def __init__(self, env: PivotEnv) -> None:
-        """Use ``env`` from now on; nobody else may step it."""
+        """Use ``env`` from now on; no other code may step it."""
         self._env = env
         self._env.draw_frames = False
         self._frame_ids: OrderedDict[str, dict[Hashable, str]] = OrderedDict()
@@ -94,7 +94,7 @@ class Replayer:
         return self._guarded(self._states, episode)
 
     def pictures_of_plan(self, episode: FailedEpisode, steps: int, plan: Sequence[str]) -> list[EncodedFrame]:
-        """Return what is seen after the first ``steps`` actions, and after each action of a plan from there.
+        """Return the pictures after the first ``steps`` actions, and after each action of a plan from there.
 
         The errors are those of :meth:`state_after`.
         """
@@ -105,7 +105,7 @@ class Replayer:
         _close(self._env)
 
     def _guarded(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        """Call; when the environment breaks, replace it and say so as a disagreement."""
+        """Call; if the environment fails, replace it and raise a disagreement."""
         try:
             return call(*arguments)
         except (DisagreementError, ConfigError, PluginError):
@@ -125,18 +125,18 @@ class Replayer:
         frame = self._start(episode.initial_state)
         if exact and self._id(ids, frame) != frame_ids[0]:
             raise DisagreementError("frame", "the first frame is another one")
-        told: Mapping[str, Any] = {}
+        info: Mapping[str, Any] = {}
         plays = zip(episode.actions, episode.payloads, episode.action_valid, strict=True)
-        for t, (frame, reward, told) in enumerate(self._played(plays)):
+        for t, (frame, reward, info) in enumerate(self._played(plays)):
             if not math.isclose(reward, rewards[t], rel_tol=0, abs_tol=tolerance):
                 raise DisagreementError("reward", f"step {t} gives {reward}, the log says {rewards[t]}")
             logged = infos[t]
-            found = _settled(told, logged, tolerance) if tolerance else told
-            if logged != found and not (logged.items() <= found.items() and logged.keys() >= found.keys() & keys):
-                raise DisagreementError("info", f"step {t} {_first_difference(found, logged, keys)}")
+            actual = _settled(info, logged, tolerance) if tolerance else info
+            if logged != actual and not (logged.items() <= actual.items() and logged.keys() >= actual.keys() & keys):
+                raise DisagreementError("info", f"step {t} {_first_difference(actual, logged, keys)}")
             if exact and self._id(ids, frame) != frame_ids[t + 1]:
                 raise DisagreementError("frame", f"the one after step {t} is another one")
-        if self._is_success(told, rewards):
+        if self._is_success(info, rewards):
             raise DisagreementError("end", "the episode ends in success, the row calls it failed")
 
     def _play(
@@ -159,10 +159,10 @@ class Replayer:
         if not ended:
             raise DisagreementError("end", f"the episode is not over after step {t}, the log stops there")
 
-    def _is_success(self, told: Mapping[str, Any], rewards: Sequence[float]) -> bool:
+    def _is_success(self, info: Mapping[str, Any], rewards: Sequence[float]) -> bool:
         """Whether an episode that is over reached the goal, by its last ``info`` or its return."""
         if self._env.profile.has_success_bit:
-            return bool(told.get("success"))
+            return bool(info.get("success"))
         return sum(rewards, 0.0) >= self._env.success_return
 
     def _state_after(self, episode: FailedEpisode, steps: int) -> str:
@@ -194,8 +194,8 @@ class Replayer:
 
     def _start(self, state: str, instruction: str | None = None) -> Frame:
         try:
-            told = {} if instruction is None else {"instruction": instruction}
-            return self._env.reset(options={"state": state} | told)[0]
+            more = {} if instruction is None else {"instruction": instruction}
+            return self._env.reset(options={"state": state} | more)[0]
         except (ConfigError, PluginError, SimulatorError):
             raise
         except (PivotError, ValueError) as error:
@@ -224,12 +224,12 @@ class Replayer:
 
     def _id(self, ids: dict[Hashable, str], frame: Frame) -> str:
         key = self._env.frame_key()
-        found = None if key is None else ids.get(key)
-        if found is None:
-            found = frame_id(frame if frame.size else cast(Frame, self._env.render()))
+        name = None if key is None else ids.get(key)
+        if name is None:
+            name = frame_id(frame if frame.size else cast(Frame, self._env.render()))
             if key is not None:
-                ids[key] = found
-        return found
+                ids[key] = name
+        return name
 
 
 def _settled(info: Mapping[str, Any], logged: Mapping[str, Any], tolerance: float) -> dict[str, Any]:
@@ -256,7 +256,7 @@ def _first_difference(info: Mapping[str, Any], logged: Mapping[str, Any], keys: 
 
 
 def _close(env: PivotEnv) -> None:
-    with suppress(Exception):  # what it showed until now counts, not how it ends
+    with suppress(Exception):  # its results are complete; an error at the end changes none
         env.close()
 
 
@@ -265,10 +265,10 @@ MOST_REPLAYERS = 8
 
 
 class Replays:
-    """The replayers of one call of the labeller. Whoever makes it owns their environments; no two threads share one."""
+    """The replayers of one call of the labeller. The maker owns their environments; no two threads share one."""
 
     def __init__(self) -> None:
-        """Start without any."""
+        """Start without replayers."""
         self._replayers: OrderedDict[tuple[str, str], Replayer] = OrderedDict()
 
     def of(self, episode: FailedEpisode) -> Replayer:

@@ -44,14 +44,14 @@ def statement(kind: str, **values: str | int) -> Statement:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What may be said about one failure. Every part has at least one statement, the most telling first."""
+    """Statements that are true of one failure. Every part has at least one, the most telling first."""
 
     signs: tuple[Statement, ...]
-    """What to stay away from or look out for in a situation like this."""
+    """Signs: the thing to stay away from or to look out for in a situation like this."""
     facts: tuple[Statement, ...]
-    """What happened."""
+    """Facts about the course of the episode."""
     actions: tuple[Statement, ...]
-    """What to do at the pivot step instead."""
+    """Better actions at the pivot step."""
 
     def __contains__(self, each: Statement) -> bool:
         """Whether a statement is offered."""
@@ -70,16 +70,16 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a teacher chose from an offer."""
+    """A teacher's choice from an offer."""
 
     statements: tuple[Statement, ...]
     """The sign, one to three facts in the order of the text, and the action."""
     wording: int = 0
-    """Which wordings are used; every number gives true sentences."""
+    """Number that selects the wordings; every number gives true sentences."""
 
 
 class UnknownSentenceError(ValueError):
-    """A sentence that is no wording of any statement; the argument is the sentence."""
+    """A sentence that no statement renders; the argument is the sentence."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Sentences:
         """Return the statements of a rendered text, in order.
 
         Raises:
-            UnknownSentenceError: a sentence is no wording of a known kind.
+            UnknownSentenceError: a sentence is not a wording of a known kind.
         """
         if len(text) > MOST_CHARS:
             raise UnknownSentenceError(f"{text[:80]}... ({len(text)} characters)")

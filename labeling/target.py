@@ -37,7 +37,7 @@ _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def build_target(pivot_step: int, failure_mode: str, failure_reason: str = "") -> str:
-    """Return the target text; ``failure_reason`` is empty when there is no guidance."""
+    """Return the target text; ``failure_reason`` is empty without guidance."""
     return (
         f'{{"pivot_step": {pivot_step:d}, "failure_mode": {_quoted(failure_mode)}, '
         f'"failure_reason": {_quoted(failure_reason)}}}'
@@ -50,10 +50,10 @@ def is_storable(text: str) -> bool:
 
 
 def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError("a field is given twice")
-    return found
+    return fields
 
 
 def _refuse_constant(name: str) -> Any:
@@ -80,8 +80,8 @@ def parse_target(text: str) -> Target:
     if not isinstance(value, dict):
         raise BadTargetError("not_an_object", f"the text holds a {type(value).__name__}, not an object")
     if value.keys() != set(FIELDS):
-        found = ", ".join(map(repr, sorted(value)))[:200] or "none"
-        raise BadTargetError("wrong_fields", f"found the fields {found}; expected exactly {', '.join(FIELDS)}")
+        names = ", ".join(map(repr, sorted(value)))[:200] or "none"
+        raise BadTargetError("wrong_fields", f"found the fields {names}; expected exactly {', '.join(FIELDS)}")
     step = value["pivot_step"]
     if type(step) is not int:  # bool is an int to isinstance, and 3.0 is not a step index
         raise BadTargetError("wrong_type", f"pivot_step is a {type(step).__name__}, not an integer")

@@ -82,7 +82,7 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "keep": (
         "At step {step}, choose {instead}, which keeps the goal within reach.",
-        "At step {step}, go on with {instead}; the goal is still within reach.",
+        "At step {step}, continue with {instead}; the goal is still within reach.",
         "At step {step}, {instead} still leaves enough turns to reach the goal.",
     ),
     "hopeless": (
@@ -136,7 +136,7 @@ class Failure:
 
     @property
     def needs(self) -> tuple[str, str]:
-        """What the certificate says was needed before and after the pivot step, as counts of moves."""
+        """Moves that the goal took before and after the pivot step, by the certificate."""
         certificate = self.verdict.certificate
         return count(certificate.before or 0, "move"), count(certificate.after or 0, "move")
 
@@ -180,7 +180,7 @@ class Domain(Contract):
         "but it is when that turn was the one too many."
     )
     log_advice: str = ""
-    """How to read the fields of the log; shown only where the Analyzer sees them."""
+    """Advice about the fields of the log; shown only where the Analyzer sees them."""
     meanings: Mapping[str, str] = {}
     """One line for each failure mode of the environment."""
     paper_modes: Mapping[str, str] = {}
@@ -235,15 +235,15 @@ def general_signs(failure: Failure) -> list[Statement]:
 def general_facts(failure: Failure) -> list[Statement]:
     """Return the facts that every log shows; a domain that gives the budget with other amounts adds these."""
     step, action, actions = failure.step, failure.action, failure.episode.actions
-    found: list[Statement] = []
+    facts: list[Statement] = []
     if not failure.is_usable:
-        found.append(statement("unusable", step=step))
+        facts.append(statement("unusable", step=step))
     elif " " not in action:
         if failure.changed_nothing:
-            found.append(statement("unchanged", step=step, action=action))
+            facts.append(statement("unchanged", step=step, action=action))
         if step > 0 and actions[step - 1] == action:
-            found.append(statement("repeated", step=step, action=action))
-    return found
+            facts.append(statement("repeated", step=step, action=action))
+    return facts
 
 
 def general_actions(failure: Failure, kind: str = "take") -> list[Statement]:

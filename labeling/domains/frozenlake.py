@@ -47,7 +47,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "cut_off": (
         "After step {step} no path over ice led to the goal any more.",
         "Step {step} cut the player off from the goal.",
-        "From where step {step} ended there is no way over ice to the goal.",
+        "From where step {step} ended no way over ice leads to the goal.",
     ),
     "no_path": (
         "No path over ice leads from the start to the goal.",
@@ -133,12 +133,12 @@ class FrozenLakeDomain(Domain):
     def facts(self, failure: Failure) -> list[Statement]:
         """Return what happened; see the base class."""
         step, action, holes = failure.step, failure.action, _holes(failure)
-        found = amounts(failure, "near", "too_far", "path_open", ("no_path", "long_path"))
+        distances = amounts(failure, "near", "too_far", "path_open", ("no_path", "long_path"))
         around = [statement("hole", step=step, side=side) for side in holes if side != action]
         if failure.verdict.failure_mode != "deadlock" or failure.verdict.infeasible_at_start:
-            return [*found, *general_facts(failure), *around]
+            return [*distances, *general_facts(failure), *around]
         how = statement("fell", step=step, action=action) if action in holes else statement("cut_off", step=step)
-        return [how, *found, *around]
+        return [how, *distances, *around]
 
     def actions(self, failure: Failure) -> list[Statement]:
         """Return the moves that kept the goal within reach; see the base class."""

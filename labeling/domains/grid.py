@@ -39,7 +39,7 @@ def amounts(failure: Failure, before: str, after: str, open_end: str, hopeless: 
         return [statement(hopeless[1], moves=moves, turns=turns)]
     if verdict.fallback:
         return [statement(open_end, step=step, moves=left, turns=rest)]
-    found = [statement(before, step=step, moves=moves, turns=turns)]
+    statements = [statement(before, step=step, moves=moves, turns=turns)]
     if certificate.after is not None:
-        found.insert(0, statement(after, step=step, moves=left, turns=rest))
-    return found
+        statements.insert(0, statement(after, step=step, moves=left, turns=rest))
+    return statements

@@ -126,21 +126,21 @@ class NavigationDomain(Domain):
         facts, (moves, left), (turns, rest) = verdict.certificate, failure.needs, failure.turns
         before, after = failure.measure(facts.raw_before), failure.measure(facts.raw_after)
         if verdict.infeasible_at_start:
-            found = [statement("too_far", metres=before, moves=moves, turns=turns)]
+            statements = [statement("too_far", metres=before, moves=moves, turns=turns)]
         elif (facts.after or 0) > facts.budget_after:
-            found = [
+            statements = [
                 statement("far_after", step=step, metres=after, moves=left, turns=rest),
                 statement("far_before", step=step, metres=before, moves=moves, turns=turns),
             ]
         else:
-            found = [statement("away", step=step, metres=after, turns=rest)]
+            statements = [statement("away", step=step, metres=after, turns=rest)]
         if verdict.failure_mode == "blocked":
-            found.append(statement("blocked", step=step, action=action))
+            statements.append(statement("blocked", step=step, action=action))
         if verdict.failure_mode == "stagnation":
-            found.append(statement("stagnant", step=step))
+            statements.append(statement("stagnant", step=step))
         if failure.is_usable and _was_no_gain(failure):
-            found.append(statement("no_nearer", step=step, action=action))
-        return [*found, *(each for each in general_facts(failure) if each.kind != "unchanged")]
+            statements.append(statement("no_nearer", step=step, action=action))
+        return [*statements, *(each for each in general_facts(failure) if each.kind != "unchanged")]
 
     def actions(self, failure: Failure) -> list[Statement]:
         """Return the actions that kept the target within reach where the room proves them; see the base class."""

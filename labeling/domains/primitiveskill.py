@@ -147,13 +147,13 @@ def manipulation_facts(episode: FailedEpisode, step: int) -> list[str]:
     if kind is None:
         return []
     stages = "; ".join(kind.stages)
-    found = [f"Stages of the task, each counted once it has been achieved: {stages}."]
+    sentences = [f"Stages of the task, each counted once it has been achieved: {stages}."]
     if step < len(episode.observations) and episode.observations[step]:
-        told = "; ".join(episode.observations[step].splitlines()[1:])
-        found.append(f"Told before step {step}, in the order {_order(kind)}: {told}.")
+        positions = "; ".join(episode.observations[step].splitlines()[1:])
+        sentences.append(f"Given before step {step}, in the order {_order(kind)}: {positions}.")
     if (action := would_serve(episode, step)) is not None:
-        found.append(f"An action that would have served at step {step}: {action}.")
-    return found
+        sentences.append(f"An action that would have served at step {step}: {action}.")
+    return sentences
 
 
 def _order(kind: TaskKind) -> str:
@@ -200,19 +200,19 @@ class PrimitiveSkillDomain(Domain):
         facts, (turns, rest) = verdict.certificate, failure.turns
         stages, left = count(facts.before or 0, "stage"), count(facts.after or 0, "stage")
         if verdict.infeasible_at_start:
-            found = [statement("stages_at_start", stages=stages, turns=turns)]
+            statements = [statement("stages_at_start", stages=stages, turns=turns)]
         elif verdict.fallback and not facts.after:
-            found = [statement("all_stages", step=step)]
+            statements = [statement("all_stages", step=step)]
         elif verdict.fallback:
-            found = [statement("stages_open", step=step, stages=left, turns=rest)]
+            statements = [statement("stages_open", step=step, stages=left, turns=rest)]
         else:
-            found = [statement("stages_left", step=step, stages=left, turns=rest)]
+            statements = [statement("stages_left", step=step, stages=left, turns=rest)]
         kind = {"format": "no_command", "order_error": "no_pick", "wrong_target": "missed"}.get(verdict.failure_mode)
         if kind is not None:
-            found.append(statement(kind, step=step))
+            statements.append(statement(kind, step=step))
         if facts.before == facts.after:
-            found.append(statement("no_stage", step=step))
-        return [*found, *general_facts(failure)]
+            statements.append(statement("no_stage", step=step))
+        return [*statements, *general_facts(failure)]
 
     def actions(self, failure: Failure) -> list[Statement]:
         """Return the turn of a perfect player, as far as the observation shows it; see the base class."""

@@ -18,7 +18,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     # What to look out for
     "watch_corners": (
         "Before a push, look at the cell where the box would end: a box never leaves a corner again.",
-        "Avoid pushing a box into a corner that is no target, because it can never be pushed out.",
+        "Avoid pushing a box into a corner that is not a target, because it can never be pushed out.",
         "Watch for corners without a target: a box that is pushed into one stays there for good.",
     ),
     "watch_walls": (
@@ -53,7 +53,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Once the box was pushed {action} at step {step}, the room could never be solved again.",
     ),
     "corner": (
-        "The push {action} at step {step} left the box in a corner that is no target.",
+        "The push {action} at step {step} left the box in a corner that is not a target.",
         "At step {step} the push {action} moved the box into a corner without a target.",
         "Being pushed {action} at step {step}, the box came to stand in a corner, off any target.",
     ),
@@ -88,7 +88,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
 
 
 class Push(NamedTuple):
-    """What the level says about the cell to which a box was pushed."""
+    """Surroundings of the cell to which a box was pushed."""
 
     in_corner: bool
     """Walls on two sides that meet, and no target."""
@@ -163,12 +163,12 @@ class SokobanDomain(Domain):
         push = _push(failure) if is_lost else None
         if push is None:
             return [*exact, *general_facts(failure)]
-        found = [statement("unsolvable", step=step, action=action)]
+        lost = [statement("unsolvable", step=step, action=action)]
         if push.in_corner:
-            found.append(statement("corner", step=step, action=action))
+            lost.append(statement("corner", step=step, action=action))
         elif push.at_wall:
-            found.append(statement("at_wall", step=step, action=action))
-        return [*found, *exact]
+            lost.append(statement("at_wall", step=step, action=action))
+        return [*lost, *exact]
 
     def actions(self, failure: Failure) -> list[Statement]:
         """Return the moves that kept the room solvable in time; see the base class."""

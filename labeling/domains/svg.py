@@ -226,10 +226,10 @@ class SvgDomain(Domain):
         scores = {"before": certificate.raw_before, "after": certificate.raw_after}
         slots = {"fell": ("before", "after"), "same": ("before", "after"), "rose": ("before", "after")}
         values |= {name: failure.measure(scores[name]) for name in slots.get(kind, ("after",) * (kind == "scored"))}
-        found = [statement(kind, **values)]
+        statements = [statement(kind, **values)]
         if failure.verdict.failure_mode == "format" and certificate.raw_before is not None:
-            found.append(statement("had", step=failure.step, before=failure.measure(certificate.raw_before)))
-        return found
+            statements.append(statement("had", step=failure.step, before=failure.measure(certificate.raw_before)))
+        return statements
 
     def actions(self, failure: Failure) -> list[Statement]:
         """Return what to submit instead; see the base class."""

@@ -22,7 +22,7 @@ MAX_ANSWER_CHARS = 64 * 1024
 Problem = Literal["refused", "truncated", "empty", "too_long", "not_json", "invalid"]
 
 FINAL: frozenset[Problem] = frozenset({"refused"})
-"""Problems after which asking again is no use."""
+"""Problems after which the model is not asked again."""
 
 _FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -34,7 +34,7 @@ class Unusable:
 
     problem: Problem
     detail: str
-    """What was found and what was expected; the model is shown it when it is asked again."""
+    """Finding and expectation; the model is shown both when it is asked again."""
 
 
 class AnswerReader:
@@ -82,8 +82,8 @@ def _parsed(text: str, request: GuidanceRequest) -> Guidance | Unusable:
 def _choice(value: Any, request: GuidanceRequest) -> Guidance | Unusable:
     fields = (SIGN, FACTS, ACTION, WORDING, PROSE)
     if not isinstance(value, dict) or value.keys() != set(fields):
-        found = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
-        return Unusable("invalid", f"found {_excerpt(found) or 'no field'}; expected the fields {', '.join(fields)}")
+        names = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
+        return Unusable("invalid", f"found {_excerpt(names) or 'no field'}; expected the fields {', '.join(fields)}")
     offer, chosen = request.offer, value[FACTS]
     offered = {SIGN: offer.signs, FACTS: offer.facts, ACTION: offer.actions}
     if not isinstance(chosen, list) or not 0 < len(chosen) <= MOST_FACTS:

@@ -1,4 +1,4 @@
-"""The failures that a writer is met with before a run: a box of Sokoban that is pushed against the wall above it."""
+"""The failures of the pre-flight check of a writer: a box of Sokoban that is pushed against the wall above it."""
 
 from ...environments.sokoban import SokobanEnv
 from ...images import encode_png, frame_id
@@ -14,7 +14,7 @@ ENDS = (
     ("right", "right", "down", "left", "down"),
     ("left", "down", "left", "down", "up"),
 )
-"""What was done after it. A model may fail at one of them by chance."""
+"""The actions after it. A model may fail at one of them by chance."""
 VERDICT = Verdict(
     pivot_step=3,
     failure_mode="deadlock",
@@ -30,7 +30,7 @@ VERDICT = Verdict(
     witness=("left", "up", "right", "up", "right", "down"),
     feasible_actions=("left",),
 )
-"""What the solver says of it, which takes a minute to compile where it never ran."""
+"""The solver's verdict; computing it would compile the solver, which takes a minute on a fresh machine."""
 
 
 def example_request(number: int) -> GuidanceRequest:

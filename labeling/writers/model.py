@@ -27,7 +27,7 @@ ASKED_AGAIN = 1
 """Times that an unusable answer is asked for once more."""
 
 SHOWN_AGAIN_CHARS = 2000
-"""How much of an unusable answer the model is shown when it is asked again."""
+"""Characters of an unusable answer that the model is shown when it is asked again."""
 
 NO_JSON = frozenset({"not_json", "empty", "truncated", "too_long"})
 """Problems of an answer that show a server without structured output whose model cannot do without."""
@@ -55,7 +55,7 @@ class ModelWriter(ConcurrentWriter):
         self._model: ChatModel | None = None
 
     def check(self) -> None:
-        """See whether everything that the model needs is installed.
+        """Check that everything that the model needs is installed.
 
         Raises:
             PluginError: something is missing.
@@ -113,12 +113,12 @@ class ModelWriter(ConcurrentWriter):
                 calls.append(_call(chat, error.call, None))
                 return Guidance("", Objection(UNANSWERED, str(error)), tuple(calls), prepared.prompt)
             calls.append(_call(chat, answer.call, cut_reply(answer.text or answer.refusal or "")))
-            found = reader.read(answer)
-            if isinstance(found, Guidance):
-                return replace(found, calls=tuple(calls), prompt=prepared.prompt)
-            if found.problem in FINAL or sample == ASKED_AGAIN:
-                return Guidance("", Objection(found.problem, found.detail), tuple(calls), prepared.prompt)
-            prompt = _with_objection(prompt, answer, found)
+            reading = reader.read(answer)
+            if isinstance(reading, Guidance):
+                return replace(reading, calls=tuple(calls), prompt=prepared.prompt)
+            if reading.problem in FINAL or sample == ASKED_AGAIN:
+                return Guidance("", Objection(reading.problem, reading.detail), tuple(calls), prepared.prompt)
+            prompt = _with_objection(prompt, answer, reading)
         raise AssertionError("unreachable: the last try returns")
 
     def requests(self, prepared: PreparedRequest, answers: Sequence[ChatAnswer]) -> Iterator[ChatRequest]:
@@ -133,7 +133,7 @@ class ModelWriter(ConcurrentWriter):
             yield self._chat(request, prompt, prepared.picture, sample, reader)
 
     async def aclose(self) -> None:
-        """Let go of the model."""
+        """Release the model."""
         model, self._model = self._model, None
         if model is not None:
             await model.aclose()
@@ -158,10 +158,10 @@ class ModelWriter(ConcurrentWriter):
         )
 
 
-def _with_objection(prompt: PromptMessages, answer: ChatAnswer, found: Unusable) -> PromptMessages:
+def _with_objection(prompt: PromptMessages, answer: ChatAnswer, reading: Unusable) -> PromptMessages:
     """Return the prompt of the second try: the first one, the answer, and what was wrong with it."""
     objection = (
-        f"That answer cannot be used: {found.detail}. Answer again: one JSON object of the shape asked for, without "
+        f"That answer cannot be used: {reading.detail}. Answer again: one JSON object of the shape asked for, without "
         "anything around it."
     )
     messages = (

@@ -132,26 +132,28 @@ def facts(request: GuidanceRequest) -> list[str]:
     task, instruction = one_line(request.profile.task_description), one_line(episode.instruction)
     word = target_mode(episode.env, verdict.failure_mode, request.vocabulary)
     words = domain_of(episode.env)
-    found = [f"Task: {task}"]
+    sentences = [f"Task: {task}"]
     if instruction and instruction != task:
-        found.append(f"Instruction of this episode: {instruction}")
-    found += [
+        sentences.append(f"Instruction of this episode: {instruction}")
+    sentences += [
         f"Turn budget: {episode.horizon}; steps made: {episode.num_steps}, counted from 0.",
         f"Pivot step: {step}. It is the index of {words.pivot}.",
         f"Failure mode: {word}" + (f" ({meaning})." if (meaning := words.meaning(word)) else "."),
         f"Action at step {step}: {_action(request)}.",
     ]
-    found += _amounts(certificate.unit, certificate.before, certificate.after, request)
-    found += words.background(episode, step)
+    sentences += _amounts(certificate.unit, certificate.before, certificate.after, request)
+    sentences += words.background(episode, step)
     if verdict.infeasible_at_start:
-        found.append("No action at any step could have reached the goal in the turns that were given.")
+        sentences.append("No action at any step could have reached the goal in the turns that were given.")
     if verdict.fallback:
-        found.append("No single action was fatal; the log ended while the goal was still within reach.")
+        sentences.append("No single action was fatal; the log ended while the goal was still within reach.")
     if verdict.witness:
-        found.append(f"A plan that still worked from step {step} begins with: {verdict.witness[0]}.")
+        sentences.append(f"A plan that still worked from step {step} begins with: {verdict.witness[0]}.")
     if verdict.feasible_actions:
-        found.append(f"Actions at step {step} that kept the goal within reach: {', '.join(verdict.feasible_actions)}.")
-    return found
+        sentences.append(
+            f"Actions at step {step} that kept the goal within reach: {', '.join(verdict.feasible_actions)}."
+        )
+    return sentences
 
 
 def _action(request: GuidanceRequest) -> str:
@@ -176,10 +178,10 @@ def _amounts(unit: str, before: float | None, after: float | None, request: Guid
     certificate, step = request.verdict.certificate, request.verdict.pivot_step
     if unit == "score":
         scores = {"before the last submission": certificate.raw_before, "of it": certificate.raw_after}
-        known = [
+        shown = [
             f"{name} {number_text(value, request.decimals)}" for name, value in scores.items() if value is not None
         ]
-        return [f"Scores: {', '.join(known)}; the target itself has 1."] if known else []
+        return [f"Scores: {', '.join(shown)}; the target itself has 1."] if shown else []
     if unit == "stages":
         return [
             f"Stages open before step {step}: {before:g}, with {_turns(certificate.budget_before)} left; after it: "

@@ -51,14 +51,14 @@ def random_failures(env_name: str, count: int, seed: int = 0, **settings: Any) -
     """Return ``count`` failed episodes of generated levels, up to eight of each, task by task."""
     env_type: type[PivotEnv] = plugins.load("environments", env_name)
     config = env_type.config_type(**settings)
-    found: list[FailedEpisode] = []
+    failures: list[FailedEpisode] = []
     rng = random.Random(seed)
-    while len(found) < count:
+    while len(failures) < count:
         task = env_type.make_task(config, rng.getrandbits(40))
         for _ in range(8):
             actions = rng.choices(ACTIONS, weights=(5, 5, 5, 5, 1), k=config.horizon)
             episode = record(env_name, task.initial_state, actions, **settings)
             if episode is not None:
-                name = f"episode-{len(found)}"
-                found.append(replace(episode, episode_id=name, task_id=task.task_id, instruction=task.instruction))
-    return found[:count]
+                name = f"episode-{len(failures)}"
+                failures.append(replace(episode, episode_id=name, task_id=task.task_id, instruction=task.instruction))
+    return failures[:count]

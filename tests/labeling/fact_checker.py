@@ -1,4 +1,4 @@
-"""An independent reader of guidance: English sentences against rules of the games that are written anew here.
+"""An independent reader of guidance: compares sentences with rules of the games that are written separately here.
 
 Nothing of ``pivot.labeling`` is used but the record of the episode. A sentence that no rule understands is reported
 like a false one, so that a new wording has to be understood here before it may be rendered.
@@ -96,7 +96,7 @@ def _fewest(env: str, text: str, state: Hashable) -> float:
 
 
 class Checker:
-    """What is true of one failure whose pivot step is proved elsewhere."""
+    """Facts of one failure whose pivot step is proved elsewhere."""
 
     def __init__(self, episode: FailedEpisode, step: int, mode: str) -> None:
         self.episode, self.step, self.mode, self.env = episode, step, mode, episode.env
@@ -134,10 +134,10 @@ class Checker:
             return [0.0, *(info["average_score"] for info in self.episode.infos)]
         state = json.loads(self.episode.initial_state)
         agent, target = (state[name]["position"] for name in ("agent", "target"))
-        found = [state.get("initial_dist", math.hypot(agent["x"] - target["x"], agent["z"] - target["z"]))]
+        measures = [state.get("initial_dist", math.hypot(agent["x"] - target["x"], agent["z"] - target["z"]))]
         for info in self.episode.infos:
-            found.append(found[-1] if info.get("dist") is None else info["dist"])
-        return found
+            measures.append(measures[-1] if info.get("dist") is None else info["dist"])
+        return measures
 
     @cached_property
     def stages(self) -> list[int]:
@@ -147,7 +147,7 @@ class Checker:
         ]
 
     def needed(self, when: str) -> float:
-        """What the goal takes before or after the pivot step: moves, or stages."""
+        """Return the moves or stages that the goal takes before or after the pivot step."""
         index = self.step + (when == "after")
         if self.env == "primitiveskill":
             return self.stages[index]
@@ -247,7 +247,7 @@ class Checker:
             rf"the push|avoid|replace|nothing from|neither|leave out|within reach,|obstacle with) {act}"
         )
         good = (
-            r"(?:[;,:] (?:choose|move|go|answer)|and (?:choose|go)|go on with|make is|action is|by|action:|such as|"
+            r"(?:[;,:] (?:choose|move|go|answer)|and (?:choose|go)|continue with|make is|action is|by|action:|such as|"
             rf"send|, answer|,) {act}"
         )
         worse, rest = re.findall(bad, said), re.sub(bad, "-", said)
@@ -299,7 +299,7 @@ class Checker:
             r"direction down\b": lambda: hole("down"),
             r"direction left\b": lambda: hole("left"),
             r"direction right\b": lambda: hole("right"),
-            r"no path over ice led|cut the player off|there is no way over ice": lambda: self.needed("after") == FAR,
+            r"no path over ice led|cut the player off|no way over ice leads": lambda: self.needed("after") == FAR,
             r"^No path over ice|cannot be reached from the start|cut off from the goal": lambda: (
                 self.needed("before") == FAR
             ),

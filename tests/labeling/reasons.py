@@ -1,4 +1,4 @@
-"""How often labels were rejected for what."""
+"""Counts of the reasons against labels."""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -64,15 +64,15 @@ class PlantedTeacher(ModelWriter):
 
 def pictures(episodes: Sequence[FailedEpisode]) -> dict[str, bytes]:
     """The encoded frames of recorded episodes by id, by playing them again."""
-    found: dict[str, bytes] = {}
+    encoded: dict[str, bytes] = {}
     for episode in episodes:
         env: PivotEnv = plugins.load("environments", episode.env).from_settings(dict(episode.env_config))
         frame, _ = env.reset(options={"state": episode.initial_state})
-        found[frame_id(frame)] = encode_png(frame)
+        encoded[frame_id(frame)] = encode_png(frame)
         for action in episode.actions:
             frame = env.step(env.encode_action(action))[0]
-            found[frame_id(frame)] = encode_png(frame)
-    return found
+            encoded[frame_id(frame)] = encode_png(frame)
+    return encoded
 
 
 def text_of(request: ChatRequest) -> str:

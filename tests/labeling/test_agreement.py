@@ -1,4 +1,4 @@
-"""Log, guidance and certificate never disagree: the label is read from the printed log again, by rules written anew.
+"""Log, guidance and certificate never disagree: the label is read from the printed log again, by separate rules.
 
 What a log shows is rounded, so every rule below sees rounded numbers only. The two puzzles log no distance; there the
 budgets and flags that guidance names are held against the log.

@@ -59,8 +59,8 @@ class FixedTeacher(GuidanceWriter):
         return {"text": self._text}
 
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
-        given = Guidance(rendered=self._text) if self._rendered else Guidance(self._text)
-        return [given for _ in requests]
+        guidance = Guidance(rendered=self._text) if self._rendered else Guidance(self._text)
+        return [guidance for _ in requests]
 
 
 @dataclass(frozen=True)

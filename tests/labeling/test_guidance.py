@@ -30,7 +30,7 @@ LIE = "Choose the action that lost it; the goal was reached, the box is free, an
 
 @lru_cache
 def requests(env: str, levels: int) -> list[GuidanceRequest]:
-    """What a teacher is asked about failures of the scripted policy."""
+    """Return the requests to a teacher about failures of the scripted policy."""
     episodes = failures(env, levels, blind=env in ("navigation", "primitiveskill"))
     return list(guidance_requests(certify_episodes(episodes, solver(env)), "certificate", {}).values())
 
@@ -147,8 +147,8 @@ def test_texts_of_one_mode_are_no_template_of_one_sentence(env: str) -> None:
     texts: defaultdict[str, list[str]] = defaultdict(list)
     for label in label_episodes([each.episode for each in requests(env, 6)], solver(env), TemplateWriter(), [], "1"):
         texts[label.failure_mode or ""].append(re.sub(r"[\d.]+", "#", label.failure_reason or ""))
-    for mode, found in texts.items():
-        assert len(set(found)) >= min(4, 0.5 * len(found)), mode
+    for mode, wordings in texts.items():
+        assert len(set(wordings)) >= min(4, 0.5 * len(wordings)), mode
 
 
 def test_statements_are_few_and_named_apart() -> None:

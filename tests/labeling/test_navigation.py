@@ -92,8 +92,8 @@ def kinds(case: Case, answer: Verdict) -> tuple[list[str], list[str]]:
     ],
 )
 def test_statements_about_the_printed_log(options: dict[str, Any], facts: list[str], action: str) -> None:
-    found, (offered,) = kinds(printed_episode(), verdict(printed_episode(), **options))
-    assert (found[: len(facts)], offered) == (facts, action)
+    stated, (offered,) = kinds(printed_episode(), verdict(printed_episode(), **options))
+    assert (stated[: len(facts)], offered) == (facts, action)
 
 
 def test_everything_offered_about_random_walks_is_true() -> None:

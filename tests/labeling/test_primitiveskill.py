@@ -23,7 +23,7 @@ from pivot.tests.primitiveskill_episodes import PRINTED, SOME_ACTIONS, log, obse
 
 PROFILE = PrimitiveSkillEnv.profile
 BOTH, PUSH = SOME_ACTIONS[4], SOME_ACTIONS[3]
-TOLD = {
+OBSERVED = {
     "align": observation("align", (120, -80, 20), (110, 150, 20)),
     "place": observation("place", (-50, -50, 20), (-60, 60, 20)),
     "stack": observation("stack", (0, 0, 20), (100, 100, 20), (-90, -90, 20)),
@@ -52,8 +52,8 @@ def failed(case: Case, task: str) -> FailedEpisode:
     )
 
 
-def told(case: Case, task: str) -> Case:
-    return replace(case, observations=[TOLD[task]] * len(case.actions))
+def observed(case: Case, task: str) -> Case:
+    return replace(case, observations=[OBSERVED[task]] * len(case.actions))
 
 
 def verdict(case: Case) -> Verdict:
@@ -122,7 +122,7 @@ THREE = [(BOTH, 3)] * 6
     ],
 )
 def test_statements(task: str, turns: list[tuple[str, int]], facts: list[str], action: str) -> None:
-    case = told(log(task, turns), task)
+    case = observed(log(task, turns), task)
     offer = request(case, task).offer
     assert [each.kind for each in offer.facts][:2] == facts
     (offered,) = offer.actions
@@ -132,7 +132,7 @@ def test_statements(task: str, turns: list[tuple[str, int]], facts: list[str], a
 
 
 def test_a_start_with_too_few_turns() -> None:
-    offer = request(told(log("place", [(BOTH, 3)] * 2, horizon=2), "place"), "place").offer
+    offer = request(observed(log("place", [(BOTH, 3)] * 2, horizon=2), "place"), "place").offer
     assert [each.kind for each in (offer.facts[0], *offer.actions)] == ["stages_at_start", "too_many"]
 
 
@@ -142,20 +142,20 @@ def test_everything_offered_about_random_logs_is_true() -> None:
     for number in range(400):
         case = random_log(rng)
         task = re.findall(r'"task": "(\w+)"', case.initial_state)[0]
-        asked = request(case, task)
-        read = Checker(asked.episode, asked.verdict.pivot_step, asked.verdict.failure_mode)
-        offer = asked.offer
+        each_request = request(case, task)
+        read = Checker(each_request.episode, each_request.verdict.pivot_step, each_request.verdict.failure_mode)
+        offer = each_request.offer
         said = [sentences.sentence(each, number) for each in (*offer.signs, *offer.facts, *offer.actions)]
         assert [each for each in said if read.problem(each)] == []
         texts.add(" ".join(said))
     assert len(texts) > 150
 
 
-def test_what_would_have_served_needs_a_told_scene() -> None:
-    case = told(log("stack", THREE), "stack")
+def test_what_would_have_served_needs_an_observed_scene() -> None:
+    case = observed(log("stack", THREE), "stack")
     assert would_serve(failed(case, "stack"), 3) == "pick(0,0,20)|place(100,100,68)"
-    held = observation("stack", (-150, 0, 350), (100, 100, 20), (-90, -90, 20))
-    carried = replace(case, observations=[held] * 6)
+    in_hand = observation("stack", (-150, 0, 350), (100, 100, 20), (-90, -90, 20))
+    carried = replace(case, observations=[in_hand] * 6)
     assert would_serve(failed(carried, "stack"), 0) == "place(100,100,68)|pick(-90,-90,20)"
     done = observation("stack", (100, 100, 60), (100, 100, 20), (100, 100, 100))
     for texts in ((), ["what?"] * 6, [done] * 6):
@@ -164,25 +164,25 @@ def test_what_would_have_served_needs_a_told_scene() -> None:
     assert would_serve(failed(replace(case, initial_state="[]"), "stack"), 3) is None
 
 
-def test_a_teacher_is_told_stages_places_and_what_would_have_served() -> None:
-    case = told(log("place", [(BOTH, 3)] * 6), "place")
-    found = facts(request(case, "place"))
-    assert "Stages open before step 3: 3, with 3 turns left; after it: 3, with 2 turns left." in found
+def test_a_teacher_is_shown_stages_places_and_what_would_have_served() -> None:
+    case = observed(log("place", [(BOTH, 3)] * 6), "place")
+    shown = facts(request(case, "place"))
+    assert "Stages open before step 3: 3, with 3 turns left; after it: 3, with 2 turns left." in shown
     assert (
         "Stages of the task, each counted once it has been achieved: red cube grasped; red cube on its target; green "
-        "cube grasped." in found
+        "cube grasped." in shown
     )
-    assert any("in the order red cube, green cube, left target, right target: Object positions" in f for f in found)
-    assert "An action that would have served at step 3: pick(-50,-50,20)|place(80,-100,28)." in found
+    assert any("in the order red cube, green cube, left target, right target: Object positions" in f for f in shown)
+    assert "An action that would have served at step 3: pick(-50,-50,20)|place(80,-100,28)." in shown
     text = guidance_text(request(case, "place"))
     assert "remaining_stages=3" in text
-    assert all(f"- {fact}" in text for fact in found)
+    assert all(f"- {fact}" in text for fact in shown)
     bare = facts(request(replace(case, observations=()), "place"))
-    assert not any("would have served" in fact or "Told before" in fact for fact in bare)
+    assert not any("would have served" in fact or "Given before" in fact for fact in bare)
 
 
 def test_both_pivots_in_words() -> None:
-    answer = verdict(told(log("stack", THREE), "stack"))
+    answer = verdict(observed(log("stack", THREE), "stack"))
     certificate = {name: getattr(answer.certificate, name) for name in answer.certificate.__slots__}
     assert certificate_text(certificate) == (
         "before the action 3 stages are open with 3 turns left; after it 3 stages are open with 2 (heuristic)"

@@ -50,9 +50,9 @@ def label(
 def of_mode(episodes: list[FailedEpisode]) -> dict[str, FailedEpisode]:
     """One episode of each mode, if possible with a document in every turn; of ``format`` one that sent a broken one."""
     made = sorted(zip(episodes, label(episodes), strict=True), key=lambda pair: set(pair[0].actions) == {"svg"})
-    found = {label.failure_mode or "": episode for episode, label in made}
+    by_mode = {label.failure_mode or "": episode for episode, label in made}
     broken = (e for e in episodes if e.actions[-1] == "svg" and not e.infos[-1]["valid_svg"])
-    return found | {"format": next(broken)}
+    return by_mode | {"format": next(broken)}
 
 
 def first_turn(episode: FailedEpisode) -> FailedEpisode:
@@ -155,8 +155,8 @@ def test_guidance_is_true_and_names_no_mode(episodes: list[FailedEpisode], vocab
 
 
 def test_guidance_for_a_single_submission(episodes: list[FailedEpisode]) -> None:
-    for wanted in ("mismatch svg", "format svg", "format empty"):
-        mode, action = wanted.split()
+    for case in ("mismatch svg", "format svg", "format empty"):
+        mode, action = case.split()
         full = next(e for e in episodes if e.actions[0] == action and e.infos[0]["valid_svg"] is (mode == "mismatch"))
         (made,) = label([first_turn(full)])
         assert (made.failure_mode, made.pivot_step) == (mode, 0)

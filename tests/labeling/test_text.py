@@ -1,4 +1,4 @@
-"""What labelling writes: the compact log, the Analyzer prompt, the target and its strict reader, the word lists."""
+"""Texts of labelling: the compact log, the Analyzer prompt, the target and its strict reader."""
 
 import json
 import re

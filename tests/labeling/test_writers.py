@@ -149,7 +149,7 @@ UNUSABLE: dict[str, tuple[ChatAnswer, str]] = {
     "half a pair": (ChatAnswer(answer(action="\ud800")), "invalid"),
     "unknown action": (ChatAnswer(answer(action="jump")), "invalid"),
     "wording in words": (ChatAnswer(answer(wording="3")), "invalid"),
-    "wording that is no number": (ChatAnswer(answer(wording=True)), "invalid"),
+    "wording that is true": (ChatAnswer(answer(wording=True)), "invalid"),
     "prose in a list": (ChatAnswer(answer(prose=["a"])), "invalid"),
 }
 

@@ -37,7 +37,7 @@ class Failures:
     vocabulary: Vocabulary = "certificate"
     """Label names of failure modes in ``readings``."""
     objections: Mapping[str, Objection | None] = field(default_factory=dict)
-    """What is wrong with the guidance of a reading, None where every sentence is a fact; none for empty guidance."""
+    """Objections to the guidance of the readings; None where every sentence is a fact. Empty guidance has no entry."""
     skills: Mapping[str, str] = field(default_factory=dict)
     """Skills that a frozen model wrote about episodes, failed or not; empty in other arms."""
 
