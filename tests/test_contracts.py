@@ -17,18 +17,22 @@ import numpy as np
 import pytest
 from pivot import plugins
 from pivot.contracts import Contract, Terms, check_of, shown
+from pivot.datasets.exporters.base import Exporter
 from pivot.environments.base import NO_FRAME, EnvConfig, EnvProfile, ParsedAction, PivotEnv, Task
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.errors import PluginError
 from pivot.flows.engines.base import Engine
 from pivot.labeling.base import Filter, Guidance, GuidanceWriter, Objection
 from pivot.labeling.domains import Domain
-from pivot.labeling.statements import statement
+from pivot.labeling.statements import Choice, statement
 from pivot.models.base import Backend, ChatAnswer, ChatModel, ModelOptions
 from pivot.plugins import GROUPS, Settings
 from pivot.rollouts.base import Policy, Reply, StudentPrompt
 from pivot.rollouts.scripted.player import Player, PlayerHabits
 from pivot.solvers.base import Case, Certificate, ExactSolver, Proof, Prover, Unsolved, Verdict
+from pivot.storage import FileRecord
+from pivot.storage.address import Url
+from pivot.storage.base import Stat, Storage
 
 
 class Spiteful:
@@ -112,6 +116,10 @@ def within(
         Slot(group, method, name, lambda value, name=name: replace(good, **{name: value}), fits, arguments)
         for name, fits in right.items()
     ]
+
+
+def chosen(name: str, value: Any) -> Guidance:
+    return Guidance(choice=replace(Choice((), 0), **{name: value}))
 
 
 def of_verdict(change: Callable[[Any], Verdict | Unsolved], name: str, right: Callable[[Any], bool]) -> Slot:
@@ -224,6 +232,22 @@ SLOTS: list[Slot] = [
     Slot("writers", "write", "[0]", lambda value: [value], never, ([None],)),
     Slot("writers", "write", "[0].text", lambda value: [Guidance(value)], is_text, ([None],)),
     Slot("writers", "write", "[0].problem", lambda v: [Guidance("", v)], lambda v: v is None, ([None],)),
+    Slot(
+        "writers",
+        "write",
+        "[0].calls",
+        lambda v: [Guidance(calls=v)],
+        either(()),
+        ([None],),
+    ),
+    *(
+        Slot("writers", "write", f"[0].{name}", lambda v, name=name: [Guidance(**{name: v})], right, ([None],))
+        for name, right in {"choice": optional(never), "prompt": optional(never), "rendered": optional(is_text)}.items()
+    ),
+    *(
+        Slot("writers", "write", f"[0].choice.{name}", lambda v, name=name: [chosen(name, v)], right, ([None],))
+        for name, right in {"wording": is_int, "statements": either(())}.items()
+    ),
     whole("writers", "prompt", lambda value: value is None, None),
     whole("writers", "config", is_json),
     whole("filters", "check", lambda value: value is None, None, None),
@@ -236,6 +260,17 @@ SLOTS: list[Slot] = [
         "chat", "answer", ChatAnswer("x"), REPLY_FIELDS | {"refusal": optional(is_text), "tokens": optional(is_words)}
     ),
     whole("chat", "served_as", optional(is_text)),
+    whole("exporters", "tables", lambda value: type(value) is dict and not value, None),
+    whole("exporters", "file", is_text, None, None, "train"),
+    *(whole("storages", name, is_text) for name in ("address", "folder_id")),
+    whole("storages", "exists", lambda value: isinstance(value, bool)),
+    whole("storages", "entries", either([], ["x"])),
+    whole("storages", "listing", lambda value: type(value) is dict and not value),
+    *(whole("storages", name, optional(never), "x") for name in ("stat", "cached_stat")),
+    *within("storages", "stat", Stat(1, "x"), {"bytes": is_int, "changed": is_text}, "x"),
+    whole("storages", "record", never, "x"),
+    *within("storages", "record", FileRecord("x", 1), {"sha256": is_text, "bytes": is_int}, "x"),
+    whole("storages", "writer", optional(is_text)),
     whole("engines", "pool", lambda value: isinstance(value, (memoryview, Path)), (), None),
 ]
 
@@ -255,14 +290,19 @@ NEEDED: dict[str, dict[str, Any]] = {
     "prompts": {"template": "student.toy", "version": "1"},
     "writers": {"name": "toy"},
     "filters": {"name": "toy"},
+    "storages": {"__init__": lambda self, url: None},
     "models": {"name": "toy", "config_type": ModelOptions, "service_type": Settings},
 }
 CONTRACTS: dict[str, type[Contract]] = {
     **{"environments": PivotEnv, "solvers": ExactSolver, "provers": Prover, "policies": Policy, "players": Player},
     **{"prompts": StudentPrompt, "domains": Domain, "writers": GuidanceWriter, "filters": Filter, "models": Backend},
-    **{"chat": ChatModel, "engines": Engine},
+    **{"chat": ChatModel, "engines": Engine, "exporters": Exporter, "storages": Storage},
 }
-MADE_WITH: dict[str, tuple[Any, ...]] = {"models": (ModelOptions(model="m"), None, "student"), "players": ("toy", {})}
+MADE_WITH: dict[str, tuple[Any, ...]] = {
+    "storages": (Url("toy://bucket"),),
+    "models": (ModelOptions(model="m"), None, "student"),
+    "players": ("toy", {}),
+}
 
 
 def toy(group: str, plant: Callable[[str], Any]) -> Any:
