@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from .datasets.schema import Column, TableSchema
     from .flows.engines.base import Engine, EngineSettings, WorkerPool
     from .storage import FileRecord, Stat, Storage, Url
+    from .training.policy_rl.engines.base import GenerationOptions, Generator, Trained
 
 __all__ = [
     "NO_FRAME",
@@ -91,6 +92,8 @@ __all__ = [
     "Filter",
     "Frame",
     "GenerationError",
+    "GenerationOptions",
+    "Generator",
     "Guidance",
     "GuidanceFilter",
     "GuidanceRequest",
@@ -128,6 +131,7 @@ __all__ = [
     "StudentPrompt",
     "TableSchema",
     "Task",
+    "Trained",
     "Turn",
     "Unsolved",
     "Url",
@@ -143,6 +147,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Engine", "EngineSettings", "WorkerPool"), "flows.engines.base"),
     **dict.fromkeys(("Exporter", "LabelledEpisode", "LabelledShard"), "datasets.exporters.base"),
+    **dict.fromkeys(("GenerationOptions", "Generator", "Trained"), "training.policy_rl.engines.base"),
     **dict.fromkeys(("Column", "TableSchema"), "datasets.schema"),
     **dict.fromkeys(("FileRecord", "Stat", "Storage", "Url"), "storage"),
 }
@@ -159,7 +164,7 @@ _GONE = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the contracts of engines, exporters and storages when they are first used: they bring whole rooms.
+    """Import the contracts that bring whole rooms when they are first used.
 
     A name that is gone raises ImportError, because ``from pivot.plugin import`` drops the text of an AttributeError.
     """

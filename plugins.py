@@ -101,6 +101,7 @@ GROUPS = {
     "writers": Group("writer", "labeling.base:GuidanceWriter"),
     "filters": Group("filter", "labeling.base:Filter"),
     "engines": Group("engine", "flows.engines.base:Engine"),
+    "generators": Group("generation engine", "training.policy_rl.engines.base:Generator"),
     "exporters": Group("export format", "datasets.exporters.base:Exporter"),
     "storages": Group("storage", "storage.base:Storage"),
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..identity import derive_seed
 from ..models.extras import need
-from .encode import EXTRA
+from .config import EXTRA
 from .loading import load_weights
 from .policy_rl.sharding import WholeModel
 from .policy_rl.vision_cache import VisionCache

@@ -18,13 +18,12 @@ from ..models.extras import need
 from ..models.weights import is_local
 from ..plugins import Settings
 from ..storage import FollowedPath, Storage, open_storage
-from .config import differing_fields
+from .config import EXTRA, differing_fields
 
 CHECKPOINTS = "checkpoints"
 FINAL, STAGED_FINAL, BEST = "final", ".final", "best"
 METRICS, RUN, LOSS_PICTURE, CHECK_PICTURE = "metrics.jsonl", "run.json", "loss.png", "data_check.png"
 _PREFIX = "checkpoint-"
-EXTRA = "train"
 PACKAGES = (
     *("pivot-vlm", "torch", "transformers", "trl", "accelerate", "peft", "datasets", "numpy", "pillow", "torchvision"),
 )

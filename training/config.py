@@ -18,6 +18,9 @@ from ..errors import TrainingError
 from ..plugins import Settings, explain
 from ..storage import FollowedPath, open_storage
 
+EXTRA = "train"
+"""Extra of PIVOT that installs what training needs."""
+
 Precision = Literal["auto", "bf16", "fp32"]
 
 AnyConfig = TypeVar("AnyConfig", bound=Settings)

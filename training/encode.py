@@ -15,9 +15,9 @@ from PIL import Image
 from ..errors import TrainingError
 from ..messages import bare_messages
 from ..models.extras import need
+from .config import EXTRA
 from .tensors import Grids, Patches
 
-EXTRA = "train"
 IGNORED = -100
 """Label of a token that is not supervised."""
 

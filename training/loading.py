@@ -6,8 +6,7 @@ from ..errors import ConfigError, TrainingError
 from ..models.extras import need
 from ..models.transformers.processors import load_processor
 from ..models.weights import is_local
-from .config import Precision
-from .encode import EXTRA
+from .config import EXTRA, Precision
 
 torch: Any = need("torch", EXTRA)
 transformers: Any = need("transformers", EXTRA)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ..errors import PivotError, TrainingError
 from ..models.extras import need
-from .encode import EXTRA
+from .config import EXTRA
 
 torch: Any = need("torch", EXTRA)
 

@@ -30,8 +30,8 @@ from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.advantages import Groups
 from pivot.training.policy_rl.config import RlConfig, make_rl_config
-from pivot.training.policy_rl.engines import InProcessBackend
-from pivot.training.policy_rl.engines.in_process import InProcessOptions
+from pivot.training.policy_rl.engines.base import GenerationOptions
+from pivot.training.policy_rl.engines.in_process import InProcessBackend
 from pivot.training.policy_rl.hindsight.contexts import Hindsight, hindsight_text
 from pivot.training.policy_rl.levels import Levels, plan_levels, roll_out
 from pivot.training.policy_rl.scoring import Row, Scorer
@@ -130,7 +130,7 @@ def lessons(levels: Levels, scorer: Scorer) -> Iterator[tuple[Any, str]]:
 def success_of(levels: Levels, model: Any, encoder: Encoder, seed: int, tasks: tuple[Task, ...], each: int) -> float:
     """Return how often the model succeeds at temperature 1, in so many episodes of each level."""
     engine = Engine(model, encoder.processor, encoder.placeholders)
-    options = InProcessOptions(model="taught", run=str(seed), max_tokens=12)
+    options = GenerationOptions(model="taught", run=str(seed), max_tokens=12)
     played = roll_out(levels, tasks, ModelPolicy(InProcessBackend(options, engine, batch=256)), each)
     model.generation_config = engine.own_defaults
     episodes = [episode for task in played for episode in task.episodes]

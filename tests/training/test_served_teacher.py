@@ -12,7 +12,7 @@ from pivot.tests.training.teacher_server import NAME, teacher_server
 from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.config import make_rl_config
-from pivot.training.policy_rl.engines import ServedTeacher
+from pivot.training.policy_rl.engines.teacher import ServedTeacher
 from pivot.training.policy_rl.scoring import LoadedTeacher, Row, Scorer
 from pivot.training.policy_rl.vision_cache import VisionCache
 

@@ -26,10 +26,12 @@ from pivot.tests.training import matrix  # noqa: E402
 from pivot.tests.training.lake import lines_of, torch  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.policy_rl import loop  # noqa: E402
-from pivot.training.policy_rl.engines import Probe, ServedTeacher, Servers, hand_over, transfer  # noqa: E402
+from pivot.training.policy_rl.engines import hand_over, transfer  # noqa: E402
 from pivot.training.policy_rl.engines.hand_over import reset_caches  # noqa: E402
 from pivot.training.policy_rl.engines.http import post  # noqa: E402
-from pivot.training.policy_rl.engines.servers import NAME  # noqa: E402
+from pivot.training.policy_rl.engines.probe import Probe  # noqa: E402
+from pivot.training.policy_rl.engines.servers import NAME, Servers  # noqa: E402
+from pivot.training.policy_rl.engines.teacher import ServedTeacher  # noqa: E402
 from pivot.training.policy_rl.levels import first_turns  # noqa: E402
 from pivot.training.policy_rl.scoring import LoadedTeacher, Row, Scorer  # noqa: E402
 from pivot.training.policy_rl.vision_cache import VisionCache  # noqa: E402

@@ -19,8 +19,8 @@ from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, torch, weights_in
 from pivot.training import checkpoint as on_disk
 from pivot.training.policy_rl import journal, loop
-from pivot.training.policy_rl.engines import InProcessBackend
-from pivot.training.policy_rl.engines.in_process import InProcessOptions
+from pivot.training.policy_rl.engines.base import GenerationOptions
+from pivot.training.policy_rl.engines.in_process import InProcessBackend
 from pivot.training.policy_rl.levels import Levels, roll_out
 
 SafetensorError: Any = pytest.importorskip("safetensors").SafetensorError
@@ -238,7 +238,7 @@ def test_slow_simulators_leave_generation_busy(monkeypatch: pytest.MonkeyPatch) 
     shares = [0.0]
     while len(shares) < 4 and shares[-1] < 0.8:  # a crowded machine may hold one of them up
         engine: Any = _Timed(0.6)
-        backend = InProcessBackend(InProcessOptions(model="timed"), engine, batch=8)
+        backend = InProcessBackend(GenerationOptions(model="timed"), engine, batch=8)
         started = time.perf_counter()
         rollouts = roll_out(levels, levels.train[:8], ModelPolicy(backend), 8)
         shares.append(engine.busy / (time.perf_counter() - started))

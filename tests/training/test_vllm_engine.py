@@ -25,9 +25,11 @@ from pivot.training.adapters import add_adapters, load_adapters
 from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.config import make_rl_config
-from pivot.training.policy_rl.engines import Probe, Servers, SwapAdapters, Transfer, transfer, vllm
-from pivot.training.policy_rl.engines.hand_over import CACHES
-from pivot.training.policy_rl.engines.servers import NAME, server_words
+from pivot.training.policy_rl.engines import transfer, vllm
+from pivot.training.policy_rl.engines.hand_over import CACHES, SwapAdapters
+from pivot.training.policy_rl.engines.probe import Probe
+from pivot.training.policy_rl.engines.servers import NAME, Servers, server_words
+from pivot.training.policy_rl.engines.transfer import Transfer
 from pivot.training.policy_rl.levels import first_turns
 
 pytestmark = pytest.mark.train

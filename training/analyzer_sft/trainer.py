@@ -19,8 +19,9 @@ from ...models.extras import need
 from ...storage import Storage
 from .. import checkpoint as on_disk
 from ..adapters import adapter_config
+from ..config import EXTRA
 from ..curves import draw_losses
-from ..encode import EXTRA, Batch, Encoder, Reply
+from ..encode import Batch, Encoder, Reply
 from ..loading import load_weights, uses_bf16
 from ..tensors import Scalar, Tensor
 from .config import SftConfig

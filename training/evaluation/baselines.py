@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from ...datasets.predictors import PREDICTORS, Guess, LoggedFailure
 from ...models.extras import look_for, need
+from ..config import EXTRA
 from .log_features import LogFeatures
 from .metrics import Share, share
-
-EXTRA = "train"
 
 PredictAll = Callable[[Sequence[LoggedFailure]], list[Guess]]
 """Predicts the labels of many failures."""

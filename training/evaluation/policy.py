@@ -13,11 +13,12 @@ from ...models.weights import is_local, revision_of
 from ...rollouts.policies import ModelPolicy
 from ...storage import Storage, open_storage
 from ..checkpoint import BEST, FINAL, RUN
-from ..encode import EXTRA, Encoder
+from ..config import EXTRA
+from ..encode import Encoder
 from ..loading import load_weights, uses_bf16
 from ..policy_rl.config import RlConfig, make_rl_config
-from ..policy_rl.engines import InProcessBackend
-from ..policy_rl.engines.in_process import InProcessOptions
+from ..policy_rl.engines.base import GenerationOptions
+from ..policy_rl.engines.in_process import InProcessBackend
 from ..policy_rl.levels import Played, are_planned_alike, measure, plan_levels, without_seen
 from ..ranks import Ranks
 from .config import POLICY_RESULT, PolicyEvaluationConfig
@@ -153,7 +154,7 @@ def measure_policy(config: RlConfig, model: str, run: RlConfig | None = None) ->
     loaded.to(ranks.device).eval()
     encoder = Encoder(processor)
     engine = Engine(loaded, processor, encoder.placeholders)
-    options = InProcessOptions(
+    options = GenerationOptions(
         model=model if not is_local(model) else "local",
         revision=revision_of(model, config.revision if model == config.model else None),
         run=f"evaluation-{config.seed}",

@@ -13,10 +13,11 @@ from ...plugins import read_settings
 from ...storage import open_storage
 from ..analyzer import ROLE, Analyzer, Reading
 from ..checkpoint import FINAL, RUN
+from ..config import EXTRA
 from ..records import ALL, open_records
 from ..wording import taught_vocabulary
 from .analyzer import Choice, evaluate, read_labels, worked_examples
-from .baselines import EXTRA, check_learned
+from .baselines import check_learned
 from .config import AnalyzerEvaluationConfig, BaselinesConfig
 from .report import HEADER, markdown, read_summary, table_rows, write_report
 from .suite import FAILURES, LEVELS, Build, build_suite, run_suite, suite_choice, write_suite

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import TrainingError
 from ...models.extras import need
 from ...rollouts.base import Episode, Status, TaskRollouts
-from ..encode import EXTRA
+from ..config import EXTRA
 from ..tensors import Tensor
 from .config import RlConfig
 

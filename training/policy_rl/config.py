@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from ... import plugins
 from ...labeling.base import GuidanceSource
 from ...labeling.vocabulary import Vocabulary
 from ...models.address import bare_url
@@ -95,8 +96,9 @@ class RlConfig(Settings):
     guidance: GuidanceSource = "facts"
     """Guidance of the Analyzer that the Teacher's prompt shows: ``facts`` leaves out a text with a sentence that the
     environment does not render from facts; ``prose`` shows whatever the Analyzer wrote."""
-    engine: Literal["in-process", "vllm"] = "in-process"
-    """Generation engine: the trained module itself, or vLLM servers that the run starts on this machine."""
+    engine: str = "in-process"
+    """Generation engine: ``in-process`` for the trained module itself, ``vllm`` for vLLM servers that the run starts on
+    this machine, or an installed engine (group ``pivot.generators``)."""
     server_command: str = "python -m vllm.entrypoints.openai.api_server"
     """Command that starts a vLLM server, with options such as ``--dtype bfloat16``; the run adds model, served name,
     address and the mode of log-probabilities. Used by the engine ``vllm``."""
@@ -154,6 +156,14 @@ class RlConfig(Settings):
         table: Mapping[str, object] = ARMS if info.field_name == "arm" else OPD_OBJECTIVES
         if name not in table:
             raise ValueError(f"found {name!r}, expected one of: {', '.join(table)}")
+        return name
+
+    @field_validator("engine")
+    @classmethod
+    def _is_installed(cls, name: str) -> str:
+        installed = [each.replace("_", "-") for each in plugins.names("generators")]
+        if name not in installed:
+            raise ValueError(f"found {name!r}, expected one of: {', '.join(installed)}")
         return name
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import TrainingError
 from ...identity import derive_seed
 from ...models.extras import need
-from ..encode import EXTRA
+from ..config import EXTRA
 from ..tensors import TokenValues
 from .config import RlConfig
 from .losses import Loss, TokenBatch, Weights, gate, is_clipped, k3, stage_two_loss

@@ -9,12 +9,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from ...errors import TrainingError
 from ...identity import digest
+from ...models.base import Backend
 from ...models.extras import need
 from ...models.transformers.model import Engine
 from ...models.weights import revision_of
@@ -23,21 +25,15 @@ from ...rollouts.policies import ModelPolicy
 from ...storage import Storage, open_storage
 from .. import checkpoint as on_disk
 from ..adapters import ModelWithoutAdapters, add_adapters, load_adapters, merged
+from ..config import EXTRA
 from ..curves import draw_curves
-from ..encode import EXTRA, Encoder
+from ..encode import Encoder
 from ..loading import load_weights, uses_bf16
 from ..ranks import Ranks
 from .advantages import Groups, group
 from .config import MAY_CHANGE, NOT_RESULTS, RlConfig
-from .engines import (
-    PROBE_TURNS,
-    InProcessBackend,
-    InProcessOptions,
-    ServedBackend,
-    ServedTeacher,
-    VllmEngine,
-    open_engine,
-)
+from .engines.base import GenerationOptions, Generator, Trained, generator_type
+from .engines.teacher import ServedTeacher
 from .hindsight.analysis import Failures, UpdateSamples, analyze, make_samples
 from .hindsight.skills import SkillWriter, check_same_tokens
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
@@ -87,6 +83,7 @@ def prepare(config: RlConfig) -> Prepared:
         TrainingError: a model or a setting cannot be used.
         PluginError, ConfigError, GenerationError: the environment cannot be used.
     """
+    generator_type(config.engine)  # refuse an invalid engine before hours of work
     levels = plan_levels(config)
     ranks = Ranks.current()
     check_processes(ranks, shard=config.shard)
@@ -216,12 +213,13 @@ class _Run:
         self.learner = Learner(self.weights, self.scorer, self.config)
         if start is not None:
             self.weights.load_optimizer(self.learner.optimizer, storage.local_path(f"{start.folder}/{OPTIMIZER}"))
-        self.served: VllmEngine | None = None
-        self.urls: list[str] = []
-        if self.config.engine == "vllm":
-            turns = first_turns(self.levels, PROBE_TURNS)
-            folder, processes = storage.local_path(), self.ranks.count
-            self.served = open_engine(self.config, self.model, self.scorer, turns, folder, processes)
+        turns, folder = partial(first_turns, self.levels), storage.local_path()
+        self.generator: Generator = generator_type(self.config.engine)(
+            Trained(self.config, self.model, self.engine, self.scorer, turns, folder, self.ranks)
+        )
+        self.synced: int | None = None
+        """Number of updates of the generator's weights."""
+        self.sync_difference: float | None = None
         # Settings that may differ when a run is resumed are not part of the episodes' ids.
         settings = self.config.model_dump(mode="json", exclude=set(NOT_RESULTS))
         self.run_id = digest([settings, revision_of(self.config.model, self.config.revision)], 16)
@@ -251,8 +249,7 @@ class _Run:
         try:
             return self._go()
         finally:
-            if self.served is not None:
-                self.served.close()
+            self.generator.close()
 
     def _go(self) -> RlResult:
         config = self.config
@@ -280,7 +277,7 @@ class _Run:
     def _update(self, number: int) -> Line:
         """Make one update and return its line of metrics."""
         config, clock = self.config, Clock()
-        if self.served is not None:
+        if self.generator.copies_weights:
             with clock.phase("sync"):
                 self._sync(number - 1)
         with clock.phase("rollout"), self.weights.whole():
@@ -312,24 +309,20 @@ class _Run:
             "teacher_unscored": sum(
                 each.turn.teacher is not None and not bool(each.tokens.active.any()) for each in scored
             ),
-            "sync_difference": None if self.served is None else self.served.difference,
+            "sync_difference": self.sync_difference,
             "seconds": clock.seconds,
         }
 
     def _sync(self, updates: int) -> None:
-        """Send the weights to the servers, if there are any, and check that they answer like the trainer."""
-        if self.served is None:
-            return
-        with self.weights.whole():
-            if self.ranks.is_main:
-                self.served.sync(updates, self.model, self._save_model)
-        self.urls = self.ranks.join({0: self.served.urls} if self.ranks.is_main else {})[0]
+        """Renew the generator's copy of the weights, if it has one that is older."""
+        if self.generator.copies_weights and self.synced != updates:
+            with self.weights.whole():
+                self.sync_difference = self.generator.sync(self._save_model)
+            self.synced = updates
 
-    def _backend(
-        self, updates: int, *, max_tokens: int, temperature: float | None = None
-    ) -> InProcessBackend | ServedBackend:
+    def _backend(self, updates: int, *, max_tokens: int, temperature: float | None = None) -> Backend:
         config = self.config
-        options = InProcessOptions(
+        options = GenerationOptions(
             model=config.model,
             revision=config.revision,
             run=self.run_id,
@@ -337,9 +330,7 @@ class _Run:
             max_tokens=max_tokens,
             temperature=temperature,
         )
-        if self.served is not None:
-            return ServedBackend(options, lambda: self.urls, self.encoder.placeholders, config.generate)
-        return InProcessBackend(options, self.engine, batch=config.generate, half=self.half)
+        return self.generator.backend(options)
 
     def _validate(self, number: int) -> Line:
         """Play held-out levels as the Student alone; keep the weights if they are the best so far."""

@@ -14,7 +14,8 @@ from ...messages import EncodedFrame, PromptMessages
 from ...models.base import image_ids
 from ...models.extras import need
 from ...models.transformers.model import picture_of
-from ..encode import EXTRA, EncodedPrompt, Encoder
+from ..config import EXTRA
+from ..encode import EncodedPrompt, Encoder
 from ..tensors import Tensor, TokenMask, TokenValues
 from .vision_cache import Picture, VisionCache
 

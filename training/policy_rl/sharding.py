@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ...errors import TrainingError
 from ...models.extras import need
-from ..encode import EXTRA
+from ..config import EXTRA
 from ..ranks import ALONE, Ranks
 from ..tensors import Tensor
 from .vision_cache import VisionCache

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...models.extras import need
-from ..encode import EXTRA
+from ..config import EXTRA
 from ..tensors import Patches, Tensor
 
 torch: Any = need("torch", EXTRA)

@@ -4,17 +4,14 @@ The caches of a server (prompts and pictures) were computed with the earlier wei
 empty caches, a running one gets a request to reset them.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 from ....models.weights import is_local
+from .base import Save
 from .http import post
 from .servers import NAME, Servers
-
-Save = Callable[[str], None]
-"""Saves the trained model, or its adapters, to a folder as ``save_pretrained`` does, with its processor."""
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM accepts for the largest rank of adapters."""

@@ -9,29 +9,30 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pydantic import Field
-
-from ....models.base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, Role
+from ....models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Role
 from ....models.extras import need
 from ....models.service import Unserved
 from ....models.transformers.model import PACKAGES, VERSION, Engine
 from ....plugins import Settings
 from ....rollouts.policies import NAME
-from ...encode import EXTRA
-
-torch: Any = need("torch", EXTRA)
+from ...config import EXTRA
+from .base import GenerationOptions, Generator, Trained
 
 QUIET_ROUNDS = 16
 """Rounds of the event loop without a new request after which the batch is complete."""
 
 
-class InProcessOptions(ModelOptions):
-    """Options that decide the replies: the run, and the number of updates of its weights."""
+class InProcessGenerator(Generator):
+    """The trained module itself."""
 
-    run: str = ""
-    """Digest of the run's settings."""
-    update: int = Field(default=0, ge=0)
-    """Number of updates of the weights; part of every episode id, so that updates do not sample the same noise."""
+    packages: ClassVar[tuple[str, ...]] = PACKAGES
+    extra: ClassVar[str] = EXTRA
+    copies_weights: ClassVar[bool] = False
+
+    def backend(self, options: GenerationOptions) -> "InProcessBackend":
+        """Return the module as a model."""
+        trained: Trained = self.trained
+        return InProcessBackend(options, trained.engine, batch=trained.config.generate, half=trained.scorer.half)
 
 
 class InProcessBackend(Backend):
@@ -40,13 +41,13 @@ class InProcessBackend(Backend):
     name: ClassVar[str] = NAME
     extra: ClassVar[str] = EXTRA
     packages: ClassVar[tuple[str, ...]] = PACKAGES
-    config_type: ClassVar[type[Settings]] = InProcessOptions
+    config_type: ClassVar[type[Settings]] = GenerationOptions
     service_type: ClassVar[type[Settings]] = Unserved
     one_process: ClassVar[bool] = True
-    settings: InProcessOptions
+    settings: GenerationOptions
 
     def __init__(
-        self, options: InProcessOptions, engine: Engine, role: Role = "student", *, batch: int, half: bool = False
+        self, options: GenerationOptions, engine: Engine, role: Role = "student", *, batch: int, half: bool = False
     ) -> None:
         """Generate with ``engine``, at most ``batch`` replies at a time, in bfloat16 if ``half``."""
         super().__init__(options, Unserved(), role)
@@ -93,6 +94,7 @@ class InProcessModel(ChatModel):
 
     def answer_all(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
         """Return answers in order, made in batches; a request that the model cannot read gets its error."""
+        torch: Any = need("torch", EXTRA)
         answers: list[ChatAnswer | Exception] = []
         with torch.autocast(torch.device(self._engine.device).type, torch.bfloat16, enabled=self._half):
             for first in range(0, len(requests), self._batch):

@@ -18,7 +18,8 @@ from ....models.extras import need
 from ....models.openai.model import OpenAIModel
 from ....models.openai.wire import data_url
 from ....models.service import Service
-from ...encode import EXTRA, Encoder
+from ...config import EXTRA
+from ...encode import Encoder
 from ...tensors import TokenValues
 from ..scoring import Row
 from .http import PATIENCE_SECONDS, answer_all, post

@@ -13,7 +13,8 @@ from typing import Any
 
 from ....errors import ServerGoneError, TrainingError
 from ....models.extras import need
-from .hand_over import Save, reset_caches
+from .base import Save
+from .hand_over import reset_caches
 from .http import get
 from .servers import LOOPBACK, Servers, free_port
 

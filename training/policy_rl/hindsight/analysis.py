@@ -9,13 +9,14 @@ from ....labeling.base import FailedEpisode, Objection
 from ....labeling.filters import UNKNOWN_SENTENCE, is_rendered, text_objection
 from ....labeling.vocabulary import Vocabulary, target_mode, target_modes
 from ....messages import EncodedFrame
+from ....models.base import Backend
 from ....rollouts.base import Episode, Status, TaskRollouts
 from ....solvers.base import Verdict
 from ...analyzer import Analyzer, Reading, case_of_episode, fallback, reading_of
 from ...ranks import Ranks
 from ..advantages import Groups
 from ..config import RlConfig
-from ..engines import InProcessBackend, ServedBackend
+from ..engines.http import answer_all
 from ..levels import Levels
 from ..scoring import Row, TurnSample
 from .contexts import ARMS, Arm, Hindsight, hindsight_of, teacher_prompt
@@ -93,7 +94,7 @@ def analyze(
     rollouts: Sequence[TaskRollouts],
     levels: Levels,
     config: RlConfig,
-    backend: InProcessBackend | ServedBackend,
+    backend: Backend,
     ranks: Ranks,
     frozen: SkillWriter | None = None,
 ) -> Failures:
@@ -124,7 +125,7 @@ def analyze(
     images = {key: frame.image for task in rollouts for key, frame in task.frames.items()}
     cases = [case_of_episode(profile, episode, images, vocabulary) for episode in ranks.share(episodes)]
     analyzer = Analyzer(backend)
-    replies = backend.connect().answer_all([analyzer.request(case) for case in cases])
+    replies = answer_all(backend.connect(), [analyzer.request(case) for case in cases])
     readings = {
         case.episode_id: fallback("unanswered", str(reply), case.num_steps, case.modes)
         if isinstance(reply, Exception)

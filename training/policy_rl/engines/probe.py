@@ -1,0 +1,87 @@
+"""A check of the weights of servers after every hand-over.
+
+The servers answer the first turns of some levels, and the trainer computes the log-probabilities of the replies, too.
+If the two differ on average by more than rounding, the servers have other weights or stale caches, and the run stops;
+otherwise the only sign would be a policy that learns a little worse.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....errors import TrainingError
+from ....models.base import ChatRequest, Sampling
+from ....models.extras import need
+from ....rollouts.base import Turn
+from ...config import EXTRA
+from ...encode import Encoder
+from ..scoring import Row, Scorer
+from .http import answer_all
+from .served import ServedModel
+
+torch: Any = need("torch", EXTRA)
+
+PROBE_TURNS, PROBE_TOKENS = 4, 16
+TOLERANCES = {True: 0.05, False: 1e-3}
+"""Largest mean difference in nats due to rounding, in bfloat16 (True) and float32 (False)."""
+
+
+class Probe:
+    """A check that servers and trainer compute the same log-probabilities, on fixed prompts with pictures."""
+
+    def __init__(self, encoder: Encoder, turns: Sequence[Turn], *, half: bool) -> None:
+        """Use the prompts of ``turns``; ``half`` means that the trainer computes in bfloat16."""
+        self._scorer, self._half = Scorer(encoder, half=half), half
+        self._prompts = [turn.prompt for turn in turns]
+        for turn in turns:
+            self._scorer.pictures |= turn.images
+        self._requests = [
+            ChatRequest(
+                request_id=f"probe-{number}",
+                episode_id="probe",
+                t=0,
+                role="student",
+                messages=prompt.messages,
+                images=self._scorer.pictures,
+                prompt_hash=prompt.prompt_hash,
+                sampling=Sampling(max_tokens=PROBE_TOKENS),
+                seed=number,
+            )
+            for number, prompt in enumerate(self._prompts)
+        ]
+
+    def check(self, model: Any, urls: Sequence[str]) -> float:
+        """Return the largest mean difference between a server and the trainer, in nats per token.
+
+        Raises:
+            TrainingError: it exceeds the tolerance, or a server returns no tokens.
+        """
+        worst = max(self.difference(model, url) for url in urls)
+        if worst > TOLERANCES[self._half]:
+            raise TrainingError(
+                f"a server's log-probabilities differ from the trainer's by {worst:.4f} nats per token on the "
+                f"same prompts, expected at most {TOLERANCES[self._half]:g}: it has other weights, stale caches, or "
+                "computes in another precision; compare --server-command with the precision of the run, use "
+                "--hand-over restart, and resume the run with --resume"
+            )
+        return worst
+
+    def difference(self, model: Any, url: str) -> float:
+        """Return the mean distance between log-probabilities of a server's replies, its own and the scorer's, in nats.
+
+        Raises:
+            TrainingError: the server returns no tokens or no log-probabilities.
+        """
+        rows: list[Row] = []
+        theirs: list[float] = []
+        served = ServedModel([url], {}, self._scorer.encoder.placeholders, len(self._requests))
+        for prompt, answer in zip(self._prompts, answer_all(served, self._requests), strict=True):
+            if isinstance(answer, Exception) or not answer.token_ids or answer.logprobs is None:
+                reason = answer if isinstance(answer, Exception) else "a reply without token ids or log-probabilities"
+                raise TrainingError(
+                    f"{url}: found {reason}, expected token ids with their log-probabilities; serve with a current vLLM"
+                )
+            rows.append(Row(prompt, answer.token_ids))
+            theirs += answer.logprobs
+        with torch.no_grad():
+            ours = self._scorer(model.eval(), rows).cpu()
+        return (torch.tensor(theirs) - ours).abs().mean().item()
