@@ -1,1 +1,1 @@
-"""What stores tell: statistics, comparisons, the rollback probe and plots."""
+"""Statistics, comparisons, the rollback probe, plots and reports of stores."""

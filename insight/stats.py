@@ -1,6 +1,6 @@
 """The statistics of a store: which views sum it up, how a screen shows them, and how results become files.
 
-Every number comes from a named view (:mod:`pivot.datasets.derived_views`), so whoever opens the store with DuckDB finds
+Every number comes from a named view (:mod:`pivot.datasets.derived_views`), so a query in DuckDB returns
 the same ones. On a screen shares are in percent; files hold the views as they are.
 """
 
@@ -23,7 +23,7 @@ from ..storage import Address, write_file
 
 
 class Format(StrEnum):
-    """How statistics are given out."""
+    """Output formats of statistics."""
 
     TABLE = "table"
     CSV = "csv"
@@ -112,17 +112,17 @@ SUMMARY = (
         often_empty=True,
     ),
 )
-"""What ``pivot stats`` shows, in order."""
+"""Tables of ``pivot stats``, in order."""
 
 
 def in_order(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Return a table whose columns that are named by numbers, such as steps, stand in the order of these."""
-    places = sorted(range(len(names)), key=lambda place: int(names[place]) if names[place].isdecimal() else -1)
-    return [names[place] for place in places], [[row[place] for place in places] for row in rows]
+    """Return a table with columns that are named by numbers, such as steps, in numerical order."""
+    order = sorted(range(len(names)), key=lambda index: int(names[index]) if names[index].isdecimal() else -1)
+    return [names[index] for index in order], [[row[index] for index in order] for row in rows]
 
 
 def json_ready(value: Any) -> Any:
-    """Return a cell as JSON has it: bytes as hexadecimal digits, a float that is no number as null."""
+    """Return a cell as JSON has it: bytes as hexadecimal digits, NaN and infinity as null."""
     if isinstance(value, dict):
         return {str(key): json_ready(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,1 +1,1 @@
-"""The rollback probe: what a policy reaches from the step where it lost, and from those beside it (spec section 6)."""
+"""The rollback probe: retries of failures from the pivot step and from its neighbours (spec section 6)."""

@@ -1,4 +1,4 @@
-"""The arms of the probe: from where a failure is played again, and what the policy is told there (spec section 6)."""
+"""The arms of the probe: the step that a retry of a failure starts from, and its hint (spec section 6)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class ProbeArm:
     hint: Hint = "none"
 
     def step(self, episode_id: str, pivot: int, num_steps: int) -> int | None:
-        """Return the step whose state is restored, None where the episode has none to play again.
+        """Return the step whose state is restored, None if the episode has no such step.
 
         Args:
             episode_id: decides the random step.
@@ -38,13 +38,13 @@ PROBE_ARMS: Mapping[str, ProbeArm] = {
     arm.name: arm
     for arm in (
         ProbeArm("no_hint", "from t*, without a hint"),
-        ProbeArm("after", "from t* + 1, without a hint: the step that was lost stays lost", "after"),
-        ProbeArm("self", "from t*, with m* and what the policy's own model writes", hint="self"),
+        ProbeArm("after", "from t* + 1, without a hint: the lost step is kept", "after"),
+        ProbeArm("self", "from t*, with m* and guidance by the policy's own model", hint="self"),
         ProbeArm("teacher", "from t*, with m* and the label's guidance", hint="teacher"),
         ProbeArm("random", "control: from a uniform random other step", "random"),
         ProbeArm("before", "control: from t* - 1", "before"),
     )
 }
-"""By name, in the order of tables. The order is also part of the ids of retries: new arms go to the end."""
+"""Arms by name, in the order of tables. The order is also part of the ids of retries: new arms go to the end."""
 
 DEFAULT_ARMS = tuple(PROBE_ARMS)

@@ -1,7 +1,7 @@
-"""The hints of arm ``self``: what the policy's own model writes about its failures, as a guidance writer would.
+"""The hints of arm ``self``: the policy's own model as guidance writer about its failures.
 
-A model writes them before the first retry, those of many shards at a time: it is kept busy, and its hints hold up no
-retry. An embedded policy has no model that could write; the template stands in.
+A model writes the hints of many shards together, before the first retry, so that no retry waits for one. An embedded
+policy has no model; the template replaces it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from ...labeling.label import label_episodes
 
 EMBEDDED_WRITER = "template"
 _SHARDS_AT_ONCE = 16
-"""Of a model's requests: two thousand failures, and a hundred megabytes of pictures."""
+"""Shards whose hints are requested together: two thousand failures, and a hundred megabytes of pictures."""
 
 
 def own_writer(store: Store) -> GuidanceWriter:
@@ -23,23 +23,22 @@ def own_writer(store: Store) -> GuidanceWriter:
     return Run(store.config.model_copy(update={"teacher": own})).writer()
 
 
-def own_hints(store: Store, shards: Sequence[Shard], known: Mapping[str, str]) -> dict[str, str]:
-    """Return what is told in arm ``self`` about every failure of some shards, by episode.
+def own_hints(store: Store, shards: Sequence[Shard], earlier: Mapping[str, str]) -> dict[str, str]:
+    """Return the hints of arm ``self`` for the failures of some shards, by episode.
 
-    A hint is empty where the answer was no use. A failure for which nobody answered is missing; the next run
-    asks again.
+    A hint is empty if the answer was unusable. A failure without an answer is missing; the next run asks again.
 
     Args:
         store: the store.
-        shards: of any environments.
-        known: hints that are there already, which are not asked for again.
+        shards: shards of any environments.
+        earlier: hints of earlier runs, which are kept.
 
     Raises:
-        ServerGoneError: the model answers nobody any more.
+        ServerGoneError: the model stopped answering.
         StoreError: a table cannot be read.
     """
     config, writer = store.config, own_writer(store)
-    hints = dict(known)
+    hints = dict(earlier)
     for env in config.environments:
         mine = [shard for shard in shards if shard.env == env]
         for first in range(0, len(mine), _SHARDS_AT_ONCE):
@@ -48,7 +47,7 @@ def own_hints(store: Store, shards: Sequence[Shard], known: Mapping[str, str]) -
                 episode
                 for shard in some
                 for episode in stored_failures(store, shard)
-                if episode.episode_id not in known
+                if episode.episode_id not in earlier
             ]
             frames: dict[str, bytes] = {}
             for shard in some if episodes and writer.needs_pictures else ():

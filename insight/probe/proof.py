@@ -1,7 +1,7 @@
-"""Prove the rows of a probe again: every retry is re-executed, every return added up, every claim derived anew.
+"""Prove the rows of a probe again: every retry is re-executed, every return added up, every field recomputed.
 
-The replies of the policy are taken as they are stored; everything around them is not: the restored state is reached by
-the logged actions, the new actions are given to a new environment, and rewards, end, returns, lift and success follow.
+The stored replies of the policy are taken as given. A new environment reaches the restored state by the logged actions
+and executes the new ones; rewards, end, returns, lift and success follow.
 """
 
 import asyncio
@@ -43,9 +43,9 @@ from .shard import ShardProbe
 
 
 def probe_problems(store: Store, *, follow: bool = False) -> list[str]:
-    """Return what is wrong with the probes of a store and its later parts; nothing where there was no probe.
+    """Return the problems of the probes of a store and its later parts; none without a probe.
 
-    With ``follow`` the places that the settings of environments name are used, as in ``verify_store``.
+    With ``follow`` the locations that the settings of environments name are used, as in ``verify_store``.
 
     Raises:
         StoreError: a table cannot be read.
@@ -98,12 +98,12 @@ def _shard_problems(store: Store, shard: Shard, *, follow: bool) -> list[str]:
             episode, label = episodes.get(row.episode_id), labels.get(row.episode_id)
             if episode is None or label is None:
                 continue  # counted above
-            found = _claims(row, episode, label)
-            if not found and row.status is RetryStatus.DONE:
-                found = _misread(game, row)
-            if not found and live is not None and row.status is RetryStatus.DONE:
-                found = _replayed(live, tolerance, row, episode, steps[row.episode_id], settings.gamma)
-            problems += [f"{name} {row.retry_id}: {text}" for text in found]
+            row_problems = _claims(row, episode, label)
+            if not row_problems and row.status is RetryStatus.DONE:
+                row_problems = _misread(game, row)
+            if not row_problems and live is not None and row.status is RetryStatus.DONE:
+                row_problems = _replayed(live, tolerance, row, episode, steps[row.episode_id], settings.gamma)
+            problems += [f"{name} {row.retry_id}: {text}" for text in row_problems]
     finally:
         (live or game).close()
     if current and live is not None and not problems and config == env.config and store.run.policy().is_stand_in:
@@ -114,9 +114,9 @@ def _shard_problems(store: Store, shard: Shard, *, follow: bool) -> list[str]:
 def _unlike_played_again(
     store: Store, shard: Shard, settings: ProbeSettings, rows: Sequence[Retry], tolerance: float
 ) -> list[str]:
-    """Make all retries of an embedded policy again, and compare every field of their rows.
+    """Repeat all retries of an embedded policy, and compare every field of their rows.
 
-    What a model gave cannot be asked for again: the broken retries of a served policy stay owed, and are counted.
+    A model's answers cannot be repeated: failed retries of a served policy stay pending, and are counted.
     """
     policy = rollback_policy(store)
     work = ShardProbe(store, shard, settings, policy, {})
@@ -135,7 +135,7 @@ def _unlike_played_again(
         names = [each.name for each in fields(Retry)]
         different = [name for name in names if not _is_close(getattr(row, name), getattr(other, name), tolerance)]
         problems += [
-            f"{row.retry_id}: its {each} is {getattr(other, each)!r}, made again it is {getattr(row, each)!r}"
+            f"{row.retry_id}: its {each} is {getattr(other, each)!r}, recomputed it is {getattr(row, each)!r}"
             for each in different[:1]
         ]
     if not problems and [row.retry_id for row in work.rows] != [row.retry_id for row in rows]:
@@ -155,7 +155,7 @@ def _is_close(one: Any, other: Any, tolerance: float) -> bool:
 def _count_problems(
     rows: Sequence[Retry], labels: Mapping[str, Mapping[str, Any]], settings: ProbeSettings
 ) -> list[str]:
-    """Every failure has to be there in every arm as often as the settings say, and nothing else. None if all is old."""
+    """Compare the retries of all failures with arms and resamples of the settings; nothing without rows."""
     if not rows:
         return []
     failures = [
@@ -163,16 +163,18 @@ def _count_problems(
         for name, label in labels.items()
         if label["pivot_step"] is not None and (label["accepted"] or not settings.accepted_only)
     ]
-    wanted = {(name, arm, sample) for name in failures for arm in settings.arms for sample in range(settings.resamples)}
-    found = [(row.episode_id, row.arm, row.sample_idx) for row in rows]
-    counts = Counter(found)
-    problems = [f"a retry of {each} is there twice" for each in sorted(set(found)) if counts[each] > 1]
-    problems += [f"the retry {each} is missing" for each in sorted(wanted - set(found))]
-    return problems + [f"the retry {each} is none that the probe makes" for each in sorted(set(found) - wanted)]
+    expected = {
+        (name, arm, sample) for name in failures for arm in settings.arms for sample in range(settings.resamples)
+    }
+    stored = [(row.episode_id, row.arm, row.sample_idx) for row in rows]
+    counts = Counter(stored)
+    problems = [f"a retry of {each} is there twice" for each in sorted(set(stored)) if counts[each] > 1]
+    problems += [f"the retry {each} is missing" for each in sorted(expected - set(stored))]
+    return problems + [f"the retry {each} is none that the probe makes" for each in sorted(set(stored) - expected)]
 
 
 def _claims(row: Retry, episode: Mapping[str, Any], label: Mapping[str, Any]) -> list[str]:
-    """Compare what a row says about its failure with the failure."""
+    """Compare the fields of a row that describe its failure with the failure."""
     kind = (label["certificate"] or {}).get("kind")
     expected = {"pivot_step": label["pivot_step"], "kind": kind, "task_id": episode["task_id"], "env": episode["env"]}
     problems = [
@@ -199,7 +201,7 @@ def _claims(row: Retry, episode: Mapping[str, Any], label: Mapping[str, Any]) ->
 
 
 def _misread(game: PivotEnv, row: Retry) -> list[str]:
-    """Read the replies again and compare the actions that they give with those of the row."""
+    """Parse the replies again and compare their actions with the row."""
     profile = game.profile
     read: list[tuple[str, str, bool]] = []
     for text in row.responses or []:
@@ -212,7 +214,7 @@ def _misread(game: PivotEnv, row: Retry) -> list[str]:
     names = ("actions", "payloads", "action_valid")
     columns = [list(each) for each in zip(*read, strict=True)] or [[], [], []]
     return [
-        f"its {name} are not those that its responses give"
+        f"its {name} differ from its responses"
         for name, column in zip(names, columns, strict=True)
         if column != list(getattr(row, name) or [])
     ][:1]
@@ -226,7 +228,7 @@ def _replayed(
     steps: Sequence[Mapping[str, Any]],
     gamma: float,
 ) -> list[str]:
-    """Re-execute a retry and compare what it claims."""
+    """Re-execute a retry and compare its rewards, returns and outcome."""
     start = row.restore_step or 0
     actions, payloads, rewards, valid = row.actions or [], row.payloads or [], row.rewards or [], row.action_valid or []
     if not len(actions) == len(payloads) == len(rewards) == len(valid) == len(row.responses or []):

@@ -1,7 +1,7 @@
-"""What a probe says: lift rates with intervals, group rates with the new returns, and alarms (spec section 6).
+"""Results of a probe: lift rates with intervals, group rates with the new returns, and alarms (spec section 6).
 
-A failure counts once in an arm, with the share of its retries that lifted it; one that has nothing left to be played
-again counts in no rate. Intervals are over levels. Group rates are those of the store with the return of each failed
+A failure counts once per arm, with the share of its retries that improve it; a failure without a step to restart from
+is excluded from all rates. Intervals are over levels. Group rates are those of the store with the return of each failed
 member replaced by its prefix and the first new suffix.
 """
 
@@ -31,22 +31,22 @@ class ArmRate:
     env: str
     arm: str
     failures: int
-    """Failures that were played again at least once."""
+    """Failures with at least one finished retry."""
     nothing_left: int
-    """Failures without a suffix from there."""
+    """Failures without a step to restart from."""
     not_played: int
-    """Retries that broke, could not be restored, or had no hint to tell."""
+    """Retries that failed, could not be restored, or had no hint."""
     lift: Interval | None
-    """Share of the failures that a retry lifts, with its interval over levels."""
+    """Share of the failures that a retry improves, with its interval over levels."""
     success: Interval | None
-    """Share of the failures that a retry brings to the goal."""
+    """Share of the failures whose retry reaches the goal."""
     sigma0: float | None
     """Share of the groups whose eight returns agree, with the new returns in them."""
     all_fail: float | None
     """Share of the groups without a success, with the new outcomes in them."""
 
     def row(self) -> dict[str, Any]:
-        """Return it as flat data."""
+        """Return the rate as flat data."""
         row = asdict(self)
         for name in ("lift", "success"):
             interval = row.pop(name)
@@ -57,7 +57,7 @@ class ArmRate:
 
 @dataclass(frozen=True, slots=True)
 class GroupRates:
-    """The groups of an environment before anything is replaced."""
+    """Rates of the groups of an environment, as they are stored."""
 
     env: str
     groups: int
@@ -72,19 +72,19 @@ class Refuted:
     env: str
     kind: str
     failures: int
-    """Failures that were played again from there."""
+    """Failures with a finished retry from t* + 1."""
     refuted: int
     episodes: tuple[str, ...]
     """Ids of the first few."""
 
     @property
     def alarm(self) -> bool:
-        """Whether it cannot be: an exact certificate says that no play reaches the goal from there."""
+        """Whether the labels are wrong: an exact certificate rules out that the goal is reached from t* + 1."""
         return self.kind == EXACT and self.refuted > 0
 
 
 def probe_rows(store: Store) -> pl.DataFrame:
-    """Return the rows of a store's probe, those of the current labels only.
+    """Return the rows of a store's probe that belong to its current labels.
 
     Raises:
         StoreError: the store was not probed, or a file is torn.
@@ -97,7 +97,7 @@ def probe_rows(store: Store) -> pl.DataFrame:
 
 
 def probe_settings(store: Store) -> ProbeSettings:
-    """Return what the probe was asked for."""
+    """Return the settings of a store's probe."""
     return ProbeSettings(**store.storage.read_json(SETTINGS_FILE)["settings"])
 
 
@@ -155,7 +155,7 @@ def mean_interval(values: Sequence[float], levels: Sequence[str]) -> Interval | 
 
 
 def _new_totals(first: pl.DataFrame, episodes: pl.DataFrame) -> dict[str, float]:
-    """The undiscounted return of each retried failure: its prefix and the new suffix."""
+    """Return the undiscounted return of each retried failure: its prefix and the new suffix."""
     rewards = dict(zip(episodes["episode_id"], episodes["rewards"].to_list(), strict=True))
     return {
         episode: float(sum(rewards[episode][:step]) + sum(suffix))
@@ -182,16 +182,16 @@ def _group_rates(
 def refuted_labels(store: Store) -> list[Refuted]:
     """Return how often a success from t* + 1 refutes a label, by environment and kind of certificate.
 
-    Under an exact certificate there can be none: one is an alarm. Under a bound, a heuristic or an estimate it is how
-    often the label is too early.
+    Under an exact certificate a single one is an alarm. Under a bound, a heuristic or an estimate it is the number of
+    labels that are too early.
 
     Raises:
         StoreError: the store was not probed.
     """
     rows = probe_rows(store).filter((pl.col("arm") == "after") & (pl.col("status") == RetryStatus.DONE))
-    found: list[Refuted] = []
+    refuted: list[Refuted] = []
     for (env, kind), some in rows.group_by(["env", "kind"], maintain_order=True):
         by_failure = some.group_by("episode_id", maintain_order=True).agg(pl.col("success").any())
         wrong = by_failure.filter(pl.col("success"))["episode_id"].to_list()
-        found.append(Refuted(str(env), str(kind), by_failure.height, len(wrong), tuple(wrong[:5])))
-    return found
+        refuted.append(Refuted(str(env), str(kind), by_failure.height, len(wrong), tuple(wrong[:5])))
+    return refuted

@@ -12,7 +12,7 @@ ARM_HEADER = ("arm", "failures", "nothing left", "lift %", "success %")
 
 
 def arms_of(rates: Sequence[ArmRate]) -> list[str]:
-    """Return the arms that were played, in the order of tables: the last columns of the two tables below."""
+    """Return the arms of the probe, in the order of tables: the last columns of the two tables below."""
     return [name for name in PROBE_ARMS if any(each.arm == name for each in rates)]
 
 
@@ -24,7 +24,7 @@ def percent(interval: Interval | None) -> str:
 
 
 def arm_tables(rates: Sequence[ArmRate]) -> dict[str, list[tuple[str | int, ...]]]:
-    """Return the rows of :data:`ARM_HEADER` by environment; retries that were not played are told beside the rates."""
+    """Return the rows of :data:`ARM_HEADER` by environment; unfinished retries are counted next to the rates."""
     return {
         env: [
             (
@@ -65,7 +65,7 @@ def _share(value: float | None) -> str:
 
 
 def verdict_lines(refuted: Sequence[Refuted]) -> list[str]:
-    """Say what successes from t* + 1 mean for the labels."""
+    """Describe what successes from t* + 1 mean for the labels."""
     lines: list[str] = []
     for each in refuted:
         share = f"{each.env}: {each.refuted} of {each.failures} failures were won from t* + 1"

@@ -1,8 +1,8 @@
-"""Play failures again from a step of theirs: the logged replies up to it, the policy from there on.
+"""Retry failures from one of their steps: the logged replies up to it, the policy's from there on.
 
-The environment is not asked to jump: it is started as it was and given the logged replies again, which is exact
-wherever re-execution is (spec section 9), needs nothing of a simulator, and gives the policy the history that it had.
-The retry is an episode like any other, with an id, and so a random stream, of its own.
+The step is reached by re-executing the logged replies, which is exact wherever re-execution is (spec section 9), needs
+no snapshot of a simulator, and gives the policy the same history. A retry is an episode like any other, with an id and
+so a random stream of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,24 +23,24 @@ ROLLBACK = "rollback"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed episode with what is needed to play it again."""
+    """A failed episode with what a retry needs."""
 
     task: Task
     sample_idx: int
-    """Of the failure among the rollouts of its level."""
+    """Index of the failure among the rollouts of its level."""
     steps: Sequence[Mapping[str, Any]]
-    """Its rows of the ``steps`` table, in order."""
+    """Rows of the episode in the ``steps`` table, in order."""
     pivot_step: int
     failure_mode: str
     kind: str
-    """Of its certificate."""
+    """Kind of its certificate."""
     label_version: str
     guidance: str
-    """That of its label."""
+    """Guidance of its label."""
 
     @property
     def episode_id(self) -> str:
-        """Which episode it is."""
+        """Id of the episode."""
         return str(self.steps[0]["episode_id"])
 
     @property
@@ -51,7 +51,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A retry that is to be played."""
+    """A pending retry."""
 
     failure: Failure
     restore_step: int
@@ -59,16 +59,16 @@ class Planned:
 
 
 class RollbackPolicy(Policy):
-    """Gives the logged replies up to the restored step, then asks the policy, which may be told a hint."""
+    """Gives the logged replies up to the restored step, then asks the policy, with the hint of the retry."""
 
     config_type = Settings
 
     def __init__(self, policy: Policy, prompts: Mapping[str, StudentPrompt]) -> None:
-        """Play as ``policy`` does; retries are given to :attr:`planned` by their ids.
+        """Act as ``policy`` does; :attr:`planned` holds the retries by their ids.
 
         Args:
-            policy: who plays from the restored step on.
-            prompts: the Student prompt of each environment, which says where a hint goes.
+            policy: acts from the restored step on.
+            prompts: the Student prompt of each environment, which places the hint.
         """
         self.name = policy.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
         self.episode_seconds = policy.episode_seconds
@@ -77,27 +77,27 @@ class RollbackPolicy(Policy):
 
     @property
     def episodes_in_flight(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As many as the policy can take."""
+        """Number of the policy's concurrent episodes."""
         return self._policy.episodes_in_flight
 
     @property
     def config(self) -> dict[str, Any]:
-        """That of the policy, and that its episodes are retries."""
+        """Config of the policy, with a mark that its episodes are retries."""
         return {**self._policy.config, ROLLBACK: VERSION}
 
     def config_for(self, env: str) -> dict[str, Any]:
-        """The same for one environment: ids follow it."""
+        """Return the config for one environment, which decides ids."""
         return {**self._policy.config_for(env), ROLLBACK: VERSION}
 
     def check_environment(self, env: str, config: Any) -> None:
-        """See whether the policy can play here; see the base class."""
+        """Check that the policy can act here; see the base class."""
         self._policy.check_environment(env, config)
 
     async def reply(self, turn: Turn) -> Reply:
         """Answer one turn; the errors are those of the policy.
 
         Raises:
-            PolicyError: nobody planned this episode.
+            PolicyError: the episode is not a planned retry.
         """
         plan = self.planned.get(turn.episode_id)
         if plan is None:
@@ -105,37 +105,37 @@ class RollbackPolicy(Policy):
         if turn.t < plan.restore_step:
             logged = plan.failure.steps[turn.t]
             return Reply(logged["response"], logged["finish_reason"])
-        return await self._policy.reply(replace(turn, prompt=self._told(turn, plan)))
+        return await self._policy.reply(replace(turn, prompt=self._with_hint(turn, plan)))
 
-    def _told(self, turn: Turn, plan: Planned) -> PromptMessages:
+    def _with_hint(self, turn: Turn, plan: Planned) -> PromptMessages:
         if plan.hint is None:
             return turn.prompt
         env, failure = turn.env.profile.name, plan.failure
-        known = Hindsight(("mode", "guidance"), failure.pivot_step, failure.failure_mode, plan.hint, None)
-        return teacher_prompt(turn.prompt, self._prompts[env], env, known)
+        hindsight = Hindsight(("mode", "guidance"), failure.pivot_step, failure.failure_mode, plan.hint, None)
+        return teacher_prompt(turn.prompt, self._prompts[env], env, hindsight)
 
     async def aclose(self) -> None:
-        """Let go of what the policy holds."""
+        """Close the policy."""
         await self._policy.aclose()
 
 
 def rollback_policy(store: Store, policy: Policy | None = None) -> RollbackPolicy:
-    """Return the policy of a store, or another one, ready to play the store's failures again."""
+    """Return the policy of a store, or ``policy``, ready to retry the store's failures."""
     return RollbackPolicy(policy or store.run.policy(), {name: env.prompt for name, env in store.run.envs.items()})
 
 
 def finish_row(
     row: Retry, plan: Planned, episode: Episode, settings: ProbeSettings, *, exact: bool, tolerance: float
 ) -> None:
-    """Write what a retry gave into its row.
+    """Write the outcome of a retry into its row.
 
     Args:
-        row: of :func:`planned_row`.
-        plan: what was to be played.
-        episode: what was played, from the first step on.
-        settings: of the probe.
+        row: row of the planned retry.
+        plan: the planned retry.
+        episode: the episode of the retry, from the first step on.
+        settings: settings of the probe.
         exact: whether the environment repeats its pictures to the pixel.
-        tolerance: by which repeated rewards may differ.
+        tolerance: largest difference of repeated rewards.
     """
     start, logged = plan.restore_step, plan.failure.steps
     row.restore_step = start
@@ -145,7 +145,7 @@ def finish_row(
     before = episode.steps[:start]
     wrong = _difference(before, logged[:start], tolerance)
     if wrong is None and exact and episode.steps[start].frame_id != logged[start]["frame_id"]:
-        wrong = f"the picture at step {start} is another one"
+        wrong = f"the picture at step {start} differs"
     if wrong is not None:
         row.status, row.error = RetryStatus.NOT_RESTORED, wrong
         return
@@ -174,5 +174,5 @@ def _difference(played: Sequence[Any], logged: Sequence[Mapping[str, Any]], tole
 
 
 def episodes_of(records: Sequence[TaskRollouts]) -> dict[str, Episode]:
-    """Return what was played, by id."""
+    """Return the episodes by id."""
     return {episode.episode_id: episode for task in records for episode in task.episodes}

@@ -1,7 +1,7 @@
-"""Probe a store: play all its failures again, shard by shard, and list the result in the manifest.
+"""Probe a store: retry all its failures, shard by shard, and list the result in the manifest.
 
-Shards of an embedded policy go to worker processes; those of a policy that waits for a model are played in one event
-loop, so that the model is kept busy across them. Whatever is finished is kept: the same call goes on where it stopped.
+Shards of an embedded policy go to worker processes; shards of a served policy share one event
+loop, so that its model stays busy across them. Finished retries are kept: the same call resumes.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from .hints import own_hints
 from .rates import probe_settings
 from .records import FOLDER, SETTINGS_FILE, ProbeSettings, receipt_file, settings_record
 from .rollback import rollback_policy
-from .shard import ProbeFiles, ShardProbe, hints_of, known_rows
+from .shard import ProbeFiles, ShardProbe, earlier_rows, hints_of
 
 STAGE = "probe"
 
 
 @dataclass(frozen=True, slots=True)
 class ShardDone:
-    """What is told about one shard; small, so that it can travel between processes."""
+    """Summary of one shard; small, so that it can travel between processes."""
 
     shard: Shard
     files: dict[str, FileRecord]
@@ -47,32 +47,32 @@ Stream = Callable[[Callable[..., ShardDone], Sequence[tuple[Any, ...]]], Iterato
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What a probe left."""
+    """Counts of a probe."""
 
     retries: int
     played: int
-    """Of them, those that were played by this call; the others were there."""
+    """Number of retries of this call; the others are from earlier calls."""
 
 
 def probe_store(
     root: Address, settings: ProbeSettings, reporter: Reporter, stream: Stream | None = None
 ) -> ProbeResult:
-    """Play the failures of a finished store again.
+    """Retry the failures of a finished store.
 
     Args:
-        root: the store; its policy plays.
+        root: the store; its policy acts.
         settings: arms, resamples, discount.
-        reporter: is told how far the work has come, in failures.
-        stream: runs the shards of a policy that needs no model; by default one after the other in this process.
+        reporter: receives the progress, in failures.
+        stream: runs the shards of an embedded policy; by default one after the other in this process.
 
     Raises:
         ConfigError: an arm is unknown, or the policy cannot play these environments.
-        StoreError: there is no finished store, another run writes it, or the disk fails.
-        ServerGoneError: the model answers nobody any more; what is finished is kept.
+        StoreError: the store is missing or unfinished, another run writes it, or the disk fails.
+        ServerGoneError: the model stopped answering; finished retries are kept.
     """
     store = checked_store(root, settings)
-    with store.storage.lock() as held:
-        store = Store(held, store.config)
+    with store.storage.lock() as locked:
+        store = Store(locked, store.config)
         _refuse_to_drop(store, settings)
         manifest = {name: record for name, record in store.manifest().items() if not name.startswith(f"{FOLDER}/")}
         same = store.storage.stat(SETTINGS_FILE) is not None and probe_settings(store) == settings
@@ -80,21 +80,21 @@ def probe_store(
         if store.run.served and not (same and all(_is_played(store, shard) for shard in shards)):
             asyncio.run(store.run.policy().preflight())
         if SETTINGS_FILE in store.manifest() and not same:
-            store.write_manifest(manifest)  # which would otherwise name files that a kill left in another state
+            store.write_manifest(manifest)  # otherwise it would list files that a kill leaves in another state
         failures = {shard: store.read(LABELS, shard, ["episode_id"]).num_rows for shard in shards}
         reporter.start(STAGE, sum(failures.values()))
 
-        def told(shard: Shard) -> None:
+        def advance(shard: Shard) -> None:
             reporter.advance(STAGE, failures[shard])
 
         if store.run.served:
-            done = _in_one_loop(store, settings, shards, told)
+            done = _in_one_loop(store, settings, shards, advance)
         else:
             done = []
-            arguments = [(held, store.config, settings, shard) for shard in shards]
+            arguments = [(locked, store.config, settings, shard) for shard in shards]
             for each in (stream or _one_by_one)(probe_shard, arguments):
                 done.append(each)
-                told(each.shard)
+                advance(each.shard)
         reporter.finish(STAGE)
         files = {name: record for each in done for name, record in each.files.items()}
         files[SETTINGS_FILE] = store.storage.write_json(SETTINGS_FILE, settings_record(settings))
@@ -103,10 +103,10 @@ def probe_store(
 
 
 def checked_store(root: Address, settings: ProbeSettings) -> Store:
-    """Open the store of a probe that can be carried out, before anything is started for it.
+    """Open a store and check that it can be probed, before any process starts.
 
     Raises:
-        ConfigError, StoreError: as :func:`probe_store` says.
+        ConfigError, StoreError: see :func:`probe_store`.
     """
     unknown = [name for name in settings.arms if name not in PROBE_ARMS]
     if unknown:
@@ -118,20 +118,20 @@ def checked_store(root: Address, settings: ProbeSettings) -> Store:
 
 
 def _refuse_to_drop(store: Store, settings: ProbeSettings) -> None:
-    """Never drop retries without a word: a model's cost as much as rollouts."""
+    """Refuse settings that would drop stored retries: those of a model cost as much as rollouts."""
     if store.storage.stat(SETTINGS_FILE) is None:
         return
-    there = probe_settings(store)
-    if set(there.arms) <= set(settings.arms) and there.resamples <= settings.resamples:
+    stored = probe_settings(store)
+    if set(stored.arms) <= set(settings.arms) and stored.resamples <= settings.resamples:
         return
     raise ConfigError(
-        f"{store.root} holds retries in the arms {', '.join(there.arms)}, {there.resamples} of a failure, some of "
+        f"{store.root} holds retries in the arms {', '.join(stored.arms)}, {stored.resamples} per failure, some of "
         "which would be dropped; ask for at least these with --arm and --resamples, or delete its folder probe"
     )
 
 
 def _is_played(store: Store, shard: Shard) -> bool:
-    """Whether an earlier probe left every retry of a shard, and owes none."""
+    """Whether an earlier probe finished every retry of a shard."""
     receipt = Receipt.read(store.storage, receipt_file(shard))
     return receipt is not None and not receipt.facts[PENDING_EPISODES]
 
@@ -145,7 +145,7 @@ def probe_shard(root: Address, config: RunConfig, settings: ProbeSettings, shard
     """Probe one shard in an event loop of its own.
 
     Raises:
-        StoreError, ConfigError: as :func:`probe_store` says.
+        StoreError, ConfigError: see :func:`probe_store`.
     """
     store = Store(root, config)
     policy = rollback_policy(store)
@@ -159,19 +159,19 @@ def probe_shard(root: Address, config: RunConfig, settings: ProbeSettings, shard
 
 
 def _in_one_loop(
-    store: Store, settings: ProbeSettings, shards: Sequence[Shard], told: Callable[[Shard], None]
+    store: Store, settings: ProbeSettings, shards: Sequence[Shard], advance: Callable[[Shard], None]
 ) -> list[ShardDone]:
     policy = rollback_policy(store)
     done: list[ShardDone] = []
     opened: list[ShardProbe] = []
     hints: dict[str, str] = {}
     if any(PROBE_ARMS[arm].hint == "self" for arm in settings.arms):
-        there = [known_rows(ProbeFiles(store, shard, settings, policy)).values() for shard in shards]
-        hints = own_hints(store, shards, hints_of(chain.from_iterable(there)))
+        earlier = [earlier_rows(ProbeFiles(store, shard, settings, policy)).values() for shard in shards]
+        hints = own_hints(store, shards, hints_of(chain.from_iterable(earlier)))
 
     def finish(work: ShardProbe) -> None:
         done.append(ShardDone(work.shard, work.write(), len(work.rows), work.pending))
-        told(work.shard)
+        advance(work.shard)
 
     def batches() -> Iterator[Batch]:
         for shard in shards:
@@ -191,7 +191,7 @@ def _in_one_loop(
     try:
         run_without_gc_pauses(run_batches(batches(), policy, receive))
     except (*ENDS_THE_RUN, KeyboardInterrupt):
-        for work in opened:  # a retry costs a model as much as a rollout: keep those of shards that are not over
+        for work in opened:  # a retry costs a model as much as a rollout: keep those of unfinished shards
             if work.played:
                 work.write()
         raise

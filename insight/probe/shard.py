@@ -1,8 +1,8 @@
-"""One shard of a store, probed: its failures are planned in every arm, played again, and written down.
+"""The probe of one shard: plan the retries of its failures in every arm, take their episodes, write the rows.
 
-Rows that are there already are kept when they were made from the same labels and settings, so more arms or resamples,
-or a run after a kill, only play what is missing. Retries that broke are owed, and played again; those that a run did
-not come to are stored as broken, too.
+Rows of an earlier run are kept if they have the same labels and settings, so more arms or resamples, or a run after a
+kill, add only the missing retries. Failed retries are pending: the next run makes them. Retries that a stopped run did
+not begin are stored as failed, too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,10 +30,10 @@ from .hints import own_hints
 from .records import PROBE, VERSION, ProbeSettings, Retry, RetryStatus, probe_file, receipt_file
 from .rollback import Failure, Planned, RollbackPolicy, episodes_of, finish_row
 
-_ARMS_A_FAILURE, _SAMPLES_AN_ARM = 64, 10_000
+_ARMS_PER_FAILURE, _SAMPLES_PER_ARM = 64, 10_000
 """Room for more arms and resamples, so that ids of retries never move."""
 _PLANNED = tuple(each.name for each in fields(Retry) if each.default is MISSING and each.name != "status")
-"""What is known of a retry before it is played: all that it needs."""
+"""Fields of a retry that its plan decides."""
 UNASKED = "the policy's model gave no answer when it was asked for a hint"
 UNPLAYED = "not played yet: the probe was stopped"
 
@@ -47,18 +47,18 @@ class ShardProbe:
         shard: Shard,
         settings: ProbeSettings,
         policy: RollbackPolicy,
-        known: Mapping[str, Retry] | None = None,
+        earlier: Mapping[str, Retry] | None = None,
         hints: Mapping[str, str] | None = None,
     ) -> None:
-        """Plan the retries of a shard, and give those that are to be played to ``policy``.
+        """Plan the retries of a shard, and pass the pending ones to ``policy``.
 
         Args:
-            store: the store, and ``shard`` one of it.
-            shard: which one.
-            settings: of the probe.
-            policy: plays.
-            known: rows that are there already, by id; by default those that an earlier run left.
-            hints: of arm ``self``, by episode; by default they are written here.
+            store: the store.
+            shard: a shard of it.
+            settings: settings of the probe.
+            policy: makes the retries.
+            earlier: rows to keep, by id; by default the rows of an earlier run.
+            hints: hints of arm ``self`` by episode; by default they are written here.
 
         Raises:
             StoreError: a table of the store cannot be read.
@@ -69,23 +69,23 @@ class ShardProbe:
         self.rows: list[Retry] = []
         self._planned: dict[str, tuple[Retry, Planned, int]] = {}
         self._left = 0
-        known = known_rows(self._stage) if known is None else known
+        earlier = earlier_rows(self._stage) if earlier is None else earlier
         for failure in self._failures():
             for name in PROBE_ARMS:
                 if name in settings.arms:
-                    self._plan(failure, name, known)
+                    self._plan(failure, name, earlier)
 
     def _failures(self) -> list[Failure]:
         tables = {schema: self._store.read(schema, self.shard) for schema in (EPISODES, STEPS, LABELS)}
         steps = steps_by_episode(tables[STEPS].to_pylist())
         labels = {row["episode_id"]: row for row in tables[LABELS].to_pylist()}
         names = [each.name for each in fields(Task)]
-        found: list[Failure] = []
+        failures: list[Failure] = []
         for row in tables[EPISODES].to_pylist():
             label = labels.get(row["episode_id"])
             if label is None or label["pivot_step"] is None or (self._settings.accepted_only and not label["accepted"]):
                 continue
-            found.append(
+            failures.append(
                 Failure(
                     Task(**{name: row[name] for name in names}),
                     row["sample_idx"],
@@ -97,7 +97,7 @@ class ShardProbe:
                     label["failure_reason"] or "",
                 )
             )
-        return found
+        return failures
 
     @cached_property
     def _own_hints(self) -> Mapping[str, str]:
@@ -111,17 +111,17 @@ class ShardProbe:
             return failure.guidance
         return self._own_hints.get(failure.episode_id)
 
-    def _plan(self, failure: Failure, arm: str, known: Mapping[str, Retry]) -> None:
+    def _plan(self, failure: Failure, arm: str, earlier: Mapping[str, Retry]) -> None:
         env, hint = self._env, self._hint(failure, arm)
         step = PROBE_ARMS[arm].step(failure.episode_id, failure.pivot_step, len(failure.steps))
         policy_config = self._policy.config_for(env.name)
         for sample in range(self._settings.resamples):
-            place = (failure.sample_idx * _ARMS_A_FAILURE + list(PROBE_ARMS).index(arm)) * _SAMPLES_AN_ARM + sample
+            index = (failure.sample_idx * _ARMS_PER_FAILURE + list(PROBE_ARMS).index(arm)) * _SAMPLES_PER_ARM + sample
             retry_id = episode_id(
                 env.type.profile,
                 env.config,
                 failure.task,
-                place,
+                index,
                 policy_name=self._policy.name,
                 policy_config=policy_config,
             )
@@ -141,7 +141,7 @@ class ShardProbe:
                 policy=self._policy.name,
                 policy_config=canonical_json(policy_config),
             )
-            old = known.get(retry_id)
+            old = earlier.get(retry_id)
             if old is not None and all(getattr(old, name) == getattr(row, name) for name in _PLANNED):
                 self.rows.append(old)
                 continue
@@ -153,28 +153,28 @@ class ShardProbe:
             elif step is not None:
                 row.status, row.error = RetryStatus.ERROR, UNPLAYED
                 plan = Planned(failure, step, hint)
-                self._planned[retry_id] = row, plan, place
+                self._planned[retry_id] = row, plan, index
                 self._policy.planned[retry_id] = plan
 
     @property
     def pending(self) -> int:
-        """How many retries are to be played."""
+        """Number of planned retries without a kept row."""
         return len(self._planned)
 
     def batches(self) -> Iterator[Batch]:
-        """Yield what is to be played, level by level."""
+        """Yield the pending retries, level by level."""
         env = self._env
         by_task: dict[Task, list[int]] = {}
-        for _, plan, place in self._planned.values():
-            by_task.setdefault(plan.failure.task, []).append(place)
+        for _, plan, index in self._planned.values():
+            by_task.setdefault(plan.failure.task, []).append(index)
         self._left = len(by_task)
-        for task, places in by_task.items():
-            yield Batch(env.type, env.config, [task], len(places), prompt=env.prompt, work=self, samples=places)
+        for task, indices in by_task.items():
+            yield Batch(env.type, env.config, [task], len(indices), prompt=env.prompt, work=self, samples=indices)
 
     def receive(self, records: Sequence[TaskRollouts]) -> bool:
-        """Take in what was played of one level; return whether it was the last one.
+        """Write the episodes of one level into their rows; return whether it was the last level.
 
-        A run that stops hands on the levels that hold something finished: the others stay unplayed, and are owed.
+        A run that stops passes the levels with finished episodes; the retries of the others stay pending.
         """
         config = self._env.config
         for retry_id, episode in episodes_of(records).items():
@@ -188,12 +188,12 @@ class ShardProbe:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to be played."""
+        """Whether all levels were received."""
         return self._left == 0
 
     @property
     def played(self) -> int:
-        """How many retries were played to an end."""
+        """Number of finished retries."""
         return sum(row.status is not RetryStatus.ERROR for row, _, _ in self._planned.values())
 
     # On disk
@@ -222,11 +222,11 @@ class ProbeFiles(ShardFiles):
 
     @property
     def receipt_file(self) -> str:
-        """Name of the receipt: a probe keeps its own beside those of the build."""
+        """Name of the receipt: a probe has receipts of its own."""
         return receipt_file(self.shard)
 
     def inputs(self) -> str:
-        """Return the digest of everything that decides the rows besides their arms and samples."""
+        """Return the digest of everything that decides the rows, except their arms and samples."""
         manifest = self.store.manifest()
         names = [self.store.table_file(schema, self.shard) for schema in (EPISODES, STEPS, LABELS)]
         return digest(
@@ -239,14 +239,14 @@ class ProbeFiles(ShardFiles):
         )
 
     def product(self, rows: Sequence[Retry]) -> Product:
-        """Return the table of some retries."""
+        """Return the table of retries."""
         table = PROBE.table([to_row(row) for row in rows])
         broken = sum(row.status is RetryStatus.ERROR for row in rows)
         return Product([(probe_file(self.shard), PROBE, table)], {"retries": len(rows), PENDING_EPISODES: broken})
 
 
-def known_rows(stage: ProbeFiles) -> dict[str, Retry]:
-    """Return the rows of an earlier run that still hold, by id, without broken ones."""
+def earlier_rows(stage: ProbeFiles) -> dict[str, Retry]:
+    """Return the valid rows of an earlier run by id, without failed retries."""
     if not isinstance(stage.check(), ShardResult):
         return {}
     store, shard = stage.store, stage.shard
@@ -255,5 +255,5 @@ def known_rows(stage: ProbeFiles) -> dict[str, Retry]:
 
 
 def hints_of(rows: Iterable[Retry]) -> dict[str, str]:
-    """Return the hints of arm ``self`` that some rows tell, by episode."""
+    """Return the hints of arm ``self`` in some rows, by episode."""
     return {row.episode_id: row.hint for row in rows if row.hint is not None and PROBE_ARMS[row.arm].hint == "self"}
