@@ -1,12 +1,14 @@
 """``pivot export``: a store in the format of a trainer."""
 
+from pydantic import field_validator
+
 from ..api import reading as api
 from ..datasets.store import Store
 from .build import WORKERS
 from .compact import CopyOptions
 from .console import ProgressBars, out
 from .from_config import Flag, Form, from_config
-from .options import WorkerOptions
+from .options import WorkerOptions, registered
 
 
 class ExportOptions(CopyOptions):
@@ -14,6 +16,11 @@ class ExportOptions(CopyOptions):
 
     format: str = "dataset"
     """Registered format: the dataset of PIVOT, or one of an installed package."""
+
+    @field_validator("format")
+    @classmethod
+    def _is_registered(cls, name: str) -> str:
+        return registered("exporters", name)
 
 
 EXPORT = Form("export", ExportOptions, {"root": Flag(argument="DIR")})

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from typing_extensions import TypeAliasType
 
 from .. import plugins
@@ -57,12 +57,27 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
+def registered(group: str, name: str) -> str:
+    """Return the name of a plugin.
+
+    Raises:
+        ValueError: none of the group has that name.
+    """
+    if name not in plugins.names(group):
+        raise ValueError(f"found {name!r}, expected one of {', '.join(plugins.names(group))}")
+    return name
+
+
+LOCAL = "local"
+"""Engine of this machine."""
+
+
 class WorkerOptions(Options):
     """Options that choose the processes or machines of a command; see docs/engines.md."""
 
     workers: int = Field(default=0, ge=0)
     """Worker processes; of a cluster, shards at a time; 0 for one per core."""
-    engine: str = "local"
+    engine: str = LOCAL
     """Engine that runs the shards: local (processes of this machine), ray, dask, or another one that is installed."""
     address: str = ""
     """Cluster of the engine, such as HOST:6379 or ray://HOST:10001 for ray, tcp://HOST:8786 for dask; empty to start
@@ -71,9 +86,16 @@ class WorkerOptions(Options):
     @field_validator("engine")
     @classmethod
     def _is_registered(cls, name: str) -> str:
-        if name not in plugins.names("engines"):
-            raise ValueError(f"found {name!r}, expected one of {', '.join(plugins.names('engines'))}")
-        return name
+        return registered("engines", name)
+
+    @field_validator("address")
+    @classmethod
+    def _is_of_a_cluster(cls, address: str, info: ValidationInfo) -> str:
+        if address and info.data.get("engine") == LOCAL:
+            raise ValueError(
+                f"found {address!r}, but the engine {LOCAL} has no cluster; name one that has with --engine"
+            )
+        return address
 
 
 def store_argument(metavar: str, default_help: str) -> Any:

@@ -48,9 +48,11 @@ def export_as(name: str, root: Address, target: Address, pool: WorkerPool, repor
     check_source(root)
     refuse_to_mix(root, target)
     source = Store.open(root)
+    _earlier_files(open_storage(target), name)
     with open_storage(target).lock() as leased:
         storage = open_storage(leased)
-        _clear(storage, name)
+        for each in _earlier_files(storage, name):
+            storage.delete(each)
         members = members_of(source)
         calls = [
             (name, member, shard, split, leased, prefix)
@@ -69,8 +71,8 @@ def export_as(name: str, root: Address, target: Address, pool: WorkerPool, repor
     return Export(target, rows, files)
 
 
-def _clear(storage: Storage, name: str) -> None:
-    """Remove an earlier export of the same format; refuse a folder that holds anything else."""
+def _earlier_files(storage: Storage, name: str) -> list[str]:
+    """Return the files of an earlier export of the same format; refuse a folder that holds anything else."""
     there = [each for each in storage.entries() if not each.startswith(".")]
     record = storage.read_json(RECORD) if RECORD in there else None
     if there and not (isinstance(record, dict) and record.get("format") == name):
@@ -78,8 +80,7 @@ def _clear(storage: Storage, name: str) -> None:
             f"{storage.address()} holds {there[0]!r}, expected an empty folder or an export of format {name}; choose "
             "another --out"
         )
-    for each in there:
-        storage.delete(each)
+    return there
 
 
 def _episodes(store: Store, shard: Shard) -> int:

@@ -45,7 +45,7 @@ from ..storage import Address, FileRecord, Storage, Url, open_storage
 from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
 from .labelling import Prefetch, label_served
-from .preflight import preflight_build
+from .preflight import check_keys, preflight_build
 from .served import roll_out_served
 
 COUNTS = (
@@ -215,6 +215,8 @@ def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[
     run = Run(config, home_of(root))
     storage = open_storage(root)
     _refuse_foreign_folder(storage)
+    if storage.stat(RUN) is None:  # before the lock: a wrong command leaves no file behind
+        check_keys(run)
 
     def opened(address: Address) -> Store:
         stored = _reconcile(root, config, refresh)

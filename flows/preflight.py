@@ -4,17 +4,37 @@ A mistake in address, key or model then costs seconds, not a night.
 """
 
 import asyncio
+from collections.abc import Mapping
 
 from ..datasets.inputs import PENDING_EPISODES, ROLLOUT, label_inputs, label_stage
 from ..datasets.run import Run
 from ..datasets.store import Store
-from ..errors import PivotError
+from ..errors import ConfigError, PivotError
 from ..labeling.base import UNANSWERED
+from ..models.address import api_key
+from ..models.base import Role
+from ..models.service import Service
 
 GRACE_SECONDS = 1.0
 """Seconds that the other check may still take after one has failed."""
 
-_FLAGS_OF_A_TEACHER = {"--base-url": "--teacher-base-url", "--model": "--teacher-model"}
+_FLAGS_OF_A_TEACHER = {flag: f"--teacher-{flag[2:]}" for flag in ("--base-url", "--model", "--key-variable")}
+_ROLES: Mapping[str, Role] = {"policy": "student", "teacher": "teacher"}
+
+
+def check_keys(run: Run) -> None:
+    """Check that the variables which a user named for the keys of servers are set; nothing is sent.
+
+    Raises:
+        ConfigError: one is not set, or holds something that is not a key.
+    """
+    for name, role in _ROLES.items():
+        for service in run.services(role):
+            if isinstance(service, Service):
+                try:
+                    api_key(service.key_variable)
+                except ConfigError as error:
+                    raise ConfigError(_message(name, str(error))) from error
 
 
 def preflight_models(run: Run, *, policy: bool = True, writer: bool = True) -> None:

@@ -72,6 +72,11 @@ def parse_address(text: str | Address, *, follow_links: bool = False) -> Address
     if not isinstance(text, str):
         return FollowedPath(text) if follow_links and isinstance(text, Path) else text
     scheme, colon, rest = text.partition(":")
+    if colon and scheme == "hub":
+        raise ConfigError(
+            f"{text} is a dataset of the Hugging Face hub, expected a folder or the address of an object store; build "
+            f"into a folder, then publish it: pivot push DIR {text}"
+        )
     schemes = plugins.names("storages") if colon else []
     if not colon or not (scheme in schemes or rest.startswith("//")):
         return FollowedPath(text) if follow_links or text in _allowed else Path(text)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pivot
@@ -45,6 +46,32 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(built: Path, tmp_path: Path) -> Path:
     """A copy of the store that a test may change."""
     return Path(shutil.copytree(built, tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("missing", ["ray", "distributed"])
+def test_doctor_says_that_an_engine_is_missing(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["pivot.cli.doctor"], "installed", lambda package: package != missing)
+    rows = {
+        name: (str(state), fix)
+        for group, name, state, fix in map(_cells, sys.modules["pivot.cli.doctor"]._plugins()[0])
+        if group == "engines"
+    }
+    engine = {"ray": "ray", "distributed": "dask"}[missing]
+    assert rows.pop(engine) == ("missing", f"needs {missing}: pip install 'pivot-vlm[{engine}]'")
+    assert set(rows.values()) == {("ok", "")}
+
+
+def _cells(row: list[Any]) -> tuple[str, ...]:
+    return tuple(map(str, row))
+
+
+def test_the_hint_of_peek_can_be_pasted(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = Path(shutil.copytree(built, "it's $HOME"))
+    hint = next(line for line in run("peek", root).splitlines() if line.startswith("see it: pivot "))
+    words = shlex.split(hint.removeprefix("see it: pivot "))
+    assert words[1] == str(root)
+    assert "picture: failure.png" in run(*words)
 
 
 # Stats

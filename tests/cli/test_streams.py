@@ -4,10 +4,14 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pivot import cli
+from pivot.errors import INTERRUPTED
 from pivot.tests.flow_runs import CLI, clean_environment
 
 
@@ -68,3 +72,23 @@ def test_ctrl_c_while_a_command_begins_is_no_traceback(tiny_store: Path, delay: 
     assert process.returncode == 130
     assert "Traceback" not in said
     assert "interrupted" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "promises"), [("build", True), ("relabel", True), ("verify", False), ("report", False), ("stats", False)]
+)
+def test_ctrl_c_promises_to_resume_only_what_is_kept(
+    name: str, promises: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(**_: object) -> int:
+        return INTERRUPTED
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    monkeypatch.setattr(cli, "atexit", SimpleNamespace(register=lambda *_: None))
+    monkeypatch.setattr(sys, "argv", ["pivot", name, "runs/first"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == INTERRUPTED
+    said = capsys.readouterr().err
+    assert said.startswith("interrupted")
+    assert ("resume" in said) == promises

@@ -7,7 +7,7 @@ import pivot
 import pytest
 from pivot.datasets.stages.rollout import RolloutStage
 from pivot.environments.sokoban import SokobanEnv
-from pivot.errors import PivotError
+from pivot.errors import ConfigError, PivotError
 from pivot.tests.flow_runs import config_of, files_of
 
 
@@ -42,6 +42,16 @@ def test_a_start_that_fails_leaves_no_run_json(config: dict[str, Any], message: 
         return
     pivot.build(config_of(), root)  # another config is welcome in the folder
     assert (root / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("role", ["policy", "teacher"])
+def test_a_key_that_is_not_set_leaves_no_file(role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_KEY", raising=False)
+    part = {"name": "openai", "options": {"model": "m"}, "service": {"key_variable": "MY_KEY"}}
+    flag = "--key-variable" if role == "policy" else "--teacher-key-variable"
+    with pytest.raises(ConfigError, match=f"{role}: MY_KEY should hold the key .* with {flag}"):
+        pivot.build(config_of() | {role: part}, tmp_path / "store")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("place", ["file", "file/below", "foreign"])
