@@ -138,7 +138,7 @@ class Run:
 
     def filters(self, env: str) -> list[Filter]:
         """Make the filters that judge the labels of an environment, in the order of their names."""
-        return [kind() for kind in self._filters[env]]
+        return [kind(kind.config_type()) for kind in self._filters[env]]
 
     @property
     def failure_modes(self) -> tuple[str, ...]:

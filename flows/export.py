@@ -91,7 +91,8 @@ def _export_shard(
     name: str, store: Store, shard: Shard, split: ShardSplit, target: Address, prefix: str
 ) -> tuple[int, int, dict[str, FileRecord]]:
     """Write one shard; return its number of episodes, of rows, and its files."""
-    exporter: Exporter = plugins.load("exporters", name)()
+    kind: type[Exporter] = plugins.load("exporters", name)
+    exporter = kind(kind.config_type())
     tables = exporter.tables(LabelledShard(store, shard, shard_sides(store, shard, split)))
     named = [
         (f"{prefix}{exporter.file(schema, shard, side)}", schema, table) for (schema, side), table in tables.items()

@@ -82,9 +82,9 @@ class EnvironmentContract:
             for seed in self.seeds:
                 frame, info = first.reset(seed=seed)
                 again, info_again = second.reset(seed=seed)
-                assert np.array_equal(frame, again)
-                assert info == info_again
-                assert first.state_text() == second.state_text()
+                assert np.array_equal(frame, again), "one seed must give one frame"
+                assert info == info_again, "one seed must give one info"
+                assert first.state_text() == second.state_text(), "one seed must give one state"
                 levels.add(first.state_text())
             assert len(levels) > 1, "different seeds should give different levels"
 
@@ -98,8 +98,8 @@ class EnvironmentContract:
                 env.reset()
                 texts.append(env.state_text())
             runs.append(texts)
-        assert runs[0] == runs[1]
-        assert len(set(runs[0])) > 1
+        assert runs[0] == runs[1], "unseeded resets must repeat after the same seed"
+        assert len(set(runs[0])) > 1, "unseeded resets must give different levels"
 
     def test_recorded_seed_makes_the_level_at_the_first_try(self) -> None:
         for config in self.configs():
@@ -107,12 +107,14 @@ class EnvironmentContract:
             first_try = config.model_copy(update={"max_tries": 1}) if hasattr(config, "max_tries") else config
             for seed in self.seeds:
                 task = self.env_type.make_task(config, seed)
-                assert task == self.env_type.make_task(config, seed)
+                assert task == self.env_type.make_task(config, seed), "a seed must give one task"
                 assert task.task_id == f"{name}-{config.digest()}-{task.seed}"
-                assert self.env_type.make_task(first_try, task.seed).initial_state == task.initial_state
+                assert self.env_type.make_task(first_try, task.seed).initial_state == task.initial_state, (
+                    "task.seed must give the level at the first try"
+                )
                 env = self.env_type(first_try)
                 env.reset(seed=task.seed)
-                assert env.state_text() == task.initial_state
+                assert env.state_text() == task.initial_state, "reset(seed=task.seed) must give the task's level"
 
     def test_task_text_restores_the_level(self) -> None:
         for config in self.configs():
@@ -120,16 +122,22 @@ class EnvironmentContract:
             for seed in self.seeds:
                 task = self.env_type.make_task(config, seed)
                 frame, info = env.reset(options={"state": task.initial_state, "instruction": task.instruction})
-                assert np.array_equal(frame, self.env_type(config).reset(seed=task.seed)[0])
-                assert info["remaining_turns"] == config.horizon
-                assert env.state_text() == task.initial_state
-                assert self.env_type.canonical_state(task.initial_state) == task.initial_state
+                assert np.array_equal(frame, self.env_type(config).reset(seed=task.seed)[0]), (
+                    "a level must look the same by its text and by its seed"
+                )
+                assert info["remaining_turns"] == config.horizon, "reset must give all turns as remaining_turns"
+                assert env.state_text() == task.initial_state, "reset must restore the state text"
+                assert self.env_type.canonical_state(task.initial_state) == task.initial_state, (
+                    "the state text of a task must be canonical"
+                )
 
     def test_canonical_state_ignores_what_does_not_matter(self) -> None:
         for one, other in self.equal_states:
             canonical = self.env_type.canonical_state(one)
-            assert canonical == self.env_type.canonical_state(other)
-            assert canonical == self.env_type.canonical_state(canonical)
+            assert canonical == self.env_type.canonical_state(other), (
+                "texts of equal_states must have one canonical text"
+            )
+            assert canonical == self.env_type.canonical_state(canonical), "a canonical text must stay as it is"
 
     def test_bad_states_are_refused_by_name(self) -> None:
         env = self.env_type()
@@ -153,27 +161,31 @@ class EnvironmentContract:
     def test_stored_settings_rebuild_the_environment(self) -> None:
         for config in self.configs():
             rebuilt = self.env_type.from_settings(config.model_dump(mode="json"))
-            assert rebuilt.config == config
-            assert rebuilt.config.digest() == config.digest()
+            assert rebuilt.config == config, "stored settings must rebuild the config"
+            assert rebuilt.config.digest() == config.digest(), "a rebuilt config must have the same digest"
 
     # --- actions -----------------------------------------------------------------------------------------------------
 
     def test_actions_round_trip(self) -> None:
         env = self.env_type()
         encoded = [env.encode_action(*action) for action in [*self.actions, self.unusable()]]
-        assert all(member in env.action_space for member in encoded)
-        assert len({pickle.dumps(member) for member in encoded}) == len(encoded)
+        assert all(member in env.action_space for member in encoded), "action_space must hold every encoded action"
+        assert len({pickle.dumps(member) for member in encoded}) == len(encoded), (
+            "every action must be encoded differently"
+        )
         for answer, (name, payload) in self.answers.items():
             parsed = env.parse_action(answer)
-            assert parsed is not None
-            assert (parsed.name, parsed.payload) == (name, payload)
+            assert parsed is not None, f"the answer {answer!r} was not read"
+            assert (parsed.name, parsed.payload) == (name, payload), f"the answer {answer!r} was read as another action"
             env.encode_action(parsed.name, parsed.payload)
-        assert {action for action, _ in self.answers.values()} == {action for action, _ in self.actions}
+        assert {action for action, _ in self.answers.values()} == {action for action, _ in self.actions}, (
+            "answers must cover the actions, and no others"
+        )
 
     def test_garbage_is_no_action(self) -> None:
         env = self.env_type()
         for answer in (*self.garbage, self.env_type.profile.unusable_action):
-            assert env.parse_action(answer) is None, answer
+            assert env.parse_action(answer) is None, f"{answer!r} was read as an action"
         with pytest.raises(ValueError, match="no_such_action"):
             env.encode_action("no_such_action")
 
@@ -188,13 +200,15 @@ class EnvironmentContract:
                 text, key = env.state_text(), env.frame_key()
                 remaining = env.config.horizon - self.turns(env)
                 after, reward, terminated, truncated, info = env.step(env.encode_action(*self.unusable()))
-                assert np.array_equal(frame, after)
-                assert (env.state_text(), env.frame_key()) == (text, key)
-                assert float(reward) <= 0
-                assert info["remaining_turns"] == remaining - 1
-                assert not info.get("moved", False)
-                assert not terminated
-                assert truncated == (remaining == 1)
+                assert np.array_equal(frame, after), "an unusable action must not change the frame"
+                assert (env.state_text(), env.frame_key()) == (text, key), (
+                    "an unusable action must not change the state"
+                )
+                assert float(reward) <= 0, "an unusable action must not be rewarded"
+                assert info["remaining_turns"] == remaining - 1, "an unusable action must cost one turn"
+                assert not info.get("moved", False), "an unusable action must not move"
+                assert not terminated, "an unusable action must not terminate"
+                assert truncated == (remaining == 1), "the last turn, and no other, must truncate"
 
     @staticmethod
     def turns(env: PivotEnv) -> int:
@@ -219,34 +233,40 @@ class EnvironmentContract:
                 before = env.state_text()
                 frame, reward, terminated, truncated, info = env.step(env.encode_action(*self.any_action(rng)))
                 self.check_frame(env, frame)
-                assert isinstance(reward, float)
-                assert low - 1e-9 <= reward <= high + 1e-9
-                assert set(info) == self.info_keys
-                assert all(type(value) in (bool, int, float, str, type(None)) for value in info.values()), info
-                assert info["remaining_turns"] == env.config.horizon - 1 - turn
-                assert type(terminated) is type(truncated) is bool
-                assert not (terminated and truncated)
+                assert isinstance(reward, float), "the reward must be a float"
+                assert low - 1e-9 <= reward <= high + 1e-9, "the reward is outside reward_range"
+                assert set(info) == self.info_keys, "info must hold info_keys and no others"
+                assert all(type(value) in (bool, int, float, str, type(None)) for value in info.values()), (
+                    f"values of info must be plain: {info}"
+                )
+                assert info["remaining_turns"] == env.config.horizon - 1 - turn, (
+                    "remaining_turns must fall by one per step"
+                )
+                assert type(terminated) is type(truncated) is bool, "terminated and truncated must be bool"
+                assert not (terminated and truncated), "an episode must not terminate and truncate at once"
                 if env.profile.has_success_bit:
-                    assert type(info["success"]) is bool
-                    assert terminated or not info["success"]
+                    assert type(info["success"]) is bool, "success must be a bool"
+                    assert terminated or not info["success"], "a success must terminate"
                 unchanged = info.get("last_action_success") is False
                 if unchanged or (self.unmoved_is_unchanged and info.get("moved") is False):
                     assert env.state_text() == before, f"an action without effect must not change the state: {info}"
-            assert terminated or turn == env.config.horizon - 1
+            assert terminated or turn == env.config.horizon - 1, "an episode must end terminated, or at the horizon"
 
     @staticmethod
     def check_frame(env: PivotEnv, frame: Frame) -> None:
-        assert frame in env.observation_space
-        assert not frame.flags.writeable
+        assert frame in env.observation_space, "the frame is not in observation_space"
+        assert not frame.flags.writeable, "frames must be read-only"
         rendered = env.render()
-        assert isinstance(rendered, np.ndarray)
-        assert np.array_equal(frame, rendered)
+        assert isinstance(rendered, np.ndarray), "render must return an array"
+        assert np.array_equal(frame, rendered), "render must return the last frame"
 
     def test_horizon_ends_every_episode(self) -> None:
         for env, level, _ in self.episodes():
             env.reset(options={"state": level})
             ends = [self.act(env, self.unusable())[2:4] for _ in range(env.config.horizon)]
-            assert ends == [(False, False)] * (env.config.horizon - 1) + [(False, True)]
+            assert ends == [(False, False)] * (env.config.horizon - 1) + [(False, True)], (
+                "only the turn at the horizon may truncate"
+            )
             with pytest.raises(Exception, match="reset"):
                 env.step(env.encode_action(*self.unusable()))
 
@@ -266,11 +286,17 @@ class EnvironmentContract:
                     snapshot = pickle.loads(pickle.dumps(snapshots[start]))
                     frame = other.restore(snapshot)
                     if start:
-                        assert frame.tobytes() == outcomes[start - 1][0]
-                        assert other.state_text() == outcomes[start - 1][5]
-                    assert not frame.flags.writeable
-                    assert other.snapshot() == snapshots[start]
-                    assert [self.act(other, action) for action in plan[start : len(outcomes)]] == outcomes[start:]
+                        assert frame.tobytes() == outcomes[start - 1][0], (
+                            "restore must return the frame of the snapshot"
+                        )
+                        assert other.state_text() == outcomes[start - 1][5], (
+                            "restore must return to the state of the snapshot"
+                        )
+                    assert not frame.flags.writeable, "frames must be read-only"
+                    assert other.snapshot() == snapshots[start], "a restored snapshot must be equal to the original"
+                    assert [self.act(other, action) for action in plan[start : len(outcomes)]] == outcomes[start:], (
+                        "equal actions after restore must have equal outcomes"
+                    )
 
     def test_frames_may_be_left_undrawn(self) -> None:
         for env, level, rng in self.episodes():
@@ -283,11 +309,11 @@ class EnvironmentContract:
                 action = env.encode_action(*self.any_action(rng))
                 frame, *rest = env.step(action)
                 undrawn, *same = silent.step(action)
-                assert same == rest
-                assert silent.state_text() == env.state_text()
-                assert silent.frame_key() == env.frame_key()
-                assert undrawn.size == 0 or np.array_equal(undrawn, frame)
-                assert np.array_equal(np.asarray(silent.render()), frame)
+                assert same == rest, "outcomes must not depend on draw_frames"
+                assert silent.state_text() == env.state_text(), "states must not depend on draw_frames"
+                assert silent.frame_key() == env.frame_key(), "frame keys must not depend on draw_frames"
+                assert undrawn.size == 0 or np.array_equal(undrawn, frame), "a frame that is left out must be NO_FRAME"
+                assert np.array_equal(np.asarray(silent.render()), frame), "render must draw without draw_frames"
                 over = bool(rest[1] or rest[2])
 
     def test_frame_keys_name_frames(self) -> None:
@@ -300,7 +326,9 @@ class EnvironmentContract:
                 while not over:
                     key = env.frame_key()
                     if key is not None:
-                        assert frames.setdefault(key, frame.tobytes()) == frame.tobytes()
+                        assert frames.setdefault(key, frame.tobytes()) == frame.tobytes(), (
+                            f"frame key {key!r} names two frames"
+                        )
                     frame, _, terminated, truncated, _ = env.step(env.encode_action(*rng.choice(self.actions)))
                     over = terminated or truncated
 
@@ -318,7 +346,7 @@ class EnvironmentContract:
         if self.gym_id is None:
             pytest.skip("this environment is not registered with gymnasium")
         env = gymnasium.make(f"pivot.environments:{self.gym_id}")
-        assert type(env.unwrapped) is self.env_type
+        assert type(env.unwrapped) is self.env_type, "gymnasium makes another class for gym_id"
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             check_env(env.unwrapped)

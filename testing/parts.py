@@ -42,19 +42,21 @@ class PolicyContract(FailedEpisodes):
 
     def test_it_is_named_and_its_config_is_stored(self) -> None:
         policy = self.make()
-        assert WORD.fullmatch(policy.name)
-        assert json.loads(json.dumps(policy.config)) == policy.config
-        assert self.make().config == policy.config
-        assert policy.misfit() is None
+        assert WORD.fullmatch(policy.name), (
+            f"the name {policy.name!r} must be lower-case letters, digits and underscores"
+        )
+        assert json.loads(json.dumps(policy.config)) == policy.config, "the config must be JSON"
+        assert self.make().config == policy.config, "two policies made alike must have one config"
+        assert policy.misfit() is None, "the class breaks its contract"
 
     def test_every_episode_is_played_to_its_end(self) -> None:
         for status, replies in self.episodes(64):
-            assert status is Status.COMPLETE
-            assert replies
+            assert status is Status.COMPLETE, "every episode must be complete"
+            assert replies, "every episode must have replies"
 
     def test_replies_depend_on_the_turn_alone(self) -> None:
         if self.repeatable:
-            assert self.episodes(1) == self.episodes(64)
+            assert self.episodes(1) == self.episodes(64), "replies must not depend on concurrency"
 
 
 class WriterContract(Labels):
@@ -75,28 +77,38 @@ class WriterContract(Labels):
 
     def test_it_is_named_and_its_config_is_stored(self) -> None:
         writer = self.make()
-        assert WORD.fullmatch(writer.name)
-        assert json.loads(json.dumps(writer.config)) == writer.config
-        assert writer.misfit() is None
+        assert WORD.fullmatch(writer.name), (
+            f"the name {writer.name!r} must be lower-case letters, digits and underscores"
+        )
+        assert json.loads(json.dumps(writer.config)) == writer.config, "the config must be JSON"
+        assert writer.misfit() is None, "the class breaks its contract"
 
     def test_every_request_gets_one_answer(self) -> None:
         requests = self.requests()
         answers = self.make().write(requests)
-        assert len(answers) == len(requests)
+        assert len(answers) == len(requests), "every request needs one answer"
         for answer in answers:
-            assert isinstance(answer, Guidance)
-            assert answer.choice is not None or answer.text.strip() or answer.problem
-            assert answer.problem is None or WORD.fullmatch(answer.problem.kind)
-        assert self.make().write([]) == []
+            assert isinstance(answer, Guidance), "every answer must be a Guidance"
+            assert answer.choice is not None or answer.text.strip() or answer.problem, (
+                "an answer needs a choice, a text or a problem"
+            )
+            assert answer.problem is None or WORD.fullmatch(answer.problem.kind), (
+                "the kind of a problem must be lower-case letters, digits and underscores"
+            )
+        assert self.make().write([]) == [], "no requests must give no answers"
 
     def test_choices_are_offered(self) -> None:
         requests = self.requests()
         for request, answer in zip(requests, self.make().write(requests), strict=True):
             if answer.choice is not None:
-                assert [each for each in answer.choice.statements if each not in request.offer] == []
+                assert [each for each in answer.choice.statements if each not in request.offer] == [], (
+                    "a choice must be among the offered statements"
+                )
 
     def test_an_answer_depends_on_its_request_alone(self) -> None:
         if self.repeatable:
             requests = self.requests()
             answers = [(answer.text, answer.choice) for answer in self.make().write(requests)]
-            assert [(each.text, each.choice) for each in self.make().write(requests[::-1])] == answers[::-1]
+            assert [(each.text, each.choice) for each in self.make().write(requests[::-1])] == answers[::-1], (
+                "answers must not depend on the order of requests"
+            )

@@ -75,7 +75,7 @@ class ProverContract(Labels):
     def test_right_labels_hold(self) -> None:
         prover = self.prover()
         for failure, verdict in self.labelled():
-            assert prover.prove(failure.episode.case(), verdict).holds, verdict
+            assert prover.prove(failure.episode.case(), verdict).holds, f"a right label was refuted: {verdict}"
 
     def test_every_altered_field_is_found(self) -> None:
         prover, solver = self.prover(), self.solver_type
@@ -95,6 +95,6 @@ class ProverContract(Labels):
                 replace(case, actions=("no_such_action", *case.actions[1:])),
             ]
             for each in bad:
-                assert prover.prove(each, verdict).problems, each
+                assert prover.prove(each, verdict).problems, f"a bad row was proved: {each}"
             prover.prove(replace(case, initial_state="\x00 no level"), verdict)
             prover.prove(replace(case, steps=()), verdict)

@@ -30,28 +30,36 @@ class SolverContract(Labels):
         return env
 
     def test_its_words_are_those_of_the_environment(self) -> None:
-        assert self.solver_type.misfit() is None
-        assert set(self.solver_type.modes) <= set(self.env_type.profile.failure_modes)
-        assert len(set(self.solver_type.actions)) == len(self.solver_type.actions)
-        assert self.env_type.profile.unusable_action not in self.solver_type.actions
+        assert self.solver_type.misfit() is None, "the class breaks its contract"
+        assert set(self.solver_type.modes) <= set(self.env_type.profile.failure_modes), (
+            "every mode must be a failure mode of the profile"
+        )
+        assert len(set(self.solver_type.actions)) == len(self.solver_type.actions), "actions must differ"
+        assert self.env_type.profile.unusable_action not in self.solver_type.actions, (
+            "the unusable action must not be among the solver's actions"
+        )
 
     def test_a_verdict_says_what_it_must(self) -> None:
         kind = self.solver_type
         for failure, verdict in self.labelled():
             episode, facts = failure.episode, verdict.certificate
-            assert 0 <= verdict.pivot_step < episode.num_steps
-            assert {verdict.failure_mode, *verdict.secondary_modes} <= set(kind.modes)
-            assert (facts.kind, facts.unit) == (kind.kind, kind.unit)
-            assert facts.budget_before == episode.horizon - verdict.pivot_step
-            assert facts.budget_after == facts.budget_before - 1
-            assert set(verdict.feasible_actions) <= set(kind.actions)
+            assert 0 <= verdict.pivot_step < episode.num_steps, "the pivot must be a step of the episode"
+            assert {verdict.failure_mode, *verdict.secondary_modes} <= set(kind.modes), (
+                "a mode is not among the solver's modes"
+            )
+            assert (facts.kind, facts.unit) == (kind.kind, kind.unit), "kind and unit must be those of the solver"
+            assert facts.budget_before == episode.horizon - verdict.pivot_step, (
+                "budget_before must be the turns left at the pivot"
+            )
+            assert facts.budget_after == facts.budget_before - 1, "a step must cost one turn of the budget"
+            assert set(verdict.feasible_actions) <= set(kind.actions), "a feasible action is not among the solver's"
 
     def test_answers_come_in_order_and_depend_on_nothing_else(self) -> None:
         cases = [failure.episode.case() for failure, _ in self.labelled()]
         verdicts = [verdict for _, verdict in self.labelled()]
-        assert self.solver().certify(cases[::-1]) == verdicts[::-1]
-        assert self.solver().certify(cases[:1]) == verdicts[:1]
-        assert self.solver().certify([]) == []
+        assert self.solver().certify(cases[::-1]) == verdicts[::-1], "verdicts must not depend on the order of cases"
+        assert self.solver().certify(cases[:1]) == verdicts[:1], "a verdict must not depend on other cases"
+        assert self.solver().certify([]) == [], "no cases must give no verdicts"
 
     def test_a_witness_wins(self) -> None:
         """The stored plan, played from the pivot state, succeeds in time; such an episode then gets no verdict."""
@@ -59,16 +67,20 @@ class SolverContract(Labels):
             if verdict.witness is None:
                 continue
             env = self.replayed(failure, verdict.pivot_step)
-            assert len(verdict.witness) <= verdict.certificate.budget_before
+            assert len(verdict.witness) <= verdict.certificate.budget_before, (
+                "the witness takes more turns than are left"
+            )
             if verdict.certificate.unit == "moves" and verdict.certificate.kind == "exact":
-                assert len(verdict.witness) == verdict.certificate.before
+                assert len(verdict.witness) == verdict.certificate.before, "the witness must have the certified length"
             infos = [env.step(env.encode_action(name))[-1] for name in verdict.witness]
-            assert [info["success"] for info in infos] == [False] * (len(infos) - 1) + [True]
+            assert [info["success"] for info in infos] == [False] * (len(infos) - 1) + [True], (
+                "the witness must succeed with its last action"
+            )
             case = failure.episode.case()
             if self.solver_type.kind == "exact":
                 won = replace(case, actions=(*case.actions[: verdict.pivot_step], *verdict.witness), steps=())
                 (answer,) = self.solver().certify([won])
-                assert isinstance(answer, Unsolved)
+                assert isinstance(answer, Unsolved), "an episode that was won must get no verdict"
                 assert answer.reason == "not_a_failure"
 
     def test_what_is_no_episode_gets_no_verdict_and_raises_nothing(self) -> None:
@@ -79,12 +91,12 @@ class SolverContract(Labels):
             replace(case, actions=("no_such_action", *case.actions[1:])),
         ]
         for each, answer in zip(bad, self.solver().certify(bad), strict=True):
-            assert isinstance(answer, Unsolved), each
-            assert answer.detail
+            assert isinstance(answer, Unsolved), f"a bad episode must get no verdict: {each}"
+            assert answer.detail, "Unsolved needs a detail"
 
     def test_settings_are_stored_and_rebuild_it(self) -> None:
         solver = self.solver()
-        assert type(solver)(**solver.config).config == solver.config
+        assert type(solver)(**solver.config).config == solver.config, "the stored config must rebuild the solver"
         with pytest.raises(Exception, match="no_such_setting"):
             self.solver_type(no_such_setting=1)
 
@@ -112,7 +124,7 @@ class ExactSolverContract(SolverContract):
                 oracles[key] = StepOracle(self.replayed(failure, 0), level, self.solver_type.actions)
             right = self.expected(oracles[key], failure)
             stored = {name: getattr(verdict, name, getattr(verdict.certificate, name, None)) for name in right}
-            assert stored == right, (level, failure.episode.actions)
+            assert stored == right, f"the label is not that of brute play: {(level, failure.episode.actions)}"
 
     def expected(self, oracle: "StepOracle", failure: Failure) -> dict[str, Any]:
         """Label one failed episode from the oracle alone (spec sections 1 and 3)."""
@@ -137,7 +149,7 @@ class ExactSolverContract(SolverContract):
     def distance_map(self, level: str) -> DistanceMap:
         """Ask the solver for the distances of a level."""
         solver = self.solver()
-        assert isinstance(solver, ExactSolver)
+        assert isinstance(solver, ExactSolver), "the solver must be an ExactSolver"
         return solver.distance_map(level)
 
     def test_distances_are_those_of_brute_play(self) -> None:
@@ -148,9 +160,13 @@ class ExactSolverContract(SolverContract):
                 level = self.env_type.make_task(env.config, seed).initial_state
                 oracle, distances = StepOracle(env, level, self.solver_type.actions), self.distance_map(level)
                 for text, results in oracle.after.items():
-                    assert distances.distance(text) == oracle.distance.get(text), text
+                    assert distances.distance(text) == oracle.distance.get(text), (
+                        f"the distance is not that of brute play: {text!r}"
+                    )
                     if oracle.distance.get(text) != 0:
-                        assert distances.after_each_action(text) == tuple(map(oracle.distance.get, results)), text
+                        assert distances.after_each_action(text) == tuple(map(oracle.distance.get, results)), (
+                            f"the distances after actions are not those of brute play: {text!r}"
+                        )
 
     def test_what_the_environment_plays_the_solver_reads(self) -> None:
         """Damaged levels: refused with a LevelError, or playable, and then certifiable as well."""
@@ -175,10 +191,12 @@ class ExactSolverContract(SolverContract):
                     env.reset(options={"state": text})
                 continue
             played += 1
-            assert self.env_type.canonical_state(canonical) == canonical
+            assert self.env_type.canonical_state(canonical) == canonical, "a canonical text must stay as it is"
             env.reset(options={"state": text})
-            assert env.state_text() == canonical
-            assert self.distance_map(text).distance(text) == self.distance_map(canonical).distance(canonical)
+            assert env.state_text() == canonical, "the environment must show the canonical text"
+            assert self.distance_map(text).distance(text) == self.distance_map(canonical).distance(canonical), (
+                "a level must have the distance of its canonical text"
+            )
         assert refused, f"none of {self.damaged} damaged levels was refused; expected a LevelError for some"
         assert played >= self.least_playable, f"{played} of {self.damaged} damaged levels are playable"
 

@@ -471,6 +471,15 @@ def test_attributes_are_checked_at_the_door(
     assert problem in str(caught.value)
 
 
+@pytest.mark.parametrize("group", sorted(CONTRACTS.keys() - {"chat", "prompts", "domains"}))
+def test_a_constructor_that_takes_no_settings_is_refused_at_the_door(
+    group: str, register: Callable[[str, Any], Any]
+) -> None:
+    part = toy(group, lambda name: None)
+    with pytest.raises(PluginError, match=r"its constructor cannot take [1-3] positional argument"):
+        register(group, type(part)("Odd", (part,), {"__module__": "toys", "__init__": lambda self: None}))
+
+
 def test_a_value_is_shown_short_and_printable() -> None:
     assert shown("\x1b[31m") == r"'\x1b[31m'"
     assert len(shown("x" * 10_000)) <= 100

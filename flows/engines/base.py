@@ -107,6 +107,8 @@ def open_pool(
     Raises:
         PluginError: the engine is unknown. Others as there.
     """
-    chosen: Engine = plugins.load("engines", workers.engine)(workers=workers.count, address=workers.address)
+    kind: type[Engine] = plugins.load("engines", workers.engine)
+    settings = {"workers": workers.count, "address": workers.address}
+    chosen = kind(plugins.read_settings(kind.config_type, settings, f"engine {workers.engine}: "))
     with chosen.pool(environments, store, writes=writes) as pool:
         yield pool
