@@ -45,8 +45,8 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "When step {step} was over, the distance to the target was {metres} m and the budget was {turns}.",
     ),
     "blocked": (
-        "The log reports {action} at step {step} as blocked.",
-        "According to the log, {action} at step {step} was stopped by an obstacle.",
+        "The log reports that {action} at step {step} failed.",
+        "According to the log, {action} at step {step} did not succeed.",
         "At step {step} the log says that {action} could not be carried out.",
     ),
     "no_nearer": (
@@ -57,7 +57,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "stagnant": (
         "In the steps up to step {step} the target came hardly any nearer.",
         "The steps that ended with step {step} hardly shortened the distance to the target.",
-        "Up to step {step} there were several steps with hardly any progress.",
+        "Taken together, the last steps up to step {step} brought hardly any progress.",
     ),
     "too_far": (
         "From the start the {metres} m to the target take at least {moves}, but the budget is {turns}.",
@@ -71,9 +71,9 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, avoid {action} and move towards the target.",
     ),
     "around": (
-        "At step {step}, do not walk into the obstacle with {action}; go around it.",
-        "At step {step}, look for a way around the obstacle instead of {action}.",
-        "At step {step}, leave out {action}, which is blocked, and pass the obstacle on a free side.",
+        "At step {step}, do not insist on {action}; look for a way around.",
+        "At step {step}, look for a free way instead of {action}.",
+        "At step {step}, leave out {action} and walk on where the way is free.",
     ),
     "walk_on": (
         "At step {step}, go on towards the target.",

@@ -105,7 +105,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "too_many": (
         "At step {step}, do not count on {action}: the task had more open stages than turns from the start.",
         "At step {step}, expect nothing from {action}, since the stages outnumbered the turns from the start.",
-        "At step {step}, neither {action} nor another turn was enough, as the stages outnumbered the turns.",
+        "At step {step}, try more than {action} in a turn, since the stages outnumbered the turns from the start.",
     ),
 }
 

@@ -39,25 +39,25 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     # What happened
     "no_document": (
-        "The reply at step {step} held no document.",
-        "At step {step} nothing was submitted, because the reply held no document.",
-        "Step {step} was lost to a reply without a document.",
+        "The reply at step {step} held no answer that could be read.",
+        "At step {step} nothing was submitted, because no answer could be read from the reply.",
+        "Step {step} was lost to a reply without a readable answer.",
     ),
     "cut_off": (
-        "The reply at step {step} broke off before a document was complete.",
-        "At step {step} the reply was cut off before it held a whole document.",
-        "Step {step} was lost because the reply ran out of space.",
+        "The reply at step {step} broke off before it held a readable answer.",
+        "At step {step} the reply was cut off before it held a readable answer.",
+        "Step {step} was lost to a reply that was cut off.",
     ),
     "in_thought": (
-        "The reply at step {step} left the document inside the thought.",
-        "At step {step} the document stood inside the thought, where it is not read.",
+        "The reply at step {step} left the answer inside the thought.",
+        "At step {step} the answer stood inside the thought, where it is not read.",
     ),
     "not_a_document": (
-        "The answer at step {step} was no SVG document.",
-        "At step {step} the answer held something else than an SVG document.",
+        "The answer at step {step} could not be read as one SVG document.",
+        "At step {step} no SVG document could be read from the answer.",
     ),
     "not_well_formed": (
-        "The document at step {step} was not well formed.",
+        "The document at step {step} was not well-formed SVG.",
         "At step {step} the document could not be read as SVG.",
         "Step {step} submitted a document that is not well-formed SVG.",
     ),
@@ -113,7 +113,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "send_document": (
         "At step {step}, send one whole document from <svg> to </svg>.",
         "At step {step}, answer with one complete document from <svg> to </svg> and nothing else.",
-        "At step {step}, do not leave the answer empty; send a whole document from <svg> to </svg>.",
+        "At step {step}, put one whole document from <svg> to </svg> into the answer.",
     ),
     "send_shorter": (
         "At step {step}, think less and send a shorter document, whole from <svg> to </svg>.",

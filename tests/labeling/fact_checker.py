@@ -244,7 +244,7 @@ class Checker:
         )
         bad = (
             r"(?:do not (?:choose|move|push|repeat|answer|count on)|instead of|rather than(?: pushing)?|, not|than|"
-            rf"the push|avoid|replace|nothing from|neither|leave out|within reach,|obstacle with) {act}"
+            rf"the push|avoid|replace|nothing from|neither|leave out|within reach,|insist on) {act}"
         )
         good = (
             r"(?:[;,:] (?:choose|move|go|answer)|and (?:choose|go)|continue with|make is|action is|by|action:|such as|"
@@ -334,7 +334,7 @@ class Checker:
         flags = (self.info.get("moved"), self.info.get("last_action_success"))
         t, metres = self.step, self.measures
         return {
-            r"blocked|stopped by an obstacle|could not be carried out": lambda: False in flags,
+            r"that \w+ at step \d+ failed|did not succeed|could not be carried out": lambda: False in flags,
             r"no nearer|did not shorten|won no distance": lambda: metres[t + 1] >= metres[t] - 1e-9,
             r"hardly": lambda: t >= 5 and round(metres[t - 4] - metres[t + 1], 9) < 0.1,
         }
@@ -359,10 +359,10 @@ class Checker:
         reply, finish = (episode.reply_outcomes or [""] * (t + 1))[t], (episode.finish_reasons or [""] * (t + 1))[t]
         empty, before, after = self.action == "empty", self.measures[t], self.measures[t + 1]
         return {
-            r"held no document|without a document": lambda: empty,
-            r"broke off|cut off|ran out of space": lambda: empty and finish == "length",
+            r"held no answer|no answer could be read|without a readable answer": lambda: empty,
+            r"broke off|cut off": lambda: empty and finish == "length",
             r"the thought": lambda: empty and reply == "tag_in_think",
-            r"no SVG document|something else than": lambda: empty and reply == "not_an_action",
+            r"no SVG document|as one SVG document": lambda: empty and reply == "not_an_action",
             r"well.formed|could not be read as SVG": lambda: made == "not_svg",
             r"longer than what is read|exceeded the length": lambda: made == "too_large",
             r"plain text|bytes that are no text": lambda: made == "not_text",

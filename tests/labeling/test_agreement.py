@@ -18,15 +18,19 @@ from hypothesis import strategies as st
 from pivot import plugins
 from pivot.datasets.schema import EPISODES, STEPS
 from pivot.datasets.tables import failed_episodes, rollout_tables
+from pivot.environments.svg.environment import SvgEnv
+from pivot.environments.svg.sandbox.raster import MAX_DOCUMENT_BYTES
 from pivot.images import decode, encode_png
 from pivot.labeling.analyzer import shown_log
 from pivot.labeling.base import FailedEpisode, Label
-from pivot.labeling.label import label_episodes
+from pivot.labeling.domains import domain_of
+from pivot.labeling.label import certify_episodes, label_episodes
 from pivot.labeling.replay import Replays
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.plugins import read_settings
 from pivot.rollouts.base import ReplyOutcome
 from pivot.rollouts.loop import roll_out_tasks
+from pivot.rollouts.parser import parse_reply
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.labeling.fact_checker import Checker
@@ -270,20 +274,54 @@ def test_no_score_is_rounded_over_an_edge(scores: list[float]) -> None:
 # Why nothing was drawn
 
 
-def submitted(submission: str | None, reply: str = "ok", finish: str = "stop") -> str:
-    """The guidance for an episode of one submission that scored nothing."""
-    action = "svg" if submission else "empty"
+def one_submission(submission: str | None, reply: str = "ok", finish: str = "stop") -> FailedEpisode:
+    """An episode of one submission that scored nothing."""
     infos = [{"valid_svg": False, "average_score": 0.0, "remaining_turns": 1}]
-    episode = replace(
+    return replace(
         walk(2.0, [None], 2),
         env="svg",
-        actions=[action],
+        actions=["svg" if submission else "empty"],
         infos=infos,
         reply_outcomes=[reply],
         finish_reasons=[finish],
         submission_outcomes=[submission or "empty"],
     )
-    return labelled(episode).failure_reason or ""
+
+
+def submitted(submission: str | None, reply: str = "ok", finish: str = "stop") -> str:
+    """The guidance for such an episode."""
+    return labelled(one_submission(submission, reply, finish)).failure_reason or ""
+
+
+DRAWING = '<svg xmlns="http://www.w3.org/2000/svg"/>'
+LONG = f"<!--{'-' * MAX_DOCUMENT_BYTES}-->"
+
+
+@pytest.mark.parametrize(
+    ("reply", "finish", "false"),
+    [
+        pytest.param(f"<think>a</think>{DRAWING}", "stop", "document", id="a document without answer tags"),
+        pytest.param(f"<think>a</think>{DRAWING} and then", "length", "document", id="the same, cut after it"),
+        pytest.param("<think><answer>red</answer>", "stop", "document", id="a word in the thought"),
+        pytest.param("<think>a</think><answer></answer>", "stop", "held|holds", id="an empty answer"),
+        pytest.param(f"<think>a</think><answer>{DRAWING}{LONG}</answer>", "stop", "document", id="a long comment"),
+    ],
+)
+def test_no_wording_denies_what_an_unusable_reply_holds(reply: str, finish: str, false: str) -> None:
+    env, profile = SvgEnv.from_settings({}), SvgEnv.profile
+    parsed = parse_reply(reply, profile.answer_tag, env.parse_action, profile.reply_limit, keeps_case=True)
+    assert parsed.action is None
+    (certified,) = certify_episodes([one_submission(None, parsed.outcome, finish)], solver("svg"))
+    assert certified.offer is not None
+    wordings = [text for each in certified.offer.facts for text in domain_of("svg").sentences.wordings[each.kind]]
+    assert wordings and not [text for text in wordings if re.search(false, text)]
+
+
+def test_a_document_with_another_root_is_not_called_malformed() -> None:
+    (certified,) = certify_episodes([one_submission("not_svg")], solver("svg"))
+    assert certified.offer is not None
+    wordings = domain_of("svg").sentences.wordings[certified.offer.facts[0].kind]
+    assert all("SVG" in text for text in wordings), "<html><svg/></html> is well-formed XML"
 
 
 def test_advice_names_why_nothing_was_drawn() -> None:
@@ -291,6 +329,6 @@ def test_advice_names_why_nothing_was_drawn() -> None:
     reasons = r"well.formed|read as SVG|its time|too long|memory|longer|length|outside|be drawn"
     assert all(re.search(reasons, text) for text in texts.values()), texts
     assert len(set(texts.values())) == len(texts)
-    assert re.search(r"broke off|cut off|ran out of space", submitted(None, "no_answer", "length"))
+    assert re.search(r"broke off|cut off", submitted(None, "no_answer", "length"))
     assert "the thought" in submitted(None, "tag_in_think")
-    assert re.search(r"held no document|without a document", submitted(None, "no_answer"))
+    assert re.search(r"held no answer|no answer could|readable answer", submitted(None, "no_answer"))
