@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from .identity import canonical_json
@@ -67,8 +68,8 @@ def stored_fields(record: type) -> tuple[StoredField, ...]:
 
 def to_row(record: Any) -> dict[str, Any]:
     """Return the columns of a record as plain data."""
-    names, writers = _writers(cast(type[Any], type(record)))
-    values = {name: getattr(record, name) for name in names}
+    names, get, writers = _writers(cast(type[Any], type(record)))
+    values: dict[str, Any] = dict(zip(names, get(record), strict=False))
     for name, write in writers:
         if (value := values[name]) is not None:
             values[name] = write(value)
@@ -76,10 +77,12 @@ def to_row(record: Any) -> dict[str, Any]:
 
 
 @cache
-def _writers(record: type) -> tuple[tuple[str, ...], list[tuple[str, Code]]]:
-    """Return the names of all columns, and the functions of those whose values are converted."""
+def _writers(record: type) -> tuple[tuple[str, ...], Code, list[tuple[str, Code]]]:
+    """Return the names of all columns, what gets their values, and the functions that convert some of them."""
     columns = stored_fields(record)
-    return tuple(each.name for each in columns), [(each.name, each.write) for each in columns if each.write is not None]
+    names = tuple(each.name for each in columns)
+    get = attrgetter(*names, names[0])  # of one name alone it would return no tuple
+    return names, get, [(each.name, each.write) for each in columns if each.write is not None]
 
 
 def from_row(record: type[Record], row: Mapping[str, Any], **others: Any) -> Record:

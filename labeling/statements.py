@@ -37,6 +37,7 @@ class Statement:
         return ":".join((self.kind, *(text for name, text in self.values if name in ("instead", "side"))))
 
 
+@lru_cache(maxsize=1 << 14, typed=True)
 def statement(kind: str, **values: str | int) -> Statement:
     """Return a statement; numbers become texts."""
     return Statement(kind, tuple(sorted((name, str(value)) for name, value in values.items())))
@@ -82,7 +83,7 @@ class UnknownSentenceError(ValueError):
     """A sentence that no statement renders; the argument is the sentence."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sentences:
     """The wordings of one environment: renders statements, and reads rendered sentences back.
 
@@ -130,6 +131,7 @@ class Sentences:
             raise UnknownSentenceError(f"{text[:80]}... ({len(text)} characters)")
         return [self._read_one(sentence) for sentence in _SENTENCE_ENDS.split(text.strip())]
 
+    @lru_cache(maxsize=1 << 14)  # noqa: B019 - one object per environment, which lives as long as the process
     def _read_one(self, sentence: str) -> Statement:
         for pattern, kind in self._patterns.get(sentence.split(maxsplit=1)[0] if sentence.strip() else "", ()):
             match = pattern.fullmatch(sentence)

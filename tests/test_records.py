@@ -126,3 +126,14 @@ def test_a_type_that_no_column_can_have_is_refused_at_once() -> None:
 
     with pytest.raises(KeyError, match="complex"):
         columns_of(Odd)
+
+
+@dataclass
+class Single:
+    """A record of one column."""
+
+    name: Annotated[str, Stored("Name.")]
+
+
+def test_a_record_of_one_column_is_a_row() -> None:
+    assert to_row(Single("left")) == {"name": "left"}

@@ -142,9 +142,9 @@ class SokobanEnv(GridEnv):
         """Return the current state as XSB text, every line padded to the full width."""
         return level_text(self._cells(), self._cols)
 
-    def frame_key(self) -> tuple[int, bytes]:
-        """Return the width and the cell codes; frames are equal if and only if these are."""
-        return self._cols, bytes(self._cells())
+    def frame_key(self) -> tuple[int, bytes, int, frozenset[int]]:
+        """Return width, walls and targets, player, and boxes; frames are equal if and only if these are."""
+        return self._cols, self._static, self._player, frozenset(self._boxes)
 
     def _config_shape(self) -> tuple[int, int, int]:
         return self.config.rows * self.config.cell, self.config.cols * self.config.cell, 3

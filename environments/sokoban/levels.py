@@ -40,7 +40,7 @@ class Level:
 def level_text(cells: bytes | bytearray, cols: int) -> str:
     """Return the XSB text of the cells, every line padded to the full width."""
     chars = cells.translate(_TO_CHARS).decode()
-    return "\n".join(chars[start : start + cols] for start in range(0, len(chars), cols))
+    return "\n".join([chars[start : start + cols] for start in range(0, len(chars), cols)])
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from pivot.labeling.base import Filter, Guidance, GuidanceRequest
 from pivot.labeling.domains import Failure, domain_of
 from pivot.labeling.filters import text_objection
 from pivot.labeling.label import certify_episodes, guidance_requests, label_episodes
-from pivot.labeling.statements import MOST_FACTS
+from pivot.labeling.statements import MOST_FACTS, statement
 from pivot.labeling.writers import TemplateWriter
 from pivot.labeling.writers.answer import read_answer
 from pivot.labeling.writers.prompt import answer_schema
@@ -173,3 +173,8 @@ def test_an_environment_without_a_domain_gets_the_general_sentences() -> None:
     offer = domain_of("elsewhere").offer(Failure(request.profile, request.episode, request.verdict))
     assert [each.kind for each in offer.facts][-1] == "turns_left"
     assert [each.kind for each in offer.actions] == ["take"] * len(request.verdict.feasible_actions)
+
+
+def test_values_that_are_equal_as_keys_give_different_statements() -> None:
+    values: tuple[str | int, ...] = (1, True, "1.0", "1")
+    assert [dict(statement("k", step=value).values)["step"] for value in values] == ["1", "True", "1.0", "1"]
