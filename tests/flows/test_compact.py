@@ -90,7 +90,7 @@ def test_what_models_said_and_still_owe_stays_and_nobody_is_asked(tmp_path: Path
     def refuses_one_in(many: int) -> Callable[[str, int], str | None]:
         return lambda key, tried: "500" if number_of(key) % many == 0 else None
 
-    with served(fault=refuses_one_in(30)) as player, served(coach, fault=refuses_one_in(3)) as teacher:
+    with served(fault=refuses_one_in(30)) as player, served(coach, fault=refuses_one_in(2)) as teacher:
         fields = config_of({"sokoban": 4}, rollouts=4, policy=part(player), teacher=part(teacher))
         results = {size: pivot.build(fields | {"tasks_per_shard": size}, tmp_path / str(size)) for size in (1, 3)}
         assert results[1].pending_episodes == results[3].pending_episodes > 1
