@@ -39,7 +39,8 @@ def config_of(env: str, arm: str, model: str) -> RlConfig:
     """Settings of a run of one small update."""
     few = {"prompts": 2, "rollouts": SCRIPTED, "levels": SEARCHED, "held_out": 0.1, "minibatch": 32, "updates": 1}
     short = {"max_tokens": 6, "analyzer_tokens": 4, "validation_episodes": 0, "lr": 1e-3}
-    larger = {"teacher_model": model} if arm == "sdar" else {}
+    # An untrained Analyzer writes no sentence of an environment.
+    larger = {"guidance": "prose"} | ({"teacher_model": model} if arm == "sdar" else {})
     return make_rl_config({"env": env, "settings": SETTINGS[env], "arm": arm, "model": model} | few | short | larger)
 
 
