@@ -1,6 +1,5 @@
 """The analysis of failures uses the vocabulary that Stage I taught, and takes typed episodes."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +45,12 @@ class _Backend:
     def connect(self) -> "_Backend":
         return self
 
-    def answer_all(self, requests: Sequence[ChatRequest]) -> list[Any]:
-        for request in requests:
-            self.asked.append(next(part["text"] for part in request.messages[0]["content"] if part["type"] == "text"))
-        return [ChatAnswer(build_target(0, self.mode)) for _ in requests]
+    async def answer(self, request: ChatRequest) -> ChatAnswer:
+        self.asked.append(next(part["text"] for part in request.messages[0]["content"] if part["type"] == "text"))
+        return ChatAnswer(build_target(0, self.mode))
+
+    async def aclose(self) -> None:
+        pass
 
 
 RENDERED = domain_of("svg").sentences
@@ -64,8 +65,9 @@ TEXTS = (
 class _Guide(_Backend):
     """An Analyzer that gives guidance of the three kinds in turn."""
 
-    def answer_all(self, requests: Sequence[ChatRequest]) -> list[Any]:
-        return [ChatAnswer(build_target(0, self.mode, TEXTS[number % 3])) for number in range(len(requests))]
+    async def answer(self, request: ChatRequest) -> ChatAnswer:
+        await super().answer(request)
+        return ChatAnswer(build_target(0, self.mode, TEXTS[(len(self.asked) - 1) % 3]))
 
 
 def _shown_guidance(source: str) -> tuple[Failures, dict[str, str]]:
