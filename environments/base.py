@@ -70,13 +70,18 @@ class EnvConfig(Settings):
     added: ClassVar[frozenset[str]] = frozenset()
     """Settings that earlier versions lack: they are stored only if they differ from their defaults, to keep ids."""
 
+    absent: ClassVar[Mapping[str, Any]] = {}
+    """Settings that earlier versions lack and whose default is not what they did, with the value that a store without
+    the setting means; that value is not stored. A validator of the subclass fills it in."""
+
     horizon: int = Field(gt=0, le=1000)
     """``T_max``, turns."""
 
     @model_serializer(mode="wrap")
     def _without_added_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields = type(self).model_fields
-        unset = {name for name in self.added if getattr(self, name) == fields[name].get_default()}
+        meant = {name: fields[name].get_default() for name in self.added} | dict(self.absent)
+        unset = {name for name, value in meant.items() if getattr(self, name) == value}
         return {name: value for name, value in serialize(self).items() if name not in unset}
 
     @property

@@ -5,10 +5,10 @@ shaded once; pixels on an edge between two faces are supersampled among the soli
 used (+ - * / and square roots, in a fixed order, nothing fused or reordered), so equal scenes give equal pixels on
 every machine.
 
-A camera is float64 (4, 3): the eye, and the unit vectors right, up and forward. A ray consists of six numbers, its
-origin and its direction; its ``inverse`` is the reciprocal of the direction. A scene consists of three arrays:
-``solids``, one per row; ``ground``, the surfaces behind the solids; and ``extra``, data for the colours. A key
-identifies the surface that a pixel shows: 8 times the index of the solid (negative for the ground) plus the number of
+A camera is float64 (4, 3): the eye, the unit vectors right and up, and the forward vector, whose length is the zoom. A
+ray consists of six numbers, its origin and its direction; its ``inverse`` is the reciprocal of the direction. A scene
+consists of three arrays: ``solids``, one per row; ``ground``, the surfaces behind the solids; and ``extra``, data for
+the colours. A key identifies the surface that a pixel shows: 8 times the index of the solid (negative for the ground) plus the number of
 the face. Each scene brings four compiled functions:
 
 - ``behind(ground, ray, inverse)`` returns (t, key) where the ray hits the ground;
@@ -93,17 +93,19 @@ def window(points, camera, near, half_view, margin, side):
     Args:
         points: float64 (n, 3).
         camera: float64 (4, 3).
-        near: depth of the near plane; anything closer is clipped.
+        near: depth of the near plane, divided by the zoom; anything closer is clipped.
         half_view: tangent of half the field of view.
         margin: pixels to add on every side, at least one, for rounding and the samples around a pixel's centre.
         side: side of the picture, pixels.
     """
     count = len(points)
     seen = np.empty((count, 3))
+    square = camera[3, 0] * camera[3, 0] + camera[3, 1] * camera[3, 1] + camera[3, 2] * camera[3, 2]
     for point in range(count):
         x, y, z = points[point, 0] - camera[0, 0], points[point, 1] - camera[0, 1], points[point, 2] - camera[0, 2]
         for axis in range(3):
             seen[point, axis] = x * camera[axis + 1, 0] + y * camera[axis + 1, 1] + z * camera[axis + 1, 2]
+        seen[point, 2] /= square
     u0, u1, v0, v1 = FAR, -FAR, FAR, -FAR
     for point in range(count):
         x, y, z = seen[point]

@@ -5,11 +5,12 @@ it. A turn executes up to two primitives whose coordinates are clipped to the wo
 stages of the task are checked; a stage stays achieved once it was. Success ends the episode at once. States are
 ``primitiveskill-json-1`` texts (see ``state.py``). The backend is an embedded table by default, or ManiSkill.
 
-An action is its name, such as ``pick(107,64,20)|place(0,-185,120)``. Frames are 300x300 pixels, by default decoded
+An action is its name, such as ``pick(107,64,20)|place(0,-185,120)``. Frames are 420x420 pixels, by default decoded
 from JPEG, so that the dataset stores exactly what a model saw.
 """
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -33,7 +34,7 @@ from .table.tabletop import TabletopWorld, check_rest
 from .tasks import CUBE, DRAWER_TRAVEL, KINDS, TARGETS, Scene, TaskKind, reached, tray_centre
 from .tasks import update_achieved as update
 from .view.picture import draw_scene
-from .world import SIDE, World
+from .world import CAMERAS, CameraName, World, side_of
 
 ART = 1
 """Version of kinematics and renderer; part of the environment's version, because results of equal actions differ."""
@@ -43,6 +44,7 @@ class PrimitiveSkillConfig(BackendConfig):
     """Settings of PrimitiveSkill; horizon and rewards default to the paper's."""
 
     added: ClassVar[frozenset[str]] = TurnRewards.added | {"stage_reward"}
+    absent: ClassVar[Mapping[str, Any]] = {"camera": "far"}
     stand_in: ClassVar[str] = (
         "the table of primitiveskill is embedded, with rules of motion and a ray caster in place of ManiSkill's "
         "physics and renderer"
@@ -58,6 +60,9 @@ class PrimitiveSkillConfig(BackendConfig):
     """Filled in: the version of ManiSkill, which determines physics and pictures."""
     image_format: ImageCodec = "jpeg"
     """Codec of the stored frames, which are what a model sees: ``jpeg`` of quality 90, or the lossless ``png``."""
+    camera: CameraName = "near"
+    """Camera: ``near`` frames the workspace in 420x420 pixels, with cubes at least 28 pixels wide; ``far`` is that of the
+    paper, 300x300 pixels with cubes from 9 pixels. A store without this setting has ``far``."""
     tasks: tuple[str, ...] = tuple(KINDS)
     """Tasks to sample levels from, with equal probability."""
     max_tries: int = Field(default=20, ge=1, le=100_000)
@@ -77,7 +82,11 @@ class PrimitiveSkillConfig(BackendConfig):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or values.get("backend") != MANISKILL or values.get("maniskill_version"):
+        if not isinstance(values, dict):
+            return values
+        if "maniskill_version" in values:  # filled in, so these are the resolved settings of a store
+            values = dict(cls.absent) | values
+        if values.get("backend") != MANISKILL or values.get("maniskill_version"):
             return values
         return values | {"maniskill_version": installed("mani_skill", MANISKILL)}
 
@@ -132,9 +141,9 @@ class PrimitiveSkillEnv(BackendEnv):
         """Create the environment; call ``reset`` before any other method."""
         super().__init__(config, render_mode)
         self.action_space = Primitives()
-        self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
-        embedded = self.config.backend == EMBEDDED
-        self._world: World = TabletopWorld() if embedded else ManiSkillWorld(self.config.physics)
+        side = side_of(self.config.camera)
+        self.observation_space = spaces.Box(0, 255, (side, side, 3), np.uint8)
+        self._world: World = _world(self.config)
         self._achieved: tuple[bool, ...] = ()
 
     # --- levels ------------------------------------------------------------------------------------------------------
@@ -302,8 +311,17 @@ class PrimitiveSkillEnv(BackendEnv):
         if isinstance(self._world, TabletopWorld):
             scene = self._world.scene
             places = tuple(scene.positions.items())
-            return _tabletop_picture(self._kind.name, places, scene.in_hand, scene.opening, self.config.image_format)
+            config = self.config
+            return _tabletop_picture(
+                self._kind.name, places, scene.in_hand, scene.opening, config.camera, config.image_format
+            )
         return super()._picture()
+
+
+def _world(config: PrimitiveSkillConfig) -> World:
+    if config.backend == EMBEDDED:
+        return TabletopWorld(config.camera)
+    return ManiSkillWorld(config.physics, camera=config.camera)
 
 
 def observation_text(kind: TaskKind, scene: Scene) -> str:
@@ -345,10 +363,16 @@ def _repeats(payload: str, primitives: tuple[Primitive, ...]) -> bool:
 
 @lru_cache(maxsize=2048)
 def _tabletop_picture(
-    kind: str, places: tuple[tuple[str, Any], ...], in_hand: str | None, opening: float | None, image_format: str
+    kind: str,
+    places: tuple[tuple[str, Any], ...],
+    in_hand: str | None,
+    opening: float | None,
+    camera: CameraName,
+    image_format: str,
 ) -> bytes:
     """Draw and encode a scene; cached, because rollouts of a level share their first frame and often later ones."""
-    return codec(image_format).encode(draw_scene(KINDS[kind], Scene(dict(places), in_hand, opening)))
+    scene = Scene(dict(places), in_hand, opening)
+    return codec(image_format).encode(draw_scene(KINDS[kind], scene, CAMERAS[camera][kind]))
 
 
 __all__ = ["PrimitiveSkillConfig", "PrimitiveSkillEnv", "observation_text"]

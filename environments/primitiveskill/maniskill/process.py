@@ -38,9 +38,9 @@ class ManiSkillProcess(SimulatorProcess):
         self._drawn = False
         self._request({"do": "start"}, self._start_seconds)
 
-    def load(self, state: str) -> dict[str, Any]:
-        """Load a state text; return the scene."""
-        return self._request({"do": "load", "state": state}, self._step_seconds)[0]
+    def load(self, state: str, camera: str) -> dict[str, Any]:
+        """Load a state text, seen by a camera of ``world.py``; return the scene."""
+        return self._request({"do": "load", "state": state, "camera": camera}, self._step_seconds)[0]
 
     def execute(self, primitive: str) -> dict[str, Any]:
         """Execute a primitive; return the scene."""

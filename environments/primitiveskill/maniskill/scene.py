@@ -40,7 +40,7 @@ from ..tasks import (
     Scene,
     TaskKind,
 )
-from ..world import EYE, FIELD_OF_VIEW, LOOKED_AT, SIDE
+from ..world import CAMERAS, FAR, Camera, CameraName
 from .arm import joint_angles
 
 OPEN, SHUT = 0.04, -0.01
@@ -83,6 +83,7 @@ class Tabletop(BaseEnv):
     def __init__(self, sim_backend: str) -> None:
         """Create the environment; ``sim_backend`` is ManiSkill's name of the physics, such as ``physx_cpu``."""
         self._entered: SkillState | None = None
+        self._camera: Camera = FAR
         self._things: dict[str, Any] = {}
         self._cabinet: Any = None
         super().__init__(
@@ -110,9 +111,10 @@ class Tabletop(BaseEnv):
 
     @property
     def _default_human_render_camera_configs(self) -> CameraConfig:
-        eye, looked_at = ([length / 1000 for length in point] for point in (EYE, LOOKED_AT))
+        camera = self._camera
+        eye, looked_at = ([length / 1000 for length in point] for point in (camera.eye, camera.looked_at))
         pose = sapien_utils.look_at(eye=eye, target=looked_at)
-        return CameraConfig("render_camera", pose, SIDE, SIDE, FIELD_OF_VIEW, 0.01, 100)
+        return CameraConfig("render_camera", pose, camera.side, camera.side, camera.field_of_view, 0.01, 100)
 
     def _load_agent(self, options: dict[str, Any], *_: Any, **__: Any) -> None:
         super()._load_agent(options, sapien.Pose([-0.615, 0, 0]))
@@ -149,9 +151,9 @@ class Tabletop(BaseEnv):
 
     # Methods for the controller
 
-    def enter(self, state: SkillState) -> None:
-        """Rebuild the scene of a state, with every object in its position and at rest."""
-        self._entered = state
+    def enter(self, state: SkillState, camera: CameraName) -> None:
+        """Rebuild the scene of a state and its camera, with every object in its position and at rest."""
+        self._entered, self._camera = state, CAMERAS[camera][state.task]
         self.reset(seed=0, options={"reconfigure": True})
 
     def command(self, angles: list[float], grip: float) -> None:

@@ -33,7 +33,7 @@ class _Table:
             from .hand import Hand  # noqa: PLC0415
 
             state = parse_state(request["state"])
-            self._table.enter(state)
+            self._table.enter(state, request["camera"])
             self._hand = Hand(self._table, holds=state.scene.in_hand is not None)
             return _answer(state.scene), b""
         if what == "execute":

@@ -22,7 +22,7 @@ from ..actions import Primitive
 from ..levels import draw_level
 from ..state import MANISKILL, SkillState, settled
 from ..tasks import Scene, TaskKind
-from ..world import SIDE, World
+from ..world import CameraName, World, side_of
 from .process import ManiSkillProcess
 
 PHYSICS = "physx_cpu"
@@ -34,9 +34,16 @@ class ManiSkillWorld(SimulatorWorld[ManiSkillProcess, SkillState, Primitive, Sce
 
     simulator = ManiSkillProcess
 
-    def __init__(self, physics: str = PHYSICS, start: Callable[[str], ManiSkillProcess] = ManiSkillProcess) -> None:
+    def __init__(
+        self,
+        physics: str = PHYSICS,
+        start: Callable[[str], ManiSkillProcess] = ManiSkillProcess,
+        *,
+        camera: CameraName = "near",
+    ) -> None:
         """Create a world; the process starts with the first ``load``."""
         super().__init__(lambda: start(physics))
+        self._camera: CameraName = camera
         self._physics = physics
 
     @property
@@ -65,13 +72,13 @@ class ManiSkillWorld(SimulatorWorld[ManiSkillProcess, SkillState, Primitive, Sce
         return self.draw()
 
     def _enter(self, process: ManiSkillProcess, state: SkillState) -> Scene:
-        return _scene(process.load(state.text()), state.kind)
+        return _scene(process.load(state.text(), self._camera), state.kind)
 
     def _execute(self, process: ManiSkillProcess, action: Primitive) -> Scene:
         return _scene(process.execute(str(action)), self._loaded[0].kind)
 
     def _look(self, process: ManiSkillProcess) -> Frame:
-        return _frame(*process.draw())
+        return _frame(*process.draw(), side_of(self._camera))
 
     def _repeats(self, again: Scene, before: Scene) -> bool:
         return again == before or self._physics != PHYSICS
@@ -96,10 +103,10 @@ def _scene(answer: dict[str, Any], kind: TaskKind) -> Scene:
     return settled(Scene({name: (at[0], at[1], at[2]) for name, at in positions.items()}, in_hand, opening))
 
 
-def _frame(about: dict[str, Any], pixels: bytes) -> Frame:
-    if about != {"picture": [SIDE, SIDE, 3], "type": "uint8"} or len(pixels) != SIDE * SIDE * 3:
-        raise SimulatorError(f"ManiSkill's picture is {about} in {len(pixels)} bytes, expected {SIDE}x{SIDE} RGB bytes")
-    return np.frombuffer(pixels, np.uint8).reshape(SIDE, SIDE, 3)
+def _frame(about: dict[str, Any], pixels: bytes, side: int) -> Frame:
+    if about != {"picture": [side, side, 3], "type": "uint8"} or len(pixels) != side * side * 3:
+        raise SimulatorError(f"ManiSkill's picture is {about} in {len(pixels)} bytes, expected {side}x{side} RGB bytes")
+    return np.frombuffer(pixels, np.uint8).reshape(side, side, 3)
 
 
 __all__ = ["PHYSICS", "ManiSkillWorld"]

@@ -18,7 +18,7 @@ from ..actions import Primitive
 from ..state import SkillState, settled
 from ..tasks import CABINET_BOXES, DRAWER_BOXES, DRAWER_TRAVEL, Box, Point, Scene, TaskKind
 from ..view.picture import draw_scene
-from ..world import World
+from ..world import CAMERAS, CameraName, World
 from .boxes import TOUCH, above_each_other, box_around, collision, half_side, highest_under, overlap, shifted
 from .hand import FINGER_HALF_WIDTH, OPEN, PALM, core, fingers, grasped, lowest_reach, slip
 
@@ -329,8 +329,9 @@ def _beside(box: Box, supports: list[Box], edge: float, rolls: float, others: li
 class TabletopWorld(World):
     """Embedded world: a :class:`Table` and its renderer."""
 
-    def __init__(self) -> None:
+    def __init__(self, camera: CameraName = "near") -> None:
         """Create a world without a table; call ``load`` before any other method."""
+        self._camera: CameraName = camera
         self._table: Table | None = None
 
     def load(self, state: SkillState) -> None:
@@ -349,7 +350,8 @@ class TabletopWorld(World):
 
     def draw(self) -> Frame:
         """Return the camera's picture."""
-        return draw_scene(self._loaded.kind, self.scene)
+        kind = self._loaded.kind
+        return draw_scene(kind, self.scene, CAMERAS[self._camera][kind.name])
 
     def frame_key(self) -> Hashable:
         """Return everything that a frame of a level depends on."""

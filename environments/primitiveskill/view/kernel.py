@@ -373,7 +373,7 @@ def draw(solids, targets, camera, dirty, frame, depths, keys):
     Args:
         solids: float64 (n, COLUMNS), see :data:`COLUMNS`.
         targets: float64 (m, 6), centre, radius and colour of each target painted on the table, at most six.
-        camera: float64 (4, 3): position in millimetres, and the unit vectors right, up and forward.
+        camera: float64 (4, 3): position in millimetres, and the vectors right, up and forward (length: zoom).
         dirty: bool (side, side); other pixels must already be correct and stay unchanged.
         frame: written; uint8 (side, side, 3), RGB.
         depths: written; float64 (side, side), depth at each pixel's centre.

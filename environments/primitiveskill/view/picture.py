@@ -1,7 +1,7 @@
 """Renderer of the embedded tabletop: from a scene to solids, and from solids to a frame.
 
-Both backends have the same camera (``world.py``). Static objects (robot, cabinet, table) are drawn once per task and
-process; a frame starts as a copy of that picture and redraws only the pixels that fingers, objects, tray, or their
+Both backends have the same cameras (``world.py``). Static objects (robot, cabinet, table) are drawn once per task,
+camera and process; a frame starts as a copy of that picture and redraws only the pixels that fingers, objects, tray, or their
 shadows can affect. The pixels equal those of a full drawing.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ....images import Frame
 from ...raycast import rgb
 from ..tasks import APPLE, CABINET_BOXES, CUBE, DRAWER_BOXES, KINDS, TARGET_RADIUS, TARGETS, Box, Point, Scene, TaskKind
-from ..world import EYE, LOOKED_AT, SIDE
+from ..world import Camera
 from .arm import FINGERS_OPEN, arm, fingers
 from .kernel import draw, mark
 from .solids import Solid, array_of, ball, box, cylinder
@@ -30,24 +30,24 @@ _CABINET, _TRAY, _FRONT, _METAL = "#7d5b41", "#dcc39c", "#a5764c", "#cfd4d9"
 _HANDLE_HALF, _HANDLE_DEEP = 45.0, 12.0
 
 
-def draw_scene(kind: TaskKind, scene: Scene) -> Frame:
-    """Return the camera's picture, uint8 (SIDE, SIDE, 3), RGB."""
-    return draw_parts(kind, scene)[0]
+def draw_scene(kind: TaskKind, scene: Scene, camera: Camera) -> Frame:
+    """Return the camera's picture, uint8 (side, side, 3), RGB."""
+    return draw_parts(kind, scene, camera)[0]
 
 
-def draw_parts(kind: TaskKind, scene: Scene) -> tuple[Frame, NDArray[np.int16]]:
+def draw_parts(kind: TaskKind, scene: Scene, camera: Camera) -> tuple[Frame, NDArray[np.int16]]:
     """Return the frame, and the index of the solid at the centre of each pixel.
 
     Indices count :func:`fixed_solids`, then :func:`moving_solids`; -1 is the table, -2 the wall behind it.
     """
-    below = _background(kind.name) if scene.opening is None else _with_drawer(kind.name, scene.opening)
-    layer = _drawn(kind, below, [*_things(scene), *_fingers(kind, scene)])
+    below = _background(kind.name, camera) if scene.opening is None else _with_drawer(kind.name, scene.opening, camera)
+    layer = _drawn(kind, camera, below, [*_things(scene), *_fingers(kind, scene)])
     return layer.frame, layer.keys >> 3
 
 
-def draw_whole(kind: TaskKind, scene: Scene) -> Frame:
+def draw_whole(kind: TaskKind, scene: Scene, camera: Camera) -> Frame:
     """Return the frame with every pixel redrawn; slow, used to test :func:`draw_scene`."""
-    return _drawn(kind, None, [*fixed_solids(kind), *moving_solids(kind, scene)]).frame
+    return _drawn(kind, camera, None, [*fixed_solids(kind), *moving_solids(kind, scene)]).frame
 
 
 def fixed_solids(kind: TaskKind) -> list[Solid]:
@@ -72,30 +72,31 @@ class _Layer:
     keys: NDArray[np.int16]
 
 
-def _drawn(kind: TaskKind, below: _Layer | None, solids: list[Solid]) -> _Layer:
+def _drawn(kind: TaskKind, camera: Camera, below: _Layer | None, solids: list[Solid]) -> _Layer:
     """Draw further solids onto a layer where they can affect pixels; without a layer, draw every pixel."""
+    side, axes = camera.side, _axes(camera)
     if below is None:
-        frame, depths = np.empty((SIDE, SIDE, 3), np.uint8), np.empty((SIDE, SIDE))
-        layer = _Layer(solids, frame, depths, np.empty((SIDE, SIDE), np.int16))
-        dirty = np.ones((SIDE, SIDE), np.bool_)
+        frame, depths = np.empty((side, side, 3), np.uint8), np.empty((side, side))
+        layer = _Layer(solids, frame, depths, np.empty((side, side), np.int16))
+        dirty = np.ones((side, side), np.bool_)
     else:
         layer = _Layer([*below.solids, *solids], below.frame.copy(), below.depths.copy(), below.keys.copy())
-        dirty = np.zeros((SIDE, SIDE), np.bool_)
-        mark(array_of(layer.solids), len(below.solids), _CAMERA, layer.depths, layer.keys, dirty)
-    draw(array_of(layer.solids), _targets(kind), _CAMERA, dirty, layer.frame, layer.depths, layer.keys)
+        dirty = np.zeros((side, side), np.bool_)
+        mark(array_of(layer.solids), len(below.solids), axes, layer.depths, layer.keys, dirty)
+    draw(array_of(layer.solids), _targets(kind), axes, dirty, layer.frame, layer.depths, layer.keys)
     return layer
 
 
 @cache
-def _background(name: str) -> _Layer:
+def _background(name: str, camera: Camera) -> _Layer:
     """Draw the static objects of a task."""
-    return _drawn(KINDS[name], None, fixed_solids(KINDS[name]))
+    return _drawn(KINDS[name], camera, None, fixed_solids(KINDS[name]))
 
 
 @lru_cache(maxsize=8)
-def _with_drawer(name: str, opening: float) -> _Layer:
+def _with_drawer(name: str, opening: float, camera: Camera) -> _Layer:
     """Draw the drawer onto the static objects; cached, because it often does not move for many frames."""
-    return _drawn(KINDS[name], _background(name), _drawer(opening))
+    return _drawn(KINDS[name], camera, _background(name, camera), _drawer(opening))
 
 
 def _things(scene: Scene) -> list[Solid]:
@@ -145,19 +146,18 @@ def _box(limits: Box, colour: str) -> Solid:
     return box(centre, ((x1 - x0) / 2, (y1 - y0) / 2, (z1 - z0) / 2), colour)
 
 
-def _camera() -> NDArray[np.float64]:
-    """Return eye, right, up and forward, float64 (4, 3).
+@cache
+def _axes(camera: Camera) -> NDArray[np.float64]:
+    """Return eye, right, up and forward, float64 (4, 3); the length of the last is the zoom.
 
     Uses plain arithmetic, because a library's matrix product may round differently on different machines.
     """
-    dx, dy, dz = (at - eye for at, eye in zip(LOOKED_AT, EYE, strict=True))
+    dx, dy, dz = (at - eye for at, eye in zip(camera.looked_at, camera.eye, strict=True))
     level, length = math.sqrt(dx * dx + dy * dy), math.sqrt(dx * dx + dy * dy + dz * dz)
     ahead = (dx / length, dy / length, dz / length)
     right = (dy / level, -dx / level, 0.0)
     up = (-ahead[2] * dx / level, -ahead[2] * dy / level, level / length)
-    return np.array([EYE, right, up, ahead])
+    return np.array([camera.eye, right, up, [camera.zoom * each for each in ahead]])
 
-
-_CAMERA = _camera()
 
 __all__ = ["draw_parts", "draw_scene", "draw_whole", "fixed_solids", "moving_solids"]
