@@ -8,8 +8,8 @@ every machine.
 A camera is float64 (4, 3): the eye, the unit vectors right and up, and the forward vector, whose length is the zoom. A
 ray consists of six numbers, its origin and its direction; its ``inverse`` is the reciprocal of the direction. A scene
 consists of three arrays: ``solids``, one per row; ``ground``, the surfaces behind the solids; and ``extra``, data for
-the colours. A key identifies the surface that a pixel shows: 8 times the index of the solid (negative for the ground) plus the number of
-the face. Each scene brings four compiled functions:
+the colours. A key identifies the surface that a pixel shows: 8 times the index of the solid (negative for the ground)
+plus the number of the face. Each scene brings four compiled functions:
 
 - ``behind(ground, ray, inverse)`` returns (t, key) where the ray hits the ground;
 - ``cast(solids, solid, ray, inverse)`` returns (t, face) where the ray enters a solid, or (FAR, any face);

@@ -61,8 +61,8 @@ class PrimitiveSkillConfig(BackendConfig):
     image_format: ImageCodec = "jpeg"
     """Codec of the stored frames, which are what a model sees: ``jpeg`` of quality 90, or the lossless ``png``."""
     camera: CameraName = "near"
-    """Camera: ``near`` frames the workspace in 420x420 pixels, with cubes at least 28 pixels wide; ``far`` is that of the
-    paper, 300x300 pixels with cubes from 9 pixels. A store without this setting has ``far``."""
+    """Camera: ``near`` frames the workspace in 420x420 pixels, with cubes at least 28 pixels wide; ``far`` is the
+    paper's, 300x300 pixels with cubes from 9 pixels. A store without this setting has ``far``."""
     tasks: tuple[str, ...] = tuple(KINDS)
     """Tasks to sample levels from, with equal probability."""
     max_tries: int = Field(default=20, ge=1, le=100_000)

@@ -18,6 +18,7 @@ from .tasks import KINDS, Point, Scene
 CameraName = Literal["near", "far"]
 """Camera of new stores, and camera of older stores."""
 
+
 @dataclass(frozen=True, slots=True)
 class Camera:
     """Position, direction and resolution of the camera; it is level and looks along -x."""

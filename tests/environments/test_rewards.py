@@ -6,11 +6,14 @@ from typing import Any
 
 import pivot
 import pytest
+from pivot.datasets.config import load_config, make_config
+from pivot.datasets.run import Run
 from pivot.environments.base import EnvConfig
 from pivot.environments.frozenlake.environment import FrozenLakeConfig, FrozenLakeEnv
 from pivot.environments.navigation.environment import NavigationConfig
-from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig
+from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
 from pivot.environments.sokoban.environment import SokobanConfig, SokobanEnv
+from pivot.plugins import STORED
 from pivot.tests.stores import problems, read_rows, rewrite_manifest
 
 DIGESTS = {
@@ -31,10 +34,23 @@ OTHER: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(("kind", "digest"), DIGESTS.items())
 def test_default_rewards_leave_ids_and_stored_settings_as_they_were(kind: type[EnvConfig], digest: str) -> None:
-    assert kind.model_validate({}).digest() == digest
+    assert kind.model_validate(dict(kind.absent)).digest() == digest
     defaults = {name: kind.model_fields[name].get_default() for name in kind.added}
     assert defaults
     assert kind.model_validate(defaults).model_dump() == kind.model_validate({}).model_dump()
+
+
+def test_a_store_without_the_camera_keeps_its_view_and_a_new_one_has_the_near_camera(tmp_path: Path) -> None:
+    new = make_config({"environments": {"primitiveskill": {"tasks": 1}}})
+    settings = new.environments["primitiveskill"].settings
+    assert settings["camera"] == "near"
+    released = {name: value for name, value in settings.items() if name != "camera"}
+    old = make_config({"environments": {"primitiveskill": {"tasks": 1, "settings": released}}}, STORED)
+    (tmp_path / "run.json").write_text(json.dumps({"config": old.model_dump(mode="json")}))
+    for again in (old, make_config(old.model_dump(mode="json")), load_config(tmp_path / "run.json")):
+        assert again.environments["primitiveskill"].settings == released
+        assert PrimitiveSkillEnv(Run(again).env("primitiveskill").config).reset(seed=1)[0].shape == (300, 300, 3)
+    assert PrimitiveSkillEnv(Run(new).env("primitiveskill").config).reset(seed=1)[0].shape == (420, 420, 3)
 
 
 @pytest.mark.parametrize("name", sorted(SokobanConfig.added))

@@ -137,7 +137,7 @@ DEFECTS: list[tuple[str, Callable[[dict[str, Any]], None], str]] = [
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("tiny") / "store", tasks=2, rollouts=1)
+    return make(tmp_path_factory.mktemp("tiny") / "store", tasks=4, rollouts=1)
 
 
 @pytest.mark.parametrize(("file", "change", "word"), DEFECTS, ids=[defect[2] for defect in DEFECTS])

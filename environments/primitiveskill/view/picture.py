@@ -1,8 +1,8 @@
 """Renderer of the embedded tabletop: from a scene to solids, and from solids to a frame.
 
 Both backends have the same cameras (``world.py``). Static objects (robot, cabinet, table) are drawn once per task,
-camera and process; a frame starts as a copy of that picture and redraws only the pixels that fingers, objects, tray, or their
-shadows can affect. The pixels equal those of a full drawing.
+camera and process; a frame starts as a copy of that picture and redraws only the pixels that fingers, objects, tray, or
+their shadows can affect. The pixels equal those of a full drawing.
 """
 
 import math

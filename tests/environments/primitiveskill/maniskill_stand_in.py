@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 LENGTH = struct.Struct("<I")
-SIDE = 300
+SIDES = {"near": 420, "far": 300}
 
 
 def write(part: bytes) -> None:
@@ -66,7 +66,7 @@ def main() -> None:
     at, _, how = mode.partition("-")
     objects: dict[str, list[float]] = {}
     drift = 0.5 if at == "drift" and number else 0.0
-    executed = 0
+    executed = side = 0
     while head := sys.stdin.buffer.read(LENGTH.size):
         request = json.loads(sys.stdin.buffer.read(LENGTH.unpack(head)[0]))
         do = request["do"]
@@ -77,13 +77,14 @@ def main() -> None:
         if number == 0 and executed == {"drift": 2, "gone": 3}.get(at):
             sys.exit(5)
         if do == "load":
+            side = SIDES[request["camera"]]
             objects = {item["name"]: item["position"] for item in json.loads(request["state"])["objects"]}
         elif do == "execute":
             next(iter(objects.values()))[0] += 1 + drift
         if do == "draw":
             flat = at == "flat"
-            write(json.dumps({"picture": [SIDE, SIDE if at != "small" else 7, 3], "type": "uint8"}).encode())
-            write(bytes([number]) * (SIDE * SIDE * 3) if flat else bytes(range(250)) * (SIDE * SIDE * 3 // 250))
+            write(json.dumps({"picture": [side, side if at != "small" else 7, 3], "type": "uint8"}).encode())
+            write(bytes([number]) * (side * side * 3) if flat else bytes(range(240)) * (side * side * 3 // 240))
         else:
             in_hand = next(iter(objects), None) if at in {"holds", "flat"} else None
             write(json.dumps({"scene": {"objects": objects, "held": in_hand, "opening": None}}).encode())

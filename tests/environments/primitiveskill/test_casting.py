@@ -11,7 +11,7 @@ from pivot.environments.primitiveskill.tasks import KINDS, Scene
 from pivot.environments.primitiveskill.view import kernel, picture
 from pivot.environments.primitiveskill.view.picture import draw_parts, fixed_solids, moving_solids
 from pivot.environments.primitiveskill.view.solids import Solid
-from pivot.environments.primitiveskill.world import EYE, FIELD_OF_VIEW, LOOKED_AT, SIDE
+from pivot.environments.primitiveskill.world import CAMERAS, FAR, Camera, CameraName
 
 Numbers = NDArray[np.float64]
 SCENES = {
@@ -45,24 +45,25 @@ def enters(solid: Solid, origins: Numbers, directions: Numbers) -> Numbers:
         return np.where((low <= high) & (low > 0), low, np.inf)
 
 
-def rays() -> Numbers:
-    """Directions of the middles of all pixels, (SIDE * SIDE, 3)."""
-    ahead = np.array(LOOKED_AT) - EYE
+def rays(camera: Camera) -> Numbers:
+    """Directions of the middles of all pixels, (side * side, 3)."""
+    ahead = np.array(camera.looked_at) - camera.eye
     ahead /= np.linalg.norm(ahead)
     right = np.cross(ahead, (0, 0, 1))
     right /= np.linalg.norm(right)
     up = np.cross(right, ahead)
-    at = (2 * (np.arange(SIDE) + 0.5) / SIDE - 1) * np.tan(FIELD_OF_VIEW / 2)
+    at = (2 * (np.arange(camera.side) + 0.5) / camera.side - 1) * np.tan(camera.field_of_view / 2)
     return (ahead + at[None, :, None] * right - at[:, None, None] * up).reshape(-1, 3)
 
 
 @pytest.mark.parametrize("task", list(KINDS))
-def test_each_pixel_shows_what_the_second_caster_finds(task: str) -> None:
-    kind, scene = KINDS[task], SCENES[task]
-    directions, eye = rays(), np.array([EYE])
+@pytest.mark.parametrize("name", ["near", "far"])
+def test_each_pixel_shows_what_the_second_caster_finds(name: CameraName, task: str) -> None:
+    kind, scene, camera = KINDS[task], SCENES[task], CAMERAS[name][task]
+    directions, eye = rays(camera), np.array([camera.eye])
     solids = [*fixed_solids(kind), *moving_solids(kind, scene)]
     with np.errstate(divide="ignore"):
-        table = np.where(directions[:, 2] < 0, -EYE[2] / directions[:, 2], np.inf)
+        table = np.where(directions[:, 2] < 0, -camera.eye[2] / directions[:, 2], np.inf)
     points = eye + np.where(np.isfinite(table), table, 0)[:, None] * directions
     on_it = (points[:, 0] > kernel.TABLE_X[0]) & (points[:, 0] < kernel.TABLE_X[1])
     on_it &= (points[:, 1] > kernel.TABLE_Y[0]) & (points[:, 1] < kernel.TABLE_Y[1]) & np.isfinite(table)
@@ -70,7 +71,7 @@ def test_each_pixel_shows_what_the_second_caster_finds(task: str) -> None:
     depths = np.concatenate([depths, [enters(solid, eye, directions) for solid in solids]])
     expected = depths.argmin(0) - 2
     first, second = np.sort(depths, axis=0)[:2]
-    actual = draw_parts(kind, scene)[1].reshape(-1)
+    actual = draw_parts(kind, scene, camera)[1].reshape(-1)
     differs = actual != expected
     assert not (differs & (second - first > 1e-6)).any()
     assert differs.sum() < 20  # where two solids touch, either may be shown
@@ -78,17 +79,18 @@ def test_each_pixel_shows_what_the_second_caster_finds(task: str) -> None:
 
 def empty_table() -> NDArray[np.uint8]:
     """The table in full light: nothing on it, no robot, no targets."""
-    frame = np.empty((SIDE, SIDE, 3), np.uint8)
-    everywhere, depths, keys = np.ones((SIDE, SIDE), bool), np.empty((SIDE, SIDE)), np.empty((SIDE, SIDE), np.int16)
-    kernel.draw(np.empty((0, kernel.COLUMNS)), np.empty((0, 6)), picture._CAMERA, everywhere, frame, depths, keys)
+    side = FAR.side
+    frame = np.empty((side, side, 3), np.uint8)
+    everywhere, depths, keys = np.ones((side, side), bool), np.empty((side, side)), np.empty((side, side), np.int16)
+    kernel.draw(np.empty((0, kernel.COLUMNS)), np.empty((0, 6)), picture._axes(FAR), everywhere, frame, depths, keys)
     return frame
 
 
 @pytest.mark.parametrize("task", ["align", "stack", "drawer"])
 def test_the_table_is_as_dark_as_the_second_caster_says(task: str) -> None:
     kind, scene = KINDS[task], SCENES[task]
-    frame, parts = draw_parts(kind, scene)
-    inner = np.ones((SIDE, SIDE), bool)
+    frame, parts = draw_parts(kind, scene, FAR)
+    inner = np.ones((FAR.side, FAR.side), bool)
     for rows in (-1, 0, 1):
         for columns in (-1, 0, 1):
             inner &= np.roll(parts, (rows, columns), (0, 1)) == -1
@@ -97,8 +99,8 @@ def test_the_table_is_as_dark_as_the_second_caster_says(task: str) -> None:
     difference = bare.astype(int).sum(2) - frame.astype(int).sum(2)
     dark, lit = np.argwhere(inner & (difference > 3)), np.argwhere(inner & (difference == 0))
     chosen = np.concatenate([dark, lit[:: max(1, len(lit) // 400)]])
-    directions = rays().reshape(SIDE, SIDE, 3)[chosen[:, 0], chosen[:, 1]]
-    points = np.array(EYE) - EYE[2] / directions[:, 2:] * directions
+    directions = rays(FAR).reshape(FAR.side, FAR.side, 3)[chosen[:, 0], chosen[:, 1]]
+    points = np.array(FAR.eye) - FAR.eye[2] / directions[:, 2:] * directions
     solids = [*fixed_solids(kind), *moving_solids(kind, scene)]
     seen = np.zeros(len(chosen))
     for a, b in kernel._LAMP:

@@ -17,7 +17,7 @@ from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, 
 from pivot.environments.primitiveskill.maniskill.world import ManiSkillWorld
 from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL, SkillState
 from pivot.environments.primitiveskill.tasks import KINDS, TARGETS, Point, Scene, reached
-from pivot.environments.primitiveskill.world import EYE, FIELD_OF_VIEW, LOOKED_AT, SIDE
+from pivot.environments.primitiveskill.world import CAMERAS, Camera
 from pivot.errors import ConfigError
 from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.tests.environments.primitiveskill import maniskill_parity as parity
@@ -177,21 +177,22 @@ HUES = {"red cube": 0, "green cube": 1, "apple": 0}
 """The channel that is strongest in the picture of a thing."""
 
 
-def pixel_of(point: Point) -> tuple[int, int]:
-    """Return row and column at which the camera of the contract sees a point."""
-    eye, to = np.array(EYE), np.array(LOOKED_AT)
+def pixel_of(point: Point, camera: Camera) -> tuple[int, int]:
+    """Return row and column at which a camera of the contract sees a point."""
+    eye, to = np.array(camera.eye), np.array(camera.looked_at)
     ahead = (to - eye) / np.linalg.norm(to - eye)
     right = np.cross(ahead, [0, 0, 1])
     right /= np.linalg.norm(right)
     up = np.cross(right, ahead)
     offset = np.array(point) - eye
-    depth, scale = offset @ ahead, SIDE / 2 / np.tan(FIELD_OF_VIEW / 2)
-    return round(SIDE / 2 - scale * (offset @ up) / depth), round(SIDE / 2 + scale * (offset @ right) / depth)
+    depth, middle = offset @ ahead, camera.side / 2
+    scale = middle / np.tan(camera.field_of_view / 2)
+    return round(middle - scale * (offset @ up) / depth), round(middle + scale * (offset @ right) / depth)
 
 
 def well_apart(state: SkillState) -> bool:
     """Return whether no thing can hide another."""
-    columns = sorted(pixel_of(at)[1] for at in state.scene.positions.values())
+    columns = sorted(pixel_of(at, CAMERAS["near"][state.task])[1] for at in state.scene.positions.values())
     return all(right - left > 15 for left, right in pairwise(columns))
 
 
@@ -203,18 +204,18 @@ def test_both_pictures_show_a_thing_where_it_is(simulator: ManiSkillWorld, task:
     table.load(SkillState(EMBEDDED, task, state.scene, state.achieved))
     for frame in (simulator.draw(), table.draw()):
         for name, at in state.scene.positions.items():
-            row, column = pixel_of(at)
+            row, column = pixel_of(at, CAMERAS["near"][task])
             colour = frame[row, column].astype(int)
             assert int(colour.argmax()) == HUES[name], (name, colour)
             assert colour.max() - np.median(colour) > 25, (name, colour)
     if task == "place":
-        pixels = [tuple(simulator.draw()[pixel_of(at)]) for at in TARGETS.values()]
+        pixels = [tuple(simulator.draw()[pixel_of(at, CAMERAS["near"][task])]) for at in TARGETS.values()]
         assert all(np.abs(np.subtract(one, other, dtype=int)).max() > 40 for one, other in pairwise(pixels))
 
 
 @full
 def test_the_check() -> None:
-    assert "draws 300x300 frames" in ManiSkillWorld().check()
+    assert "draws 420x420 frames" in ManiSkillWorld().check()
 
 
 def test_without_a_driver_the_message_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

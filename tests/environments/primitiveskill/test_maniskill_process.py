@@ -66,7 +66,7 @@ def test_a_healthy_process(start_as: Callable[[str], Start], started: list[ManiS
     assert world.scene == state.scene
     key = world.frame_key()
     frame = world.draw()
-    assert frame.shape == (300, 300, 3)
+    assert frame.shape == (420, 420, 3)
     assert world.draw() is frame
     world.execute(PICK)
     assert world.scene.positions["red cube"][0] == state.scene.positions["red cube"][0] + 1
@@ -114,7 +114,7 @@ def test_a_scene_that_cannot_be(start_as: Callable[[str], Start], how: str) -> N
 def test_a_picture_that_cannot_be(start_as: Callable[[str], Start]) -> None:
     world = ManiSkillWorld(start=start_as("small"))
     world.load(level("align", 1, MANISKILL))
-    with pytest.raises(SimulatorError, match="expected 300x300"):
+    with pytest.raises(SimulatorError, match="expected 420x420"):
         world.draw()
 
 
@@ -158,7 +158,9 @@ def test_a_restart_that_fails_owes_the_episode_and_does_not_end_the_run(
 ) -> None:
     """The first process dies in the second turn, and no other one starts: not in its place, and not later on."""
     start = start_as("gone")
-    monkeypatch.setattr(environment, "ManiSkillWorld", lambda physics: ManiSkillWorld(physics, start))
+    monkeypatch.setattr(
+        environment, "ManiSkillWorld", lambda physics, camera: ManiSkillWorld(physics, start, camera=camera)
+    )
     config = environment.PrimitiveSkillConfig(backend=MANISKILL, maniskill_version="3.0.1", tasks=("align",))
     task = environment.PrimitiveSkillEnv.make_task(config, 1)
     (rollouts,) = roll_out_tasks(environment.PrimitiveSkillEnv, config, [task], ScriptedPolicy(), 3, prompt=PROMPT)

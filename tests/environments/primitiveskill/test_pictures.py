@@ -5,7 +5,8 @@ import random
 import subprocess
 import sys
 from collections.abc import Mapping
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, product
 from pathlib import Path
 from time import process_time
 
@@ -26,10 +27,12 @@ from pivot.environments.primitiveskill.tasks import (
     tray_centre,
 )
 from pivot.environments.primitiveskill.view import picture
-from pivot.environments.primitiveskill.view.picture import draw_parts, draw_scene, draw_whole
-from pivot.environments.primitiveskill.world import EYE, LOOKED_AT, SIDE
+from pivot.environments.primitiveskill.world import CAMERAS, FAR, Camera
 from pivot.images import decode
 
+draw_parts = partial(picture.draw_parts, camera=FAR)
+draw_scene, draw_whole = partial(picture.draw_scene, camera=FAR), partial(picture.draw_whole, camera=FAR)
+NEAR = CAMERAS["near"]
 TRAY_FLOOR = DRAWER_BOXES[0][1][2]
 REST = {"apple": APPLE / 2}
 
@@ -59,21 +62,21 @@ def random_scene(rng: random.Random, task: str) -> Scene:
     return Scene(places, in_hand, opening)
 
 
-def pixel_of(point: Point) -> tuple[int, int]:
+def pixel_of(point: Point, camera: Camera = FAR) -> tuple[int, int]:
     """Row and column where a point must be seen, by the camera's definition with matrices."""
-    ahead = np.array(LOOKED_AT) - EYE
+    ahead = np.array(camera.looked_at) - camera.eye
     ahead /= np.linalg.norm(ahead)
     right = np.cross(ahead, (0, 0, 1))
     right /= np.linalg.norm(right)
-    x, y, z = np.stack([right, np.cross(right, ahead), ahead]) @ (np.array(point) - EYE)
-    half = np.tan(0.5)
-    return int((1 - y / z / half) * SIDE / 2), int((x / z / half + 1) * SIDE / 2)
+    x, y, z = np.stack([right, np.cross(right, ahead), ahead]) @ (np.array(point) - camera.eye)
+    half = np.tan(camera.field_of_view / 2)
+    return int((1 - y / z / half) * camera.side / 2), int((x / z / half + 1) * camera.side / 2)
 
 
-def pixels_of(task: str, scene: Scene, thing: int) -> NDArray[np.int64]:
+def pixels_of(task: str, scene: Scene, thing: int, camera: Camera = FAR) -> NDArray[np.int64]:
     """Rows and columns, (n, 2), of the moving solids from number ``thing`` of the task on that make up one thing."""
     kind = KINDS[task]
-    _, parts = draw_parts(kind, scene)
+    _, parts = picture.draw_parts(kind, scene, camera)
     first = len(picture.fixed_solids(kind)) + thing
     return np.argwhere((parts >= first) & (parts < first + (3 if task == "drawer" else 1)))
 
@@ -121,7 +124,7 @@ def test_the_lowest_of_three_stacked_cubes_is_seen() -> None:
 
 def blocked(points: NDArray[np.float64], boxes: list[Box]) -> NDArray[np.bool_]:
     """For each point whether a box stands between it and the eye: by the slabs, all points at once."""
-    eye = np.array(EYE)
+    eye = np.array(FAR.eye)
     hit = np.zeros(len(points), bool)
     for low, high in boxes:
         with np.errstate(divide="ignore"):
@@ -134,7 +137,7 @@ def blocked(points: NDArray[np.float64], boxes: list[Box]) -> NDArray[np.bool_]:
 def test_the_apple_is_seen_wherever_the_drawer_does_not_hide_it() -> None:
     rng = random.Random(2)
     (x0, x1), (y0, y1), _ = KINDS["drawer"].workspace
-    toward = np.array(EYE)
+    toward = np.array(FAR.eye)
     hidden = 0
     for _ in range(60):
         opening = rng.uniform(0, DRAWER_TRAVEL)
@@ -233,14 +236,62 @@ def test_a_higher_thing_has_its_shadow_farther_away_and_softer() -> None:
 @pytest.mark.parametrize("task", list(KINDS))
 def test_drawing_what_changed_is_drawing_everything(task: str) -> None:
     rng = random.Random(3)
-    for _ in range(12):
-        scene = random_scene(rng, task)
-        np.testing.assert_array_equal(draw_scene(KINDS[task], scene), draw_whole(KINDS[task], scene))
+    for camera in (FAR, NEAR[task]):
+        for _ in range(12):
+            scene = random_scene(rng, task)
+            drawn, whole = (draw(KINDS[task], scene, camera) for draw in (picture.draw_scene, picture.draw_whole))
+            np.testing.assert_array_equal(drawn, whole)
+
+
+@pytest.mark.parametrize("task", ["align", "place", "stack"])
+def test_the_near_camera_shows_cubes_at_least_a_visual_token_wide_everywhere(task: str) -> None:
+    (x0, x1), (y0, y1), _ = KINDS[task].workspace
+    for x, y in product((x0, 0, x1), (y0, -70, 0, 130, y1)):
+        for number, name in enumerate(KINDS[task].things):
+            centre = (float(x), float(y), 20.0)
+            seen = pixels_of(task, scene_of(task, at={name: centre}), number, NEAR[task])
+            assert pixel_of((x + 20.0, y, 20.0), NEAR[task]) in {(row, column) for row, column in seen.tolist()}
+            assert np.ptp(seen[:, 1]) + 1 >= 28
+            assert np.ptp(seen[:, 0]) + 1 >= 28
+            assert seen.min() > 0
+            assert seen.max() < NEAR[task].side - 1
+
+
+def test_the_near_camera_shows_a_pushed_cube_a_tower_and_the_object_in_the_hand() -> None:
+    for x, y in product((-150.0, 200.0), (-250.0, 250.0)):  # corners of cubes that were pushed 30 mm out
+        for z in (0.0, 40.0):
+            assert all(0 <= at < 420 for at in pixel_of((x, y, z), NEAR["align"]))
+    for x, y in product((-120.0, 170.0), (-220.0, 220.0)):
+        assert all(0 <= at < 420 for at in pixel_of((x, y, 120.0), NEAR["stack"]))
+    for task, number in (("align", 0), ("place", 1), ("stack", 2)):
+        name = KINDS[task].things[number]
+        scene = scene_of(task, name, at={name: KINDS[task].home})
+        assert len(pixels_of(task, scene, number, NEAR[task])) > 28 * 28 / 2
+    scene = scene_of("drawer", "apple", 180.0, {"apple": KINDS["drawer"].home})
+    assert len(pixels_of("drawer", scene, apple_number(scene), NEAR["drawer"])) > 28 * 28 / 2
+
+
+def test_the_near_camera_shows_the_apple_wherever_the_cabinet_does_not_hide_it() -> None:
+    (x0, x1), (_, y1), _ = KINDS["drawer"].workspace
+    for x, y in product((x0, -300, x1), (0, 100, y1)):
+        scene = scene_of("drawer", opening=0.0, at={"apple": (float(x), float(y), 35.0)})
+        seen = pixels_of("drawer", scene, apple_number(scene), NEAR["drawer"])
+        assert np.ptp(seen[:, 1]) + 1 >= 28
+        assert seen.max() < NEAR["drawer"].side - 1
+    for corner in ((-100.0, -635.0, 35.0), (-500.0, -635.0, 35.0), *CABINET_BOXES[0], *CABINET_BOXES[-1]):
+        assert all(0 <= at < 420 for at in pixel_of(corner, NEAR["drawer"]))
 
 
 @pytest.mark.parametrize(
     "place",
-    [EYE, (5000.0, 5000.0, 5000.0), (-5000.0, 0.0, -5000.0), (985.0, 0.0, 590.0), (900.0, 0.0, 560.0), (0.0, 0.0, 0.0)],
+    [
+        FAR.eye,
+        (5000.0, 5000.0, 5000.0),
+        (-5000.0, 0.0, -5000.0),
+        (985.0, 0.0, 590.0),
+        (900.0, 0.0, 560.0),
+        (0.0, 0.0, 0.0),
+    ],
 )
 def test_things_in_absurd_places_are_drawn_or_not_but_break_nothing(place: Point) -> None:
     for task, name in (("align", "red cube"), ("drawer", "apple")):
@@ -248,16 +299,18 @@ def test_things_in_absurd_places_are_drawn_or_not_but_break_nothing(place: Point
         np.testing.assert_array_equal(draw_scene(KINDS[task], scene), draw_whole(KINDS[task], scene))
 
 
-def digest() -> str:
+def digest(cameras: Mapping[str, Camera]) -> str:
     """A digest of eight frames."""
     rng = random.Random(4)
-    frames = [draw_scene(KINDS[task], random_scene(rng, task)).tobytes() for task in KINDS for _ in range(2)]
+    scenes = [(task, random_scene(rng, task)) for task in KINDS for _ in range(2)]
+    frames = [picture.draw_scene(KINDS[task], scene, cameras[task]).tobytes() for task, scene in scenes]
     return hashlib.sha256(b"".join(frames)).hexdigest()[:16]
 
 
 def test_frames_are_those_of_other_machines() -> None:
     """Whoever changes the pictures on purpose takes the digest anew; a changed machine must not need that."""
-    assert digest() == "3e22b57538abc2ad"
+    assert digest(CAMERAS["far"]) == "3e22b57538abc2ad"
+    assert digest(NEAR) == "74f000120e361e9d"
 
 
 def test_a_fresh_process_draws_the_same_pixels() -> None:
@@ -265,8 +318,9 @@ def test_a_fresh_process_draws_the_same_pixels() -> None:
         "import sys\n"
         "from pivot.environments.primitiveskill.view.picture import draw_scene\n"
         "from pivot.environments.primitiveskill.tasks import KINDS, Scene\n"
+        "from pivot.environments.primitiveskill.world import FAR\n"
         "scene = Scene({'apple': (-120.0, 150.0, 35.0)}, None, 180.0)\n"
-        "sys.stdout.buffer.write(draw_scene(KINDS['drawer'], scene).tobytes())\n"
+        "sys.stdout.buffer.write(draw_scene(KINDS['drawer'], scene, FAR).tobytes())\n"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=120)
     scene = Scene({"apple": (-120.0, 150.0, 35.0)}, None, 180.0)
@@ -277,10 +331,10 @@ def test_frames_come_quickly() -> None:
     rng = random.Random(5)
     scenes = [(KINDS[task], random_scene(rng, task)) for task in KINDS for _ in range(6)]
     for kind, scene in scenes:
-        draw_scene(kind, scene)
+        picture.draw_scene(kind, scene, NEAR[kind.name])
     start = process_time()
     for kind, scene in scenes:
-        draw_scene(kind, scene)
+        picture.draw_scene(kind, scene, NEAR[kind.name])
     assert (process_time() - start) / len(scenes) < 0.015
 
 
