@@ -179,7 +179,7 @@ def relabel(
         **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
-        Counts of the first part.
+        Counts of all parts together.
 
     Raises:
         StoreError: the store is missing or unfinished, or another run writes it.

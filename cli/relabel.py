@@ -146,5 +146,5 @@ def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOp
             **workers.model_dump(),
         )
     if len(configs) > 1:
-        out.print(f"all {len(configs)} parts of {root} are labelled again; here is the first one:", soft_wrap=True)
+        out.print(f"all {len(configs)} parts of {root} are labelled again; their sum:", soft_wrap=True)
     show_result(result)

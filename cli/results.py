@@ -8,8 +8,9 @@ import polars as pl
 import typer
 
 from ..datasets.config import RunConfig
+from ..datasets.parts import load_store
 from ..datasets.run import Run
-from ..datasets.store import Store
+from ..datasets.store import Store, StoreFrames
 from ..datasets.usage import USAGE_HEADER, checkpoints, left_out, usage_rows
 from ..flows.estimate import estimate_bytes
 from ..flows.pipeline import BuildResult
@@ -124,7 +125,7 @@ def show_result(result: BuildResult) -> None:
             f"{result.unanswered} labels got no answer from the teacher: run the same build again to request them"
         )
     if not result.is_whole:
-        reason, times, total = _most_frequent_error(Store.open(root))
+        reason, times, total = _most_frequent_error(load_store(root))
         if total:
             out.print(f"the most frequent error, {times} of {total}: {reason}", soft_wrap=True)
     is_useless = _show_unusable_answers(result)
@@ -143,7 +144,7 @@ def _show_unusable_answers(result: BuildResult) -> bool:
     """Print how many answers of the teacher were unusable and why; return whether all of them were."""
     if not any(counts["rejected"] for counts in result.environments.values()):
         return False
-    labels = Store.open(result.root).lazy().labels.filter(pl.col("pivot_step").is_not_null())
+    labels = load_store(result.root).labels.filter(pl.col("pivot_step").is_not_null())
     reasons = labels.select(pl.col("reject_reasons").explode().struct.unnest())
     unusable = reasons.filter((pl.col("name") == TEACHER) & (pl.col("kind") != UNANSWERED))
     kinds = unusable.group_by("kind").agg(pl.len(), pl.col("detail").min())
@@ -161,9 +162,8 @@ def _show_unusable_answers(result: BuildResult) -> bool:
     return unusable_count == total
 
 
-def _most_frequent_error(store: Store) -> tuple[str, int, int]:
+def _most_frequent_error(frames: StoreFrames) -> tuple[str, int, int]:
     """Return the most frequent reason of pending episodes and labels, its count, and the count of all."""
-    frames = store.lazy()
     episodes = frames.episodes.filter(pl.col("error").is_not_null()).select(pl.col("error").alias("reason"))
     reasons = frames.labels.select(pl.col("reject_reasons").explode().struct.unnest())
     labels = reasons.filter((pl.col("name") == TEACHER) & (pl.col("kind") == UNANSWERED)).select(reason="detail")

@@ -9,7 +9,7 @@ from ..storage import FileRecord
 from .card import CARD, TAGS, TITLE
 from .licence import terms_of
 from .parquet import absent_columns
-from .parts import PARTS, Members, listed_parts, members_of, part_folder
+from .parts import PARTS, Members, listed_parts, members_of, part_folder, unlike
 from .schema import DATASET
 from .split import SIDES
 from .store import DATASET_FOLDER, MANIFEST, NAMED_FILES, Store
@@ -105,12 +105,13 @@ def part_problems(store: Store) -> list[str]:
     """Compare the manifests of the parts with the digests that the root has of them, and the card with the parts."""
     listed, storage = listed_parts(store.storage), store.storage
     remedy = f"add the parts as they are now with: pivot build --append --out {store.root}"
-    problems = [
-        f"{name}: it is not the manifest that {PARTS} names; {remedy}"
-        for number, record in listed.items()
-        for name in [f"{part_folder(number)}/{MANIFEST}"]
-        if storage.stat(name) is None or storage.record(name) != record
-    ]
+    relabel = f"it was labelled alone; label all parts alike with: pivot relabel {store.root}"
+    problems: list[str] = []
+    for number, record in listed.items():
+        name = f"{part_folder(number)}/{MANIFEST}"
+        if storage.stat(name) is None or storage.record(name) != record:
+            different = storage.stat(name) and unlike(Store.open(store.root / part_folder(number)), store)
+            problems.append(f"{name}: it is not the manifest that {PARTS} names; {relabel if different else remedy}")
     there = storage.stat(CARD) is not None
     if listed and not problems:
         stored = storage.read_bytes(CARD) if there else b""

@@ -455,6 +455,22 @@ def _older_label_versions(store: Store) -> dict[str, FileRecord]:
     return {name: store.storage.record(name) for name in kept}
 
 
+def add_up(results: Sequence[BuildResult]) -> BuildResult:
+    """Sum the outcomes of a store and its later parts, under the address of the first."""
+    totals: dict[str, dict[str, int]] = {}
+    for result in results:
+        for name, counts in result.environments.items():
+            before = totals.get(name, dict.fromkeys(COUNTS, 0))
+            totals[name] = {count: before[count] + counts[count] for count in COUNTS}
+    return BuildResult(
+        results[0].root,
+        all(result.already_complete for result in results),
+        sum(result.reused_shards for result in results),
+        sum(result.shards for result in results),
+        totals,
+    )
+
+
 def summarise(store: Store, results: Sequence[ShardResult], *, already_complete: bool) -> BuildResult:
     """Sum the reports of the shards of a run."""
     totals: dict[str, dict[str, int]] = {name: dict.fromkeys(COUNTS, 0) for name in store.config.environments}

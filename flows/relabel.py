@@ -22,7 +22,7 @@ from ..storage import Address, open_storage
 from ..storage.commit import COMMIT, bind
 from .append import take_up_parts
 from .engines.local import Execute
-from .pipeline import BuildResult, label_and_export, result_of, summarise
+from .pipeline import BuildResult, add_up, label_and_export, result_of, summarise
 from .preflight import preflight_models
 
 
@@ -97,7 +97,7 @@ def relabel_parts(
     """Relabel a store with all its later parts, and update their records for readers.
 
     After a kill, parts differ in their label version until the same call has finished all of them. ``changes`` returns
-    the changed fields for the config of a part. Returns the result of the first part.
+    the changed fields for the config of a part. Returns the sum of all parts.
 
     Raises:
         StoreError, ConfigError: as :func:`relabel_store`.
@@ -111,7 +111,7 @@ def relabel_parts(
     ]
     if len(roots) > 1:
         take_up_parts(root)
-    return results[0]
+    return add_up(results)
 
 
 def part_roots(root: Address) -> dict[Address, RunConfig]:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -251,6 +252,8 @@ def test_a_part_that_was_relabelled_into_another_dataset_is_none(store: Path, ch
     said = str(error_of("build", "--out", store, "--append"))
     assert f"its {name.replace('-', '_')} is '{value}', that of the first part" in said
     assert f"pivot relabel {store}" in said
+    [problem] = part_problems(Store.open(store))
+    assert problem.endswith(f"it was labelled alone; label all parts alike with: pivot relabel {store}")
     # Whoever writes the list of parts by hand is told, too.
     storage = LocalStorage(store)
     parts = {number: storage.record(f"parts/{number:04d}/manifest.json") for number in (1, 2)}
@@ -279,6 +282,8 @@ def test_a_card_of_parts_that_nothing_lists_is_found(store: Path) -> None:
 def test_a_grown_store_is_relabelled_as_a_whole(store: Path, grown: Path) -> None:
     said = run("relabel", store, "--split", "episode", "--workers", "1")
     assert "all 3 parts" in said
+    episodes = load_store(store).episodes.group_by("env").len().collect().rows()
+    assert all(re.search(rf"{env} .*\b{count}\b", said) for env, count in episodes), said
     assert verify_store(store, Silent()).problems == []
     members = members_of(Store.open(store))
     assert {each.config.split for each in members.values()} == {"episode"}
