@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from ..errors import ImageError
-from ..images import Frame, check_frame
+from ..images import MAX_PIXELS, Frame, check_frame
 from .font import GREYS, draw_text
 from .layout import Box, Layout, collage_layout, make_layout, step_label
 
@@ -39,7 +39,7 @@ def collage(frames: Sequence[Frame], labels: Sequence[str] | None = None, *, hig
             pivot.
 
     Raises:
-        ImageError: there are no frames, or one is not an RGB frame.
+        ImageError: there are no frames, one is not an RGB frame, or the picture would be larger than ``MAX_PIXELS``.
         ValueError: labels do not match the frames or cannot be drawn, or ``highlight`` is not one of the frames.
     """
     tiles = _checked(frames)
@@ -60,7 +60,7 @@ def panel(frames: Sequence[Frame], t: int, labels: Sequence[str] | None = None) 
         labels: one text per frame, as in :func:`collage`.
 
     Raises:
-        ImageError: there are no frames, or one is not an RGB frame.
+        ImageError: there are no frames, one is not an RGB frame, or the picture would be larger than ``MAX_PIXELS``.
         ValueError: ``t`` is not one of the frames, or labels do not match the frames or cannot be drawn.
     """
     if len(frames) and not 0 <= t < len(frames):
@@ -95,6 +95,11 @@ def label_strip(text: str, layout: Layout, accent: bool = False) -> Frame:
 
 
 def _compose(layout: Layout, tiles: Sequence[Frame], labels: Sequence[str], highlight: int | None) -> Frame:
+    if layout.height * layout.width > MAX_PIXELS:
+        raise ImageError(
+            f"a picture of {len(tiles)} frames would have {layout.width}x{layout.height} pixels, "
+            f"expected at most {MAX_PIXELS} in all; use smaller frames"
+        )
     picture = np.empty((layout.height, layout.width, 3), np.uint8)
     picture.fill(PAGE)
     for k, (tile, label) in enumerate(zip(tiles, labels, strict=True)):

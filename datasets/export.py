@@ -190,6 +190,11 @@ def record_row(
             f"{label['episode_id']} has the failure mode {label['failure_mode']!r}, expected one of "
             f"{', '.join(modes)}; restore the labels from a copy or write them again with pivot relabel"
         )
+    if not 0 <= label["pivot_step"] < len(steps):
+        raise StoreError(
+            f"{label['episode_id']} has the pivot step {label['pivot_step']}, expected 0 to {len(steps) - 1}; "
+            "restore the labels from a copy or write them again with pivot relabel"
+        )
     tiles, prompt = drawn_tiles(episode["env"], steps, frames), json.loads(messages)
     return {
         **{name: row[name] for row in (episode, label) for name in DATASET.names if name in row},

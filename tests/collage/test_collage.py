@@ -177,6 +177,15 @@ def test_what_is_no_frame_is_refused(frames: list[Frame]) -> None:
         panel(frames, 0)
 
 
+def test_a_picture_that_would_fill_the_memory_is_refused() -> None:
+    """Frames that can be read one by one do not add up to gigabytes: nine of 8,000 pixels a side would."""
+    wide = np.broadcast_to(np.zeros((1, 1, 3), np.uint8), (8_000, 8_000, 3))
+    with pytest.raises(ImageError, match="expected at most 64000000"):
+        collage([noise(0, 20, 20)] * 8 + [wide])
+    with pytest.raises(ImageError, match="expected at most 64000000"):
+        panel([wide, wide], 0)
+
+
 def test_arguments_that_do_not_fit_are_refused() -> None:
     frames = [noise(k, 20, 20) for k in range(3)]
     with pytest.raises(ValueError, match="2 labels for 3 frames"):

@@ -157,6 +157,7 @@ def test_a_store_is_never_mixed_with_another_one(stores: dict[int, Path], tmp_pa
 
 def test_what_was_damaged_or_is_of_another_version_is_refused_by_name(stores: dict[int, Path], tmp_path: Path) -> None:
     root, target, file = tmp_path / "store", tmp_path / "new", "steps/sokoban/00001.parquet"
+    labels = "labels/v1/sokoban/00001.parquet"
 
     def refused(match: str) -> None:
         with pytest.raises(StoreError, match=match):
@@ -170,9 +171,12 @@ def test_what_was_damaged_or_is_of_another_version_is_refused_by_name(stores: di
     change_rows(root, file, lambda rows: rows[:-1])
     rewrite_manifest(root)
     refused("rows of shard sokoban/00001 do not belong together")
-    change_rows(root, "labels/v1/sokoban/00001.parquet", lambda rows: rows[1:])
+    change_rows(root, labels, lambda rows: rows[1:])
     rewrite_manifest(root)
     refused("its labels are not those of its")
+    change_rows(root, labels, lambda rows: [row | {"pivot_step": -(2**31)} for row in rows])
+    rewrite_manifest(root)
+    refused("has the pivot step -2147483648, expected 0 to .*pivot relabel")
     pq.write_table(pq.read_table(root / file).drop_columns("state"), root / file)
     rewrite_manifest(root)
     refused(rf"{file} lacks column state.*pivot migrate {root} --out NEW")
