@@ -11,7 +11,7 @@ from typing import Any
 from ...models.extras import need
 from .metrics import UNREAD
 
-BLUE, ORANGE, GREY, BLACK, SKY = "#0072B2", "#D55E00", "#9A9A9A", "#222222", "#56B4E9"
+BLUE, ORANGE, GREY, BLACK = "#0072B2", "#D55E00", "#9A9A9A", "#222222"
 
 Figure = Any
 """A figure of matplotlib; the type checker also runs where it is not installed."""
