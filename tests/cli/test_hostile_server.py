@@ -1,4 +1,4 @@
-"""What a model server says is shown as it is by every command, and does nothing: its replies, guidance and errors."""
+"""Check that every command shows a hostile server's replies, guidance and errors as inert text."""
 
 import json
 import re

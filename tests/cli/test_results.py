@@ -1,4 +1,4 @@
-"""What a build says of what it left."""
+"""Check the summary that a build prints of its results."""
 
 import shlex
 import shutil

@@ -1,4 +1,4 @@
-"""What the tests of flows share: a process to kill runs in."""
+"""Fixtures of the flow tests: a process to kill runs in."""
 
 from collections.abc import Iterator
 

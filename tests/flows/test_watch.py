@@ -1,4 +1,4 @@
-"""What an operator sees, without a server: bars, lines, metrics, tables, a hook, and what happens when it breaks."""
+"""Check the reports to an operator without a server: bars, lines, metrics, tables, and a hook, also a broken one."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""How the number of requests grows where nothing waits in line, and when refusals are the account's."""
+"""Check that the number of requests grows while no request queues, and which refusals concern the account."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""What the Student prompts of the two puzzles say, and how rendered prompts are named and cached."""
+"""Check the text of the Student prompts of the two puzzles, and the names and the cache of rendered prompts."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""How a model would be asked in navigation, and how the stand-in plays it."""
+"""Check the prompts of navigation, and the actions of its scripted stand-in."""
 
 from collections import Counter
 from dataclasses import replace

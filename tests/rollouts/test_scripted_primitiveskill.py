@@ -1,4 +1,4 @@
-"""How the stand-in plays PrimitiveSkill, and the perfect player that it knows."""
+"""Check the scripted stand-in of PrimitiveSkill, and the perfect policy inside it."""
 
 import json
 import random

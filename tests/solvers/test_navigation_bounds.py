@@ -1,4 +1,4 @@
-"""How good the bound is, as a store tells it: view, card and `pivot peek`; and a wrong reference is found."""
+"""Check that view, card and `pivot peek` report how good the bound is, and that a wrong reference is detected."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -21,7 +21,7 @@ class Fate:
     def __init__(self, at: int | None = None, fault: BaseException | None = None) -> None:
         self.at, self.fault = at, fault or Killed()
         self.changes: list[str] = []
-        """What was about to be changed, in order; with a fault, the last that was tried is the one that failed."""
+        """The attempted changes in order; with a fault, the last one is the change that failed."""
         self._one_at_a_time = threading.Lock()
 
     def decide(self, change: str) -> None:

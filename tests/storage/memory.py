@@ -78,7 +78,7 @@ class MemoryStorage(Storage):
             self.delete(source)
 
     def folder_id(self, folder: str) -> str:
-        """What is in it: after a kill, half of it may have been moved."""
+        """The content of the store: after a kill, half of it may have been moved."""
         return "\n".join(name.removeprefix(f"{folder}/") for name in self.listing(folder))
 
     def replace_folder(self, source: str, target: str, source_id: str) -> None:
