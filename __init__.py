@@ -15,7 +15,8 @@ Everything that the command line does is a function here, and the command line c
 
 ``pivot.append``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``, ``stats``, ``report``, ``train_sft``,
 ``train_rl``, ``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy`` and ``certify_batch`` are named like
-their commands. Names are imported when they are first used, so ``import pivot`` takes milliseconds.
+their commands; ``pivot.explore`` searches a level of any gymnasium environment.
+Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .insight.probe.records import ProbeSettings
     from .solvers.api import certify, certify_batch
     from .solvers.base import Certificate, Unsolved, Verdict
+    from .solvers.closure import Graph, explore
     from .training.analyzer_sft.config import SftConfig
     from .training.evaluation.config import AnalyzerEvaluationConfig, BaselinesConfig, PolicyEvaluationConfig
     from .training.evaluation.run import EvaluationReport
@@ -49,6 +51,7 @@ __all__ = [
     "BuildResult",
     "Certificate",
     "EvaluationReport",
+    "Graph",
     "LabelChanges",
     "PivotError",
     "PolicyEvaluationConfig",
@@ -70,6 +73,7 @@ __all__ = [
     "evaluate_analyzer",
     "evaluate_baselines",
     "evaluate_policy",
+    "explore",
     "export",
     "load_store",
     "migrate",
@@ -98,6 +102,7 @@ _HOMES = {
     "Appended": "api.stores",
     "BuildResult": "flows.pipeline",
     "Certificate": "solvers.base",
+    "Graph": "solvers.closure",
     "LabelChanges": "flows.forms",
     "ProbeSettings": "insight.probe.records",
     "Reporter": "datasets.progress",
@@ -111,6 +116,7 @@ _HOMES = {
     "certify": "solvers.api",
     "certify_batch": "solvers.api",
     "compact": "api.stores",
+    "explore": "solvers.closure",
     "export": "api.reading",
     "load_store": "datasets.parts",
     "migrate": "api.stores",

@@ -1,0 +1,262 @@
+"""Breadth-first search through all states of a level, and the checks that its result describes the environment."""
+
+import random
+import resource
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, cast
+
+import numpy as np
+
+from ...errors import CertifyError
+from .graph import LOST, UNSEEN, WON, Graph
+from .worlds import Env, How, Outcome, Reading, Success, World, short, world_of
+
+CHECKS = 256
+WALK = 60
+"""Least number of steps of a walk that checks the graph."""
+DRAWN = 4
+"""Walks during which the environment is also rendered after every step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What ends a search; what was searched until then stays exact."""
+
+    states: int
+    """Maximum number of states."""
+    steps: int
+    """Maximum number of steps of the environment."""
+    seconds: float
+    """Maximum time of the search."""
+    megabytes: int
+    """Maximum growth of the peak memory of the process."""
+
+
+@dataclass
+class _Search:
+    """A search under way; states are numbered in the order in which they are met."""
+
+    world: World
+    actions: tuple[Any, ...]
+    limits: Limits
+    keys: list[Hashable] = field(default_factory=list)
+    parents: list[tuple[int, int]] = field(default_factory=list)
+    """State and place of the action by which each state was first met."""
+    again: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The last other arrival at a state."""
+    edges: list[list[Outcome]] = field(default_factory=list)
+    """Outcomes of the states that were expanded, one per action; the search expands states in their order."""
+    steps: int = 0
+    depth: int = 0
+
+    def run(self) -> str | None:
+        """Expand all states, or return the limit that ended the search."""
+        key, won = self.world.reset()
+        if won:
+            return None
+        self.keys, self.parents = [key], [(-1, -1)]
+        self.numbers = {key: 0}
+        waiting: deque[tuple[int, tuple[Any, ...], Any]] = deque([(0, (), self.world.here(()))])
+        end, peak = time.monotonic() + self.limits.seconds, _peak()
+        while waiting:
+            if limit := self._limit(end, peak):
+                return limit
+            number, path, handle = waiting.popleft()
+            self.depth = len(path)
+            outcomes: list[Outcome] = []
+            for place, action in enumerate(self.actions):
+                outcome, after = self.world.step(handle, path, action)
+                outcomes.append(outcome)
+                if outcome.won or outcome.ended:
+                    continue
+                target = self.numbers.setdefault(outcome.key, len(self.keys))
+                if target == len(self.keys):
+                    self.keys.append(outcome.key)
+                    self.parents.append((number, place))
+                    waiting.append((target, (*path, action), after))
+                else:
+                    self.again[target] = (number, place)
+            self.edges.append(outcomes)
+            self.steps += len(self.actions) * (len(path) + 1 if self.world.how == "replay" else 1)
+        return None
+
+    def _limit(self, end: float, peak: float) -> str | None:
+        limits = self.limits
+        if len(self.keys) > limits.states:
+            return f"max_states = {limits.states}"
+        if self.steps >= limits.steps:
+            return f"max_steps = {limits.steps}"
+        if len(self.edges) % 64 == 0:
+            if time.monotonic() > end:
+                return f"max_seconds = {limits.seconds:g}"
+            if _peak() - peak > limits.megabytes:
+                return f"max_megabytes = {limits.megabytes}"
+        return None
+
+    def path(self, number: int) -> list[int]:
+        """Return the places of the actions that first led to a state."""
+        places: list[int] = []
+        while number > 0:
+            number, place = self.parents[number]
+            places.append(place)
+        return places[::-1]
+
+    def target(self, outcome: Outcome) -> int:
+        """Return where an outcome leads in the graph."""
+        return WON if outcome.won else LOST if outcome.ended else self.numbers[outcome.key]
+
+
+def _peak() -> float:
+    """Return the peak memory of this process, megabytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def explore(
+    env: Env | Callable[[], Env],
+    *,
+    actions: Mapping[str, Any] | Sequence[Any] | None = None,
+    seed: int | None = 0,
+    options: dict[str, Any] | None = None,
+    key: Callable[[Env], Hashable] | None = None,
+    success: Success | float = 0.0,
+    clock: Sequence[str] = (),
+    how: How | None = None,
+    max_states: int = 1_000_000,
+    max_steps: int = 20_000_000,
+    max_seconds: float = 600.0,
+    max_megabytes: int = 2_000,
+    checks: int = CHECKS,
+) -> Graph:
+    """Search all states of one level of a deterministic environment, and check the result.
+
+    Args:
+        env: a gymnasium environment, or a function that makes one.
+        actions: actions by name, or a list of them (their ``str`` is the name); all of a discrete action space by
+            default.
+        seed: seed of ``reset``, which chooses the level.
+        options: options of ``reset``.
+        key: state key of the environment; equal keys must mean equal futures. By default the observation.
+        success: whether a step succeeds: a function of environment, reward, ``terminated`` and ``info``; or the reward
+            above which it does where ``info`` has no ``success``.
+        clock: attributes of ``env.unwrapped`` that count turns, such as MiniGrid's ``step_count``; they are held still.
+        how: how to come back to a state; the first that the environment offers of ``snapshot``, ``deepcopy``,
+            ``replay``.
+        max_states: limit on states.
+        max_steps: limit on steps of the environment.
+        max_seconds: limit on the time of the search.
+        max_megabytes: limit on the growth of memory.
+        checks: number of states whose successors are tried again by replay, by each of two paths that lead there, and
+            of random walks that are replayed. A level with no more states is checked completely in this respect.
+
+    Raises:
+        CertifyError: a setting does not fit, a step raised, or the environment contradicts the graph: it is random, or
+            has state that ``key`` does not show.
+    """
+    if isinstance(env, type) or not hasattr(env, "unwrapped"):
+        if not callable(env):
+            raise CertifyError(
+                f"env: found {short(env)}, expected a gymnasium environment or a function that makes one"
+            )
+        env = env()
+    named = _named(env, actions)
+    world = world_of(env, seed, options, Reading(key, success, tuple(clock)), how)
+    search = _Search(world, tuple(named.values()), Limits(max_states, max_steps, max_seconds, max_megabytes))
+    limit = search.run()
+    steps = search.steps + (_check(search, checks) if search.keys else 0)
+    shape = (len(search.keys), len(named))
+    successors, rewards = np.full(shape, UNSEEN, np.int32), np.full(shape, np.nan)
+    for number, outcomes in enumerate(search.edges):
+        successors[number] = [search.target(outcome) for outcome in outcomes]
+        rewards[number] = [outcome.reward for outcome in outcomes]
+    return Graph(tuple(named), successors, rewards, world.how, steps, limit, won_at_start=not search.keys)
+
+
+def _named(env: Env, actions: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Any]:
+    if actions is None:
+        count = getattr(env.action_space, "n", None)
+        if count is None:
+            raise CertifyError(
+                f"actions: found {short(env.action_space)}, expected a discrete action space; pass actions=, a list or "
+                "a mapping from names to actions"
+            )
+        start = int(getattr(env.action_space, "start", 0))
+        actions = range(start, start + int(count))
+    if isinstance(actions, Mapping):
+        named = dict(cast(Mapping[str, Any], actions))
+    else:
+        named = {str(action): action for action in actions}
+        if len(named) != len(actions):
+            raise CertifyError(f"actions: found equal names in {short(list(actions))}, expected different ones")
+    if not named:
+        raise CertifyError("actions: found none, expected at least one")
+    return named
+
+
+def _check(search: _Search, checks: int) -> int:
+    """Hold the graph against the environment by replay from ``reset``; return the steps that took.
+
+    Raises:
+        CertifyError: they contradict each other; two paths are named.
+    """
+    steps = 0
+    for number in _spread(len(search.edges), checks):
+        paths = [search.path(number)]
+        if number in search.again:
+            before, place = search.again[number]
+            paths.append([*search.path(before), place])
+        for path in paths:
+            for place in range(len(search.actions)):
+                steps += _replay(search, [*path, place], drawn=False)
+    walks = _walks(search, checks)
+    for count, walk in enumerate(walks):
+        steps += _replay(search, walk, drawn=count < DRAWN + len(search.actions))
+    return steps
+
+
+def _spread(count: int, most: int) -> Iterator[int]:
+    """Yield at most ``most`` evenly spaced numbers below ``count``."""
+    yield from range(count) if count <= most else (number * count // most for number in range(most))
+
+
+def _walks(search: _Search, checks: int) -> Iterator[list[int]]:
+    """Yield walks that repeat one action, then random ones; each is cut where it ends."""
+    length = max(WALK, 2 * search.depth)
+    yield from ([place] * length for place in range(len(search.actions)))
+    choose = random.Random(0)
+    yield from islice(iter(lambda: choose.choices(range(len(search.actions)), k=length), None), checks)
+
+
+def _replay(search: _Search, places: Sequence[int], *, drawn: bool) -> int:
+    """Replay actions from ``reset`` until the graph ends, and compare every step with it; return the steps taken."""
+    world, state, path = search.world, 0, list[Any]()
+    first, _ = world.reset()
+    if first != search.keys[0]:
+        raise CertifyError(
+            f"two calls of reset with seed {world.seed} gave the keys {short(search.keys[0])} and {short(first)}, "
+            "expected equal states; pass a seed that the environment obeys, or remove what is random from key"
+        )
+    draws = drawn and getattr(world.env, "render_mode", None) is not None
+    for place in places:
+        if draws:
+            world.env.render()
+        action = search.actions[place]
+        found, expected = world.act(world.env, action, path), search.edges[state][place]
+        if found != expected:
+            known = [search.actions[each] for each in search.path(state)]
+            raise CertifyError(
+                f"the actions {known} and {path} lead to the same key {short(search.keys[state])}, but then {action!r} "
+                f"gives {expected.shown}, and {found.shown}; the environment is random, has state that key does not "
+                f"show, or does not come back to a state by {world.how}: add that state to key, name counters of turns "
+                "in clock, or use how='replay'"
+            )
+        path.append(action)
+        if found.won or found.ended:
+            break
+        state = search.numbers[found.key]
+        if state >= len(search.edges):
+            break  # beyond the limits of the search
+    return len(path)

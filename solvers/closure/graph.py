@@ -1,0 +1,202 @@
+"""Graph of the states of one level, with exact needs, and the labels that follow from it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base import Certificate, Unsolved, Verdict
+from .worlds import How
+
+if TYPE_CHECKING:
+    import networkx
+    import polars
+
+UNSEEN, WON, LOST = -1, -2, -3
+"""Successors that are no states of the graph: not searched, success, and an end without success."""
+OUTCOMES = {UNSEEN: "unseen", WON: "success", LOST: "end"}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """All states of a level that the search met, in breadth-first order; state 0 is the start."""
+
+    actions: tuple[str, ...]
+    successors: NDArray[np.int32]
+    """Shape (states, actions): the next state, or :data:`UNSEEN`, :data:`WON`, :data:`LOST`."""
+    rewards: NDArray[np.float64]
+    """Shape (states, actions): reward of the step; NaN where it is unseen."""
+    how: How
+    """How the search came back to a state."""
+    steps: int
+    """Steps of the environment that the search and its checks took."""
+    limit: str | None
+    """Limit that ended the search, or None if every reachable state was searched."""
+    won_at_start: bool = False
+
+    @cached_property
+    def least(self) -> NDArray[np.float64]:
+        """Lower bound of the turns needed from each state, shape (states,); infinite where success is impossible."""
+        return self._distances((WON, UNSEEN))
+
+    @cached_property
+    def most(self) -> NDArray[np.float64]:
+        """Upper bound of the turns needed, shape (states,); equal to :attr:`least` where the need is exact."""
+        return self._distances((WON,))
+
+    def _distances(self, goals: tuple[int, ...]) -> NDArray[np.float64]:
+        """Return the fewest steps to an edge that is one of ``goals``: breadth first along reversed edges."""
+        count, width = self.successors.shape
+        found = np.full(count, np.inf)
+        sources = np.repeat(np.arange(count), width)
+        targets = self.successors.ravel()
+        inside = targets >= 0
+        order = np.argsort(targets[inside], kind="stable")
+        into = sources[inside][order]
+        first = np.searchsorted(targets[inside][order], np.arange(count + 1))
+        level = np.flatnonzero(np.isin(self.successors, goals).any(axis=1))
+        turns = 1
+        while level.size:
+            found[level] = turns
+            spans = [into[first[each] : first[each + 1]] for each in level]
+            before = np.unique(np.concatenate(spans))
+            level = before[np.isinf(found[before])]
+            turns += 1
+        return found
+
+    def need(self, state: int) -> float | None:
+        """Return the turns needed from a state, infinite for a dead end; None if the limits leave it open."""
+        return float(self.most[state]) if self.most[state] == self.least[state] else None
+
+    def safe_actions(self, state: int, turns_left: int) -> tuple[str, ...]:
+        """Return the actions after which success is certainly still possible in the turns that are then left."""
+        return tuple(
+            action
+            for action, target in zip(self.actions, self.successors[state].tolist(), strict=True)
+            if turns_left > 0 and self._bounds(target)[1] <= turns_left - 1
+        )
+
+    def plan(self, state: int) -> tuple[str, ...] | None:
+        """Return the shortest plan from a state, the first in the order of ``actions``; None if none is known."""
+        if np.isinf(self.most[state]):
+            return None
+        plan: list[str] = []
+        while state >= 0:
+            after = [self._bounds(target)[1] for target in self.successors[state].tolist()]
+            best = after.index(min(after))
+            plan.append(self.actions[best])
+            state = int(self.successors[state, best])
+        return tuple(plan)
+
+    def _bounds(self, state: int) -> tuple[float, float]:
+        """Return the least and the most turns needed from a successor."""
+        if state >= 0:
+            return float(self.least[state]), float(self.most[state])
+        return {WON: (0.0, 0.0), LOST: (np.inf, np.inf), UNSEEN: (1.0, np.inf)}[state]
+
+    def walk(self, actions: Sequence[str]) -> list[int]:
+        """Return the states that actions lead through from the start, the first included.
+
+        Everything after an unseen state is unseen.
+
+        Raises:
+            ValueError: an action is not one of :attr:`actions`, or follows the end of the episode.
+        """
+        index = {action: place for place, action in enumerate(self.actions)}
+        states = [WON if self.won_at_start else 0]
+        for step, action in enumerate(actions):
+            if action not in index:
+                raise ValueError(f"unknown action {action!r} at step {step}; use one of {', '.join(self.actions)}")
+            place, state = index[action], states[-1]
+            if state in (WON, LOST):
+                raise ValueError(f"action {action!r} at step {step} follows the end of the episode")
+            states.append(UNSEEN if state == UNSEEN else int(self.successors[state, place]))
+        return states
+
+    def certify(self, actions: Sequence[str], horizon: int) -> Verdict | Unsolved:
+        """Label a failed episode of this level (spec section 1); what the limits leave open is not guessed.
+
+        Args:
+            actions: names of the actions taken, one per turn.
+            horizon: ``T_max``, the turn budget.
+        """
+        if not 0 < len(actions) <= horizon:
+            return Unsolved("bad_episode", f"found {len(actions)} actions, expected 1 to the horizon of {horizon}")
+        try:
+            states = self.walk(actions)
+        except ValueError as error:
+            return Unsolved("bad_episode", str(error))
+        if states[-1] == WON:
+            return Unsolved("not_a_failure", f"the episode succeeds after {len(actions)} actions")
+        for step, state in enumerate(states[1:]):
+            least, most = self._bounds(state)
+            left = horizon - 1 - step
+            if least > left:
+                return self._verdict(step, states, horizon, fallback=False)
+            if most > left:
+                return self._open(f"whether the goal is within {left} turns after step {step}")
+        return self._verdict(len(actions) - 1, states, horizon, fallback=True)
+
+    def _open(self, what: str) -> Unsolved:
+        return Unsolved("solver_limit", f"{self.limit} ended the search before {what} was decided; raise the limit")
+
+    def _verdict(self, pivot: int, states: Sequence[int], horizon: int, *, fallback: bool) -> Verdict | Unsolved:
+        budget = horizon - pivot
+        needs: list[float | None] = []
+        for name, state in (("before", states[pivot]), ("after", states[pivot + 1])):
+            least, most = self._bounds(state)
+            if least != most:
+                return self._open(f"the need {name} step {pivot}")
+            needs.append(None if np.isinf(most) else most)
+        before, after = needs
+        at_start = pivot == 0 and (before is None or before > horizon)
+        certificate = Certificate("exact", "turns", budget, budget - 1, before, after, after is not None)
+        return Verdict(
+            pivot,
+            "deadlock" if after is None else "timeout",
+            certificate,
+            fallback=fallback,
+            infeasible_at_start=at_start,
+            witness=None if at_start else self.plan(states[pivot]),
+            feasible_actions=self.safe_actions(states[pivot], budget),
+        )
+
+    def frame(self) -> "polars.DataFrame":
+        """Return one row per state and action: ``state, action, next, outcome, reward, need, need_after``.
+
+        ``next`` is null where the step is no state of the graph; ``outcome`` is ``state``, ``success``, ``end`` or
+        ``unseen``; needs are in turns, infinite for a dead end and null where the limits leave them open.
+        """
+        import polars as pl  # noqa: PLC0415 - only needed here
+
+        count, width = self.successors.shape
+        needs = [self.need(state) for state in range(count)]
+        targets = self.successors.ravel().tolist()
+        ends: dict[int, float | None] = {WON: 0.0, LOST: np.inf, UNSEEN: None}
+        return pl.DataFrame(
+            {
+                "state": np.repeat(np.arange(count), width),
+                "action": list(self.actions) * count,
+                "next": [target if target >= 0 else None for target in targets],
+                "outcome": [OUTCOMES.get(target, "state") for target in targets],
+                "reward": self.rewards.ravel(),
+                "need": [need for need in needs for _ in range(width)],
+                "need_after": [needs[target] if target >= 0 else ends[target] for target in targets],
+            },
+            schema_overrides={"next": pl.Int64, "need": pl.Float64, "need_after": pl.Float64},
+        )
+
+    def networkx(self) -> "networkx.MultiDiGraph[int | str]":
+        """Return the graph with edge attributes ``action`` and ``reward``; ends are the nodes of their outcome."""
+        import networkx as nx  # noqa: PLC0415 - only needed here
+
+        made: networkx.MultiDiGraph[int | str] = nx.MultiDiGraph()
+        for state in range(len(self.successors)):
+            made.add_node(state, need=self.need(state))
+        for (state, place), target in np.ndenumerate(self.successors):
+            node = OUTCOMES.get(int(target), int(target))
+            made.add_edge(state, node, action=self.actions[place], reward=float(self.rewards[state, place]))
+        return made

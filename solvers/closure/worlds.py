@@ -1,0 +1,201 @@
+"""Ways to come back to a state of an environment: its own snapshots, deep copies, or a replay from ``reset``."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+
+from ...errors import CertifyError
+
+Env = Any
+"""A ``gymnasium.Env``, wrapped or not."""
+How = Literal["snapshot", "deepcopy", "replay"]
+Success = Callable[[Env, float, bool, Mapping[str, Any]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an environment's answers mean."""
+
+    key: Callable[[Env], Hashable] | None = None
+    """Return the state key: equal keys mean states with equal futures. None: the observation is the key."""
+    success: Success | float = 0.0
+    """Return whether a step reached the goal, from environment, reward, ``terminated`` and ``info``. A number: the
+    flag ``info["success"]`` where the environment sets it, else a reward above that number."""
+    clock: tuple[str, ...] = ()
+    """Attributes of ``env.unwrapped`` that count turns; they are held at their values after ``reset``, because the
+    turn budget takes their place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one step led to."""
+
+    key: Hashable
+    reward: float
+    ended: bool
+    won: bool
+
+    @property
+    def shown(self) -> str:
+        """The outcome in words, for messages."""
+        end = "success" if self.won else "an end without success" if self.ended else "a state"
+        return f"{end} with reward {self.reward:g} and key {short(self.key)}"
+
+
+class World(ABC):
+    """One level of an environment; a handle stands for a state, and stepping it leaves the handle usable."""
+
+    how: ClassVar[How]
+
+    def __init__(self, env: Env, seed: int | None, options: dict[str, Any] | None, reading: Reading) -> None:
+        """Wrap an environment; nothing is reset yet."""
+        self.env, self.seed, self.options, self.reading = env, seed, options, reading
+        self._still: dict[str, Any] = {}
+
+    def reset(self) -> tuple[Hashable, bool]:
+        """Reset the environment to the level; return the key of the first state and whether it is already won."""
+        observation, info = self.env.reset(seed=self.seed, options=self.options)
+        try:
+            self._still = {name: deepcopy(getattr(self.env.unwrapped, name)) for name in self.reading.clock}
+        except AttributeError as error:
+            raise CertifyError(
+                f"clock: found {', '.join(self.reading.clock)}, expected attributes of "
+                f"{type(self.env.unwrapped).__name__} after reset; {error}"
+            ) from error
+        return self._key(self.env, observation), bool(info.get("success", False))
+
+    def act(self, env: Env, action: Any, path: Sequence[Any] = ()) -> Outcome:
+        """Step an environment with its clock held still; ``path`` led there, for the message of an error.
+
+        Raises:
+            CertifyError: the step raised.
+        """
+        for name, value in self._still.items():
+            setattr(env.unwrapped, name, deepcopy(value))
+        try:
+            observation, reward, terminated, _, info = env.step(action)
+        except Exception as error:  # foreign code; a state in which an action raises has no defined successor
+            raise CertifyError(
+                f"step({action!r}) raised {type(error).__name__}: {error}, after the actions {list(path)}; expected an "
+                "answer to every action in every state; leave the action out of actions, or repair the environment"
+            ) from error
+        rule = self.reading.success
+        if callable(rule):
+            won = bool(rule(env, float(reward), bool(terminated), info))
+        else:
+            won = bool(info["success"]) if "success" in info else float(reward) > rule
+        return Outcome(self._key(env, observation), float(reward), bool(terminated), won)
+
+    def _key(self, env: Env, observation: Any) -> Hashable:
+        return self.reading.key(env) if self.reading.key else hashable(observation)
+
+    @abstractmethod
+    def here(self, path: tuple[Any, ...]) -> Any:
+        """Return a handle of the current state of ``env``, which ``path`` led to."""
+
+    @abstractmethod
+    def step(self, handle: Any, path: tuple[Any, ...], action: Any) -> tuple[Outcome, Any]:
+        """Take an action in the state of a handle; return what happened and the handle of the next state."""
+
+
+class Snapshots(World):
+    """Come back by the environment's own ``snapshot()`` and ``restore(snapshot)``."""
+
+    how: ClassVar[How] = "snapshot"
+
+    def here(self, path: tuple[Any, ...]) -> Any:
+        """Return a snapshot; see the base class."""
+        return self.env.unwrapped.snapshot()
+
+    def step(self, handle: Any, path: tuple[Any, ...], action: Any) -> tuple[Outcome, Any]:
+        """Restore and step; see the base class."""
+        self.env.unwrapped.restore(handle)
+        outcome = self.act(self.env, action, path)
+        return outcome, None if outcome.ended else self.here(path)
+
+
+class Copies(World):
+    """Come back by stepping a deep copy of the environment."""
+
+    how: ClassVar[How] = "deepcopy"
+
+    def here(self, path: tuple[Any, ...]) -> Any:
+        """Return a copy; see the base class."""
+        return deepcopy(self.env)
+
+    def step(self, handle: Any, path: tuple[Any, ...], action: Any) -> tuple[Outcome, Any]:
+        """Copy and step; see the base class."""
+        env = deepcopy(handle)
+        return self.act(env, action, path), env
+
+
+class Replays(World):
+    """Come back by ``reset(seed=...)`` and all actions again."""
+
+    how: ClassVar[How] = "replay"
+
+    def here(self, path: tuple[Any, ...]) -> Any:
+        """Return nothing: the path is enough; see the base class."""
+
+    def step(self, handle: Any, path: tuple[Any, ...], action: Any) -> tuple[Outcome, Any]:
+        """Replay and step; see the base class."""
+        self.reset()
+        for number, each in enumerate(path):
+            self.act(self.env, each, path[:number])
+        return self.act(self.env, action, path), None
+
+
+WORLDS: tuple[type[World], ...] = (Snapshots, Copies, Replays)
+
+
+def world_of(env: Env, seed: int | None, options: dict[str, Any] | None, reading: Reading, how: How | None) -> World:
+    """Return the first way back that an environment offers, or the named one.
+
+    Raises:
+        CertifyError: the named way is not offered.
+    """
+    offered = {"replay"}
+    if all(callable(getattr(env.unwrapped, name, None)) for name in ("snapshot", "restore")):
+        offered.add("snapshot")
+    try:
+        deepcopy(env)
+        offered.add("deepcopy")
+    except Exception as error:  # windows, sockets and generators cannot be copied
+        if how == "deepcopy":
+            raise CertifyError(f"how: found 'deepcopy', but the environment cannot be copied: {error}") from error
+    if how is not None and how not in offered:
+        raise CertifyError(f"how: found {how!r}, expected one of {', '.join(sorted(offered))} for this environment")
+    kind = next(kind for kind in WORLDS if kind.how == how or (how is None and kind.how in offered))
+    return kind(env, seed, options, reading)
+
+
+def hashable(value: Any) -> Hashable:
+    """Return an observation as a key.
+
+    Raises:
+        CertifyError: it is none of number, text, bytes, array, tuple, list and mapping.
+    """
+    if isinstance(value, str | bytes | bool | int | float | type(None)):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        return (array.shape, array.dtype.str, array.tobytes())
+    if isinstance(value, Mapping):
+        items = cast(Mapping[Any, Any], value).items()
+        return tuple(sorted((str(name), hashable(each)) for name, each in items))
+    if isinstance(value, list | tuple):
+        return tuple(hashable(each) for each in cast(Sequence[Any], value))
+    raise CertifyError(
+        f"observation: found {type(value).__name__}, expected numbers, texts, arrays, or tuples and mappings of them; "
+        "pass key=, a function from the environment to a hashable state"
+    )
+
+
+def short(value: object) -> str:
+    """Return a value for a message, at most 80 characters."""
+    text = " ".join(repr(value).split())
+    return f"{text[:80]}…" if len(text) > 80 else text

@@ -1,0 +1,412 @@
+"""The closure search against the solvers written for each game, and planted faults of environments."""
+
+import copy
+import random
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pivot
+import pytest
+from gymnasium import spaces
+from pivot.environments.frozenlake.environment import FrozenLakeConfig, FrozenLakeEnv
+from pivot.environments.sokoban.environment import SokobanConfig, SokobanEnv
+from pivot.errors import CertifyError
+from pivot.solvers.base import Unsolved, Verdict
+from pivot.solvers.closure import Graph
+
+MOVES = {"up": 0, "down": 1, "left": 2, "right": 3}
+HORIZON = 9
+
+
+def puzzle(env: gymnasium.Env[Any, Any], seed: int, **settings: Any) -> Graph:
+    return pivot.explore(
+        env, actions=MOVES, seed=seed, key=lambda each: each.unwrapped.state_text(), clock=("_turn",), **settings
+    )
+
+
+@pytest.mark.parametrize("levels", [8, pytest.param(250, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("sokoban", lambda: SokobanEnv(SokobanConfig(horizon=HORIZON), render_mode=None)),
+        ("frozenlake", lambda: FrozenLakeEnv(FrozenLakeConfig(horizon=HORIZON), render_mode=None)),
+    ],
+)
+def test_labels_are_those_of_the_solver_of_the_game(name: str, make: Callable[[], Any], levels: int) -> None:
+    """Random play on generated levels: pivot, mode, needs, witness and safe actions are equal."""
+    choose, labelled = random.Random(1), 0
+    for seed in range(levels):
+        env = make()
+        graph = puzzle(env, seed, checks=8)
+        level = env.make_task(env.config, seed).initial_state
+        assert graph.limit is None
+        assert graph.how == "snapshot"
+        for _ in range(25):
+            actions = choose.choices(list(MOVES), k=HORIZON)
+            while isinstance(answer := graph.certify(actions, HORIZON), Unsolved) and answer.reason == "bad_episode":
+                actions = actions[:-1]  # the episode ended earlier
+            if isinstance(answer, Unsolved):
+                assert answer.reason == "not_a_failure"
+                continue
+            expected = pivot.certify(name, level, actions, HORIZON)
+            facts = ("kind", "budget_before", "budget_after", "before", "after", "reachable_after")
+            found, known = answer.certificate, expected.certificate
+            assert [getattr(found, each) for each in facts] == [getattr(known, each) for each in facts]
+            for each in ("pivot_step", "failure_mode", "fallback", "infeasible_at_start", "witness"):
+                assert getattr(answer, each) == getattr(expected, each), each
+            assert answer.feasible_actions == expected.feasible_actions
+            labelled += 1
+    assert labelled > 12 * levels
+
+
+class Line(gymnasium.Env[int, int]):
+    """Five cells in a row; the last is the goal, cell 0 is the start, and `dig` in cell 1 is a trap."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
+    LEFT, RIGHT, DIG = range(3)
+
+    def __init__(self) -> None:
+        self.action_space, self.observation_space = spaces.Discrete(3), spaces.Discrete(5)
+        self.render_mode = "rgb_array"
+        self.cell, self.board, self.count, self.draws = 0, np.zeros(1, np.int64), 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.cell, self.count, self.draws = 0, 0, 0
+        self.board = np.zeros(1, np.int64)
+        return self.cell, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        trapped = action == self.DIG and self.cell == 1
+        self.cell = min(self.cell + 1, 4) if action == self.RIGHT else max(self.cell - (action == self.LEFT), 0)
+        return self.cell, self.reward(), trapped or self.cell == 4, False, self.info()
+
+    def reward(self) -> float:
+        return float(self.cell == 4)
+
+    def info(self) -> dict[str, Any]:
+        return {}
+
+    def render(self) -> Any:
+        self.draws += 1
+        return np.zeros((4, 4, 3), np.uint8)
+
+
+class Copied(Line):
+    """Comes back by copies."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Copied":
+        other = copy.copy(self)
+        other.board = self.board.copy()
+        return other
+
+
+class Restored(Line):
+    """Comes back by its own snapshots."""
+
+    def snapshot(self) -> Any:
+        return self.cell, self.count
+
+    def restore(self, snapshot: Any) -> None:
+        self.cell, self.count = snapshot
+
+
+class Uncopied(Line):
+    """Comes back by replay alone."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Uncopied":
+        raise TypeError("a window cannot be copied")
+
+
+@pytest.mark.parametrize(("kind", "how"), [(Copied, "deepcopy"), (Restored, "snapshot"), (Uncopied, "replay")])
+def test_every_way_back_gives_the_same_graph(kind: type[Line], how: str) -> None:
+    graph = pivot.explore(kind, actions={"left": 0, "right": 1, "dig": 2})
+    assert graph.how == how
+    assert graph.most.tolist() == [4, 3, 2, 1]
+    assert graph.plan(0) == ("right",) * 4
+    assert graph.safe_actions(1, 3) == ("right",)
+    assert graph.safe_actions(1, 4) == ("right",)
+    assert graph.safe_actions(1, 5) == ("left", "right")
+    lost = graph.certify(["right", "dig"], 9)
+    assert isinstance(lost, Verdict)
+    assert (lost.pivot_step, lost.failure_mode, lost.witness) == (1, "deadlock", ("right",) * 3)
+    late = graph.certify(["right", "left", "left", "right", "right"], 5)
+    assert isinstance(late, Verdict)
+    assert (late.pivot_step, late.failure_mode, late.certificate.before, late.certificate.after) == (1, "timeout", 3, 4)
+    frame = graph.frame()
+    assert frame.shape == (12, 7)
+    assert frame.filter(frame["outcome"] == "success")["state"].to_list() == [3]
+    assert frame.filter(frame["outcome"] == "end")["need_after"].to_list() == [float("inf")]
+    assert graph.networkx().number_of_edges() == 12
+
+
+def test_episodes_that_are_none_are_refused() -> None:
+    graph = pivot.explore(Copied)
+    for actions, horizon, reason in (
+        ([], 9, "bad_episode"),
+        (["1"] * 5, 4, "bad_episode"),
+        (["7"], 9, "bad_episode"),
+        (["1", "2", "1"], 9, "bad_episode"),
+        (["1"] * 4, 9, "not_a_failure"),
+    ):
+        answer = graph.certify(actions, horizon)
+        assert isinstance(answer, Unsolved)
+        assert answer.reason == reason
+
+
+@pytest.mark.parametrize("limits", [{"max_states": 2}, {"max_steps": 6}])
+def test_what_a_limit_leaves_open_is_not_guessed(limits: dict[str, Any]) -> None:
+    """Two states are searched: the goal is not within two turns of the start; nothing else is known."""
+    graph = pivot.explore(Copied, **limits)
+    assert graph.limit is not None
+    assert graph.need(0) is None
+    assert graph.least[0] == 3
+    assert np.isinf(graph.most[0])
+    unknown = graph.certify(["0", "0"], 9)
+    assert isinstance(unknown, Unsolved)
+    assert unknown.reason == "solver_limit"
+    assert next(iter(limits)) in unknown.detail
+
+
+class HiddenCounter(Copied):
+    """The goal is blocked from the 30th step on."""
+
+    def reward(self) -> float:
+        return float(self.cell == 4 and self.count < 30)
+
+
+class HiddenLoad(Copied):
+    """Digging in cell 0 breaks the shovel, which the observation does not show."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        if action == self.DIG and self.cell == 0:
+            self.board[0] = 1
+        elif action == self.RIGHT and self.board[0] and self.cell == 2:
+            action = self.LEFT
+        return super().step(action)
+
+
+class SharedArray(HiddenLoad):
+    """The key shows the load, but copies share it."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SharedArray":
+        return copy.copy(self)
+
+
+class Slippery(Copied):
+    """Steps fail at random, from the seeded generator."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return super().step(self.LEFT if self.np_random.random() < 0.3 else action)
+
+
+class Unseeded(Copied):
+    """Steps fail at random, from a generator that no seed reaches."""
+
+    dice: ClassVar[random.Random] = random.Random()
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return super().step(self.LEFT if self.dice.random() < 0.3 else action)
+
+
+class RandomStart(Copied):
+    """Starts differ from reset to reset."""
+
+    dice: ClassVar[random.Random] = random.Random()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.cell = self.dice.randrange(4)
+        return self.cell, {}
+
+
+class Aliased(Copied):
+    """Shows cells 1 and 2 as one."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        observation, *rest = super().step(action)
+        return (1 if observation == 2 else observation, *rest)  # pyright: ignore[reportReturnType]
+
+
+class Forgetful(Restored):
+    """Restores the cell without the load that decides whether the goal opens."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        if action == self.DIG and self.cell == 0:
+            self.board[0] = 1
+        return super().step(self.LEFT if self.board[0] and self.cell == 2 else action)
+
+
+class PaysOnce(Copied):
+    """The reward of cell 2 is paid once."""
+
+    def reward(self) -> float:
+        if self.cell == 2 and not self.board[0]:
+            self.board[0] = 1
+            return -0.5
+        return super().reward()
+
+
+class Late(Copied):
+    """Success is said two steps after cell 3 was reached, wherever the agent is then."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        pending = int(self.board[0])
+        observation, _, _, _, _ = super().step(action)
+        self.board[0] = 2 if self.cell == 3 else max(pending - 1, 0)
+        return observation, 0.0, False, False, {"success": pending == 1}
+
+
+class TimeInState(Copied):
+    """Its own time limit ends the episode as a failure."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated or self.count >= 12, truncated, info
+
+
+class Raises(Copied):
+    """An action has no answer in one state."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        if self.cell == 2 and action == self.DIG:
+            raise RuntimeError("no ground")
+        return super().step(action)
+
+
+class DrawsChange(Copied):
+    """Drawing the third picture moves the agent."""
+
+    def render(self) -> Any:
+        self.draws += 1
+        if self.draws >= 3:
+            self.cell = 0
+        return np.zeros((4, 4, 3), np.uint8)
+
+
+class GlobalCount(Copied):
+    """A counter of the class outlives resets and opens the trap."""
+
+    total: ClassVar[list[int]] = [0]
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.total[0] += 1
+        return super().step(self.LEFT if self.total[0] > 40 and self.cell == 3 else action)
+
+
+class LossyPicture(Copied):
+    """Shows a picture that never changes."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        _, *rest = super().step(action)
+        return (0, *rest)  # pyright: ignore[reportReturnType]
+
+
+class LastAction(Copied):
+    """The same action twice in a row does nothing."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        same, self.board[0] = self.board[0] == action + 1, action + 1
+        return super().step(self.DIG if same and self.cell != 1 else action)
+
+
+class EndsByHistory(Copied):
+    """Three visits of cell 0 end the episode."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = super().step(action)
+        self.board[0] += self.cell == 0
+        return observation, reward, terminated or bool(self.board[0] >= 3), truncated, info
+
+
+class WallClock(Copied):
+    """What a step does depends on the time of day."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return super().step(self.LEFT if time.perf_counter_ns() // 1000 % 3 == 0 else action)
+
+
+class LiveSnapshot(Restored):
+    """Its snapshot is the state itself, which later steps change."""
+
+    live: list[int]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        self.live = [0]
+        return super().reset(seed=seed)
+
+    def snapshot(self) -> Any:
+        return self.live
+
+    def restore(self, snapshot: Any) -> None:
+        self.live, self.cell = snapshot, snapshot[0]
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        outcome = super().step(action)
+        self.live[0] = self.cell
+        return outcome
+
+
+class FadingReward(Copied):
+    """The reward of success shrinks with the steps, as MiniGrid's does."""
+
+    def reward(self) -> float:
+        return (1 - 0.9 * self.count / 100) * (self.cell == 4)
+
+
+FAULTS = [
+    *(HiddenCounter, HiddenLoad, Slippery, Unseeded, RandomStart, Aliased, Forgetful, PaysOnce, Late, TimeInState),
+    *(Raises, DrawsChange, GlobalCount, LossyPicture, LastAction, EndsByHistory, FadingReward),
+    *(WallClock, LiveSnapshot),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_are_refused(fault: type[Line]) -> None:
+    with pytest.raises(CertifyError, match=r"lead to the same key|two calls of reset|raised RuntimeError"):
+        pivot.explore(fault)
+
+
+def test_copies_that_share_an_array_are_refused_although_the_key_shows_it() -> None:
+    def key(env: Any) -> Any:
+        return env.unwrapped.cell, int(env.unwrapped.board[0])
+
+    assert pivot.explore(HiddenLoad, key=key).limit is None
+    with pytest.raises(CertifyError, match="lead to the same key"):
+        pivot.explore(SharedArray, key=key)
+
+
+def test_a_declared_clock_is_no_hidden_state() -> None:
+    graph = pivot.explore(FadingReward, clock=("count",))
+    assert graph.need(0) == 4
+    assert graph.rewards[3, Line.RIGHT] == pytest.approx(0.991)
+    with pytest.raises(CertifyError, match="clock: found ticks, expected attributes of FadingReward"):
+        pivot.explore(FadingReward, clock=("ticks",))
+
+
+def test_the_lake_of_gymnasium() -> None:
+    graph = pivot.explore(lambda: gymnasium.make("FrozenLake-v1", is_slippery=False))
+    assert len(graph.successors) == 11  # 16 cells, four holes and the goal
+    assert graph.need(0) == 6
+    with pytest.raises(CertifyError, match="lead to the same key"):
+        pivot.explore(lambda: gymnasium.make("FrozenLake-v1", is_slippery=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"how": "snapshot"}, "how: found 'snapshot', expected one of deepcopy, replay"),
+        ({"actions": []}, "actions: found none"),
+        ({"actions": [1, 1]}, "actions: found equal names"),
+        ({"key": lambda env: (_ for _ in ()).throw(CertifyError("no key"))}, "no key"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(CertifyError, match=message):
+        pivot.explore(Copied, **settings)
+    with pytest.raises(CertifyError, match="env: found 7"):
+        pivot.explore(7)
