@@ -14,8 +14,10 @@ from gymnasium import spaces
 from pivot.environments.frozenlake.environment import FrozenLakeConfig, FrozenLakeEnv
 from pivot.environments.sokoban.environment import SokobanConfig, SokobanEnv
 from pivot.errors import CertifyError
-from pivot.solvers.base import Unsolved, Verdict
+from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.closure import Graph
+from pivot.solvers.proofs.replay import Game, prove
+from pivot.testing.prover import altered
 
 MOVES = {"up": 0, "down": 1, "left": 2, "right": 3}
 HORIZON = 9
@@ -62,10 +64,9 @@ def test_labels_are_those_of_the_solver_of_the_game(name: str, make: Callable[[]
     assert labelled > 12 * levels
 
 
-class Line(gymnasium.Env[int, int]):
+class Line(gymnasium.Env[Any, Any]):
     """Five cells in a row; the last is the goal, cell 0 is the start, and `dig` in cell 1 is a trap."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
     LEFT, RIGHT, DIG = range(3)
 
     def __init__(self) -> None:
@@ -142,6 +143,52 @@ def test_every_way_back_gives_the_same_graph(kind: type[Line], how: str) -> None
     assert frame.filter(frame["outcome"] == "success")["state"].to_list() == [3]
     assert frame.filter(frame["outcome"] == "end")["need_after"].to_list() == [float("inf")]
     assert graph.networkx().number_of_edges() == 12
+
+
+def lake(seed: int) -> tuple[Graph, Game]:
+    """A small lake, searched, and the same one for proofs."""
+    env = FrozenLakeEnv(FrozenLakeConfig(horizon=HORIZON), render_mode=None)
+    game = Game(
+        FrozenLakeEnv(FrozenLakeConfig(horizon=HORIZON), render_mode=None),
+        MOVES,
+        key=lambda each: each.state_text(),
+        won=lambda _env, _reward, _terminated, info: info["success"],
+        seed=seed,
+        clock=("_turn",),
+    )
+    return puzzle(env, seed, checks=8), game
+
+
+def test_replay_proves_right_labels_and_refutes_every_altered_one() -> None:
+    choose, proved = random.Random(2), 0
+    for seed in range(4):
+        graph, game = lake(seed)
+        for _ in range(3):
+            actions = choose.choices(list(MOVES), k=HORIZON)
+            while isinstance(answer := graph.certify(actions, HORIZON), Unsolved) and answer.reason == "bad_episode":
+                actions = actions[:-1]
+            if isinstance(answer, Unsolved):
+                continue
+            assert prove(game, actions, HORIZON, answer).problems == ()
+            case = Case("", actions, HORIZON)
+            for what, wrong in altered(answer, case, ("timeout", "deadlock"), tuple(MOVES)):
+                assert prove(game, actions, HORIZON, wrong).problems, what
+            proved += 1
+    assert proved > 6
+
+
+def test_replay_leaves_large_levels_undecided_and_refuses_successes() -> None:
+    graph, game = lake(0)
+    plan = graph.plan(0)
+    assert plan
+    wait = next(action for action in MOVES if graph.walk([action])[-1] == 0)  # against the edge of the lake
+    label = graph.certify([wait] * HORIZON, HORIZON)
+    assert isinstance(label, Verdict)
+    assert prove(game, [wait] * HORIZON, HORIZON, label).problems == ()
+    assert prove(game, plan, HORIZON, label).problems == ("the episode succeeds",)
+    assert prove(game, ["jump"], HORIZON, label).problems
+    game.max_steps = 20
+    assert "max_steps = 20" in (prove(game, [wait] * HORIZON, HORIZON, label).undecided or "")
 
 
 def test_episodes_that_are_none_are_refused() -> None:
