@@ -24,7 +24,7 @@ DRAWN = 4
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What ends a search; what was searched until then stays exact."""
+    """Limits that end a search; everything searched until then stays exact."""
 
     states: int
     """Maximum number of states."""
@@ -244,19 +244,19 @@ def _replay(search: _Search, places: Sequence[int], *, drawn: bool) -> int:
         if draws:
             world.env.render()
         action = search.actions[place]
-        found, expected = world.act(world.env, action, path), search.edges[state][place]
-        if found != expected:
-            known = [search.actions[each] for each in search.path(state)]
+        actual, expected = world.act(world.env, action, path), search.edges[state][place]
+        if actual != expected:
+            first_path = [search.actions[each] for each in search.path(state)]
             raise CertifyError(
-                f"the actions {known} and {path} lead to the same key {short(search.keys[state])}, but then {action!r} "
-                f"gives {expected.shown}, and {found.shown}; the environment is random, has state that key does not "
+                f"the actions {first_path} and {path} lead to the same key {short(search.keys[state])}, but then "
+                f"{action!r} gives {expected.shown}, and {actual.shown}; the environment is random, has state that key does not "
                 f"show, or does not come back to a state by {world.how}: add that state to key, name counters of turns "
                 "in clock, or use how='replay'"
             )
         path.append(action)
-        if found.won or found.ended:
+        if actual.won or actual.ended:
             break
-        state = search.numbers[found.key]
+        state = search.numbers[actual.key]
         if state >= len(search.edges):
             break  # beyond the limits of the search
     return len(path)

@@ -30,12 +30,14 @@ class Graph:
     rewards: NDArray[np.float64]
     """Shape (states, actions): reward of the step; NaN where it is unseen."""
     how: How
-    """How the search came back to a state."""
+    """Way in which the search came back to a state."""
     steps: int
     """Steps of the environment that the search and its checks took."""
     limit: str | None
     """Limit that ended the search, or None if every reachable state was searched."""
     won_at_start: bool = False
+    idle: str = "invalid"
+    """Name of a turn without an action, which leaves the state as it is."""
 
     @cached_property
     def least(self) -> NDArray[np.float64]:
@@ -50,7 +52,7 @@ class Graph:
     def _distances(self, goals: tuple[int, ...]) -> NDArray[np.float64]:
         """Return the fewest steps to an edge that is one of ``goals``: breadth first along reversed edges."""
         count, width = self.successors.shape
-        found = np.full(count, np.inf)
+        turns_to = np.full(count, np.inf)
         sources = np.repeat(np.arange(count), width)
         targets = self.successors.ravel()
         inside = targets >= 0
@@ -60,12 +62,12 @@ class Graph:
         level = np.flatnonzero(np.isin(self.successors, goals).any(axis=1))
         turns = 1
         while level.size:
-            found[level] = turns
+            turns_to[level] = turns
             spans = [into[first[each] : first[each + 1]] for each in level]
             before = np.unique(np.concatenate(spans))
-            level = before[np.isinf(found[before])]
+            level = before[np.isinf(turns_to[before])]
             turns += 1
-        return found
+        return turns_to
 
     def need(self, state: int) -> float | None:
         """Return the turns needed from a state, infinite for a dead end; None if the limits leave it open."""
@@ -108,12 +110,13 @@ class Graph:
         index = {action: place for place, action in enumerate(self.actions)}
         states = [WON if self.won_at_start else 0]
         for step, action in enumerate(actions):
-            if action not in index:
+            if action not in index and action != self.idle:
                 raise ValueError(f"unknown action {action!r} at step {step}; use one of {', '.join(self.actions)}")
-            place, state = index[action], states[-1]
+            state = states[-1]
             if state in (WON, LOST):
                 raise ValueError(f"action {action!r} at step {step} follows the end of the episode")
-            states.append(UNSEEN if state == UNSEEN else int(self.successors[state, place]))
+            stays = action == self.idle or state == UNSEEN
+            states.append(state if stays else int(self.successors[state, index[action]]))
         return states
 
     def certify(self, actions: Sequence[str], horizon: int) -> Verdict | Unsolved:
@@ -167,8 +170,8 @@ class Graph:
     def frame(self) -> "polars.DataFrame":
         """Return one row per state and action: ``state, action, next, outcome, reward, need, need_after``.
 
-        ``next`` is null where the step is no state of the graph; ``outcome`` is ``state``, ``success``, ``end`` or
-        ``unseen``; needs are in turns, infinite for a dead end and null where the limits leave them open.
+        ``next`` is null where the step leads to none of the states of the graph; ``outcome`` is ``state``, ``success``,
+        ``end`` or ``unseen``; needs are in turns, infinite for a dead end and null where the limits leave them open.
         """
         import polars as pl  # noqa: PLC0415 - only needed here
 

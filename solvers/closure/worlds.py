@@ -18,7 +18,7 @@ Success = Callable[[Env, float, bool, Mapping[str, Any]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What an environment's answers mean."""
+    """Meaning of an environment's answers."""
 
     key: Callable[[Env], Hashable] | None = None
     """Return the state key: equal keys mean states with equal futures. None: the observation is the key."""
@@ -32,7 +32,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one step led to."""
+    """Result of one step."""
 
     key: Hashable
     reward: float

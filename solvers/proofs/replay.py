@@ -1,17 +1,18 @@
 """Proof of a label by replay alone, for environments that have no solver of their own.
 
 It shares no code with the search that made the label and never restores a state: every state is reached by ``reset``
-and all actions from the start, with its own rules for keys and success. It is slow and for small levels; what needs
-more steps than allowed is undecided.
+and all actions from the start. What needs more steps than allowed is undecided.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..base import Certificate, Proof, Verdict
 
 MAX_STEPS = 2_000_000
+_WON, _OVER = "won", "over"
+"""Marks of steps that end the episode, in place of a state key in a tuple."""
 
 
 class _TooLargeError(Exception):
@@ -34,111 +35,146 @@ class Game:
     options: dict[str, Any] | None = None
     clock: Sequence[str] = ()
     """Attributes of ``env.unwrapped`` that count turns."""
+    idle: str = "invalid"
+    """Name of a turn without an action, which leaves the state as it is."""
     max_steps: int = MAX_STEPS
-    """Maximum number of steps of the environment for one proof."""
+    """Maximum number of steps of the environment for the search."""
     steps: int = 0
+    _after: dict[Hashable, list[Hashable]] | None = None
+    _turns: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
 
-    def play(self, plan: Sequence[str]) -> tuple[str, Hashable]:
-        """Play a plan from the start; return ``won``, ``over`` or ``open``, and the key of the last state.
+    def play(self, plan: Sequence[str]) -> list[Hashable]:
+        """Play a plan from the start; return the key before and after each turn, or how the episode ended.
 
-        A plan that goes on after the end of the episode is ``over``.
+        The list is shorter than the plan if the episode ends before it.
         """
         self.env.reset(seed=self.seed, options=self.options)
         begun = {name: getattr(self.env.unwrapped, name) for name in self.clock}
-        for number, name in enumerate(plan, start=1):
+        keys = [self.key(self.env)]
+        for name in plan:
+            if name == self.idle:
+                keys.append(keys[-1])
+                continue
             self.steps += 1
             for attribute, value in begun.items():
                 setattr(self.env.unwrapped, attribute, value)
             _, reward, terminated, _, info = self.env.step(self.actions[name])
-            if self.won(self.env, float(reward), bool(terminated), info):
-                return "won" if number == len(plan) else "over", self.key(self.env)
-            if terminated:
-                return "over", self.key(self.env)
-        if self.steps > self.max_steps:
-            raise _TooLargeError
-        return "open", self.key(self.env)
+            won = self.won(self.env, float(reward), bool(terminated), info)
+            keys.append((_WON,) if won else (_OVER,) if terminated else self.key(self.env))
+            if won or terminated:
+                break
+        return keys
 
-    def need(self, start: Sequence[str], most: float) -> tuple[int | None, tuple[str, ...] | None, bool]:
-        """Return the fewest turns to success after ``start``, the first such plan, and whether all states were tried.
+    def search(self) -> None:
+        """Reach every state by replay, and count the turns to success backwards from it.
 
-        The search goes ``most`` turns deep at most; without success within them the first two are None.
+        Raises:
+            _TooLargeError: the level takes more than ``max_steps`` steps.
         """
-        state, key = self.play(start)
-        if state != "open":
-            return (0, (), True) if state == "won" else (None, None, True)
-        known, layer = {key}, [tuple[str, ...]()]
-        depth = 0
-        while layer and depth < most:
-            depth += 1
-            after: list[tuple[str, ...]] = []
-            for plan in layer:
-                for name in self.actions:
-                    state, key = self.play([*start, *plan, name])
-                    if state == "won":
-                        return depth, (*plan, name), False
-                    if state == "open" and key not in known:
-                        known.add(key)
-                        after.append((*plan, name))
-            layer = after
-        return None, None, not layer
+        if self._after is not None:
+            return
+        start = self.play(())[0]
+        plans: dict[Hashable, tuple[str, ...]] = {start: ()}
+        after: dict[Hashable, list[Hashable]] = {}
+        for key in _growing(plans):
+            after[key] = []
+            for name in self.actions:
+                plan = (*plans[key], name)
+                if self.steps + len(plan) > self.max_steps:
+                    raise _TooLargeError
+                target = self.play(plan)[-1]
+                after[key].append(target)
+                if target not in ((_WON,), (_OVER,)):
+                    plans.setdefault(target, plan)
+        self._turns, waiting, turns = {(_WON,): 0}, set(after), 0
+        while True:
+            turns += 1
+            nearer = {key for key in waiting if any(target in self._turns for target in after[key])}
+            if not nearer:
+                break
+            self._turns |= dict.fromkeys(nearer, turns)
+            waiting -= nearer
+        self._after = after
+
+    def need(self, key: Hashable) -> int | None:
+        """Return the fewest turns from a state to success; None if it is out of reach."""
+        return self._turns.get(key)
+
+    def following(self, key: Hashable) -> list[Hashable]:
+        """Return what each action leads to."""
+        assert self._after is not None
+        return self._after.get(key, [])
+
+    def plan(self, key: Hashable) -> tuple[str, ...]:
+        """Return the first shortest plan from a state that has one."""
+        plan: list[str] = []
+        while need := self._turns[key]:
+            place = next(n for n, each in enumerate(self.following(key)) if self._turns.get(each) == need - 1)
+            plan.append(list(self.actions)[place])
+            key = self.following(key)[place]
+        return tuple(plan)
+
+
+def _growing(plans: Mapping[Hashable, Any]) -> Iterator[Hashable]:
+    """Yield the keys of a mapping that grows meanwhile, in the order in which they are added."""
+    order: list[Hashable] = []
+    place = 0
+    while place < len(plans):
+        if place == len(order):
+            order = list(plans)
+        yield order[place]
+        place += 1
 
 
 def prove(game: Game, actions: Sequence[str], horizon: int, verdict: Verdict) -> Proof:
     """Prove or refute the label of a failed episode of the game's level.
 
     Args:
-        game: the level.
+        game: the level; its search is kept for further labels.
         actions: names of the recorded actions.
         horizon: ``T_max``, the turn budget.
         verdict: the label; every field is checked.
     """
-    if not 0 < len(actions) <= horizon or not set(actions) <= game.actions.keys():
+    if not 0 < len(actions) <= horizon or not set(actions) <= {*game.actions, game.idle}:
         return Proof((f"the episode has actions that do not fit the level or the horizon of {horizon}",))
-    game.steps = 0
+    keys = game.play(actions)
+    if len(keys) <= len(actions):
+        return Proof((f"the episode is over after {len(keys) - 1} actions, but its row has {len(actions)}",))
+    if keys[-1] == (_WON,):
+        return Proof(("the episode succeeds",))
     try:
-        if game.play(actions)[0] == "won":
-            return Proof(("the episode succeeds",))
-        expected = _expected(game, actions, horizon, verdict)
+        game.search()
     except _TooLargeError:
         return Proof(undecided=f"the level takes more than max_steps = {game.max_steps} steps by replay")
-    if isinstance(expected, str):
-        return Proof((expected,))
-    found = {each.name: getattr(verdict, each.name) for each in fields(Verdict)}
+    expected = _expected(game, keys, horizon)
     return Proof(
         tuple(
-            f"{name} is {value!r}, expected {getattr(expected, name)!r}"
-            for name, value in found.items()
-            if value != getattr(expected, name)
+            f"{each.name} is {getattr(verdict, each.name)!r}, expected {getattr(expected, each.name)!r}"
+            for each in fields(Verdict)
+            if getattr(verdict, each.name) != getattr(expected, each.name)
         )
     )
 
 
-def _expected(game: Game, actions: Sequence[str], horizon: int, verdict: Verdict) -> Verdict | str:
-    """Return the label that holds if the pivot step does, or why that step is wrong."""
-    pivot, last = verdict.pivot_step, len(actions) - 1
-    if not 0 <= pivot <= last:
-        return f"pivot_step is {pivot}, expected 0 to {last}"
-    left = horizon - pivot
-    before, plan, _ = game.need(actions[:pivot], float("inf"))
-    after, _, _ = game.need(actions[: pivot + 1], float("inf"))
+def _expected(game: Game, keys: Sequence[Hashable], horizon: int) -> Verdict:
+    """Return the label by its definition (spec section 1)."""
+    needs = [game.need(key) for key in keys]
+    lost = [step for step, need in enumerate(needs[1:]) if need is None or need > horizon - 1 - step]
+    pivot = lost[0] if lost else len(keys) - 2
+    before, after, left = needs[pivot], needs[pivot + 1], horizon - pivot
     at_start = before is None or before > left
-    if at_start and pivot:
-        return f"pivot_step is {pivot}, but the goal is out of reach before that step"
-    is_fatal = after is None or after > left - 1
-    if not is_fatal and pivot != last:
-        return f"pivot_step is {pivot}, but the goal is within {left - 1} turns after that step"
-    needs = {name: game.need([*actions[:pivot], name], left - 1)[0] for name in game.actions}
     certificate = Certificate(
         "exact", "turns", left, left - 1, _number(before), _number(after), reachable_after=after is not None
     )
+    choices = zip(game.actions, map(game.need, game.following(keys[pivot])), strict=True)
     return Verdict(
         pivot,
         "deadlock" if after is None else "timeout",
         certificate,
-        fallback=not is_fatal,
+        fallback=not lost,
         infeasible_at_start=at_start,
-        witness=None if at_start else plan,
-        feasible_actions=tuple(name for name, need in needs.items() if need is not None),
+        witness=None if at_start else game.plan(keys[pivot]),
+        feasible_actions=tuple(name for name, need in choices if need is not None and need < left),
     )
 
 

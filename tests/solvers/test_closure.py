@@ -4,6 +4,7 @@ import copy
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import gymnasium
@@ -47,7 +48,7 @@ def test_labels_are_those_of_the_solver_of_the_game(name: str, make: Callable[[]
         assert graph.limit is None
         assert graph.how == "snapshot"
         for _ in range(25):
-            actions = choose.choices(list(MOVES), k=HORIZON)
+            actions = choose.choices([*MOVES, "invalid"], k=HORIZON)
             while isinstance(answer := graph.certify(actions, HORIZON), Unsolved) and answer.reason == "bad_episode":
                 actions = actions[:-1]  # the episode ended earlier
             if isinstance(answer, Unsolved):
@@ -164,7 +165,7 @@ def test_replay_proves_right_labels_and_refutes_every_altered_one() -> None:
     for seed in range(4):
         graph, game = lake(seed)
         for _ in range(3):
-            actions = choose.choices(list(MOVES), k=HORIZON)
+            actions = choose.choices([*MOVES, "invalid"], k=HORIZON)
             while isinstance(answer := graph.certify(actions, HORIZON), Unsolved) and answer.reason == "bad_episode":
                 actions = actions[:-1]
             if isinstance(answer, Unsolved):
@@ -187,7 +188,7 @@ def test_replay_leaves_large_levels_undecided_and_refuses_successes() -> None:
     assert prove(game, [wait] * HORIZON, HORIZON, label).problems == ()
     assert prove(game, plan, HORIZON, label).problems == ("the episode succeeds",)
     assert prove(game, ["jump"], HORIZON, label).problems
-    game.max_steps = 20
+    game = replace(lake(0)[1], max_steps=20)
     assert "max_steps = 20" in (prove(game, [wait] * HORIZON, HORIZON, label).undecided or "")
 
 
