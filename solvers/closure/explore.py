@@ -249,9 +249,9 @@ def _replay(search: _Search, places: Sequence[int], *, drawn: bool) -> int:
             first_path = [search.actions[each] for each in search.path(state)]
             raise CertifyError(
                 f"the actions {first_path} and {path} lead to the same key {short(search.keys[state])}, but then "
-                f"{action!r} gives {expected.shown}, and {actual.shown}; the environment is random, has state that key does not "
-                f"show, or does not come back to a state by {world.how}: add that state to key, name counters of turns "
-                "in clock, or use how='replay'"
+                f"{action!r} gives {expected.shown}, and {actual.shown}; the environment is random, has state that key "
+                f"does not show, or does not come back to a state by {world.how}: add that state to key, name counters "
+                "of turns in clock, or use how='replay'"
             )
         path.append(action)
         if actual.won or actual.ended:
