@@ -86,7 +86,8 @@ class Game:
                 after[key].append(target)
                 if target not in ((_WON,), (_OVER,)):
                     plans.setdefault(target, plan)
-        self._turns, waiting, turns = {(_WON,): 0}, set(after), 0
+        won: Hashable = (_WON,)
+        self._turns, waiting, turns = {won: 0}, set(after), 0
         while True:
             turns += 1
             nearer = {key for key in waiting if any(target in self._turns for target in after[key])}
