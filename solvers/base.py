@@ -132,8 +132,9 @@ def _verdict_misfits(solver: "Solver", answers: Sequence["Verdict | Unsolved"], 
             yield Misfit(f"{at}.pivot_step", answer.pivot_step, f"0 to {steps - 1}")
         for name, modes in (("failure_mode", (answer.failure_mode,)), ("secondary_modes", answer.secondary_modes)):
             yield from _unknown_words(f"{at}.{name}", modes, solver.modes)
+        usable = solver.actions_of(case.initial_state)
         for name, actions in (("witness", answer.witness or ()), ("feasible_actions", answer.feasible_actions)):
-            yield from _unknown_words(f"{at}.{name}", actions, solver.actions)
+            yield from _unknown_words(f"{at}.{name}", actions, usable)
 
 
 def _unknown_words(field: str, words: Sequence[str], allowed: Sequence[str]) -> Misfits:
@@ -156,7 +157,8 @@ class Solver(Plugin, ABC):
     version: ClassVar[str]
     modes: ClassVar[tuple[str, ...]]
     actions: ClassVar[tuple[str, ...]]
-    """Usable action names; their order breaks ties between plans."""
+    """Usable action names; their order breaks ties between plans. Empty if they depend on the level, as
+    :meth:`actions_of` then says."""
     kind: ClassVar[CertificateKind]
     """Kind of all certificates of this solver."""
     unit: ClassVar[CertificateUnit]
@@ -188,6 +190,16 @@ class Solver(Plugin, ABC):
             return f"it does not set {', '.join(unset)}"
         return super().misfit() or unfit_modes(getattr(cls, "modes", None))
 
+    @classmethod
+    def actions_of(cls, initial_state: str) -> tuple[str, ...]:
+        """Return the usable actions of a level, in the order that breaks ties; by default those of the class.
+
+        Raises:
+            LevelError: the text is not a level.
+        """
+        del initial_state
+        return cls.actions
+
     @abstractmethod
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """Label ``cases``, in order; an invalid episode gives :class:`Unsolved`, never an exception."""
@@ -208,6 +220,8 @@ class Solver(Plugin, ABC):
         """
         word = "".join(text.split()).casefold()
         parts = [part for part in re.split(r"[|,;]+", word) if part]
+        if not cls.actions:
+            return text
         if len(parts) > 1 and all(part in cls.actions for part in parts):
             raise CertifyError(
                 f"actions: found {len(parts)} actions in the turn {text!r}, expected one; a turn of {cls.name} is one "
@@ -268,7 +282,7 @@ class DistanceMap(Contract, ABC):
 
     @abstractmethod
     def after_each_action(self, state_text: str) -> tuple[int | None, ...]:
-        """Return the distance after each of the solver's ``actions``, in their order.
+        """Return the distance after each of the solver's actions in the level, in their order.
 
         Raises:
             LevelError: the text is not a state of this level.

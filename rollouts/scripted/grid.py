@@ -163,7 +163,7 @@ class _Level:
                 f"the scripted policy plays by exact distances, which the solver of {profile.name} does not offer; "
                 "register a player for it, or choose another policy for this environment"
             )
-        self.actions: tuple[str, ...] = solver_type.actions
+        self.actions = solver_type.actions_of(initial_state)
         self.clarity = uniforms(derive_seed("level", profile.name, initial_state))[0]
         self._options: dict[str, _Options] = {}
         self._forms: dict[str, float] = {}

@@ -5,17 +5,24 @@ import resource
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from ...errors import CertifyError
+from .fresh import Question, elsewhere
+from .game import named_actions
 from .graph import LOST, UNSEEN, WON, Graph
+from .packages import package_of
+from .state import counters, state_of
 from .worlds import Env, How, Outcome, Reading, Success, World, short, world_of
 
 CHECKS = 256
+FRESH = 16
+"""Random walks that are replayed in a new process."""
 WALK = 60
 """Least number of steps of a walk that checks the graph."""
 DRAWN = 4
@@ -121,15 +128,16 @@ def explore(
     actions: Mapping[str, Any] | Sequence[Any] | None = None,
     seed: int | None = 0,
     options: dict[str, Any] | None = None,
-    key: Callable[[Env], Hashable] | None = None,
+    key: Callable[[Env], Hashable] | Literal["state", "observation"] = "state",
     success: Success | float = 0.0,
-    clock: Sequence[str] = (),
+    clock: Sequence[str] | None = None,
     how: How | None = None,
     max_states: int = 1_000_000,
     max_steps: int = 20_000_000,
     max_seconds: float = 600.0,
     max_megabytes: int = 2_000,
     checks: int = CHECKS,
+    fresh: bool = False,
 ) -> Graph:
     """Search all states of one level of a deterministic environment, and check the result.
 
@@ -139,10 +147,12 @@ def explore(
             default.
         seed: seed of ``reset``, which chooses the level.
         options: options of ``reset``.
-        key: state key of the environment; equal keys must mean equal futures. By default the observation.
+        key: state key of the environment; equal keys must mean equal futures. By default all its attributes, or those
+            that matter in a known package (MiniGrid, toy text); ``observation`` is quicker where it shows everything.
         success: whether a step succeeds: a function of environment, reward, ``terminated`` and ``info``; or the reward
             above which it does where ``info`` has no ``success``.
-        clock: attributes of ``env.unwrapped`` that count turns, such as MiniGrid's ``step_count``; they are held still.
+        clock: attributes of ``env.unwrapped`` that count turns, such as MiniGrid's ``step_count``; they are held still,
+            and checked to decide nothing but rewards. By default the integers that every step raises equally.
         how: how to come back to a state; the first that the environment offers of ``snapshot``, ``deepcopy``,
             ``replay``.
         max_states: limit on states.
@@ -151,11 +161,14 @@ def explore(
         max_megabytes: limit on the growth of memory.
         checks: number of states whose successors are tried again by replay, by each of two paths that lead there, and
             of random walks that are replayed. A level with no more states is checked completely in this respect.
+        fresh: whether walks are also replayed in a new process, which takes about a second and shows state outside of
+            the environment, such as global variables. The environment must then be a function or class of a module.
 
     Raises:
         CertifyError: a setting does not fit, a step raised, or the environment contradicts the graph: it is random, or
             has state that ``key`` does not show.
     """
+    factory = env
     if isinstance(env, type) or not hasattr(env, "unwrapped"):
         if not callable(env):
             raise CertifyError(
@@ -163,10 +176,18 @@ def explore(
             )
         env = env()
     named = _named(env, actions)
-    world = world_of(env, seed, options, Reading(key, success, tuple(clock)), how)
+    turns = _clock(env, list(named.values()), seed, options) if clock is None else tuple(clock)
+    read = partial(_reading, key=key, success=success, clock=turns)
+    reading = read(env)
+    world = world_of(env, seed, options, reading, how)
     search = _Search(world, tuple(named.values()), Limits(max_states, max_steps, max_seconds, max_megabytes))
     limit = search.run()
     steps = search.steps + (_check(search, checks) if search.keys else 0)
+    if fresh and search.keys:
+        walks = [walk for walk, _ in zip(_walks(search, checks), range(FRESH + len(named)), strict=False)]
+        plays = [[search.actions[place] for place in walk] for walk in walks]
+        for walk, outcomes in zip(walks, elsewhere(Question(factory, seed, options, read, plays)), strict=True):
+            _compare(search, walk, outcomes)
     shape = (len(search.keys), len(named))
     successors, rewards = np.full(shape, UNSEEN, np.int32), np.full(shape, np.nan)
     for number, outcomes in enumerate(search.edges):
@@ -175,16 +196,35 @@ def explore(
     return Graph(tuple(named), successors, rewards, world.how, steps, limit, won_at_start=not search.keys)
 
 
+def _clock(env: Env, actions: Sequence[Any], seed: int | None, options: dict[str, Any] | None) -> tuple[str, ...]:
+    """Return the attributes that count turns."""
+    try:
+        return counters(env, actions, seed, options)
+    except Exception as error:  # foreign code
+        raise CertifyError(f"the environment raised {type(error).__name__}: {error} while it was played") from error
+
+
+def _reading(
+    env: Env,
+    key: Callable[[Env], Hashable] | Literal["state", "observation"],
+    success: Success | float,
+    clock: tuple[str, ...],
+) -> Reading:
+    """Fill in what the caller left to the package."""
+    package = package_of(env)
+    skip = frozenset((*clock, *package.constant))
+    if key == "observation":
+        read = None
+    elif key == "state":
+        read = package.key or (lambda each: state_of(each, skip))
+    else:
+        read = key
+    return Reading(read, success, clock, package.snapshot, package.restore)
+
+
 def _named(env: Env, actions: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Any]:
     if actions is None:
-        count = getattr(env.action_space, "n", None)
-        if count is None:
-            raise CertifyError(
-                f"actions: found {short(env.action_space)}, expected a discrete action space; pass actions=, a list or "
-                "a mapping from names to actions"
-            )
-        start = int(getattr(env.action_space, "start", 0))
-        actions = range(start, start + int(count))
+        return {name: tuple(each) if isinstance(each, list) else each for name, each in named_actions(env).items()}
     if isinstance(actions, Mapping):
         named = dict(cast(Mapping[str, Any], actions))
     else:
@@ -214,6 +254,8 @@ def _check(search: _Search, checks: int) -> int:
     walks = _walks(search, checks)
     for count, walk in enumerate(walks):
         steps += _replay(search, walk, drawn=count < DRAWN + len(search.actions))
+        if search.world.reading.clock:
+            steps += _replay(search, walk, drawn=False, running=True)
     return steps
 
 
@@ -230,8 +272,27 @@ def _walks(search: _Search, checks: int) -> Iterator[list[int]]:
     yield from islice(iter(lambda: choose.choices(range(len(search.actions)), k=length), None), checks)
 
 
-def _replay(search: _Search, places: Sequence[int], *, drawn: bool) -> int:
-    """Replay actions from ``reset`` until the graph ends, and compare every step with it; return the steps taken."""
+def _compare(search: _Search, places: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+    """Compare the outcomes of a walk in a new process with the graph."""
+    state = 0
+    for step, (place, actual) in enumerate(zip(places, outcomes, strict=False)):
+        expected = search.edges[state][place]
+        if actual != expected:
+            path = [search.actions[each] for each in places[: step + 1]]
+            raise CertifyError(
+                f"the actions {path} end in {expected.shown} in this process, and in {actual.shown} in a new one; the "
+                "environment has state outside of itself, such as a global variable, a file or the time"
+            )
+        if actual.won or actual.ended or search.numbers[actual.key] >= len(search.edges):
+            return
+        state = search.numbers[actual.key]
+
+
+def _replay(search: _Search, places: Sequence[int], *, drawn: bool, running: bool = False) -> int:
+    """Replay actions from ``reset`` until the graph ends, and compare every step with it; return the steps taken.
+
+    With the clock running, rewards may differ.
+    """
     world, state, path = search.world, 0, list[Any]()
     first, _ = world.reset()
     if first != search.keys[0]:
@@ -244,7 +305,9 @@ def _replay(search: _Search, places: Sequence[int], *, drawn: bool) -> int:
         if draws:
             world.env.render()
         action = search.actions[place]
-        actual, expected = world.act(world.env, action, path), search.edges[state][place]
+        actual, expected = world.act(world.env, action, path, running=running), search.edges[state][place]
+        if running:
+            actual = replace(actual, reward=expected.reward)
         if actual != expected:
             first_path = [search.actions[each] for each in search.path(state)]
             raise CertifyError(
@@ -254,7 +317,7 @@ def _replay(search: _Search, places: Sequence[int], *, drawn: bool) -> int:
                 "of turns in clock, or use how='replay'"
             )
         path.append(action)
-        if actual.won or actual.ended:
+        if actual.won or actual.ended or (running and world.truncated):
             break
         state = search.numbers[actual.key]
         if state >= len(search.edges):

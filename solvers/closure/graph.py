@@ -78,7 +78,7 @@ class Graph:
         return tuple(
             action
             for action, target in zip(self.actions, self.successors[state].tolist(), strict=True)
-            if turns_left > 0 and self._bounds(target)[1] <= turns_left - 1
+            if turns_left > 0 and self.bounds(target)[1] <= turns_left - 1
         )
 
     def plan(self, state: int) -> tuple[str, ...] | None:
@@ -87,13 +87,13 @@ class Graph:
             return None
         plan: list[str] = []
         while state >= 0:
-            after = [self._bounds(target)[1] for target in self.successors[state].tolist()]
+            after = [self.bounds(target)[1] for target in self.successors[state].tolist()]
             best = after.index(min(after))
             plan.append(self.actions[best])
             state = int(self.successors[state, best])
         return tuple(plan)
 
-    def _bounds(self, state: int) -> tuple[float, float]:
+    def bounds(self, state: int) -> tuple[float, float]:
         """Return the least and the most turns needed from a successor."""
         if state >= 0:
             return float(self.least[state]), float(self.most[state])
@@ -135,7 +135,7 @@ class Graph:
         if states[-1] == WON:
             return Unsolved("not_a_failure", f"the episode succeeds after {len(actions)} actions")
         for step, state in enumerate(states[1:]):
-            least, most = self._bounds(state)
+            least, most = self.bounds(state)
             left = horizon - 1 - step
             if least > left:
                 return self._verdict(step, states, horizon, fallback=False)
@@ -150,7 +150,7 @@ class Graph:
         budget = horizon - pivot
         needs: list[float | None] = []
         for name, state in (("before", states[pivot]), ("after", states[pivot + 1])):
-            least, most = self._bounds(state)
+            least, most = self.bounds(state)
             if least != most:
                 return self._open(f"the need {name} step {pivot}")
             needs.append(None if np.isinf(most) else most)

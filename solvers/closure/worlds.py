@@ -28,6 +28,9 @@ class Reading:
     clock: tuple[str, ...] = ()
     """Attributes of ``env.unwrapped`` that count turns; they are held at their values after ``reset``, because the
     turn budget takes their place."""
+    snapshot: Callable[[Env], Any] | None = None
+    """Return what ``restore`` needs to come back; None: the environment's own ``snapshot()``."""
+    restore: Callable[[Env, Any], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class World(ABC):
         """Wrap an environment; nothing is reset yet."""
         self.env, self.seed, self.options, self.reading = env, seed, options, reading
         self._still: dict[str, Any] = {}
+        self.truncated = False
+        """Whether the environment cut the episode off at the last step; the search goes on."""
 
     def reset(self) -> tuple[Hashable, bool]:
         """Reset the environment to the level; return the key of the first state and whether it is already won."""
@@ -68,21 +73,23 @@ class World(ABC):
             ) from error
         return self._key(self.env, observation), bool(info.get("success", False))
 
-    def act(self, env: Env, action: Any, path: Sequence[Any] = ()) -> Outcome:
-        """Step an environment with its clock held still; ``path`` led there, for the message of an error.
+    def act(self, env: Env, action: Any, path: Sequence[Any] = (), *, running: bool = False) -> Outcome:
+        """Step an environment with its clock held still, or running; ``path`` led there, for the message of an error.
 
         Raises:
             CertifyError: the step raised.
         """
-        for name, value in self._still.items():
-            setattr(env.unwrapped, name, deepcopy(value))
+        if not running:
+            for name, value in self._still.items():
+                setattr(env.unwrapped, name, value)
         try:
-            observation, reward, terminated, _, info = env.step(action)
+            observation, reward, terminated, truncated, info = env.step(action)
         except Exception as error:  # foreign code; a state in which an action raises has no defined successor
             raise CertifyError(
                 f"step({action!r}) raised {type(error).__name__}: {error}, after the actions {list(path)}; expected an "
                 "answer to every action in every state; leave the action out of actions, or repair the environment"
             ) from error
+        self.truncated = bool(truncated)
         rule = self.reading.success
         if callable(rule):
             won = bool(rule(env, float(reward), bool(terminated), info))
@@ -109,11 +116,15 @@ class Snapshots(World):
 
     def here(self, path: tuple[Any, ...]) -> Any:
         """Return a snapshot; see the base class."""
-        return self.env.unwrapped.snapshot()
+        take = self.reading.snapshot
+        return take(self.env) if take else self.env.unwrapped.snapshot()
 
     def step(self, handle: Any, path: tuple[Any, ...], action: Any) -> tuple[Outcome, Any]:
         """Restore and step; see the base class."""
-        self.env.unwrapped.restore(handle)
+        if self.reading.restore:
+            self.reading.restore(self.env, handle)
+        else:
+            self.env.unwrapped.restore(handle)
         outcome = self.act(self.env, action, path)
         return outcome, None if outcome.ended else self.here(path)
 
@@ -159,7 +170,7 @@ def world_of(env: Env, seed: int | None, options: dict[str, Any] | None, reading
         CertifyError: the named way is not offered.
     """
     offered = {"replay"}
-    if all(callable(getattr(env.unwrapped, name, None)) for name in ("snapshot", "restore")):
+    if reading.snapshot or all(callable(getattr(env.unwrapped, name, None)) for name in ("snapshot", "restore")):
         offered.add("snapshot")
     try:
         deepcopy(env)

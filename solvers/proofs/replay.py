@@ -11,8 +11,9 @@ from typing import Any
 from ..base import Certificate, Proof, Verdict
 
 MAX_STEPS = 2_000_000
-_WON, _OVER = "won", "over"
-"""Marks of steps that end the episode, in place of a state key in a tuple."""
+_WON: Hashable = ("won",)
+_OVER: Hashable = ("over",)
+"""Ends of an episode, in place of a state key."""
 
 
 class _TooLargeError(Exception):
@@ -60,7 +61,7 @@ class Game:
                 setattr(self.env.unwrapped, attribute, value)
             _, reward, terminated, _, info = self.env.step(self.actions[name])
             won = self.won(self.env, float(reward), bool(terminated), info)
-            keys.append((_WON,) if won else (_OVER,) if terminated else self.key(self.env))
+            keys.append(_WON if won else _OVER if terminated else self.key(self.env))
             if won or terminated:
                 break
         return keys
@@ -84,10 +85,9 @@ class Game:
                     raise _TooLargeError
                 target = self.play(plan)[-1]
                 after[key].append(target)
-                if target not in ((_WON,), (_OVER,)):
+                if target not in (_WON, _OVER):
                     plans.setdefault(target, plan)
-        won: Hashable = (_WON,)
-        self._turns, waiting, turns = {won: 0}, set(after), 0
+        self._turns, waiting, turns = {_WON: 0}, set(after), 0
         while True:
             turns += 1
             nearer = {key for key in waiting if any(target in self._turns for target in after[key])}
@@ -141,7 +141,7 @@ def prove(game: Game, actions: Sequence[str], horizon: int, verdict: Verdict) ->
     keys = game.play(actions)
     if len(keys) <= len(actions):
         return Proof((f"the episode is over after {len(keys) - 1} actions, but its row has {len(actions)}",))
-    if keys[-1] == (_WON,):
+    if keys[-1] == _WON:
         return Proof(("the episode succeeds",))
     try:
         game.search()

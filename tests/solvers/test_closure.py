@@ -3,8 +3,9 @@
 import copy
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, ClassVar
 
 import gymnasium
@@ -73,11 +74,11 @@ class Line(gymnasium.Env[Any, Any]):
     def __init__(self) -> None:
         self.action_space, self.observation_space = spaces.Discrete(3), spaces.Discrete(5)
         self.render_mode = "rgb_array"
-        self.cell, self.board, self.count, self.draws = 0, np.zeros(1, np.int64), 0, 0
+        self.cell, self.board, self.count = 0, np.zeros(1, np.int64), 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
-        self.cell, self.count, self.draws = 0, 0, 0
+        self.cell, self.count = 0, 0
         self.board = np.zeros(1, np.int64)
         return self.cell, {}
 
@@ -94,7 +95,6 @@ class Line(gymnasium.Env[Any, Any]):
         return {}
 
     def render(self) -> Any:
-        self.draws += 1
         return np.zeros((4, 4, 3), np.uint8)
 
 
@@ -126,7 +126,7 @@ class Uncopied(Line):
 
 @pytest.mark.parametrize(("kind", "how"), [(Copied, "deepcopy"), (Restored, "snapshot"), (Uncopied, "replay")])
 def test_every_way_back_gives_the_same_graph(kind: type[Line], how: str) -> None:
-    graph = pivot.explore(kind, actions={"left": 0, "right": 1, "dig": 2})
+    graph = pivot.explore(kind, actions={"left": 0, "right": 1, "dig": 2}, key="observation")
     assert graph.how == how
     assert graph.most.tolist() == [4, 3, 2, 1]
     assert graph.plan(0) == ("right",) * 4
@@ -193,7 +193,7 @@ def test_replay_leaves_large_levels_undecided_and_refuses_successes() -> None:
 
 
 def test_episodes_that_are_none_are_refused() -> None:
-    graph = pivot.explore(Copied)
+    graph = pivot.explore(Copied, actions=[0, 1, 2])
     for actions, horizon, reason in (
         ([], 9, "bad_episode"),
         (["1"] * 5, 4, "bad_episode"),
@@ -209,7 +209,7 @@ def test_episodes_that_are_none_are_refused() -> None:
 @pytest.mark.parametrize("limits", [{"max_states": 2}, {"max_steps": 6}])
 def test_what_a_limit_leaves_open_is_not_guessed(limits: dict[str, Any]) -> None:
     """Two states are searched: the goal is not within two turns of the start; nothing else is known."""
-    graph = pivot.explore(Copied, **limits)
+    graph = pivot.explore(Copied, actions=[0, 1, 2], key="observation", **limits)
     assert graph.limit is not None
     assert graph.need(0) is None
     assert graph.least[0] == 3
@@ -329,6 +329,8 @@ class Raises(Copied):
 class DrawsChange(Copied):
     """Drawing the third picture moves the agent."""
 
+    draws = 0
+
     def render(self) -> Any:
         self.draws += 1
         if self.draws >= 3:
@@ -416,20 +418,45 @@ FAULTS = [
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_refused(fault: type[Line]) -> None:
     with pytest.raises(CertifyError, match=r"lead to the same key|two calls of reset|raised RuntimeError"):
-        pivot.explore(fault)
+        pivot.explore(fault, key="observation", clock=())
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_without_settings_planted_faults_are_refused_or_searched_with_their_state(fault: type[Line]) -> None:
+    """All attributes are the key then: either the search is refused, or its shortest plan is that of brute play."""
+    try:
+        graph = pivot.explore(fault, max_states=3_000, checks=64, fresh=fault is GlobalCount)
+    except CertifyError:
+        return
+    shortest = next(
+        (length for length in range(1, 8) if any(wins(fault, plan) for plan in product(range(3), repeat=length))), None
+    )
+    assert graph.need(0) in (None, shortest)
+
+
+def wins(kind: type[Line], plan: Sequence[int]) -> bool:
+    """Play a plan from the start of a new environment; return whether its last step succeeds."""
+    env = kind()
+    env.reset(seed=0)
+    for place, action in enumerate(plan):
+        _, reward, terminated, _, info = env.step(action)
+        won = bool(info.get("success", reward > 0))
+        if terminated or won:
+            return won and place == len(plan) - 1
+    return False
 
 
 def test_copies_that_share_an_array_are_refused_although_the_key_shows_it() -> None:
     def key(env: Any) -> Any:
         return env.unwrapped.cell, int(env.unwrapped.board[0])
 
-    assert pivot.explore(HiddenLoad, key=key).limit is None
+    assert pivot.explore(HiddenLoad, key=key, clock=()).limit is None
     with pytest.raises(CertifyError, match="lead to the same key"):
-        pivot.explore(SharedArray, key=key)
+        pivot.explore(SharedArray, key=key, clock=())
 
 
 def test_a_declared_clock_is_no_hidden_state() -> None:
-    graph = pivot.explore(FadingReward, clock=("count",))
+    graph = pivot.explore(FadingReward)
     assert graph.need(0) == 4
     assert graph.rewards[3, Line.RIGHT] == pytest.approx(0.991)
     with pytest.raises(CertifyError, match="clock: found ticks, expected attributes of FadingReward"):

@@ -1,0 +1,239 @@
+"""Any deterministic gymnasium environment with a finite list of actions, by its id.
+
+The environment's own rules and pictures are used as they are; PIVOT adds the turn budget, which takes the place of the
+environment's time limit, and an unusable action that costs a turn. A state is the JSON of a level (id, arguments, seed,
+named actions) and the actions taken since its start; restoring replays them.
+"""
+
+import json
+from typing import Any, ClassVar, SupportsIndex
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.error import ResetNeeded
+from pydantic import Field
+
+from ...errors import CertifyError, ConfigError, GenerationError, LevelError
+from ...identity import canonical_json
+from ...solvers.closure.game import IDLE, Game, GameSettings, Level, first_level
+from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, Info, ParsedAction, PivotEnv, Source, Task
+
+_LARGEST_SEED = 2**31
+
+
+class GymConfig(EnvConfig, GameSettings):
+    """Settings of one gymnasium environment."""
+
+    horizon: int = Field(default=40, gt=0, le=1000)
+    """``T_max``, turns. It takes the place of the environment's own time limit."""
+    mission: str = ""
+    """What the agent is asked to do; empty for the environment's ``mission``, else its id."""
+
+    @property
+    def simulator(self) -> str | None:
+        """Package of the environment."""
+        return self.module or "gymnasium"
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The environment's package; that of MiniGrid and gymnasium is known."""
+        licence = {"": "mit", "minigrid": "apache-2.0"}.get(self.module) if self.is_known else None
+        return (Source(f"levels and pictures of the environment {self.id} of {self.simulator}", licence),)
+
+    @property
+    def loads_from_elsewhere(self) -> str | None:
+        """Environment of a package that PIVOT does not know; making it runs that package's code."""
+        return None if self.is_known else f"gym.id={self.id}"
+
+    @property
+    def game(self) -> GameSettings:
+        """The part of the settings that decides the game."""
+        return GameSettings(**{name: getattr(self, name) for name in GameSettings.model_fields})
+
+
+class GymEnv(PivotEnv):
+    """A gymnasium environment by its id; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
+
+    config: GymConfig
+    config_type: ClassVar[type[EnvConfig]] = GymConfig
+    profile: ClassVar[EnvProfile] = EnvProfile(
+        name="gym",
+        version="1",
+        backend="gymnasium",
+        answer_tag="action",
+        unusable_action=IDLE,
+        failure_modes=("timeout", "deadlock"),
+        state_format="gym-level-json",
+        log_fields=("moved", "remaining_turns"),
+        task_description="A gymnasium environment: take one named action a turn until the goal is reached.",
+        default_tasks=100,
+    )
+
+    def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
+        """Make the environment.
+
+        Raises:
+            ConfigError: it cannot be made, or has no finite list of actions.
+        """
+        super().__init__(config, render_mode)
+        settings = self.config.game
+        settings.admit()
+        try:
+            level, env = first_level(settings, 0)
+            env.close()
+            self._game = Game(settings.make("rgb_array"), level)
+            self._game.reset()
+        except CertifyError as error:
+            raise ConfigError(str(error)) from error
+        self._shape = self._picture().shape
+        self.action_space = spaces.Discrete(len(level.actions) + 1)
+        self.observation_space = spaces.Box(0, 255, self._shape, np.uint8)
+        self._turn, self._ended, self._won = 0, True, False
+
+    @classmethod
+    def make_task(cls, config: GymConfig, seed: int) -> Task:
+        """Return the level of a seed, and the mission of its start; see the base class."""
+        if seed < 0:
+            raise GenerationError(f"gym seed {seed} is negative; use a seed of 0 or more")
+        seed = int(seed) % _LARGEST_SEED
+        config.game.admit()
+        try:
+            level, env = first_level(config.game, seed)
+        except CertifyError as error:
+            raise GenerationError(str(error)) from error
+        env.reset(seed=seed, options=level.options or None)
+        mission = config.mission or str(getattr(env.unwrapped, "mission", "") or config.id)
+        env.close()
+        return Task(
+            task_id=f"{cls.profile.name}-{config.digest()}-{seed}",
+            seed=seed,
+            initial_state=level.text(),
+            instruction=f"{config.id}: {mission} (at most {config.horizon} turns)",
+        )
+
+    @classmethod
+    def check_ready(cls, config: GymConfig) -> None:
+        """Make the environment and draw a picture; see the base class."""
+        cls(config).close()
+
+    @classmethod
+    def describe_state(cls, state: str) -> str:
+        """Return id, seed and the actions taken; see the base class."""
+        level = Level.read(state)
+        return f"{level.id}, seed {level.seed}, after {' '.join(level.taken) or 'no action'}"
+
+    @classmethod
+    def canonical_state(cls, initial_state: str) -> str:
+        """Return the level as canonical JSON without defaults; see the base class."""
+        return Level.read(initial_state).text()
+
+    def parse_action(self, answer: str) -> ParsedAction | None:
+        """Parse exactly one action name; spaces count as underscores."""
+        name = "_".join(answer.split())
+        return ParsedAction(name) if name in self._game.level.actions else None
+
+    def encode_action(self, name: str, payload: str | None = None) -> int:
+        """Return the place of an action name; see the base class."""
+        names = [*self._game.level.actions, IDLE]
+        if payload is not None or name not in names:
+            raise ValueError(f"unknown action {name!r}; expected one of {', '.join(names)}, without a payload")
+        return names.index(name)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, Info]:
+        """Start an episode from ``options["state"]``, or from the level of ``seed`` (sampled if None).
+
+        Raises:
+            LevelError: the state text is not a level of this environment. ConfigError: ``options`` has an unknown key.
+        """
+        super().reset(seed=seed)
+        text, _ = self.asked_level(seed, options)
+        self._load(text)
+        self._turn, self._ended = 0, self._won
+        return self._frame(), {"remaining_turns": self.config.horizon, "success": self._won}
+
+    def _load(self, text: str) -> None:
+        level = Level.read(text)
+        expected = self.config.game.model_dump(exclude={"actions"})
+        if {name: getattr(level, name) for name in expected} != expected:
+            raise LevelError(
+                f"the gym level is of {level.id!r} with other settings than this environment's {self.config.id!r}"
+            )
+        self._game = Game(self._game.env, level)
+        _, info = self._game.reset()
+        self._won = bool(info.get("success", False))
+        self._key = self._game.key()
+
+    def step(self, action: SupportsIndex) -> tuple[Frame, float, bool, bool, Info]:
+        """Take an action, or waste the turn with the last index.
+
+        Raises:
+            ResetNeeded: the episode is over.
+        """
+        if self._ended:
+            raise ResetNeeded("the episode is over, or was never started; call reset()")
+        names = list(self._game.level.actions)
+        place, reward, lost, moved = action.__index__(), 0.0, False, False
+        if not 0 <= place <= len(names):
+            raise ValueError(f"action {place} is outside of 0 to {len(names)}")
+        if place < len(names):
+            name = names[place]
+            _, raw, terminated, _, info = self._game.env.step(self._game.action(name))
+            reward = float(raw)
+            self._won = self._game.won(reward, info)
+            lost = bool(terminated) and not self._won
+            self._game.level = self._game.level.model_copy(update={"taken": (*self._game.level.taken, name)})
+            before, self._key = self._key, self._game.key()
+            moved = before != self._key
+        self._turn += 1
+        left = self.config.horizon - self._turn
+        over = self._won or lost
+        self._ended = over or left == 0
+        after: Info = {
+            "moved": moved,
+            "action_is_valid": place < len(names),
+            "remaining_turns": left,
+            "success": self._won,
+        }
+        return self._frame(), reward, over, left == 0 and not over, after
+
+    def render(self) -> Frame:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the environment's own picture of the current state."""
+        return self._picture()
+
+    def _frame(self) -> Frame:
+        return self._picture() if self.draw_frames else NO_FRAME
+
+    def _picture(self) -> Frame:
+        picture: Any = self._game.env.render()
+        if (
+            not isinstance(picture, np.ndarray)
+            or picture.dtype != np.uint8
+            or picture.ndim != 3
+            or picture.shape[2] != 3
+        ):
+            raise ConfigError(
+                f"gym.id={self.config.id!r} draws {type(picture).__name__}, expected an RGB picture of render_mode "
+                "'rgb_array'; wrap the environment in one that draws"
+            )
+        frame = np.array(picture)
+        frame.flags.writeable = False
+        return frame
+
+    def state_text(self) -> str:
+        """Return the level and the actions taken as canonical JSON."""
+        return self._game.level.text()
+
+    def snapshot(self) -> bytes:
+        """Return level, turn and end; see the base class."""
+        return canonical_json([self.state_text(), self._turn, self._ended]).encode()
+
+    def restore(self, snapshot: bytes) -> Frame:
+        """Replay the actions of a snapshot; see the base class."""
+        text, turn, ended = json.loads(snapshot)
+        self._load(text)
+        self._turn, self._ended = turn, ended
+        return self._frame()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._game.env.close()

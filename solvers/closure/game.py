@@ -1,0 +1,278 @@
+"""One level of a gymnasium environment as text, and what its steps mean: actions, state key, success, clock.
+
+The text is JSON and complete: with the package of the environment, it is enough to play the level again.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from itertools import product
+from typing import Any, ClassVar, Literal, Self, cast
+
+import gymnasium
+from pydantic import ConfigDict, Field, ValidationError, field_validator
+
+from ...errors import CertifyError, LevelError
+from ...identity import canonical_json
+from ...plugins import Settings
+from .packages import PACKAGES, package_of
+from .state import counters, state_of
+
+MAX_ACTIONS = 64
+IDLE = "invalid"
+"""Name of a turn without a usable action."""
+FOREIGN: set[str] = set()
+"""Environments outside of :data:`PACKAGES` that the settings of a run in this process name; levels may use them."""
+
+
+class GameSettings(Settings):
+    """Id of an environment, and how to read it."""
+
+    id: str = "FrozenLake-v1"
+    """Id that ``gymnasium.make`` knows, such as ``MiniGrid-DoorKey-5x5-v0``."""
+    package: str = ""
+    """Module whose import registers the id; empty for gymnasium's own and for minigrid."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the environment."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of ``reset``."""
+    actions: dict[str, int | list[int]] = Field(default_factory=dict)
+    """Actions by the names that the agent uses; empty for the names of the package, else ``action_0`` and so on."""
+    key: Literal["package", "state", "observation"] = "package"
+    """State key: the package's own (all attributes of the environment if it has none), all attributes, or the
+    observation."""
+    success_above: float = 0.0
+    """Reward above which a step succeeds, where ``info`` has no ``success``."""
+
+    @field_validator("id")
+    @classmethod
+    def _plain(cls, value: str) -> str:
+        if ":" in value:
+            raise ValueError(f"found {value!r}, expected an id without a module; put the module into package")
+        return value
+
+    @property
+    def module(self) -> str:
+        """Module whose import registers the id; empty where none is needed."""
+        return self.package or next((each.module for each in PACKAGES if self.id.startswith(each.prefixes)), "")
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the environment is one of :data:`PACKAGES`, which do nothing but play."""
+        return any(self.id.startswith(each.prefixes) and each.module == self.module for each in PACKAGES)
+
+    def admit(self) -> None:
+        """Let levels of this process use the environment, whatever its package."""
+        FOREIGN.add(f"{self.module}:{self.id}")
+
+    def make(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+        """Make the environment, without a limit on its time.
+
+        Raises:
+            CertifyError: it cannot be made; the message says what to install.
+        """
+        if not self.is_known and f"{self.module}:{self.id}" not in FOREIGN:
+            raise CertifyError(
+                f"the level needs the environment {self.id!r} of {self.module or 'gymnasium'}, which no setting of "
+                "this run names; look at it, then name it in gym.id"
+            )
+        try:
+            if self.module:
+                import_module(self.module)
+            return gymnasium.make(
+                self.id, max_episode_steps=-1, disable_env_checker=True, render_mode=render_mode, **self.kwargs
+            )
+        except Exception as error:  # foreign code
+            raise CertifyError(
+                f"gym.id={self.id!r} cannot be made: {' '.join(str(error).split())[:300]}; install its package (for "
+                "MiniGrid and gymnasium's toy text: pip install 'pivot-vlm[gym]'), and set gym.package to the module "
+                "that registers it"
+            ) from error
+
+
+@cache
+def _names_of_toy_text(kind: str) -> tuple[str, ...]:
+    return {
+        "FrozenLakeEnv": ("left", "down", "right", "up"),
+        "CliffWalkingEnv": ("up", "right", "down", "left"),
+        "TaxiEnv": ("south", "north", "east", "west", "pickup", "dropoff"),
+        "BlackjackEnv": ("stick", "hit"),
+    }.get(kind, ())
+
+
+def named_actions(env: Any, declared: Mapping[str, int | list[int]] | None = None) -> dict[str, int | list[int]]:
+    """Return the actions of an environment by name, in the order of their numbers.
+
+    Raises:
+        CertifyError: the action space is neither discrete nor a small tuple of discrete ones, or the names do not fit.
+    """
+    space: Any = env.action_space
+    if isinstance(space, gymnasium.spaces.Discrete):
+        values: list[Any] = list(range(int(space.start), int(space.start + space.n)))
+    elif isinstance(space, gymnasium.spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        values = [list(each) for each in product(*(range(int(count)) for count in space.nvec))]
+    elif isinstance(space, gymnasium.spaces.Tuple) and all(
+        isinstance(each, gymnasium.spaces.Discrete) for each in space.spaces
+    ):
+        values = [list(each) for each in product(*(range(int(cast(Any, part).n)) for part in space.spaces))]
+    else:
+        raise CertifyError(
+            f"actions: found the action space {space}, expected a discrete one, or a tuple of discrete ones with at "
+            f"most {MAX_ACTIONS} members; wrap the environment in one with a list of actions"
+        )
+    if declared:
+        unknown = [name for name, value in declared.items() if value not in values]
+        if unknown:
+            raise CertifyError(f"actions: found {declared[unknown[0]]!r} for {unknown[0]!r}, expected one of {space}")
+        return dict(declared)
+    if len(values) > MAX_ACTIONS:
+        raise CertifyError(
+            f"actions: found {len(values)}, expected at most {MAX_ACTIONS}; name those to use in gym.actions"
+        )
+    kinds: Any = getattr(env.unwrapped, "actions", None)
+    names: Sequence[str] = _names_of_toy_text(type(env.unwrapped).__name__)
+    if isinstance(kinds, type) and hasattr(kinds, "__members__"):
+        names = list(cast(Any, kinds).__members__)
+    if len(names) != len(values):
+        names = [f"action_{'_'.join(map(str, each if isinstance(each, list) else [each]))}" for each in values]
+    return dict(zip((name.lower() for name in names), values, strict=True))
+
+
+class Level(GameSettings):
+    """One level: the game, its seed, and the actions taken since its start."""
+
+    model_config = ConfigDict(strict=True)
+
+    seed: int = Field(ge=0)
+    clock: tuple[str, ...] = Field(default=(), strict=False)
+    """Attributes of the environment that count turns."""
+    taken: tuple[str, ...] = Field(default=(), strict=False)
+    """Actions since the start; turns without a usable action are left out."""
+    written: ClassVar[frozenset[str]] = frozenset({"id", "actions", "seed"})
+
+    @field_validator("taken")
+    @classmethod
+    def _of_the_game(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(value) > 10_000:
+            raise ValueError(f"found {len(value)} actions, expected at most 10000")
+        return value
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read a level.
+
+        Raises:
+            LevelError: the text is not one.
+        """
+        try:
+            level = cls.model_validate_json(text)
+        except (ValidationError, ValueError, RecursionError) as error:
+            first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": str(error)}
+            where = ".".join(map(str, first["loc"]))
+            raise LevelError(f"the gym level {where}: {first['msg']}; expected the JSON of a level") from error
+        if unknown := [name for name in level.taken if name not in level.actions]:
+            raise LevelError(f"the gym level takes {unknown[0]!r}, expected one of {', '.join(level.actions)}")
+        return level
+
+    def text(self) -> str:
+        """Return the level as canonical JSON, without defaults."""
+        fields = self.model_dump(mode="json")
+        return canonical_json(
+            {
+                name: value
+                for name, value in fields.items()
+                if name in self.written or value != type(self).model_fields[name].get_default(call_default_factory=True)
+            }
+        )
+
+    @property
+    def start(self) -> Self:
+        """The level before any action."""
+        return self.model_copy(update={"taken": ()}) if self.taken else self
+
+    def game(self, render_mode: str | None = None) -> "Game":
+        """Make the level's environment."""
+        return Game(self.make(render_mode), self)
+
+
+def first_level(settings: GameSettings, seed: int) -> tuple[Level, Any]:
+    """Return the level of a seed, with the names of its actions and its clock, and the environment.
+
+    Raises:
+        CertifyError: the environment cannot be made, or its actions cannot be listed.
+    """
+    env = settings.make()
+    actions = named_actions(env, settings.actions)
+    level = Level.model_validate(settings.model_dump() | {"actions": actions, "seed": seed})
+    try:
+        clock = counters(env, list(actions.values()), seed, level.options or None)
+    except Exception as error:  # foreign code
+        raise CertifyError(f"gym.id={settings.id!r} raised {error!r} while it was played") from error
+    return level.model_copy(update={"clock": clock}), env
+
+
+@dataclass
+class Game:
+    """A level that can be played."""
+
+    env: Any
+    level: Level
+
+    @property
+    def options(self) -> dict[str, Any] | None:
+        """Options of ``reset``."""
+        return self.level.options or None
+
+    def action(self, name: str) -> Any:
+        """Return the member of the action space of a name."""
+        value = self.level.actions[name]
+        return tuple(value) if isinstance(value, list) else value
+
+    def reset(self) -> tuple[Any, dict[str, Any]]:
+        """Start the level and take the actions of its text; return observation and ``info``.
+
+        Raises:
+            LevelError: the episode ends before the last of them.
+        """
+        answer = self.env.reset(seed=self.level.seed, options=self.options)
+        for step, name in enumerate(self.level.taken):
+            observation, _, terminated, _, info = self.env.step(self.action(name))
+            if terminated and step < len(self.level.taken) - 1:
+                raise LevelError(f"the gym level goes on after its end at action {step}")
+            answer = observation, info
+        return answer
+
+    def won(self, reward: float, info: Mapping[str, Any]) -> bool:
+        """Return whether a step succeeded."""
+        return succeeds(self.level, self.env, reward, False, info)
+
+    def key(self) -> Hashable:
+        """Return the state key, which is never an observation: all attributes take its place."""
+        return level_key(self.level, self.env)
+
+
+def level_key(level: Level, env: Any) -> Hashable:
+    """Return the state key of a level's environment."""
+    package = package_of(env)
+    return package.key(env) if level.key == "package" and package.key is not None else level_state(level, env)
+
+
+def level_state(level: Level, env: Any) -> Hashable:
+    """Return all attributes of a level's environment, without the clock and what decides nothing but pictures."""
+    return state_of(env, frozenset((*level.clock, *package_of(env).constant)))
+
+
+def succeeds(level: Level, env: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
+    """Return whether a step reached the goal of a level."""
+    del env, terminated
+    return bool(info["success"]) if "success" in info else reward > level.success_above
+
+
+def level_env(level: Level) -> Any:
+    """Make the environment of a level that this process may use, in any process."""
+    level.admit()
+    return level.make()
+
+
+__all__ = ["IDLE", "Game", "GameSettings", "Level", "first_level", "named_actions"]

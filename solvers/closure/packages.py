@@ -1,0 +1,93 @@
+"""Packages of environments that PIVOT knows: their state keys, and fast ways back to a state."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Package:
+    """Knowledge of a package; everything else follows from the environment itself."""
+
+    module: str
+    """Module whose import registers the ids; empty if none is needed."""
+    prefixes: tuple[str, ...]
+    """Beginnings of its ids."""
+    inside: str
+    """Beginning of the names of the modules with its environments."""
+    key: Callable[[Any], Hashable] | None = None
+    """State key of an environment; None: all its attributes."""
+    snapshot: Callable[[Any], Any] | None = None
+    restore: Callable[[Any, Any], None] | None = None
+    constant: tuple[str, ...] = ()
+    """Attributes that no step changes, or that decide nothing but pictures."""
+
+
+def _toy_state(env: Any) -> Hashable:
+    return int(env.unwrapped.s)
+
+
+def _object(each: Any) -> Hashable:
+    if each is None:
+        return None
+    flags = (getattr(each, "is_open", None), getattr(each, "is_locked", None))
+    return each.type, each.color, *flags, _object(getattr(each, "contains", None))
+
+
+def _minigrid_key(env: Any) -> Hashable:
+    level = env.unwrapped
+    where = tuple(map(int, level.agent_pos)), int(level.agent_dir)
+    return where, _object(level.carrying), tuple(map(_object, level.grid.grid))
+
+
+def _minigrid_snapshot(env: Any) -> Any:
+    level = env.unwrapped
+    objects = [each for each in (*level.grid.grid, level.carrying) if each is not None]
+    objects += [each.contains for each in objects if getattr(each, "contains", None) is not None]
+    attributes = {
+        name: value.copy() if isinstance(value, np.ndarray | list) else value for name, value in vars(level).items()
+    }
+    return attributes, level.grid, list(level.grid.grid), [(each, dict(vars(each))) for each in objects]
+
+
+def _minigrid_restore(env: Any, snapshot: Any) -> None:
+    attributes, grid, cells, objects = snapshot
+    vars(env.unwrapped).update(
+        {name: value.copy() if isinstance(value, np.ndarray | list) else value for name, value in attributes.items()}
+    )
+    grid.grid = list(cells)
+    for each, values in objects:
+        vars(each).update(values)
+
+
+_MINIGRID_PICTURE = (
+    *("window", "clock", "screen_size", "render_size", "highlight", "tile_size", "agent_pov", "agent_view_size"),
+)
+MINIGRID = Package(
+    "minigrid",
+    ("MiniGrid-",),
+    "minigrid.",
+    _minigrid_key,
+    _minigrid_snapshot,
+    _minigrid_restore,
+    constant=_MINIGRID_PICTURE,
+)
+BABYAI = Package("minigrid", ("BabyAI-",), "minigrid.envs.babyai.", constant=_MINIGRID_PICTURE)
+"""Its instructions remember what was done, so all attributes are the key."""
+TOY_TEXT = Package(
+    "",
+    ("FrozenLake", "CliffWalking", "Taxi", "Blackjack"),
+    "gymnasium.envs.toy_text.",
+    _toy_state,
+    constant=("P", "initial_state_distrib", "lastaction", "window_surface", "clock", "window_size", "cell_size"),
+)
+PACKAGES = (TOY_TEXT, BABYAI, MINIGRID)
+OTHER = Package("", (), "")
+
+
+def package_of(env: Any) -> Package:
+    """Return the package of an environment."""
+    inside = type(env.unwrapped).__module__
+    return next((each for each in PACKAGES if inside.startswith(each.inside)), OTHER)

@@ -1,0 +1,160 @@
+"""Exact pivot labels of failed episodes in any gymnasium environment, by search through its own steps."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isinf
+from typing import ClassVar
+
+from pydantic import Field
+
+from ...errors import CertifyError, LevelError, PivotError
+from ...plugins import Settings
+from ..base import Case, CertificateKind, CertificateUnit, DistanceMap, ExactSolver, SolverSettings, Unsolved, Verdict
+from .explore import explore
+from .game import IDLE, Level, level_env, level_key, succeeds
+from .graph import Graph
+
+CACHED_LEVELS = 64
+"""Levels whose graphs are kept; all rollouts of a level follow each other."""
+
+
+class ClosureSettings(SolverSettings):
+    """Limits of the search of a level."""
+
+    max_states: int = Field(default=200_000, ge=1)
+    """Maximum number of states."""
+    max_steps: int = Field(default=5_000_000, ge=1)
+    """Maximum number of steps of the environment."""
+    max_seconds: float = Field(default=600.0, gt=0)
+    """Maximum time of the search, seconds. A level at this limit may be labelled on one machine and not on another."""
+    max_megabytes: int = Field(default=2_000, ge=1)
+    """Maximum growth of memory, megabytes."""
+    checks: int = Field(default=24, ge=1)
+    """Number of states and of random walks that are tried again by replay."""
+
+
+@dataclass(frozen=True)
+class GraphDistances(DistanceMap):
+    """Distances of all states of one level."""
+
+    level: Level
+    graph: Graph
+
+    def _state(self, text: str) -> int:
+        level = Level.read(text)
+        if level.start != self.level:
+            raise LevelError("the state belongs to a different level; pass the level of which distances were computed")
+        try:
+            return self.graph.walk(level.taken)[-1]
+        except ValueError as error:
+            raise LevelError(f"the gym level: {error}") from error
+
+    def distance(self, state_text: str) -> int | None:
+        """Return the distance of a state; see the base class."""
+        return _whole(self.graph.bounds(self._state(state_text)))
+
+    def after_each_action(self, state_text: str) -> tuple[int | None, ...]:
+        """Return the distances after each action; see the base class."""
+        state = self._state(state_text)
+        if state < 0:
+            return (None,) * len(self.graph.actions)
+        return tuple(_whole(self.graph.bounds(each)) for each in self.graph.successors[state].tolist())
+
+
+def _whole(bounds: tuple[float, float]) -> int | None:
+    """Return a need as a number; None for a dead end.
+
+    Raises:
+        CertifyError: the limits of the search leave it open.
+    """
+    least, most = bounds
+    if least != most:
+        raise CertifyError("the limits of the search leave open how far this state is from success")
+    return None if isinf(most) else int(most)
+
+
+class ClosureSolver(ExactSolver):
+    """Solver of gymnasium environments; each level is searched once for all its episodes."""
+
+    name: ClassVar[str] = "gym"
+    version: ClassVar[str] = "1"
+    modes: ClassVar[tuple[str, ...]] = ("timeout", "deadlock")
+    actions: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[CertificateKind] = "exact"
+    unit: ClassVar[CertificateUnit] = "turns"
+    config_type: ClassVar[type[Settings]] = ClosureSettings
+    settings: ClosureSettings
+    _checked: ClassVar[set[str]] = set()
+    """Games of which a level was replayed in a new process."""
+    _graphs: ClassVar[OrderedDict[tuple[str, str], Graph | PivotError]] = OrderedDict()
+
+    @classmethod
+    def actions_of(cls, initial_state: str) -> tuple[str, ...]:
+        """Return the actions that the level names; see the base class."""
+        return tuple(Level.read(initial_state).actions)
+
+    def graph(self, level: Level) -> Graph:
+        """Search a level, or return its graph of before.
+
+        Raises:
+            CertifyError: the environment cannot be made or searched. LevelError: the level does not fit it.
+        """
+        key = (level.text(), self.settings.model_dump_json())
+        graph = self._graphs.get(key)
+        if graph is None:
+            try:
+                graph = self._search(level)
+            except PivotError as error:
+                graph = error
+            self._graphs[key] = graph
+            if len(self._graphs) > CACHED_LEVELS:
+                self._graphs.popitem(last=False)
+        if isinstance(graph, PivotError):
+            raise graph
+        return graph
+
+    def _search(self, level: Level) -> Graph:
+        game, limits = level.game(), self.settings
+        kind = level.model_copy(update={"seed": 0}).text()
+        game.env.close()
+        graph = explore(
+            partial(level_env, level),
+            actions={name: game.action(name) for name in level.actions},
+            seed=level.seed,
+            options=game.options,
+            key="observation" if level.key == "observation" else partial(level_key, level),
+            success=partial(succeeds, level),
+            clock=level.clock,
+            max_states=limits.max_states,
+            max_steps=limits.max_steps,
+            max_seconds=limits.max_seconds,
+            max_megabytes=limits.max_megabytes,
+            checks=limits.checks,
+            fresh=kind not in self._checked,
+        )
+        self._checked.add(kind)
+        return replace(graph, idle=IDLE)
+
+    def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
+        """Label cases; see :meth:`Solver.certify`."""
+        return [self._certify(case) for case in cases]
+
+    def _certify(self, case: Case) -> Verdict | Unsolved:
+        try:
+            level = Level.read(case.initial_state)
+            graph = self.graph(level.start)
+        except LevelError as error:
+            return Unsolved("bad_episode", str(error))
+        except CertifyError as error:
+            return Unsolved("solver_limit", str(error))
+        if level.taken:
+            return Unsolved("bad_episode", "the level starts after some actions, expected its start")
+        return graph.certify(case.actions, case.horizon)
+
+    def distance_map(self, initial_state: str, depth_limit: int | None = None) -> GraphDistances:
+        """Search a level completely, whatever the limit of depth; see :meth:`ExactSolver.distance_map`."""
+        del depth_limit
+        level = Level.read(initial_state).start
+        return GraphDistances(level, self.graph(level))

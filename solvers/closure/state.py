@@ -1,0 +1,128 @@
+"""The state of any Python environment as one hashable value, and the counters of turns in it."""
+
+import random
+from collections.abc import Hashable, Mapping, Sequence
+from enum import Enum
+from itertools import pairwise
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from ...errors import CertifyError
+
+MAX_DEPTH = 40
+"""Maximum depth of objects within objects."""
+_PLAIN = (str, bytes, bool, int, float, complex, type(None))
+_UNREAD = (
+    *(type, ModuleType, FunctionType, MethodType, gymnasium.Space, EnvSpec),
+    *(np.random.Generator, np.random.RandomState, random.Random),
+)
+"""Types of values that are no part of a state: code, spaces, and sources of randomness, which replays detect."""
+_PICTURES = frozenset({"pygame"})
+"""Packages whose objects only draw."""
+_WRAPPER = frozenset({"env", "_saved_kwargs", "_cached_spec", "metadata", "_metadata", "spec"})
+"""Attributes of wrappers that are no part of a state."""
+
+
+def state_of(env: Any, skip: frozenset[str] = frozenset()) -> Hashable:
+    """Return all attributes of an environment and of its wrappers, however deep, as one hashable value.
+
+    Args:
+        env: a gymnasium environment.
+        skip: attributes of the environment to leave out, such as counters of turns.
+
+    Raises:
+        CertifyError: an attribute is an object that cannot be read; the message names it.
+    """
+    layers: list[Hashable] = []
+    seen: dict[int, int] = {}
+    while isinstance(env, gymnasium.Wrapper):
+        layers.append(_attributes(env, _WRAPPER, seen, type(env).__name__, 0))  # pyright: ignore[reportUnknownArgumentType]
+        env = env.env  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return (*layers, _attributes(env, skip | {"spec", "metadata"}, seen, type(env).__name__, 0))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _attributes(value: Any, skip: frozenset[str], seen: dict[int, int], path: str, depth: int) -> Hashable:
+    names = [*getattr(value, "__dict__", ())]
+    for kind in type(value).__mro__:
+        slots: Any = vars(kind).get("__slots__", ())
+        names += [slots] if isinstance(slots, str) else slots
+    return tuple(
+        (name, _frozen(getattr(value, name), seen, f"{path}.{name}", depth + 1))
+        for name in dict.fromkeys(names)
+        if name not in skip and name not in ("__dict__", "__weakref__") and hasattr(value, name)
+    )
+
+
+def _frozen(value: Any, seen: dict[int, int], path: str, depth: int) -> Hashable:
+    if isinstance(value, (*_PLAIN, *_UNREAD, Enum, np.generic)) or type(value).__module__.split(".")[0] in _PICTURES:
+        return _single(value)
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return value.shape, value.dtype.str, value.tobytes()
+    if depth > MAX_DEPTH:
+        raise CertifyError(f"key: {path} is nested more than {MAX_DEPTH} deep; pass key=, a function to a state")
+    if id(value) in seen:
+        return "same", seen[id(value)]
+    seen[id(value)] = len(seen)
+    return _composed(value, seen, path, depth)
+
+
+def _single(value: Any) -> Hashable:
+    if isinstance(value, Enum):
+        return type(value).__name__, value.name
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, bool):
+        return "bool", value
+    return value if isinstance(value, _PLAIN) else None
+
+
+def _composed(value: Any, seen: dict[int, int], path: str, depth: int) -> Hashable:
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return tuple(
+            (_frozen(name, seen, path, depth + 1), _frozen(each, seen, f"{path}[{name!r}]", depth + 1))
+            for name, each in value.items()
+        )
+    if isinstance(value, set | frozenset):
+        return frozenset(_frozen(each, seen, path, depth + 1) for each in value)
+    if isinstance(value, Sequence):
+        return tuple(_frozen(each, seen, f"{path}[{place}]", depth + 1) for place, each in enumerate(value))
+    if not hasattr(value, "__dict__") and not hasattr(type(value), "__slots__"):
+        raise CertifyError(
+            f"key: found {path} of type {type(value).__module__}.{type(value).__name__}, which cannot be read; pass "
+            "key=, a function from the environment to a hashable state"
+        )
+    return type(value).__name__, _attributes(value, frozenset(), seen, path, depth)
+
+
+def counters(env: Any, actions: Sequence[Any], seed: int | None, options: dict[str, Any] | None) -> tuple[str, ...]:
+    """Return the integer attributes that every step raises by the same amount, whatever the action.
+
+    Two random plays are compared; with fewer than four steps before they end, nothing is a counter.
+    """
+    counted: set[str] | None = None
+    for play in range(2):
+        choose = random.Random(play)
+        env.reset(seed=seed, options=options)
+        rows = [_integers(env)]
+        for _ in range(24):
+            if env.step(choose.choice(actions))[2]:
+                break
+            rows.append(_integers(env))
+        if len(rows) < 5:
+            return ()
+        steps = {
+            name: {after.get(name, 0) - before.get(name, 0) for before, after in pairwise(rows)} for name in rows[0]
+        }
+        counting = {name for name, each in steps.items() if len(each) == 1 and each != {0}}
+        counted = counting if counted is None else counted & counting
+    return tuple(sorted(counted or ()))
+
+
+def _integers(env: Any) -> dict[str, int]:
+    return {name: value for name, value in vars(env.unwrapped).items() if type(value) is int}
