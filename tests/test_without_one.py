@@ -13,7 +13,7 @@ from pivot.datasets.proof.verify import verify_store
 from pivot.tests.cli.command_line import error_of, run
 
 doctor = import_module("pivot.cli.doctor")  # the package exports a command of the same name
-OURS = ("frozenlake", "navigation", "primitiveskill", "sokoban", "svg")
+OURS = ["frozenlake", "gym", "navigation", "primitiveskill", "sokoban", "svg"]
 
 
 @pytest.fixture(params=OURS)

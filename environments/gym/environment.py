@@ -6,6 +6,7 @@ named actions) and the actions taken since its start; restoring replays them.
 """
 
 import json
+import math
 from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
@@ -16,6 +17,7 @@ from pydantic import Field
 from ...errors import CertifyError, ConfigError, GenerationError, LevelError
 from ...identity import canonical_json
 from ...solvers.closure.game import IDLE, Game, GameSettings, Level, first_level
+from ...solvers.closure.solver import ClosureSolver
 from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, Info, ParsedAction, PivotEnv, Source, Task
 
 _LARGEST_SEED = 2**31
@@ -27,7 +29,7 @@ class GymConfig(EnvConfig, GameSettings):
     horizon: int = Field(default=40, gt=0, le=1000)
     """``T_max``, turns. It takes the place of the environment's own time limit."""
     mission: str = ""
-    """What the agent is asked to do; empty for the environment's ``mission``, else its id."""
+    """Task of the agent; empty for the environment's ``mission``, else its id."""
 
     @property
     def simulator(self) -> str | None:
@@ -113,8 +115,17 @@ class GymEnv(PivotEnv):
 
     @classmethod
     def check_ready(cls, config: GymConfig) -> None:
-        """Make the environment and draw a picture; see the base class."""
+        """Draw a picture, and search the level of seed 0 for a success; see the base class."""
         cls(config).close()
+        try:
+            need = ClosureSolver().graph(Level.read(cls.make_task(config, 0).initial_state)).need(0)
+        except CertifyError as error:
+            raise ConfigError(f"gym.id={config.id!r} cannot be labelled: {error}") from error
+        if need == math.inf:
+            raise ConfigError(
+                f"gym.id={config.id!r}: no actions lead to success from the start of the level of seed 0; name what "
+                "success is with gym.success and gym.success_above"
+            )
 
     @classmethod
     def describe_state(cls, state: str) -> str:
@@ -179,7 +190,7 @@ class GymEnv(PivotEnv):
             name = names[place]
             _, raw, terminated, _, info = self._game.env.step(self._game.action(name))
             reward = float(raw)
-            self._won = self._game.won(reward, info)
+            self._won = self._game.won(reward, bool(terminated), info)
             lost = bool(terminated) and not self._won
             self._game.level = self._game.level.model_copy(update={"taken": (*self._game.level.taken, name)})
             before, self._key = self._key, self._game.key()

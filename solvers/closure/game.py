@@ -29,21 +29,24 @@ FOREIGN: set[str] = set()
 class GameSettings(Settings):
     """Id of an environment, and how to read it."""
 
-    id: str = "FrozenLake-v1"
-    """Id that ``gymnasium.make`` knows, such as ``MiniGrid-DoorKey-5x5-v0``."""
+    id: str = "MiniGrid-DoorKey-5x5-v0"
+    """Id that ``gymnasium.make`` knows."""
     package: str = ""
     """Module whose import registers the id; empty for gymnasium's own and for minigrid."""
-    kwargs: dict[str, Any] = Field(default_factory=dict)
+    kwargs: dict[str, Any] = Field(default={})
     """Keyword arguments of the environment."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default={})
     """Options of ``reset``."""
-    actions: dict[str, int | list[int]] = Field(default_factory=dict)
+    actions: dict[str, int | list[int]] = Field(default={})
     """Actions by the names that the agent uses; empty for the names of the package, else ``action_0`` and so on."""
     key: Literal["package", "state", "observation"] = "package"
     """State key: the package's own (all attributes of the environment if it has none), all attributes, or the
     observation."""
+    success: Literal["reward", "terminated"] = "reward"
+    """Meaning of success where ``info`` has no ``success``: a reward above ``success_above``, or the end of the
+    episode with such a reward."""
     success_above: float = 0.0
-    """Reward above which a step succeeds, where ``info`` has no ``success``."""
+    """Reward above which a step succeeds."""
 
     @field_validator("id")
     @classmethod
@@ -182,7 +185,7 @@ class Level(GameSettings):
             {
                 name: value
                 for name, value in fields.items()
-                if name in self.written or value != type(self).model_fields[name].get_default(call_default_factory=True)
+                if name in self.written or value != type(self).model_fields[name].get_default()
             }
         )
 
@@ -243,9 +246,9 @@ class Game:
             answer = observation, info
         return answer
 
-    def won(self, reward: float, info: Mapping[str, Any]) -> bool:
+    def won(self, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
         """Return whether a step succeeded."""
-        return succeeds(self.level, self.env, reward, False, info)
+        return succeeds(self.level, self.env, reward, terminated, info)
 
     def key(self) -> Hashable:
         """Return the state key, which is never an observation: all attributes take its place."""
@@ -265,8 +268,10 @@ def level_state(level: Level, env: Any) -> Hashable:
 
 def succeeds(level: Level, env: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
     """Return whether a step reached the goal of a level."""
-    del env, terminated
-    return bool(info["success"]) if "success" in info else reward > level.success_above
+    del env
+    if "success" in info:
+        return bool(info["success"])
+    return reward > level.success_above and (terminated or level.success == "reward")
 
 
 def level_env(level: Level) -> Any:

@@ -23,7 +23,7 @@ CACHED_LEVELS = 64
 class ClosureSettings(SolverSettings):
     """Limits of the search of a level."""
 
-    max_states: int = Field(default=200_000, ge=1)
+    max_states: int = Field(default=500_000, ge=1)
     """Maximum number of states."""
     max_steps: int = Field(default=5_000_000, ge=1)
     """Maximum number of steps of the environment."""
@@ -31,8 +31,9 @@ class ClosureSettings(SolverSettings):
     """Maximum time of the search, seconds. A level at this limit may be labelled on one machine and not on another."""
     max_megabytes: int = Field(default=2_000, ge=1)
     """Maximum growth of memory, megabytes."""
-    checks: int = Field(default=24, ge=1)
-    """Number of states and of random walks that are tried again by replay."""
+    checks: int = Field(default=6, ge=1)
+    """Number of states and of random walks that are tried again by replay in every level; ten times as many in the
+    first level of a process, which is also replayed in a new process."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class ClosureSolver(ExactSolver):
             max_steps=limits.max_steps,
             max_seconds=limits.max_seconds,
             max_megabytes=limits.max_megabytes,
-            checks=limits.checks,
+            checks=limits.checks if kind in self._checked else 10 * limits.checks,
             fresh=kind not in self._checked,
         )
         self._checked.add(kind)

@@ -1,0 +1,112 @@
+"""Gymnasium environments by id: the contract, a whole store of MiniGrid, and what is refused."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pivot
+import polars as pl
+import pytest
+from pivot.environments.gym import GymConfig, GymEnv
+from pivot.errors import ConfigError, GenerationError
+from pivot.solvers.closure.game import Level
+from pivot.testing import EnvironmentContract
+
+from datasets import load_dataset
+
+NAMES = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
+DOORKEY = {"id": "MiniGrid-DoorKey-5x5-v0", "kwargs": {"tile_size": 8}, "horizon": 30}
+CLIFF = {"id": "CliffWalking-v1", "horizon": 20, "success": "terminated", "success_above": -50.0}
+LEVEL = '{"actions":{"down":1,"left":0,"right":2,"up":3},"id":"FrozenLake-v1","kwargs":{"is_slippery":false},"seed":3}'
+
+
+class TestGymContract(EnvironmentContract):
+    env_type = GymEnv
+    settings = (DOORKEY,)
+    seeds = tuple(range(4))
+    actions = tuple((name, None) for name in NAMES)
+    answers: ClassVar = {name: (name, None) for name in NAMES}
+    garbage = ("", "go left", "left right", "0", "<b>left</b>", "l" * 65536, "left\x00")
+    bad_states: ClassVar = {
+        "": "expected the JSON of a level",
+        "[]": "expected the JSON of a level",
+        LEVEL.replace('"seed":3', '"seed":-1'): "seed",
+        LEVEL.replace('"seed":3', '"seed":3,"taken":["jump"]'): "'jump'",
+        LEVEL.replace("FrozenLake-v1", "os:path"): "without a module",
+        LEVEL.replace('"seed"', '"sprout"'): "expected the JSON of a level",
+    }
+    equal_states = ((LEVEL, LEVEL.replace(",", ", ")), (LEVEL, LEVEL.replace('"seed":3', '"seed":3,"taken":[]')))
+    bad_settings = (
+        ({"horizon": 0}, "horizon"),
+        ({"id": "os:system"}, "without a module"),
+        ({"key": "pixels"}, "key"),
+    )
+    info_keys = frozenset({"moved", "action_is_valid", "remaining_turns", "success"})
+    reward_range = (0.0, 1.0)
+
+
+def labels(root: Path) -> pl.DataFrame:
+    return pivot.load_store(root).labels.collect()
+
+
+@pytest.mark.parametrize("settings", [DOORKEY, CLIFF])
+def test_a_store_is_built_verified_and_loaded(tmp_path: Path, settings: dict[str, Any]) -> None:
+    config = {"environments": {"gym": {"tasks": 4, "settings": settings}}, "rollouts": 4}
+    pivot.build(config, tmp_path)
+    rows = labels(tmp_path)
+    assert rows.filter(pl.col("accepted")).height == rows.height > 0
+    report = pivot.verify(tmp_path)
+    assert not report.problems
+    assert labels(tmp_path).height == rows.height
+    (split, *_) = load_dataset(str(tmp_path / "dataset"), "gym").values()
+    assert split.num_rows
+    for row in rows.iter_rows(named=True):
+        assert row["witness"] is None or len(row["witness"]) == row["certificate"]["before"]
+
+
+def test_levels_of_one_seed_are_played_with_their_own_pictures() -> None:
+    config = GymConfig(**DOORKEY)
+    env = GymEnv(config)
+    task = GymEnv.make_task(config, 7)
+    first, _ = env.reset(options={"state": task.initial_state})
+    second, reward, *_ = env.step(env.encode_action("right"))
+    assert reward == 0.0
+    assert not np.array_equal(first, second)
+    assert Level.read(env.state_text()).taken == ("right",)
+    assert "use the key to open the door" in task.instruction
+    assert GymEnv.describe_state(env.state_text()).endswith("seed 7, after right")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"id": "NoSuch-v0"}, "cannot be made.*install its package"),
+        ({"id": "MiniGrid-NoSuch-v0"}, "cannot be made"),
+        ({"id": "Pendulum-v1"}, "found the action space Box"),
+        ({"id": "FrozenLake-v1", "actions": {"jump": 9}}, "found 9 for 'jump'"),
+        ({"id": "FrozenLake-v1", "kwargs": {"nonsense": 1}}, "cannot be made"),
+    ],
+)
+def test_settings_that_fit_no_environment_are_refused(settings: dict[str, Any], message: str) -> None:
+    config = GymConfig(**settings)
+    with pytest.raises(ConfigError, match=message):
+        GymEnv(config)
+    with pytest.raises(GenerationError, match=message):
+        GymEnv.make_task(config, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"id": "FrozenLake-v1", "kwargs": {"is_slippery": True}}, "the environment is random"),
+        ({"id": "CliffWalking-v1"}, "no actions lead to success from the start .* gym.success"),
+    ],
+)
+def test_what_could_not_be_labelled_ends_before_a_run(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        pivot.build({"environments": {"gym": {"tasks": 1, "settings": settings}}}, tmp_path)
+
+
+def test_levels_of_environments_that_no_setting_names_are_refused() -> None:
+    with pytest.raises(pivot.PivotError, match="needs the environment 'CartPole-v1'"):
+        pivot.certify("gym", LEVEL.replace("FrozenLake-v1", "CartPole-v1"), ["left"], 5)
