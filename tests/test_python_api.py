@@ -138,7 +138,7 @@ def test_a_level_that_was_lost_from_the_start() -> None:
         (
             ("chess", ROOM, ["up"], 9),
             PluginError,
-            "unknown solver 'chess'; registered: frozenlake, navigation",
+            "unknown solver 'chess'; registered: frozenlake, gym, navigation",
         ),
         (("sokoban", ROOM, ["right", "right"], 9), CertifyError, "not_a_failure"),
         (("sokoban", ROOM, [], 9), CertifyError, "no actions"),
@@ -213,7 +213,7 @@ def test_build_takes_a_run_config_or_plain_data(tmp_path: Path) -> None:
         (
             config_of({"chess": 1}),
             PluginError,
-            "unknown environment 'chess'; registered: frozenlake, navigation, primitiveskill, sokoban",
+            "unknown environment 'chess'; registered: frozenlake, gym, navigation, primitiveskill, sokoban",
         ),
         (config_of(1, policy={"name": "oracle"}), PluginError, "'oracle'; registered: openai, scripted"),
         (config_of(1, policy={"name": "scripted", "options": {"x": 1}}), ConfigError, "scripted"),

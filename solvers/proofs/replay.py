@@ -44,27 +44,27 @@ class Game:
     _after: dict[Hashable, list[Hashable]] | None = None
     _turns: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
 
-    def play(self, plan: Sequence[str]) -> list[Hashable]:
-        """Play a plan from the start; return the key before and after each turn, or how the episode ended.
+    def play(self, plan: Sequence[str], first: int = 0) -> list[Hashable]:
+        """Play a plan from the start; return the key before the turn ``first`` and after each from there, or its end.
 
-        The list is shorter than the plan if the episode ends before it.
+        The list is shorter if the episode ends before the plan.
         """
         self.env.reset(seed=self.seed, options=self.options)
         begun = {name: getattr(self.env.unwrapped, name) for name in self.clock}
-        keys = [self.key(self.env)]
-        for name in plan:
+        keys: list[Hashable] = []
+        for turn, name in enumerate(plan):
+            if turn >= first:
+                keys.append(self.key(self.env))
             if name == self.idle:
-                keys.append(keys[-1])
                 continue
             self.steps += 1
             for attribute, value in begun.items():
                 setattr(self.env.unwrapped, attribute, value)
             _, reward, terminated, _, info = self.env.step(self.actions[name])
             won = self.won(self.env, float(reward), bool(terminated), info)
-            keys.append(_WON if won else _OVER if terminated else self.key(self.env))
             if won or terminated:
-                break
-        return keys
+                return [*keys, _WON if won else _OVER]
+        return [*keys, self.key(self.env)]
 
     def search(self) -> None:
         """Reach every state by replay, and count the turns to success backwards from it.
@@ -83,7 +83,7 @@ class Game:
                 plan = (*plans[key], name)
                 if self.steps + len(plan) > self.max_steps:
                     raise _TooLargeError
-                target = self.play(plan)[-1]
+                target = self.play(plan, len(plan))[-1]
                 after[key].append(target)
                 if target not in (_WON, _OVER):
                     plans.setdefault(target, plan)
