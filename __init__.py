@@ -13,9 +13,10 @@ Everything that the command line does is a function here, and the command line c
     frames = pivot.load_store("runs/demo")  # lazy polars frames over a store
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
-``pivot.append``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``, ``stats``, ``report``, ``train_sft``,
-``train_rl``, ``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy`` and ``certify_batch`` are named like
-their commands; ``pivot.explore`` searches a level of any gymnasium environment.
+``pivot.append``, ``import_rollouts``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``, ``stats``,
+``report``, ``train_sft``, ``train_rl``, ``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy`` and
+``certify_batch`` are named like their commands; ``pivot.explore`` searches a level of any gymnasium environment, and
+``pivot.Recorder`` writes the episodes of your own trainer for ``pivot.import_rollouts``.
 Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
 
@@ -26,7 +27,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .api.reading import export, probe, query, report, stats, verify
-    from .api.stores import Appended, append, build, compact, migrate, relabel
+    from .api.stores import Appended, append, build, compact, import_rollouts, migrate, relabel
     from .api.training import evaluate_analyzer, evaluate_baselines, evaluate_policy, train_rl, train_sft
     from .datasets.config import RunConfig
     from .datasets.parts import load_store
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from .datasets.store import StoreFrames
     from .flows.forms import LabelChanges
     from .flows.pipeline import BuildResult
+    from .imports.recorder import Recorder
+    from .imports.run import ImportResult
     from .insight.probe.records import ProbeSettings
     from .solvers.api import certify, certify_batch
     from .solvers.base import Certificate, Unsolved, Verdict
@@ -52,10 +55,12 @@ __all__ = [
     "Certificate",
     "EvaluationReport",
     "Graph",
+    "ImportResult",
     "LabelChanges",
     "PivotError",
     "PolicyEvaluationConfig",
     "ProbeSettings",
+    "Recorder",
     "Reporter",
     "RlConfig",
     "RunConfig",
@@ -75,6 +80,7 @@ __all__ = [
     "evaluate_policy",
     "explore",
     "export",
+    "import_rollouts",
     "load_store",
     "migrate",
     "probe",
@@ -117,6 +123,9 @@ _HOMES = {
     "certify_batch": "solvers.api",
     "compact": "api.stores",
     "explore": "solvers.closure",
+    "import_rollouts": "api.stores",
+    "ImportResult": "imports.run",
+    "Recorder": "imports.recorder",
     "export": "api.reading",
     "load_store": "datasets.parts",
     "migrate": "api.stores",

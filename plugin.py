@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from .datasets.exporters.base import Exporter, LabelledEpisode, LabelledShard
     from .datasets.schema import Column, TableSchema
     from .flows.engines.base import Engine, EngineSettings, WorkerPool
+    from .imports.base import Importer, Place, UnreadableError
+    from .imports.episode import RecordedEpisode
     from .storage import FileRecord, Stat, Storage, Url
     from .training.policy_rl.engines.base import GenerationOptions, Generator, Trained
 
@@ -99,6 +101,7 @@ __all__ = [
     "GuidanceRequest",
     "GuidanceWriter",
     "HistoryEntry",
+    "Importer",
     "LabelledEpisode",
     "LabelledShard",
     "LevelError",
@@ -108,6 +111,7 @@ __all__ = [
     "ParsedAction",
     "PivotEnv",
     "PivotError",
+    "Place",
     "Player",
     "PlayerHabits",
     "PluginError",
@@ -117,6 +121,7 @@ __all__ = [
     "PromptMessages",
     "Proof",
     "Prover",
+    "RecordedEpisode",
     "Reply",
     "Sampling",
     "ServerGoneError",
@@ -133,6 +138,7 @@ __all__ = [
     "Task",
     "Trained",
     "Turn",
+    "UnreadableError",
     "Unsolved",
     "Url",
     "Verdict",
@@ -147,6 +153,8 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("Engine", "EngineSettings", "WorkerPool"), "flows.engines.base"),
     **dict.fromkeys(("Exporter", "LabelledEpisode", "LabelledShard"), "datasets.exporters.base"),
+    **dict.fromkeys(("Importer", "Place", "UnreadableError"), "imports.base"),
+    "RecordedEpisode": "imports.episode",
     **dict.fromkeys(("GenerationOptions", "Generator", "Trained"), "training.policy_rl.engines.base"),
     **dict.fromkeys(("Column", "TableSchema"), "datasets.schema"),
     **dict.fromkeys(("FileRecord", "Stat", "Storage", "Url"), "storage"),

@@ -102,6 +102,7 @@ GROUPS = {
     "filters": Group("filter", "labeling.base:Filter"),
     "engines": Group("engine", "flows.engines.base:Engine"),
     "generators": Group("generation engine", "training.policy_rl.engines.base:Generator"),
+    "importers": Group("import format", "imports.base:Importer"),
     "exporters": Group("export format", "datasets.exporters.base:Exporter"),
     "storages": Group("storage", "storage.base:Storage"),
 }

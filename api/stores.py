@@ -1,14 +1,15 @@
 """Functions that write stores: build, append, relabel, compact, migrate."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, Unpack, runtime_checkable
 
 from ..datasets.config import RunConfig, make_config
 from ..datasets.progress import Reporter
 from ..datasets.run import Run
 from ..datasets.store import RUN, Store
-from ..errors import StoreError
+from ..errors import ConfigError, StoreError
 from ..flows.append import reserve_part, take_up_parts
 from ..flows.compact import compact_store
 from ..flows.engines.local import execute_with
@@ -17,7 +18,9 @@ from ..flows.forms import LabelChanges
 from ..flows.migrate import Migration, migrate_store, open_older
 from ..flows.pipeline import BuildResult, build_store, finished_build, result_of
 from ..flows.relabel import part_roots, relabel_parts
+from ..imports.run import REQUIRED, ImportResult, import_store
 from ..plugins import read_settings
+from ..rollouts.policies.imported import Compared
 from ..storage import Address, open_storage
 from .running import Running, address_of, pool_of, public, reporter_of
 
@@ -49,6 +52,56 @@ def build(
     """
     root, resolved = _resolve(config, out, running)
     return _build(resolved, root, running, refresh=refresh, prefect=prefect)
+
+
+@public
+def import_rollouts(
+    source: str | Path,
+    out: str | Address,
+    *,
+    format: str = "jsonl",
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    require: Sequence[str] = REQUIRED,
+    model: str = "",
+    config: Mapping[str, Any] | None = None,
+    **running: Unpack[Running],
+) -> ImportResult:
+    """Read rollouts of another program into a store; label, collage and every later stage work on it as on a build.
+
+    Every episode is replayed. One whose replay differs in what ``require`` names is left out and reported, as is one
+    that cannot be read or has no level.
+
+    Args:
+        source: file or folder.
+        out: folder or address of the store; new, empty, or begun by the same call.
+        format: registered format of the source.
+        settings: settings of environments that replace the recorded ones, such as ``{"sokoban": {"horizon": 20}}``.
+        require: any of ``end``, ``states``, ``rewards`` and ``frames``; what was not recorded is not compared.
+        model: the model that acted.
+        config: other fields of the run config that decide labels and dataset, such as ``teacher`` or ``split``.
+        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
+
+    Returns:
+        Counts of the store, the episodes that were left out with their reasons, and how many replays agree in what.
+
+    Raises:
+        PivotError: the source, a setting or the folder cannot be used; the message says what to do.
+    """
+    root, names = address_of(out, running), {each.value: each for each in Compared}
+    if unknown := [each for each in require if each not in names]:
+        raise ConfigError(f"require: found {unknown[0]!r}, expected some of {', '.join(names)}")
+    with pool_of(running, (), root) as pool:
+        return import_store(
+            Path(source),
+            format,
+            root,
+            execute_with(pool),
+            reporter_of(running),
+            settings=settings,
+            require=[names[each] for each in require],
+            model=model,
+            config=config,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from .doctor import doctor
 from .evaluate import evaluation
 from .evaluate_policy import policy
 from .export import export
+from .import_rollouts import import_rollouts
 from .links import with_links
 from .options import unwrapped
 from .peek import peek
@@ -56,6 +57,7 @@ app = typer.Typer(
 app.command(cls=WithSettings)(with_links(build))
 for command in (verify, stats, compare, probe, plot, report, view, peek, relabel, compact, migrate, export, push):
     app.command()(with_links(command))
+app.command("import")(with_links(import_rollouts))
 for command in (settings, doctor, cache, deploy):
     app.command()(command)
 app.command("serve-command")(serve_command)
@@ -122,7 +124,7 @@ def _damage(error: Exception) -> str | None:
 
 _RESUME = "interrupted; run the same command again to resume"
 _INTERRUPTED = {
-    **dict.fromkeys(("build", "relabel", "probe", "compact", "migrate", "push"), _RESUME),
+    **dict.fromkeys(("build", "import", "relabel", "probe", "compact", "migrate", "push"), _RESUME),
     "train": f"{_RESUME}, with --resume",
     **dict.fromkeys(("verify", "report"), "interrupted; nothing was changed: run the same command again"),
 }

@@ -123,6 +123,8 @@ STAGE_NAMES = {
     "export": "exporting",
     "verify": "verifying",
     "probe": "playing again",
+    "read": "reading",
+    "import": "importing",
     "report": "writing pages",
     "migrate": "playing again",
     "migrate labels": "labelling",

@@ -94,7 +94,7 @@ class Run:
             chosen.tasks,
             environment(name),
             env_config(name, chosen.settings),
-            plugins.load("prompts", name),
+            _prompt_of_policy(self.config.policy.name) or plugins.load("prompts", name),
             solver_settings(name, self.config.solvers.get(name, {})),
             chosen.drawn,
         )
@@ -179,6 +179,12 @@ class Run:
             policy.check_environment(env.name, env.config)
         for env in self._envs.values():
             env.type.check_ready(env.config)
+
+
+def _prompt_of_policy(name: str) -> StudentPrompt | None:
+    """Return the prompt that a policy shows in every environment, if it has one."""
+    kind = part_type("student", name)
+    return kind.prompt if issubclass(kind, Policy) else None
 
 
 def _roles(config: RunConfig) -> dict[Role, PartConfig]:

@@ -17,6 +17,7 @@ from ..labeling.base import Label
 from ..messages import Call, EncodedFrame, PromptMessages
 from ..records import Stored, stored_fields
 from ..rollouts.base import Episode, Step
+from ..rollouts.policies.imported import Imported
 from ..solvers.base import FAILURE_MODES, Certificate
 
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -166,6 +167,12 @@ CALLS = TableSchema(
     columns_of(Call),
 )
 
+IMPORTS = TableSchema(
+    "imports",
+    "One row an episode of the source of an imported store, also of each that was left out; other stores have none.",
+    columns_of(Imported),
+)
+
 LABELS = TableSchema(
     "labels",
     "One row a failed, complete episode and label version; rejected labels are kept with all their reasons.",
@@ -213,4 +220,4 @@ DATASET_EPISODES = TableSchema(
 STORE_TABLES = (EPISODES, STEPS, FRAMES, PROMPTS, CALLS)
 """Tables written by the rollout stage."""
 
-ALL_TABLES = (*STORE_TABLES, LABELS, DATASET, DATASET_EPISODES)
+ALL_TABLES = (*STORE_TABLES, IMPORTS, LABELS, DATASET, DATASET_EPISODES)

@@ -20,16 +20,17 @@ import pyarrow as pa
 from ..errors import ConfigError, NoStoreError, PluginError, StoreError
 from ..labeling.episode import FailedEpisode
 from ..plugins import STORED, WORD
+from ..rollouts.base import Policy
 from ..storage import Address, FileRecord, FollowedPath, Storage, Url, open_storage
 from ..storage.commit import Step, roll_forward
 from ..storage.receipts import Receipt
-from .config import RunConfig, Shard, make_config, versions
+from .config import RunConfig, Shard, make_config, part_type, versions
 from .formats import formats
 from .older import hint_for
 from .origin import MANIFEST, refuse_unfinished_copy
 from .parquet import check_file, read_sparse, read_table
 from .run import Run, is_served
-from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
+from .schema import CALLS, EPISODES, FRAMES, IMPORTS, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, failed_episodes
 
 RUN = "run.json"
@@ -164,6 +165,16 @@ class Store:
     @cached_property
     def _writer_is_served(self) -> bool:
         return is_served("teacher", self.config.teacher)  # readers of tables import no plugins of a run for it
+
+    def rollout_files(self, shard: Shard) -> dict[str, TableSchema]:
+        """Relative paths of all files of the rollout stage of a shard, with their schemas."""
+        schemas = (*STORE_TABLES, *((IMPORTS,) if self._is_imported else ()))
+        return {self.table_file(schema, shard): schema for schema in schemas}
+
+    @cached_property
+    def _is_imported(self) -> bool:
+        policy = part_type("student", self.config.policy.name)
+        return issubclass(policy, Policy) and not policy.plays
 
     def label_files(self, shard: Shard) -> list[str]:
         """Relative paths of all files that hold the current labels of a shard and what belongs to them."""
@@ -402,6 +413,6 @@ def stored_failures(store: Store, shard: Shard) -> list[FailedEpisode]:
 
 def data_files(store: Store) -> Iterable[str]:
     """Relative paths of all files that belong to a store's tables and export, as they are on disk."""
-    folders = [schema.name for schema in STORE_TABLES] + ["labels", DATASET_FOLDER]
+    folders = [*(schema.name for schema in (*STORE_TABLES, IMPORTS)), "labels", DATASET_FOLDER]
     for folder in folders:
         yield from store.storage.listing(folder)

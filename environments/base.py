@@ -195,8 +195,9 @@ class Task:
     """A level to attempt, as plain data that can be sent to another process."""
 
     task_id: str
-    seed: int
-    """Seed that generated the level: ``reset(seed=seed)`` regenerates it at the first try."""
+    seed: int | None
+    """Seed that generated the level: ``reset(seed=seed)`` regenerates it at the first try. None only for a level of an
+    imported episode whose source does not say it."""
     initial_state: str
     instruction: str
     goal_idx: int = 0

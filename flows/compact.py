@@ -86,6 +86,8 @@ def compacted_config(source: Store, tasks_per_shard: int | None = None) -> RunCo
     refuse_other_formats(source.storage.read_json(RUN), source.root)
     if config.policy.name == TRAINED:
         raise ConfigError(f"{source.root} holds the rollouts of a training run: each shard is one update and stays so")
+    if not source.run.policy().plays:
+        raise ConfigError(f"{source.root} holds imported episodes, whose levels have any number; import them again")
     if tasks_per_shard is None:
         usual = RunConfig.model_fields["tasks_per_shard"].default
         fitting = config.model_copy(update={"tasks_per_shard": usual}).with_fitting_shards()

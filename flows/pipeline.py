@@ -142,10 +142,10 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, 
                 for name in (*begun, RUN):
                     store.storage.delete(name)  # nothing is stored: the next command finds an empty folder
         raise
-    return _finish(store, execute, reporter, results, refresh=refresh, prefetch=prefetch)
+    return complete_store(store, execute, reporter, results, refresh=refresh, prefetch=prefetch)
 
 
-def _finish(
+def complete_store(
     store: Store,
     execute: Execute,
     reporter: Reporter,
@@ -154,7 +154,10 @@ def _finish(
     refresh: bool = False,
     prefetch: Prefetch | None = None,
 ) -> BuildResult:
-    """Complete a store that has its rollouts: labels, dataset, card, views, and the manifest last."""
+    """Complete a store that has its rollouts: labels, dataset, card, views, and the manifest last.
+
+    The caller holds its lock; errors are those of :func:`build_store`.
+    """
     results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh, prefetch=prefetch)
     return seal_store(store, results)
 
@@ -185,7 +188,7 @@ def finish_store(root: Address, execute: Execute, reporter: Reporter) -> BuildRe
             if receipt is None:
                 raise StoreError(f"{root} lacks the receipt of {shard.file}; its run did not get that far, or lost it")
             results.append(ShardResult(shard, ROLLOUT, True, receipt.files, receipt.facts))
-        return _finish(store, execute, reporter, results)
+        return complete_store(store, execute, reporter, results)
 
 
 def finished_build(root: Address, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:
@@ -214,7 +217,7 @@ def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[
     """
     run = Run(config, home_of(root))
     storage = open_storage(root)
-    _refuse_foreign_folder(storage)
+    refuse_foreign_folder(storage)
     if storage.stat(RUN) is None:  # before the lock: a wrong command leaves no file behind
         check_keys(run)
 
@@ -309,8 +312,12 @@ def _in_order(shards: Sequence[Shard], results: Sequence[ShardResult]) -> list[S
     return sorted(results, key=lambda result: index[result.shard])
 
 
-def _refuse_foreign_folder(storage: Storage) -> None:
-    """Refuse a folder that holds other files, or an unfinished store of another command."""
+def refuse_foreign_folder(storage: Storage) -> None:
+    """Refuse a folder that holds other files, or an unfinished store of another command.
+
+    Raises:
+        StoreError: it does.
+    """
     refuse_unfinished_copy(storage)
     foreign = [name for name in storage.entries() if not name.startswith(".")]
     if foreign and RUN not in foreign:

@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from ..contracts import Answer, Contract, Fits, JsonObject, Terms
-from ..environments.base import INFO_TYPES, EnvConfig, EnvProfile, Frame, PivotEnv, Task
+from ..environments.base import INFO_TYPES, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
+from ..errors import PolicyError
 from ..messages import Call, EncodedFrame, PromptMessages
 from ..models.base import Sent
 from ..plugins import Plugin
@@ -59,6 +60,10 @@ class StopReason(StrEnum):
     ENV_ERROR = "env_error"
 
 
+class EndOfLogError(PolicyError):
+    """The log of an imported episode ends before the episode does; its record becomes ``truncated``."""
+
+
 class ReplyOutcome(StrEnum):
     """Result of the reply grammar (spec section 2) for a reply."""
 
@@ -67,6 +72,18 @@ class ReplyOutcome(StrEnum):
     NO_ANSWER = "no_answer"
     NOT_AN_ACTION = "not_an_action"
     TAG_IN_THINK = "tag_in_think"
+    UNUSED = "unused"  # imports only: the reply had fewer actions than a turn may have
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedReply:
+    """Result of parsing a reply."""
+
+    action: ParsedAction | None
+    """The action to execute; None if the reply has no usable one."""
+    action_valid: bool
+    """True only for a usable action after a complete think block."""
+    outcome: ReplyOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +116,8 @@ class Reply:
     logprobs: tuple[float, ...] | None = None
     call: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Columns of the ``calls`` table that the policy knows: attempts, latency, usage, cost, cache_hit."""
+    parsed: ParsedReply | None = None
+    """Parse of the reply by the source of an import; None to parse it by the reply grammar."""
 
 
 class Policy(Plugin, ABC):
@@ -115,6 +134,11 @@ class Policy(Plugin, ABC):
     """Most concurrent episodes of a build; a served policy raises it to what its model accepts."""
     episode_seconds: float | None = None
     """Longest time that all replies of one episode may take together; None for no limit."""
+    plays: ClassVar[bool] = True
+    """False if the episodes were imported: levels, samples and replies are in the rows alone, and no request was made
+    for them."""
+    prompt: "ClassVar[StudentPrompt | None]" = None
+    """Prompt of its turns in every environment; None for the prompt that is registered for the environment."""
     terms: ClassVar[Terms] = Terms(
         attributes={
             "name": str,
@@ -195,7 +219,8 @@ class Step:
         ReplyOutcome,
         Stored(
             "What the reply grammar made of the reply: `ok`, `no_think` (the action ran), `no_answer`, `not_an_action` "
-            "or `tag_in_think`."
+            "or `tag_in_think`. Of an import it is what the source made of it: `ok`, `not_an_action`, or `unused` for "
+            "an action that a turn of several actions did not have."
         ),
     ]
     moved: Annotated[bool | None, Stored("Whether the action changed the agent's position, where that makes sense.")]
@@ -252,7 +277,9 @@ class Episode:
     task_id: Annotated[str, Stored("Level: environment, digest of its settings, seed.")]
     goal_idx: Annotated[int, Stored("Which goal of the level.")]
     eval_set: Annotated[str, Stored("Split of the task set, where there is one.")]
-    seed: Annotated[int, Stored("Seed that really made the level.", wide=True)]
+    seed: Annotated[
+        int | None, Stored("Seed that really made the level; null where an import does not know it.", wide=True)
+    ]
     group_id: Annotated[str, Stored("Equal for the rollouts of one prompt key under one policy.")]
     sample_idx: Annotated[int, Stored("Index of the rollout within its task.")]
     instruction: Annotated[str, Stored("What the agent was asked to do.")]

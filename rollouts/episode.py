@@ -18,8 +18,10 @@ from ..errors import CacheError, ConfigError, PluginError, PolicyError, ServerGo
 from ..identity import canonical_json
 from ..messages import Call, PromptMessages, cut_reply
 from .base import (
+    EndOfLogError,
     Episode,
     HistoryEntry,
+    ParsedReply,
     Policy,
     Reply,
     Status,
@@ -34,7 +36,7 @@ from .base import (
 from .frames import FrameBook
 from .ids import episode_id, group_id, request_id, turn_seed
 from .measure import Measure, Measured
-from .parser import ParsedReply, parse_reply
+from .parser import parse_reply
 from .prompts.render import PromptCache
 
 Result = TypeVar("Result")
@@ -120,7 +122,10 @@ class TaskRun:
         try:
             outcome = await self._play(env, episode, call)
         except _PolicyFailedError as failure:
-            _break_off(episode, StopReason.POLICY_ERROR, failure.cause)
+            if isinstance(failure.cause, EndOfLogError):
+                episode.status = Status.TRUNCATED
+            else:
+                _break_off(episode, StopReason.POLICY_ERROR, failure.cause)
         except ENDS_THE_RUN:
             raise
         except Exception as error:  # noqa: BLE001 - a broken simulator is data: the record says what happened
@@ -233,8 +238,9 @@ class TaskRun:
         finally:
             if turn.sent.tries and not answered:
                 calls.append(asked({"attempts": turn.sent.tries, "answered": False}))
-        calls.append(asked(reply.call))
-        parsed = parse_reply(
+        if self.policy.plays:
+            calls.append(asked(reply.call))
+        parsed = reply.parsed or parse_reply(
             text, profile.answer_tag, env.parse_action, profile.reply_limit, keeps_case=profile.keeps_case
         )
         return reply, text, parsed

@@ -22,24 +22,12 @@ opening tag and the next closing tag after it, so ``<action>a<action>b</action>`
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ..environments.base import ParsedAction
 from ..messages import REPLY_LIMIT_BYTES, cut_reply
-from .base import ReplyOutcome
+from .base import ParsedReply, ReplyOutcome
 
 THINK_TAGS = ("think", "redacted_thinking")
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedReply:
-    """Result of parsing a reply."""
-
-    action: ParsedAction | None
-    """The action to execute; None if the reply has no usable one."""
-    action_valid: bool
-    """True only for a usable action after a complete think block."""
-    outcome: ReplyOutcome
 
 
 def parse_reply(

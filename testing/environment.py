@@ -108,6 +108,7 @@ class EnvironmentContract:
             for seed in self.seeds:
                 task = self.env_type.make_task(config, seed)
                 assert task == self.env_type.make_task(config, seed), "a seed must give one task"
+                assert task.seed is not None, "a generated level has a seed"
                 assert task.task_id == f"{name}-{config.digest()}-{task.seed}"
                 assert self.env_type.make_task(first_try, task.seed).initial_state == task.initial_state, (
                     "task.seed must give the level at the first try"

@@ -34,6 +34,7 @@ LAYERS = (
     "training",
     "insight",
     "flows",
+    "imports",
     "api",
     "cli",
     "testing",
@@ -45,7 +46,13 @@ ROOT_MODULES = {
 }
 OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
 DATA = (
-    *("py.typed", "prefect.yaml", "datasets/card_template.md", "training/analyzer_sft/card_template.md"),
+    *(
+        "py.typed",
+        "prefect.yaml",
+        "imports/episode.schema.json",
+        "datasets/card_template.md",
+        "training/analyzer_sft/card_template.md",
+    ),
     *(f"training/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "qwen3-vl-2b", "tiny")),
     *(f"insight/report/assets/{name}" for name in ASSETS),
 )

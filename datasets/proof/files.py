@@ -13,7 +13,6 @@ from ..config import Shard, versions
 from ..formats import LATER_FIELDS, formats, migrate_hint
 from ..inputs import EXPORT, LABEL, ROLLOUT, export_stage
 from ..origin import ORIGIN
-from ..schema import STORE_TABLES
 from ..store import DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store
 from .compare import contrast
 from .inventory import dataset_files
@@ -132,7 +131,7 @@ def receipt_problems(
 
 def _stage_files(store: Store, stage: str, shard: Shard) -> set[str]:
     if stage == ROLLOUT:
-        return {store.table_file(schema, shard) for schema in STORE_TABLES}
+        return set(store.rollout_files(shard))
     return set(store.label_files(shard)) if stage.startswith(LABEL) else dataset_files(shard)
 
 

@@ -65,6 +65,7 @@ def made_files(store: Store) -> set[str]:
     for schema in (*STORE_TABLES, LABELS):
         files.update(store.files(schema))
     for shard in store.config.shards():
+        files.update(store.rollout_files(shard))
         files.update(dataset_files(shard) & store.manifest().keys())
     return files
 

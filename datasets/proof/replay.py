@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ...environments.base import ParsedAction
 from ...errors import PolicyError
 from ...identity import canonical_json
 from ...labeling.base import Guidance, GuidanceRequest, GuidanceWriter, Objection
@@ -10,7 +11,7 @@ from ...labeling.label import TEACHER
 from ...messages import Call, PromptMessages
 from ...plugins import Settings
 from ...records import from_row
-from ...rollouts.base import Policy, Reply, Turn
+from ...rollouts.base import EndOfLogError, ParsedReply, Policy, Reply, ReplyOutcome, Turn
 from ..config import Shard
 from ..schema import CALLS, LABELS
 from ..store import Store
@@ -25,6 +26,7 @@ class StoredReplies(Policy):
     def __init__(self, policy: Policy, config: dict[str, Any], steps: Mapping[str, Rows]) -> None:
         """Repeat the replies in ``steps``, the step rows by episode, of a policy with the stored ``config``."""
         self.name = policy.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
+        self.plays = policy.plays  # pyright: ignore[reportAttributeAccessIssue]
         self._config = config
         self._steps = steps
 
@@ -40,6 +42,8 @@ class StoredReplies(Policy):
             PolicyError: the store has none for this turn.
         """
         steps = self._steps.get(turn.episode_id, [])
+        if turn.t >= len(steps) and not self.plays:
+            raise EndOfLogError(f"the imported log of {turn.episode_id} ends before step {turn.t}")
         if turn.t >= len(steps):
             raise PolicyError(f"the store holds no reply of episode {turn.episode_id} at step {turn.t}")
         row = steps[turn.t]
@@ -49,7 +53,16 @@ class StoredReplies(Policy):
             finish_reason=row["finish_reason"],
             token_ids=None if tokens is None else tuple(tokens),
             logprobs=None if logprobs is None else tuple(logprobs),
+            parsed=None if self.plays else _stored_parse(row),
         )
+
+
+def _stored_parse(row: Mapping[str, Any]) -> ParsedReply:
+    """Return what an imported log made of a reply, as the row has it."""
+    outcome = ReplyOutcome(row["reply_outcome"])
+    usable = outcome in (ReplyOutcome.OK, ReplyOutcome.NO_THINK)
+    action = ParsedAction(row["action"], row["payload"]) if usable else None
+    return ParsedReply(action, bool(row["action_valid"]), outcome)
 
 
 class StoredGuidance(GuidanceWriter):

@@ -165,7 +165,7 @@ def stored_tasks(episodes: pa.Table) -> list[Task]:
 
 def _files(store: Store, shard: Shard) -> dict[str, TableSchema]:
     """Return every Parquet file of a shard that readers open, with its schema."""
-    files = {store.table_file(schema, shard): schema for schema in STORE_TABLES}
+    files = store.rollout_files(shard)
     files |= dict(zip(store.label_files(shard), (LABELS, PROMPTS, CALLS), strict=False))
     for version in range(1, store.config.label_version):
         files[f"{store.labels_folder(version)}/{shard.file}"] = LABELS
@@ -217,6 +217,7 @@ def _verify_rollouts(
         run.config.rollouts,
         run_id=run.run_id_with(policy_config),
         prompt=env.prompt,
+        only=None if policy.plays else set(stored[EPISODES]["episode_id"].to_pylist()),
         concurrency=_CONCURRENT_EPISODES,
     )
     derived = rollout_tables(rollouts)

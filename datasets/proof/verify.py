@@ -6,6 +6,7 @@ is checked too, but every change of a row is found without it. The config is tru
 look: no path that it names is followed unless the user says so.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -191,6 +192,14 @@ def _planned(store: Store, report: Report, *, follow: bool) -> Mapping[Shard, li
     tasks: dict[str, list[Task] | None] = {}
     for name, env in store.run.envs.items():
         source = env.config.levels_from_elsewhere
+        if not store.run.policy().plays:
+            report.notes.append(
+                f"levels, replies and actions of {name} are taken as they are stored; they were imported from "
+                f"{store.config.policy.options.get('source')}"
+            )
+            report.problems += _described(lambda store, name=name: _count_problems(store, name), store, Limits())
+            tasks[name] = None
+            continue
         reason = "give --sources to make them from there again"
         tasks[name] = None
         if source is None or follow:
@@ -219,6 +228,12 @@ def _count_problems(store: Store, env: str) -> list[str]:
     ]
     run, rollouts = store.config.environments[env], store.config.rollouts
     levels = run.tasks if run.drawn is None else len(set(run.drawn))
+    if not store.run.policy().plays:  # a level has as many samples as the source has
+        counts = Counter(keys).values()
+        if len(counts) == levels and max(counts) <= rollouts:
+            return []
+        expected = f"{levels} levels of at most {rollouts} episodes"
+        return [f"episodes of {env}: {len(counts)} levels of up to {max(counts, default=0)}; expected {expected}"]
     if len(set(keys)) == levels and len(keys) == run.tasks * rollouts:
         return []
     expected = f"{levels} levels in {run.tasks * rollouts} episodes"

@@ -166,6 +166,7 @@ class NavigationEnv(BackendEnv, NamedActions):
         """
         if config.backend != EMBEDDED:
             task = _listed(cls.fixed_tasks(config) or (), seed)[0]
+            assert task.seed is not None
             return task.seed, task.initial_state
         most = min(config.max_steps, config.horizon)
         distances = PUBLISHED_STARTS if config.starts == "published" else (0.0, math.inf)

@@ -73,7 +73,7 @@ def test_splits_share_levels_and_task_ids(files: list[str]) -> None:
     for base, common in zip(tasks[::2], tasks[1::2], strict=True):
         assert (base.task_id, base.seed, base.initial_state) == (common.task_id, common.seed, common.initial_state)
         assert base.instruction.removeprefix("base") == common.instruction.removeprefix("common_sense")
-        assert NavigationEnv.make_level(config, base.seed) == (base, common)
+        assert base.seed is not None and NavigationEnv.make_level(config, base.seed) == (base, common)
         assert NavigationEnv.canonical_state(base.initial_state) == base.initial_state
     assert len({task.task_id for task in tasks}) == 3
     assert plan_tasks(NavigationEnv, config, 0, 4) == list(tasks[:4])

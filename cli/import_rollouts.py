@@ -1,0 +1,132 @@
+"""``pivot import``: rollouts of another program as a store."""
+
+from collections import Counter
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from ..api import stores as api
+from ..errors import ConfigError, PivotError
+from ..imports.run import ImportResult, Reading, understood
+from ..rollouts.policies.imported import Compared
+from .build import WORKERS
+from .console import ProgressBars, err, out, styled
+from .from_config import Flag, Form, from_config
+from .options import AddressField, Options, PathField, WorkerOptions, registered
+from .results import show_result
+
+_SHOWN_PROBLEMS = 20
+
+
+class ImportOptions(Options):
+    """Options of ``pivot import``."""
+
+    source: PathField
+    """File or folder with the recorded episodes."""
+    format: str = "jsonl"
+    """Format of the source: jsonl (PIVOT's own, of pivot.Recorder), or one of an installed package."""
+    out: AddressField | None = None
+    """Folder of the store, or its s3://, gs:// or az:// address; new, or begun by the same command."""
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Setting of an environment in place of the recorded one."""
+    require: tuple[Compared, ...] = (Compared.END, Compared.STATES)
+    """Parts of the record that the replay of an episode has to agree in: end, states, rewards, frames. An episode that
+    differs is left out."""
+    model: str = ""
+    """Model that acted."""
+    dry_run: bool = False
+    """Show what was understood of the first episode, and write nothing."""
+
+    @field_validator("format")
+    @classmethod
+    def _is_registered(cls, name: str) -> str:
+        return registered("importers", name)
+
+
+IMPORT = Form(
+    "import",
+    ImportOptions,
+    {
+        "source": Flag(argument="SOURCE"),
+        "settings": Flag(name="--set", metavar="ENV.KEY=VALUE"),
+        "dry_run": Flag(off="-"),
+    },
+)
+
+
+@from_config(IMPORT, WORKERS)
+def import_rollouts(options: ImportOptions, workers: WorkerOptions) -> None:
+    """Read rollouts of your own trainer into a store, label every failure with a proof, and write a dataset.
+
+    Every episode is replayed in PIVOT's environment from its recorded state or seed. One that cannot be read, has
+    no level, or ends otherwise in its replay is left out; the rest goes in, and the exit status is then 1. Run the same
+    command again to resume.
+
+    [bold]Examples[/]
+
+    pivot import rollouts --out runs/mine
+
+    pivot import rollouts/episodes.jsonl --dry-run
+
+    pivot import rollouts --out runs/mine --set sokoban.horizon=20 --require end --require frames
+    """
+    if options.dry_run:
+        reading = Reading(options.source, options.format, options.settings, options.require)
+        understood(reading, _show_line)
+        return
+    if options.out is None:
+        raise ConfigError("no folder given; name the folder of the store with --out DIR")
+    with ProgressBars() as bars:
+        result = api.import_rollouts(
+            options.source,
+            options.out,
+            format=options.format,
+            settings=options.settings,
+            require=options.require,
+            model=options.model,
+            reporter=bars,
+            **workers.model_dump(),
+        )
+    _show(options, result)
+
+
+def _show_line(name: str, value: str) -> None:
+    """Show one thing that was understood."""
+    out.print(styled((name, "dim")))
+    for line in value.splitlines():
+        out.print(styled(f"    {line}"), soft_wrap=True)
+
+
+def _show(options: ImportOptions, result: ImportResult) -> None:
+    """Show what was left out and what agrees, then the store.
+
+    Raises:
+        ImportIncompleteError: episodes were left out.
+        ConfigError: there are none.
+    """
+    for problem in result.problems[:_SHOWN_PROBLEMS]:
+        err.print(styled(("✗", "red"), f" {problem.place}: {problem.detail} ({problem.kind})"), soft_wrap=True)
+    if len(result.problems) > _SHOWN_PROBLEMS:
+        err.print(f"… and {len(result.problems) - _SHOWN_PROBLEMS} more; the table imports has all of them")
+    for kind, counts in result.compared.items():
+        if counts[True] or counts[False]:
+            out.print(f"{kind}: {counts[True]} replays agree, {counts[False]} differ, {counts[None]} not recorded")
+    if result.build is not None:
+        show_result(result.build)
+    if result.problems:
+        kinds = Counter(problem.kind for problem in result.problems)
+        reasons = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        raise ImportIncompleteError(
+            f"{len(result.problems)} of {len(result.problems) + result.episodes} episodes were left out ({reasons}); "
+            "the others are in the store"
+            if result.build is not None
+            else f"no episode of {options.source} could be imported ({reasons})"
+        )
+    if result.build is None:
+        raise ConfigError(f"{options.source} holds no episode")
+
+
+class ImportIncompleteError(PivotError):
+    """Some episodes of a source were left out."""
+
+    status = 1

@@ -1,0 +1,111 @@
+"""PIVOT's own format of recorded episodes: one JSON object per line, pictures in files beside it.
+
+``episode.schema.json`` is the JSON Schema of :class:`RecordedEpisode`. Every other format is read into the same record.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+FORMAT = "pivot-episode-1"
+MOST_TURNS = 1000
+"""Turns of an episode, and slots of all its turns: the largest horizon of an environment."""
+
+Name = Annotated[str, Field(max_length=200)]
+Text = Annotated[str, Field(max_length=1 << 22)]
+
+
+class _Record(BaseModel):
+    """A part of the format; unknown fields are kept."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class RecordedAction(_Record):
+    """An action by its normalised name, with its arguments."""
+
+    name: Name
+    """Name, such as ``pick``."""
+    payload: Text | None = None
+    """JSON of the arguments, if it has any."""
+
+
+class RecordedTurn(_Record):
+    """One reply of the agent, and the actions that ran."""
+
+    frame: str | None = None
+    """Picture before the turn: a file relative to the folder of the source."""
+    observation: Text | None = None
+    """Text that the agent saw with the picture."""
+    response: Text | None = None
+    """Raw reply of the agent."""
+    finish_reason: Name | None = None
+    """Why its generation ended, such as ``stop`` or ``length``."""
+    token_ids: list[int] | None = None
+    """Tokens of the reply."""
+    logprobs: list[float] | None = None
+    """Their log-probabilities."""
+    actions: list[Name | Annotated[int, Field(ge=0)] | RecordedAction] | None = None
+    """Actions that ran, in order: the text that the answer tag held, the index of an action, or name and payload. Empty
+    for a turn without a usable action. Missing to read the action from the reply."""
+    action_valid: bool | None = None
+    """Whether the trainer accepted the format of the reply."""
+    reward: float | None = None
+    """Sum of the rewards of the turn."""
+    state: Text | None = None
+    """State text before the turn, as the environment of PIVOT writes it."""
+
+
+class RecordedEpisode(_Record):
+    """One episode."""
+
+    format: Literal["pivot-episode-1"] = FORMAT
+    """Name and version of this format."""
+    env: Name
+    """Environment, such as ``sokoban``."""
+    env_config: dict[str, Any] = {}
+    """Settings that differ from the defaults. ``horizon`` counts actions: turns times ``actions_per_turn``."""
+    id: Name | None = None
+    """Id of the episode in the source."""
+    policy: Name | None = None
+    """Model or checkpoint that acted."""
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] | None = None
+    """Seed of ``reset``."""
+    options: dict[str, Any] | None = None
+    """Options of ``reset``."""
+    initial_state: Text | None = None
+    """State text of the level; without it the level is generated from the seed."""
+    instruction: Text | None = None
+    """Instruction of the agent; without it that of the environment."""
+    task_id: Name | None = None
+    """Id of the level."""
+    goal_idx: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
+    """Which goal of the level."""
+    eval_set: Name = "default"
+    """Split of the task set."""
+    actions_per_turn: Annotated[int, Field(ge=1, le=64)] = 1
+    """Most actions of a turn. A turn with fewer of them spends the rest of its budget."""
+    turns: Annotated[list[RecordedTurn], Field(min_length=1, max_length=MOST_TURNS)]
+    """Turns in order."""
+    final_frame: str | None = None
+    """Picture after the last turn."""
+    final_state: Text | None = None
+    """State text after the last turn."""
+    success: bool | None = None
+    """Whether the goal was reached."""
+    terminated: bool | None = None
+    """Whether the environment ended the episode."""
+    truncated: bool | None = None
+    """Whether the budget of turns ended it."""
+
+    def other_fields(self) -> Mapping[str, Any]:
+        """Return the fields that the format does not have, those of turns by their index."""
+        turns = {str(t): turn.model_extra for t, turn in enumerate(self.turns) if turn.model_extra}
+        options = {"options": self.options} if self.options else {}
+        return {**(self.model_extra or {}), **options, **({"turns": turns} if turns else {})}
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a line."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **RecordedEpisode.model_json_schema()}

@@ -1,0 +1,31 @@
+"""PIVOT's own JSON lines, as :class:`~pivot.imports.recorder.Recorder` writes them: a file, or a folder of files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from ..errors import ConfigError
+from .base import Importer, Place, UnreadableError, explained, line_places, read_line
+from .episode import RecordedEpisode
+
+
+class JsonlImporter(Importer):
+    """Reader of ``*.jsonl`` files with one episode per line; see ``episode.schema.json``."""
+
+    def places(self, source: Path) -> Iterator[Place]:
+        """Yield the lines of the file, or of all ``*.jsonl`` files in the folder, by name."""
+        files = sorted(source.glob("*.jsonl")) if source.is_dir() else [source]
+        if not files:
+            raise ConfigError(f"{source} holds no *.jsonl file; name the file, or the folder of a Recorder")
+        for file in files:
+            yield from line_places(file, file.name)
+
+    def read(self, source: Path, place: Place) -> RecordedEpisode:
+        """Read one line."""
+        try:
+            return RecordedEpisode.model_validate_json(read_line(source, place))
+        except ValidationError as error:
+            raise explained(error) from error
+        except RecursionError as error:
+            raise UnreadableError("found JSON that is nested too deeply") from error

@@ -1,0 +1,146 @@
+"""Recovery of an episode's level and actions, from what a source recorded."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..environments.base import EnvConfig, NamedActions, ParsedAction, PivotEnv, Task
+from ..errors import PivotError
+from ..identity import digest
+from ..rollouts.base import ParsedReply, Reply, ReplyOutcome
+from ..rollouts.parser import parse_reply
+from ..rollouts.policies.imported import LeftOut, StateSource
+from .episode import RecordedAction, RecordedEpisode, RecordedTurn
+
+
+class LeftOutError(Exception):
+    """An episode cannot be imported."""
+
+    def __init__(self, kind: LeftOut, detail: str) -> None:
+        """Keep the kind of reason, and its description."""
+        super().__init__(detail)
+        self.kind = kind
+
+
+def recover_task(env: PivotEnv, episode: RecordedEpisode) -> tuple[Task, StateSource]:
+    """Return the level of an episode, and where it comes from: the row, or the generator of its seed.
+
+    Raises:
+        LeftOutError: neither gives a level.
+    """
+    kind, config = type(env), env.config
+    try:
+        if episode.initial_state is not None:
+            return _task_of_state(kind, config, episode, episode.initial_state), StateSource.ROW
+        if episode.seed is not None:
+            made = kind.make_task(config, episode.seed)
+            if made.seed != episode.seed:
+                raise LeftOutError(
+                    LeftOut.NO_STATE,
+                    f"seed {episode.seed} makes no level of these settings at the first try, so another generator made "
+                    "it; record the initial state",
+                )
+            return made, StateSource.SEED
+    except (PivotError, ValueError) as error:
+        raise LeftOutError(LeftOut.NO_STATE, str(error)) from error
+    raise LeftOutError(LeftOut.NO_STATE, "it has neither initial_state nor seed")
+
+
+def _task_of_state(kind: type[PivotEnv], config: EnvConfig, episode: RecordedEpisode, state: str) -> Task:
+    named = digest([kind.canonical_state(state), episode.instruction, episode.goal_idx, episode.eval_set], 12)
+    return Task(
+        task_id=episode.task_id or f"{kind.profile.name}-{config.digest()}-import-{named}",
+        seed=episode.seed,
+        initial_state=state,
+        instruction=episode.instruction or getattr(kind, "instruction", ""),
+        goal_idx=episode.goal_idx,
+        eval_set=episode.eval_set,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One action of the budget, which is one step of the store."""
+
+    turn: int
+    action: ParsedAction | None
+    parsed: ParsedReply
+    first: bool
+    """True for the first of its turn, which has the reply."""
+
+
+def slots_of(env: PivotEnv, episode: RecordedEpisode) -> list[Slot]:
+    """Return the steps of an episode.
+
+    Raises:
+        LeftOutError: an action is none of the environment, or a turn has too many.
+    """
+    return [slot for t, turn in enumerate(episode.turns) for slot in _slots_of_turn(env, episode, t, turn)]
+
+
+def _slots_of_turn(env: PivotEnv, episode: RecordedEpisode, t: int, turn: RecordedTurn) -> Iterator[Slot]:
+    most, profile = episode.actions_per_turn, env.profile
+    if turn.actions is None:
+        if most > 1 or turn.response is None:
+            raise LeftOutError(LeftOut.ACTION, f"turn {t} has no actions, and no reply of one action to read them from")
+        parsed = parse_reply(
+            turn.response, profile.answer_tag, env.parse_action, profile.reply_limit, keeps_case=profile.keeps_case
+        )
+        yield Slot(t, parsed.action, parsed, first=True)
+        return
+    if len(turn.actions) > most:
+        raise LeftOutError(LeftOut.ACTION, f"turn {t} has {len(turn.actions)} actions, actions_per_turn is {most}")
+    for index in range(most):
+        if index < len(turn.actions):
+            action = _action(env, t, turn.actions[index])
+            valid = action is not None if turn.action_valid is None else turn.action_valid and action is not None
+            outcome = ReplyOutcome.NOT_AN_ACTION if action is None else ReplyOutcome.OK
+        else:
+            action, valid = None, False
+            outcome = ReplyOutcome.UNUSED if index else ReplyOutcome.NOT_AN_ACTION
+        yield Slot(t, action, ParsedReply(action, valid, outcome), first=index == 0)
+
+
+def _action(env: PivotEnv, t: int, raw: str | int | RecordedAction) -> ParsedAction | None:
+    """Return an action of the environment; None for its word for an unusable reply."""
+    profile, usable = env.profile, ", ".join(env.actions) if isinstance(env, NamedActions) else "see its grammar"
+    if isinstance(raw, int):
+        names = (*env.actions, profile.unusable_action) if isinstance(env, NamedActions) else ()
+        if raw >= len(names):
+            raise LeftOutError(LeftOut.ACTION, f"turn {t}: found the action {raw}, expected an index of: {usable}")
+        raw = names[raw]
+    if isinstance(raw, RecordedAction):
+        try:
+            env.encode_action(raw.name, raw.payload)
+        except ValueError as error:
+            raise LeftOutError(LeftOut.ACTION, f"turn {t}: {error}") from error
+        return None if raw.name == profile.unusable_action else ParsedAction(raw.name, raw.payload)
+    text = raw.strip() if profile.keeps_case else raw.strip().casefold()
+    if text == profile.unusable_action:
+        return None
+    action = env.parse_action(text)
+    if action is None:
+        raise LeftOutError(
+            LeftOut.ACTION,
+            f"turn {t}: {raw[:60]!r} is not an action of {profile.name} ({usable}); write [] for a turn without one",
+        )
+    return action
+
+
+def replies_of(episode: RecordedEpisode, slots: list[Slot]) -> list[Reply]:
+    """Return a reply per step; the raw reply of a turn belongs to its first step."""
+    replies: list[Reply] = []
+    for slot in slots:
+        turn = episode.turns[slot.turn]
+        if not slot.first:
+            replies.append(Reply("", parsed=slot.parsed))
+            continue
+        replies.append(
+            Reply(
+                turn.response or "",
+                finish_reason=turn.finish_reason or "",
+                token_ids=None if turn.token_ids is None else tuple(turn.token_ids),
+                logprobs=None if turn.logprobs is None else tuple(turn.logprobs),
+                parsed=slot.parsed,
+            )
+        )
+    return replies

@@ -1,0 +1,457 @@
+"""Import a source into a store: read and replay every episode, then store, label and export the episodes that agree.
+
+The source is read twice, one episode at a time. The first pass recovers levels, replays and compares; it keeps a few
+hundred bytes per episode. The second writes the shards like those of a build, with receipts, so that the same command
+resumes after a kill.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from .. import plugins
+from ..datasets.config import EnvRun, PartConfig, RunConfig, env_config, environment, make_config
+from ..datasets.progress import Reporter
+from ..datasets.schema import IMPORTS
+from ..datasets.stages.base import Pending, Product, ShardResult, rare_collections
+from ..datasets.stages.rollout import RolloutStage
+from ..datasets.store import RUN, Store
+from ..environments.base import EnvConfig, PivotEnv, Task
+from ..errors import ConfigError, PluginError, StoreError
+from ..flows.engines.local import Execute
+from ..flows.pipeline import BuildResult, complete_result, complete_store, refuse_foreign_folder
+from ..identity import canonical_json
+from ..records import to_row
+from ..rollouts.base import EndOfLogError, Policy, Reply, TaskRollouts, Turn
+from ..rollouts.ids import episode_id
+from ..rollouts.loop import roll_out_tasks
+from ..rollouts.policies import ImportedPolicy
+from ..rollouts.policies.imported import Compared, Imported, ImportedSettings, LeftOut, StateSource
+from ..storage import Address, open_storage
+from .base import Importer, Pictures, Place, UnreadableError
+from .episode import RecordedEpisode
+from .levels import LeftOutError, recover_task, replies_of, slots_of
+from .replay import Agreement, replay
+
+READ, IMPORT = "read", "import"
+MOST_SAMPLES = 10_000
+"""Most episodes of one level."""
+_EPISODES_AT_ONCE = 1024
+"""Episodes of a shard, about: a shard is held in memory."""
+REQUIRED = (Compared.END, Compared.STATES)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An episode of the source that is not in the store."""
+
+    place: str
+    kind: LeftOut
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """The outcome of an import."""
+
+    build: BuildResult | None
+    """Counts of the store; None after a dry run, or when no episode could be imported."""
+    episodes: int
+    """Episodes of the source that are in the store."""
+    problems: Sequence[Problem]
+    """Episodes that are not, in the order of the source."""
+    compared: Mapping[Compared, Counter[bool | None]]
+    """Counts of agreement (True, False, or None where nothing was recorded) by kind, over the stored episodes."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """Facts about an episode that the first pass keeps."""
+
+    place: Place
+    task: int
+    sample: int
+    digest: bytes
+    source: StateSource
+    flags: tuple[bool | None, bool | None, bool | None, bool | None]
+
+
+@dataclass(slots=True)
+class _EnvPlan:
+    """Levels and episodes of one environment."""
+
+    env: PivotEnv
+    tasks: list[Task] = field(default_factory=list[Task])
+    entries: list[_Entry] = field(default_factory=list[_Entry])
+    index: dict[Task, int] = field(default_factory=dict[Task, int])
+    names: dict[tuple[str, int, str], int] = field(default_factory=dict[tuple[str, int, str], int])
+    samples: Counter[int] = field(default_factory=Counter[int])
+
+    def add(self, task: Task, place: Place, digest: bytes, source: StateSource, agreement: Agreement) -> None:
+        """Add an episode of a level.
+
+        Raises:
+            LeftOutError: another level has its name, or it has too many episodes.
+        """
+        name = (task.task_id, task.goal_idx, task.eval_set)
+        number = self.index.get(task)
+        if number is None:
+            if name in self.names:
+                raise LeftOutError(LeftOut.LEVEL, f"task_id {task.task_id!r} names two different levels")
+            number = self.index[task] = self.names[name] = len(self.tasks)
+            self.tasks.append(task)
+        if self.samples[number] >= MOST_SAMPLES:
+            raise LeftOutError(LeftOut.LEVEL, f"its level has more than {MOST_SAMPLES} episodes")
+        flags = (agreement.end, agreement.states, agreement.rewards, agreement.frames)
+        self.entries.append(_Entry(place, number, self.samples[number], digest, source, flags))
+        self.samples[number] += 1
+
+
+class Reading:
+    """The first pass over a source."""
+
+    def __init__(
+        self, source: Path, format: str, settings: Mapping[str, Mapping[str, Any]], require: Sequence[Compared]
+    ) -> None:
+        """Read ``source`` in a registered format; ``settings`` of environments replace the recorded ones."""
+        kind: type[Importer] = plugins.load("importers", format)
+        self.importer = kind(kind.config_type())
+        self.source, self.format, self.require = source, format, tuple(require)
+        self.pictures = Pictures(source, data_urls=kind.accepts_data_urls)
+        self.plans: dict[str, _EnvPlan] = {}
+        self.problems: list[Problem] = []
+        self._settings = settings
+        self._digest = sha256()
+
+    def run(self, reporter: Reporter) -> None:
+        """Read, replay and compare all episodes.
+
+        Raises:
+            ConfigError: the source or a setting cannot be used.
+        """
+        places = list(self.importer.places(self.source))
+        reporter.start(READ, len(places))
+        for place in places:
+            try:
+                self._take(place)
+            except LeftOutError as error:
+                self.problems.append(Problem(place.label, error.kind, str(error)))
+            except UnreadableError as error:
+                self.problems.append(Problem(place.label, LeftOut.UNREADABLE, str(error)))
+            reporter.advance(READ, 1)
+        reporter.finish(READ)
+        for plan in self.plans.values():
+            plan.env.close()
+
+    def _take(self, place: Place) -> None:
+        episode = self.importer.read(self.source, place)
+        plan = self.plan_of(episode)
+        try:
+            task, source = recover_task(plan.env, episode)
+            agreement = replay(plan.env, task, episode, slots_of(plan.env, episode), self.pictures.frame_id)
+            agreement.require(self.require)
+            digest = _digest(episode)
+            plan.add(task, place, digest, source, agreement)
+            self.plans[episode.env] = plan
+            self._digest.update(digest)
+        finally:
+            if episode.env not in self.plans:
+                plan.env.close()
+
+    def plan_of(self, episode: RecordedEpisode) -> _EnvPlan:
+        """Return the plan of the environment of an episode; the first episode that is taken decides its settings.
+
+        Raises:
+            LeftOutError: the environment is unknown, or the episode has other settings.
+        """
+        try:
+            chosen = {**episode.env_config, **self._settings.get(episode.env, {})}
+            config = env_config(episode.env, chosen)
+            kind = environment(episode.env)
+        except PluginError as error:
+            raise LeftOutError(LeftOut.ENVIRONMENT, str(error)) from error
+        except ConfigError as error:
+            raise LeftOutError(LeftOut.SETTINGS, str(error)) from error
+        if _names_location(config, chosen):
+            raise LeftOutError(LeftOut.SETTINGS, "its settings name a folder or file, which no import reads")
+        plan = self.plans.get(episode.env)
+        if plan is None:
+            plan = _EnvPlan(kind(config))
+        elif plan.env.config.decisive() != config.decisive():
+            stored, other = plan.env.config.decisive(), config.decisive()
+            name = next(name for name in other if other[name] != stored.get(name))
+            raise LeftOutError(
+                LeftOut.SETTINGS,
+                f"{episode.env}.{name} is {other[name]!r}, the store has {stored.get(name)!r}; import such episodes "
+                "into a store of their own, or name the setting with --set",
+            )
+        return plan
+
+    @property
+    def digest(self) -> str:
+        """Digest of the episodes that were taken, in order."""
+        return self._digest.hexdigest()[:32]
+
+
+def _names_location(config: EnvConfig, chosen: Mapping[str, Any]) -> bool:
+    return bool(config.locations & chosen.keys()) or config.loads_from_elsewhere is not None
+
+
+def _digest(episode: RecordedEpisode) -> bytes:
+    return sha256(episode.model_dump_json().encode()).digest()[:16]
+
+
+def import_store(
+    source: Path,
+    format: str,
+    root: Address,
+    execute: Execute,
+    reporter: Reporter,
+    *,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    require: Sequence[Compared] = REQUIRED,
+    model: str = "",
+    config: Mapping[str, Any] | None = None,
+) -> ImportResult:
+    """Import the episodes of ``source`` into the store at ``root``.
+
+    Args:
+        source: file or folder.
+        format: registered format.
+        root: new, empty, or begun by the same command.
+        execute: runs the shards that are labelled.
+        reporter: gets the progress.
+        settings: settings of environments that replace the recorded ones.
+        require: what the replay of an episode has to agree in; an episode that differs is left out.
+        model: the model that acted.
+        config: other fields of the run config, such as ``teacher``.
+
+    Raises:
+        ConfigError, PluginError: the source, the format or a setting cannot be used.
+        StoreError: the folder holds something else, the source changed meanwhile, or the disk fails.
+    """
+    storage = open_storage(root)
+    refuse_foreign_folder(storage)
+    reading = Reading(source, format, settings or {}, require)
+    reading.run(reporter)
+    compared = _compared(reading)
+    episodes = sum(len(plan.entries) for plan in reading.plans.values())
+    if not episodes:
+        return ImportResult(None, 0, reading.problems, compared)
+    run = _config_of(reading, model, config or {})
+    with storage.lock() as leased:
+        if storage.stat(RUN) is not None:
+            begun = Store.open(leased, complete=False).config
+            if make_config(begun.model_dump(mode="json") | {"label_version": 1}) != run:
+                raise StoreError(f"{root} holds another store, or an import of other episodes; choose another --out")
+        store = Store(leased, run)
+        done = complete_result(store)
+        if done is not None:
+            return ImportResult(done, episodes, reading.problems, compared)
+        store.write_run()
+        results = list(_stored(store, reading, reporter))
+        return ImportResult(complete_store(store, execute, reporter, results), episodes, reading.problems, compared)
+
+
+def _compared(reading: Reading) -> dict[Compared, Counter[bool | None]]:
+    kinds = (Compared.END, Compared.STATES, Compared.REWARDS, Compared.FRAMES)
+    entries = [entry for plan in reading.plans.values() for entry in plan.entries]
+    return {kind: Counter(entry.flags[index] for entry in entries) for index, kind in enumerate(kinds)}
+
+
+def _config_of(reading: Reading, model: str, more: Mapping[str, Any]) -> RunConfig:
+    """Return the config of the store; it does not depend on anything but the source and the options."""
+    plans = {name: plan for name, plan in reading.plans.items() if plan.entries}
+    largest = max(count for plan in plans.values() for count in plan.samples.values())
+    origin = ImportedSettings(
+        format=reading.format,
+        source=reading.source.resolve().name,
+        digest=reading.digest,
+        model=model,
+        require=reading.require,
+    )
+    environments = {
+        name: EnvRun(tasks=len(plan.tasks), settings=plan.env.config.model_dump(mode="json"))
+        for name, plan in plans.items()
+    }
+    return make_config(
+        {
+            "tasks_per_shard": max(1, min(128, _EPISODES_AT_ONCE // largest)),
+            **more,
+            "environments": {name: env.model_dump(mode="json") for name, env in environments.items()},
+            "rollouts": largest,
+            "policy": PartConfig(name="imported", options=origin.model_dump(mode="json")).model_dump(mode="json"),
+        }
+    )
+
+
+def _stored(store: Store, reading: Reading, reporter: Reporter) -> Iterator[ShardResult]:
+    """Write the shards, and yield their results."""
+    reporter.start(IMPORT, sum(len(plan.entries) for plan in reading.plans.values()))
+    shards = store.config.shards()
+    by_task = {name: _by_task(plan) for name, plan in reading.plans.items()}
+    for shard in shards:
+        plan = reading.plans[shard.env]
+        entries = [entry for task in range(shard.first, shard.stop) for entry in by_task[shard.env][task]]
+        problems = reading.problems if shard is shards[0] else ()
+        stage = _ImportStage(store, shard, plan.tasks[shard.first : shard.stop], reading, entries, problems)
+        result = stage.check()
+        if isinstance(result, Pending):
+            with rare_collections():
+                result = stage.write(result, stage.make(result))
+        yield result
+        reporter.advance(IMPORT, len(entries))
+    reporter.finish(IMPORT)
+
+
+def _by_task(plan: _EnvPlan) -> list[list[_Entry]]:
+    grouped: list[list[_Entry]] = [[] for _ in plan.tasks]
+    for entry in plan.entries:
+        grouped[entry.task].append(entry)
+    return grouped
+
+
+@dataclass(frozen=True)
+class _ImportStage(RolloutStage):
+    """Stores the imported episodes of a shard; runs in the process that read the source."""
+
+    reading: Reading
+    entries: Sequence[_Entry]
+    problems: Iterable[Problem]
+
+    def make(self, pending: Pending) -> Product:
+        """Execute the recorded actions once more, as a rollout, and keep their origin."""
+        run, env = self.store.run, self.store.run.env(self.shard.env)
+        policy = run.policy()
+        rows, replies = [], {}
+        with_env = self.reading.plans[self.shard.env].env
+        for entry in self.entries:
+            episode = self._again(entry)
+            task = self.tasks[entry.task - self.shard.first]
+            name = episode_id(
+                env.type.profile,
+                env.config,
+                task,
+                entry.sample,
+                policy_name=policy.name,
+                policy_config=policy.config_for(env.name),
+            )
+            slots = slots_of(with_env, episode)
+            replies[name] = replies_of(episode, slots)
+            starts = tuple(index for index, slot in enumerate(slots) if slot.first)
+            rows.append(_row(entry, episode, name, starts))
+        rows += [Imported(each.place, left_out=each.kind, detail=each.detail) for each in self.problems]
+        rollouts = roll_out_tasks(
+            env.type,
+            env.config,
+            self.tasks,
+            _RecordedReplies(policy, replies),
+            run.config.rollouts,
+            only=set(replies),
+            run_id=run.run_id,
+            prompt=env.prompt,
+        )
+        return self._with_origins(self.product(pending, rollouts), rows, rollouts)
+
+    def _with_origins(self, product: Product, rows: Sequence[Imported], rollouts: Sequence[TaskRollouts]) -> Product:
+        steps = {episode.episode_id: episode.num_steps for task in rollouts for episode in task.episodes}
+        rows = [
+            row
+            if row.turn_starts is None
+            else replace(row, turn_starts=tuple(t for t in row.turn_starts if t < steps[row.episode_id or ""]))
+            for row in rows
+        ]
+        name = self.store.table_file(IMPORTS, self.shard)
+        return replace(product, tables=[*product.tables, (name, IMPORTS, IMPORTS.table(list(map(to_row, rows))))])
+
+    def _again(self, entry: _Entry) -> RecordedEpisode:
+        """Read an episode for the second time.
+
+        Raises:
+            StoreError: the source changed.
+        """
+        try:
+            episode = self.reading.importer.read(self.reading.source, entry.place)
+            if _digest(episode) == entry.digest:
+                return episode
+        except UnreadableError:
+            pass
+        raise StoreError(f"{self.reading.source}: {entry.place.label} changed during the import; run it again")
+
+
+def _row(entry: _Entry, episode: RecordedEpisode, name: str, starts: tuple[int, ...]) -> Imported:
+    rewards = [turn.reward for turn in episode.turns]
+    other = episode.other_fields()
+    end, states, pay, frames = entry.flags
+    return Imported(
+        place=entry.place.label,
+        episode_id=name,
+        source_id=episode.id,
+        source_policy=episode.policy,
+        state_source=entry.source,
+        end_agrees=end,
+        states_agree=states,
+        rewards_agree=pay,
+        frames_agree=frames,
+        turn_starts=starts,
+        recorded_rewards=None if None in rewards else tuple(each for each in rewards if each is not None),
+        recorded_success=episode.success,
+        other=canonical_json(other) if other else None,
+    )
+
+
+class _RecordedReplies(Policy):
+    """Gives the recorded replies under the name and config of the imported policy."""
+
+    name = ImportedPolicy.name
+    plays = False
+    config_type = ImportedSettings
+
+    def __init__(self, policy: Policy, replies: Mapping[str, Sequence[Reply]]) -> None:
+        """Repeat ``replies``, by episode."""
+        self._config, self._replies = policy.config, replies
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The config of the imported policy."""
+        return self._config
+
+    async def reply(self, turn: Turn) -> Reply:
+        """Give the recorded reply.
+
+        Raises:
+            EndOfLogError: the log ends before this turn.
+        """
+        replies = self._replies[turn.episode_id]
+        if turn.t >= len(replies):
+            raise EndOfLogError(f"the imported log of {turn.episode_id} ends before step {turn.t}")
+        return replies[turn.t]
+
+
+def understood(reading: Reading, describe: Callable[[str, str], None]) -> None:
+    """Describe what was understood of the first episode, for a dry run; ``describe`` gets names and values."""
+    place = next(iter(reading.importer.places(reading.source)), None)
+    if place is None:
+        raise ConfigError(f"{reading.source} holds no episode")
+    describe("place", place.label)
+    try:
+        episode = reading.importer.read(reading.source, place)
+        plan = reading.plan_of(episode)
+        describe("environment", f"{episode.env}, horizon {plan.env.config.horizon} actions")
+        task, source = recover_task(plan.env, episode)
+        describe(f"level (from the {source})", task.initial_state)
+        slots = slots_of(plan.env, episode)
+        describe("actions", ", ".join("-" if slot.action is None else slot.action.name for slot in slots))
+        agreement = replay(plan.env, task, episode, slots, reading.pictures.frame_id)
+        for kind in Compared:
+            word = {True: "agree", False: f"differ: {agreement.first.get(kind)}", None: "not recorded"}[
+                getattr(agreement, kind)
+            ]
+            describe(f"{kind}, recorded against replayed", word)
+        other = dict(episode.other_fields())
+        describe("other fields", canonical_json(other) if other else "none")
+    except (LeftOutError, UnreadableError) as error:
+        describe("left out", str(error))

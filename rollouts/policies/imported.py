@@ -1,0 +1,152 @@
+"""The policy of a store of imported episodes, and the records of their origin.
+
+Replies and actions were read from the files of another program, so they exist in the rows alone. The environment
+re-executed the actions; rewards, states and pictures are its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from ...environments.base import EnvProfile, Task
+from ...errors import PluginError
+from ...plugins import Settings
+from ...records import Stored
+from ..base import HistoryEntry, Message, Policy, Reply, StudentPrompt, Turn
+
+
+class Compared(StrEnum):
+    """Parts of a recorded episode that its replay is compared with."""
+
+    END = "end"
+    STATES = "states"
+    REWARDS = "rewards"
+    FRAMES = "frames"
+
+
+class StateSource(StrEnum):
+    """Origin of the state that an episode starts from."""
+
+    ROW = "row"
+    SEED = "seed"
+    PICTURE = "picture"
+
+
+class LeftOut(StrEnum):
+    """Reason why an episode of a source is not in the store."""
+
+    UNREADABLE = "unreadable"
+    ENVIRONMENT = "environment"
+    SETTINGS = "settings"
+    ACTION = "action"
+    NO_STATE = "no_state"
+    LEVEL = "level"
+    DISAGREES = "disagrees"
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """Origin of one episode of a source: a row of the ``imports`` table."""
+
+    place: Annotated[str, Stored("Where the episode is in the source, such as `episodes.jsonl line 7`.")]
+    episode_id: Annotated[str | None, Stored("Its episode; null for one that was left out.")] = None
+    source_id: Annotated[str | None, Stored("The id that the source gives it.")] = None
+    source_policy: Annotated[str | None, Stored("The policy that the source names.")] = None
+    state_source: Annotated[
+        StateSource | None, Stored("Origin of the initial state: the `row`, its `seed`, or the first `picture`.")
+    ] = None
+    end_agrees: Annotated[
+        bool | None, Stored("Whether the replay ends as recorded; null where the source does not say how it ended.")
+    ] = None
+    states_agree: Annotated[bool | None, Stored("Whether its states are the recorded ones; null without any.")] = None
+    rewards_agree: Annotated[
+        bool | None, Stored("Whether its rewards are the recorded ones, turn by turn; null without any.")
+    ] = None
+    frames_agree: Annotated[bool | None, Stored("Whether its pictures have the recorded pixels; null without any.")] = (
+        None
+    )
+    left_out: Annotated[
+        LeftOut | None,
+        Stored(
+            "Reason why it is not in the store: `unreadable`, `environment`, `settings`, `action`, `no_state`, `level` "
+            "or `disagrees`; null if it is."
+        ),
+    ] = None
+    detail: Annotated[str | None, Stored("What was found and expected, for one that was left out.")] = None
+    turn_starts: Annotated[
+        tuple[int, ...] | None, Stored("First step of each recorded turn, which may have several actions.")
+    ] = None
+    recorded_rewards: Annotated[tuple[float, ...] | None, Stored("Recorded rewards, one a turn.")] = None
+    recorded_success: Annotated[bool | None, Stored("Recorded success.")] = None
+    other: Annotated[str | None, Stored("Fields that the import has no column for, JSON.")] = None
+
+
+class ImportedSettings(Settings):
+    """Origin of imported episodes; part of their ids."""
+
+    format: str = ""
+    """Format of the source."""
+    source: str = ""
+    """Name of the source, without its folder."""
+    digest: str = ""
+    """Digest of the episodes in the store, as they were read."""
+    model: str = ""
+    """Model that acted, as the user names it."""
+    require: tuple[Compared, ...] = Field(default=(Compared.END, Compared.STATES))
+    """Parts of the record that a replay had to agree in."""
+
+
+class ImportedPrompt(StudentPrompt):
+    """Stand-in for the prompts of imported episodes, which are not recorded."""
+
+    template: str = "imported"
+    version: str = "1"
+    frame_only: ClassVar[bool] = True
+
+    def render(
+        self,
+        profile: EnvProfile,
+        task: Task,
+        *,
+        t: int,
+        frame_id: str,
+        history: Sequence[HistoryEntry] = (),
+        observation: str = "",
+    ) -> tuple[Message, ...]:
+        """Return the picture alone, with the remark that the words of the prompt are unknown."""
+        remark = {"type": "text", "text": "(imported episode: the text of this prompt is not recorded)"}
+        return ({"role": "user", "content": [{"type": "image", "frame_id": frame_id}, remark]},)
+
+
+class ImportedPolicy(Policy):
+    """Policy whose episodes were imported; it cannot play."""
+
+    name = "imported"
+    plays: ClassVar[bool] = False
+    prompt: ClassVar[StudentPrompt | None] = ImportedPrompt()
+    config_type: ClassVar[type[Settings]] = ImportedSettings
+    settings: ImportedSettings
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Return the origin of the episodes."""
+        return self.settings.model_dump(mode="json")
+
+    def check(self) -> None:
+        """Refuse to play.
+
+        Raises:
+            PluginError: always.
+        """
+        raise PluginError("imported episodes cannot be played again; read their source with: pivot import")
+
+    async def reply(self, turn: Turn) -> Reply:
+        """Refuse to play.
+
+        Raises:
+            PluginError: always.
+        """
+        raise PluginError(f"episode {turn.episode_id} was imported and cannot be played again")

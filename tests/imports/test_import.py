@@ -1,0 +1,175 @@
+"""Import of recorded episodes: round trips, agreement with the replay, resume, and what verify finds afterwards."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pyarrow.parquet as pq
+import pytest
+from pivot.errors import ConfigError, PluginError, StoreError
+from pivot.imports import episode as schema
+from pivot.imports.run import _ImportStage
+from pivot.tests.stores import build_tiny, problems, rewrite_manifest
+
+from .recorded import LEVEL, SETTINGS, episode, imports_of, lines_of_store, write_lines
+
+LABEL = ("pivot_step", "failure_mode", "certificate", "witness", "feasible_actions", "accepted", "proved")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny(tmp_path_factory.mktemp("built") / "store", tasks_per_shard=1)
+
+
+def _labels(root: Path, by: dict[str, str] | None = None) -> dict[str, Any]:
+    rows = pivot.load_store(root).labels.collect().to_dicts()
+    names = [str(row["episode_id"]) for row in rows]
+    return {(by or {}).get(name, name): [row[each] for each in LABEL] for name, row in zip(names, rows, strict=True)}
+
+
+@pytest.mark.parametrize("per_turn", [1, 3])
+def test_round_trip_gives_the_same_labels(built: Path, tmp_path: Path, per_turn: int) -> None:
+    source = lines_of_store(built, tmp_path / "source", per_turn)
+    result = pivot.import_rollouts(source, tmp_path / "store", model="tiny")
+    assert result.problems == []
+    assert all(counts[False] == 0 for counts in result.compared.values())
+    rows = imports_of(tmp_path / "store")
+    assert all(row["frames_agree"] and row["rewards_agree"] and row["end_agrees"] for row in rows)
+    ids = {str(row["episode_id"]): str(row["source_id"]) for row in rows}
+    assert _labels(tmp_path / "store", ids) == _labels(built)
+    assert problems(tmp_path / "store") == []
+
+
+def test_a_turn_with_fewer_actions_spends_its_budget(tmp_path: Path) -> None:
+    # The level takes two moves and the budget is two turns of two actions: one wasted slot is allowed, three are not.
+    source = write_lines(tmp_path / "source", episode(["up"], ["right", "down"], actions_per_turn=2))
+    pivot.import_rollouts(source, tmp_path / "store")
+    steps = pivot.load_store(tmp_path / "store").steps.collect()
+    assert steps["action"].to_list() == ["up", "invalid", "right", "down"]
+    assert steps["reply_outcome"].to_list() == ["ok", "unused", "ok", "ok"]
+    assert imports_of(tmp_path / "store")[0]["turn_starts"] == [0, 2]
+    assert problems(tmp_path / "store") == []
+
+
+def test_a_log_that_stops_early_is_kept_without_a_label(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "source", episode("up", "up"), episode("up", "up", "up", "up"))
+    result = pivot.import_rollouts(source, tmp_path / "store")
+    store = pivot.load_store(tmp_path / "store")
+    assert store.episodes.collect()["status"].to_list() == ["truncated", "complete"]
+    assert store.labels.collect().height == 1 and result.episodes == 2
+    assert problems(tmp_path / "store") == []
+
+
+def test_the_seed_gives_the_level(tmp_path: Path) -> None:
+    from pivot.environments.sokoban import SokobanConfig, SokobanEnv
+
+    task = SokobanEnv.make_task(SokobanConfig(), 5)
+    recorded = episode(*["up"] * 9, env_config={}, seed=task.seed)
+    del recorded["initial_state"]
+    pivot.import_rollouts(write_lines(tmp_path / "source", recorded), tmp_path / "store")
+    assert pivot.load_store(tmp_path / "store").episodes.collect()["initial_state"].to_list() == [task.initial_state]
+    assert imports_of(tmp_path / "store")[0]["state_source"] == "seed"
+
+
+def test_a_wrong_record_is_left_out_unless_it_is_allowed(tmp_path: Path) -> None:
+    wrong = episode("up", "up", "up", "up", success=True, terminated=True, id="wrong")
+    source = write_lines(tmp_path / "source", wrong, episode("up", "up", "up", "up"))
+    result = pivot.import_rollouts(source, tmp_path / "strict")
+    (problem,) = result.problems
+    assert (problem.place, problem.kind) == ("episodes.jsonl line 1", "disagrees")
+    assert "the log says True" in problem.detail
+    left_out = [row for row in imports_of(tmp_path / "strict") if row["left_out"]]
+    assert [(row["place"], row["episode_id"]) for row in left_out] == [("episodes.jsonl line 1", None)]
+    pivot.import_rollouts(source, tmp_path / "lax", require=())
+    assert [row["end_agrees"] for row in imports_of(tmp_path / "lax")] == [False, None]
+
+
+def test_rewards_and_states_are_compared(tmp_path: Path) -> None:
+    other = episode("up", "up", "up", "up")
+    other["turns"][1] |= {"reward": 7.0}
+    moved = episode("up", "up", "up", "up")
+    moved["turns"][2] |= {"state": LEVEL}
+    result = pivot.import_rollouts(write_lines(tmp_path / "source", other, moved), tmp_path / "store")
+    assert result.problems == []
+    assert [(row["rewards_agree"], row["states_agree"]) for row in imports_of(tmp_path / "store")] == [
+        (False, None),
+        (None, True),
+    ]
+    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "strict", require=["rewards"])
+    assert [problem.detail for problem in result.problems] == ["rewards: turn 1 gives -0.1, the log says 7"]
+
+
+def test_resume_after_a_kill_gives_the_same_bytes(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = lines_of_store(built, tmp_path / "source")
+    options: dict[str, Any] = {"config": {"tasks_per_shard": 1}}
+    pivot.import_rollouts(source, tmp_path / "whole", **options)
+    make, calls = _ImportStage.make, []
+
+    def killed(self: Any, pending: Any) -> Any:
+        calls.append(self.shard)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return make(self, pending)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_ImportStage, "make", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pivot.import_rollouts(source, tmp_path / "store", **options)
+    result = pivot.import_rollouts(source, tmp_path / "store", **options)
+    assert result.build is not None and result.build.reused_shards >= 0
+    assert _bytes(tmp_path / "store") == _bytes(tmp_path / "whole")
+    again = pivot.import_rollouts(source, tmp_path / "store", **options)
+    assert again.build is not None and again.build.already_complete
+
+
+def _bytes(root: Path) -> dict[str, bytes]:
+    paths = [path for path in sorted(root.rglob("*")) if path.is_file() and path.suffix != ".duckdb"]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths if ".receipts" not in path.parts}
+
+
+def test_another_source_is_refused(tmp_path: Path) -> None:
+    pivot.import_rollouts(write_lines(tmp_path / "one", episode(*["up"] * 4)), tmp_path / "store")
+    with pytest.raises(StoreError, match="an import of other episodes"):
+        pivot.import_rollouts(write_lines(tmp_path / "two", episode(*["left"] * 4)), tmp_path / "store")
+
+
+@pytest.mark.parametrize("column", ["action", "reward", "response"])
+def test_verify_finds_a_changed_row(tmp_path: Path, column: str) -> None:
+    said = {"turns": [{"actions": ["up"], "response": "up"}] * 4}
+    pivot.import_rollouts(write_lines(tmp_path / "source", episode(**said)), tmp_path / "store")
+    (path,) = (tmp_path / "store" / "steps").rglob("*.parquet")
+    table = pq.read_table(path)
+    cells = table[column].to_pylist()
+    cells[1] = {"action": "right", "reward": 3.0, "response": "x" * 100_000}[column]
+    index = table.schema.get_field_index(column)
+    import pyarrow as pa
+
+    pq.write_table(table.set_column(index, table.schema.field(index), pa.array(cells, table.schema.types[index])), path)
+    rewrite_manifest(tmp_path / "store")
+    assert problems(tmp_path / "store")
+
+
+def test_an_imported_store_cannot_be_played_or_compacted(tmp_path: Path) -> None:
+    pivot.import_rollouts(write_lines(tmp_path / "source", episode(*["up"] * 4)), tmp_path / "store")
+    with pytest.raises(PluginError, match="cannot be played again"):
+        pivot.build(json.loads((tmp_path / "store" / "run.json").read_text())["config"], tmp_path / "other")
+    with pytest.raises(ConfigError, match="imported episodes"):
+        pivot.compact(tmp_path / "store", tmp_path / "compact")
+    pivot.relabel(tmp_path / "store", {"target_vocabulary": "paper"})
+    assert problems(tmp_path / "store") == []
+
+
+def test_settings_on_the_command_replace_the_recorded_ones(tmp_path: Path) -> None:
+    long = episode("up", "up", "up", "up", env_config={**SETTINGS, "horizon": 9}, truncated=True)
+    source = write_lines(tmp_path / "source", long, episode("up", "up", "up", "up"))
+    assert [each.place for each in pivot.import_rollouts(source, tmp_path / "one").problems] == [
+        "episodes.jsonl line 1"
+    ]
+    result = pivot.import_rollouts(source, tmp_path / "two", settings={"sokoban": {"horizon": 4}})
+    assert result.problems == []
+
+
+def test_the_schema_file_is_that_of_the_models() -> None:
+    path = Path(schema.__file__).with_name("episode.schema.json")
+    assert json.loads(path.read_text()) == schema.json_schema()
