@@ -24,7 +24,8 @@ class ImportOptions(Options):
     source: PathField
     """File or folder with the recorded episodes."""
     format: str = "jsonl"
-    """Format of the source: jsonl (PIVOT's own, of pivot.Recorder), or one of an installed package."""
+    """Format of the source: jsonl (PIVOT's own, of pivot.Recorder), vagen (evaluation folders), or one of an installed
+    package."""
     out: AddressField | None = None
     """Folder of the store, or its s3://, gs:// or az:// address; new, or begun by the same command."""
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)

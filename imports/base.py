@@ -16,7 +16,7 @@ from typing import ClassVar
 from pydantic import ValidationError
 
 from ..errors import ConfigError, ImageError, StoreError
-from ..images import decode, frame_id
+from ..images import Frame, decode, frame_id
 from ..plugins import Plugin, Settings
 from .episode import RecordedEpisode
 
@@ -86,16 +86,20 @@ class Pictures:
         """
         pixels = self._known.get(name)
         if pixels is None:
-            data = self._decoded(name) if name.startswith(_SCHEME) else read_below(self._folder, name)
-            try:
-                pixels = frame_id(decode(data))
-            except ImageError as error:
-                raise UnreadableError(f"picture {name[:80]!r}: {error}") from error
+            pixels = frame_id(self.frame(name))
             if len(name) < 200:
                 if len(self._known) >= _KNOWN_PICTURES:
                     self._known.clear()
                 self._known[name] = pixels
         return pixels
+
+    def frame(self, name: str) -> Frame:
+        """Return the pixels of a picture; the errors are those of :meth:`frame_id`."""
+        data = self._decoded(name) if name.startswith(_SCHEME) else read_below(self._folder, name)
+        try:
+            return decode(data)
+        except ImageError as error:
+            raise UnreadableError(f"picture {name[:80]!r}: {error}") from error
 
     def _decoded(self, url: str) -> bytes:
         head, _, body = url.partition(",")

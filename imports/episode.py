@@ -76,6 +76,8 @@ class RecordedEpisode(_Record):
     """Options of ``reset``."""
     initial_state: Text | None = None
     """State text of the level; without it the level is generated from the seed."""
+    state_source: Literal["row", "seed", "picture"] = "row"
+    """Origin of ``initial_state``, if it was derived and not recorded."""
     instruction: Text | None = None
     """Instruction of the agent; without it that of the environment."""
     task_id: Name | None = None

@@ -1,15 +1,17 @@
 """Recovery of an episode's level and actions, from what a source recorded."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..environments.base import EnvConfig, NamedActions, ParsedAction, PivotEnv, Task
 from ..errors import PivotError
 from ..identity import digest
+from ..images import Frame
 from ..rollouts.base import ParsedReply, Reply, ReplyOutcome
 from ..rollouts.parser import parse_reply
 from ..rollouts.policies.imported import LeftOut, StateSource
 from .episode import RecordedAction, RecordedEpisode, RecordedTurn
+from .tiles import read_level
 
 
 class LeftOutError(Exception):
@@ -21,16 +23,17 @@ class LeftOutError(Exception):
         self.kind = kind
 
 
-def recover_task(env: PivotEnv, episode: RecordedEpisode) -> tuple[Task, StateSource]:
-    """Return the level of an episode, and where it comes from: the row, or the generator of its seed.
+def recover_task(env: PivotEnv, episode: RecordedEpisode, picture: Callable[[str], Frame]) -> tuple[Task, StateSource]:
+    """Return the level of an episode, and its origin: the row, the generator of its seed, or its first picture.
 
     Raises:
-        LeftOutError: neither gives a level.
+        LeftOutError: none of them gives a level.
+        UnreadableError: ``picture``, which decodes a recorded picture, cannot read it.
     """
     kind, config = type(env), env.config
     try:
         if episode.initial_state is not None:
-            return _task_of_state(kind, config, episode, episode.initial_state), StateSource.ROW
+            return _task_of_state(kind, config, episode, episode.initial_state), StateSource(episode.state_source)
         if episode.seed is not None:
             made = kind.make_task(config, episode.seed)
             if made.seed != episode.seed:
@@ -42,7 +45,17 @@ def recover_task(env: PivotEnv, episode: RecordedEpisode) -> tuple[Task, StateSo
             return made, StateSource.SEED
     except (PivotError, ValueError) as error:
         raise LeftOutError(LeftOut.NO_STATE, str(error)) from error
-    raise LeftOutError(LeftOut.NO_STATE, "it has neither initial_state nor seed")
+    first = episode.turns[0].frame
+    if first is None:
+        raise LeftOutError(LeftOut.NO_STATE, "it has neither initial_state nor seed, and no first picture")
+    level = read_level(kind.profile.name, picture(first))
+    if level is None:
+        raise LeftOutError(
+            LeftOut.NO_STATE,
+            f"it has neither initial_state nor seed, and its first picture is not made of tiles of {kind.profile.name} "
+            "that are known to the pixel",
+        )
+    return _task_of_state(kind, config, episode, level), StateSource.PICTURE
 
 
 def _task_of_state(kind: type[PivotEnv], config: EnvConfig, episode: RecordedEpisode, state: str) -> Task:

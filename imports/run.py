@@ -150,7 +150,7 @@ class Reading:
         episode = self.importer.read(self.source, place)
         plan = self.plan_of(episode)
         try:
-            task, source = recover_task(plan.env, episode)
+            task, source = recover_task(plan.env, episode, self.pictures.frame)
             agreement = replay(plan.env, task, episode, slots_of(plan.env, episode), self.pictures.frame_id)
             agreement.require(self.require)
             digest = _digest(episode)
@@ -441,7 +441,7 @@ def understood(reading: Reading, describe: Callable[[str, str], None]) -> None:
         episode = reading.importer.read(reading.source, place)
         plan = reading.plan_of(episode)
         describe("environment", f"{episode.env}, horizon {plan.env.config.horizon} actions")
-        task, source = recover_task(plan.env, episode)
+        task, source = recover_task(plan.env, episode, reading.pictures.frame)
         describe(f"level (from the {source})", task.initial_state)
         slots = slots_of(plan.env, episode)
         describe("actions", ", ".join("-" if slot.action is None else slot.action.name for slot in slots))

@@ -36,7 +36,7 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "an index": (episode(99), "action", "99"),
     "many actions": (episode(["up", "up"]), "action", "actions_per_turn is 1"),
     "no level": (episode(*GOOD, initial_state="#"), "no_state", "player"),
-    "neither state nor seed": (episode(*GOOD, initial_state=None), "no_state", "neither"),
+    "neither state nor seed": (episode(*GOOD, initial_state=None), "no_state", "no first picture"),
     "absolute picture": (_framed("/etc/passwd"), "unreadable", "relative"),
     "picture above": (_framed("../secret.png"), "unreadable", "relative"),
     "picture by link": (_framed("link.png"), "unreadable", "link"),
