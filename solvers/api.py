@@ -21,11 +21,13 @@ at most a third of the work is repeated."""
 
 
 def certify(
-    env: str,
-    initial_state: str,
-    actions: Sequence[str],
-    horizon: int,
+    env: Any,
+    initial_state: str = "",
+    actions: Sequence[Any] = (),
+    horizon: int = 0,
     *,
+    seed: int | None = None,
+    rewards: Sequence[float] = (),
     steps: Sequence[Mapping[str, Any]] = (),
     observations: Sequence[str] = (),
     distances: Sequence[float] = (),
@@ -35,17 +37,22 @@ def certify(
     """Find the pivot step of one failed episode and prove it.
 
     Args:
-        env: environment name, such as ``sokoban``.
+        env: environment name, such as ``sokoban``; or a gymnasium environment, or a function that makes one, which is
+            then searched (:func:`pivot.explore`).
         initial_state: level text in the environment's state format (XSB for Sokoban), or in the symbols of VAGEN's text
-            states.
-        actions: action names, one per turn, case-insensitive; ``invalid`` for a reply without a usable action.
+            states. Empty for a live environment.
+        actions: action names, one per turn, case-insensitive; ``invalid`` for a reply without a usable action. Of a
+            live environment also members of its action space.
         horizon: ``T_max``, the turn budget; remaining turns are computed from it, not from the number of actions.
+        seed: seed of ``reset`` of a live environment.
+        rewards: the recorded rewards of a live environment, which are then compared with a replay.
         steps: the logged ``info`` of each step, for solvers that read the log; exact ones ignore it.
         observations: the text observation before each action, for solvers that read it (primitiveskill).
         distances: metres to the target before the first action and after each action; for navigation only, instead of
             ``steps`` and of ``initial_state``, which must then be empty.
         time_limit: seconds until a search gives up; None for no limit. It does not change an answer that is found.
-        settings: settings of the solver, such as ``max_states``, the maximum number of states of a search.
+        settings: settings of the solver, such as ``max_states``, the maximum number of states of a search; of a live
+            environment those of :func:`pivot.explore`, with ``actions_by_name`` for its ``actions``.
 
     Returns:
         Pivot step, failure mode, certificate, witness plan and the actions that were still safe.
@@ -55,6 +62,10 @@ def certify(
             level, or the search hit a limit.
         PluginError: the solver does not exist.
     """
+    if not isinstance(env, str) and (callable(env) or hasattr(env, "unwrapped")):
+        from .closure.certified import certify_played  # noqa: PLC0415 - imports gymnasium
+
+        return certify_played(env, actions, _whole("horizon", horizon), seed=seed, rewards=rewards, **settings)
     kind, solver_settings = _solver(env, settings)
     case = _case(kind, initial_state, actions, horizon, steps, observations, distances)
     answer = _answers(kind, solver_settings, [case], time_limit)[0]

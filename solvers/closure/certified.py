@@ -1,0 +1,167 @@
+"""Labels of episodes of a live environment: after they were played, or turn by turn while they are."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Any
+
+import gymnasium
+
+from ...errors import CertifyError
+from ..base import Unsolved, Verdict
+from .explore import explore
+from .game import IDLE, named_actions
+from .graph import Graph
+from .worlds import Env, short
+
+CACHED_LEVELS = 64
+
+
+def certify_played(
+    env: Env | Callable[[], Env],
+    actions: Sequence[Any],
+    horizon: int,
+    *,
+    seed: int | None,
+    rewards: Sequence[float] = (),
+    **settings: Any,
+) -> Verdict:
+    """Find the pivot step of one failed episode of a live environment; see :func:`pivot.certify`.
+
+    Raises:
+        CertifyError: the episode succeeded, does not fit the level, has other rewards, or a limit was hit.
+    """
+    made = env if hasattr(env, "unwrapped") and not isinstance(env, type) else env()  # pyright: ignore[reportCallIssue]
+    named = _named(made, settings.pop("actions_by_name", None))
+    graph = explore(made, actions=named, seed=seed, **settings)
+    names = [_name(named, action) for action in actions]
+    answer = graph.certify(names, horizon)
+    if isinstance(answer, Unsolved):
+        raise CertifyError(f"{answer.reason}: {answer.detail}")
+    if len(rewards):
+        _compare_rewards(made, [named.get(name) for name in names], rewards, seed, settings.get("options"))
+    return answer
+
+
+def _compare_rewards(env: Env, actions: Sequence[Any], rewards: Sequence[float], seed: Any, options: Any) -> None:
+    """Replay an episode with its clock running.
+
+    Raises:
+        CertifyError: a reward differs.
+    """
+    if len(rewards) != len(actions):
+        raise CertifyError(f"rewards: found {len(rewards)}, expected {len(actions)}, one per action")
+    env.reset(seed=seed, options=options)
+    for step, (action, stated) in enumerate(zip(actions, rewards, strict=True)):
+        reward = 0.0 if action is None else float(env.step(action)[1])
+        if abs(reward - stated) > 1e-6:
+            raise CertifyError(
+                f"rewards[{step}]: found {stated:g}, but the environment gives {reward:g}; pass the seed, the options "
+                "and the settings of the recorded episode"
+            )
+
+
+def _named(env: Env, declared: Any) -> dict[str, Any]:
+    if declared is not None:
+        return dict(declared) if hasattr(declared, "keys") else {str(each): each for each in declared}
+    return {name: tuple(each) if isinstance(each, list) else each for name, each in named_actions(env).items()}
+
+
+def _name(named: dict[str, Any], action: Any) -> str:
+    """Return the name of an action, which is a name already or a member of the action space."""
+    if isinstance(action, str):
+        return action
+    value = action.tolist() if hasattr(action, "tolist") else action
+    value = tuple(value) if isinstance(value, list) else value
+    for name, each in named.items():
+        if each == value:
+            return name
+    raise CertifyError(f"actions: found {short(action)}, expected one of {', '.join(named)}")
+
+
+class Certified(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Wrapper that adds to ``info`` how far success is, and which actions keep it within reach.
+
+    ``reset`` searches the level of its seed (one is drawn if there is none), or takes the search of before. Keys:
+
+    - ``need``: fewest turns to success; infinite for a dead end, None where a limit leaves it open.
+    - ``slack``: turns left minus ``need``; negative once the goal is out of reach in time.
+    - ``safe_actions``: members of the action space after which success in time is still possible.
+    - ``is_pivot`` (after a step): whether this step was the first after which the goal is out of reach in time.
+    """
+
+    def __init__(self, env: Env, horizon: int, actions: Any = None, **settings: Any) -> None:
+        """Wrap an environment.
+
+        Args:
+            env: a gymnasium environment; its levels are searched with itself before each is played.
+            horizon: ``T_max``, the turn budget.
+            actions: actions by name; see :func:`pivot.explore`.
+            settings: settings of :func:`pivot.explore`.
+        """
+        super().__init__(env)
+        self._horizon, self._settings = horizon, settings
+        self._actions = _named(env, actions)
+        self._graphs: OrderedDict[Any, Graph] = OrderedDict()
+        self._taken: list[str] = []
+        self._graph: Graph | None = None
+        self._lost = False
+
+    @property
+    def graph(self) -> Graph:
+        """Graph of the current level.
+
+        Raises:
+            CertifyError: ``reset`` was not called.
+        """
+        if self._graph is None:
+            raise CertifyError("Certified: found no level, expected one; call reset() first")
+        return self._graph
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Search the level, start it, and add the keys to ``info``.
+
+        Raises:
+            CertifyError: the environment is random, or has state that its key does not show.
+        """
+        if seed is None:
+            seed = int(self.np_random.integers(2**31))
+        key = (seed, repr(options))
+        if key not in self._graphs:
+            self._graphs[key] = explore(self.env, actions=self._actions, seed=seed, options=options, **self._settings)
+            if len(self._graphs) > CACHED_LEVELS:
+                self._graphs.popitem(last=False)
+        self._graph, self._taken = self._graphs[key], []
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._lost = self._bounds()[0] > self._horizon
+        return observation, {**info, **self._facts()}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take an action and add the keys to ``info``."""
+        self._taken.append(_name(self._actions, action))
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        was_lost, self._lost = self._lost, self._bounds()[0] > self._horizon - len(self._taken)
+        facts = self._facts() | {"is_pivot": self._lost and (not was_lost or self._pivot_at_start())}
+        return observation, reward, terminated, truncated, {**info, **facts}
+
+    def _pivot_at_start(self) -> bool:
+        """Return whether the level was out of reach from its start, so that step 0 is the pivot by convention."""
+        return len(self._taken) == 1
+
+    def _bounds(self) -> tuple[float, float]:
+        return self.graph.bounds(self.graph.walk(self._taken)[-1])
+
+    def _facts(self) -> dict[str, Any]:
+        state = self.graph.walk(self._taken)[-1]
+        least, most = self.graph.bounds(state)
+        left = self._horizon - len(self._taken)
+        need = least if least == most else None
+        safe = self.graph.safe_actions(state, left) if state >= 0 else ()
+        return {
+            "need": need,
+            "slack": None if need is None else left - need if need < inf else -inf,
+            "safe_actions": tuple(self._actions[name] for name in safe),
+        }
+
+
+__all__ = ["IDLE", "Certified", "certify_played"]

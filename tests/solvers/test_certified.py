@@ -1,0 +1,61 @@
+"""Labels of live environments, afterwards and turn by turn."""
+
+import random
+from typing import Any
+
+import pivot
+import pytest
+from pivot.errors import CertifyError
+from pivot.gym import Certified
+from pivot.solvers.base import Verdict
+from pivot.tests.solvers.test_closure import Copied, Slippery
+
+
+def test_an_episode_of_a_live_environment_is_certified() -> None:
+    verdict = pivot.certify(Copied, actions=[1, 2], horizon=9, seed=3, rewards=[0.0, 0.0], key="observation")
+    assert (verdict.pivot_step, verdict.failure_mode, verdict.feasible_actions) == (
+        1,
+        "deadlock",
+        ("action_0", "action_1"),
+    )
+    named = pivot.certify(
+        Copied(), actions=["right", "invalid", "dig"], horizon=9, actions_by_name={"left": 0, "right": 1, "dig": 2}
+    )
+    assert (named.pivot_step, named.witness) == (2, ("right",) * 3)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"actions": [1, 2], "rewards": [0.0, 1.0]}, r"rewards\[1\]: found 1, but the environment gives 0"),
+        ({"actions": [1, 2], "rewards": [0.0]}, "rewards: found 1, expected 2"),
+        ({"actions": [7]}, "actions: found 7, expected one of action_0"),
+        ({"actions": [1] * 4}, "not_a_failure"),
+        ({"actions": [Slippery]}, "actions: found"),
+    ]
+    for arguments, message in wrong:
+        with pytest.raises(CertifyError, match=message):
+            pivot.certify(Copied, horizon=9, **arguments)
+
+
+def test_a_wrapper_says_while_it_runs_what_the_label_says_afterwards() -> None:
+    names = ("left", "right", "dig")
+    env = Certified(Copied(), horizon=6, actions={name: place for place, name in enumerate(names)})
+    choose, pivots = random.Random(4), 0
+    for _ in range(60):
+        _, info = env.reset(seed=5)
+        assert (info["need"], info["slack"], info["safe_actions"]) == (4, 2, (0, 1, 2))
+        taken: list[str] = []
+        said: list[int] = []
+        ended = False
+        while not ended and len(taken) < 6:
+            action = choose.randrange(3)
+            taken.append(names[action])
+            safe = action in info["safe_actions"]
+            _, _, ended, _, info = env.step(action)
+            assert safe == (info["slack"] >= 0)
+            if info["is_pivot"]:
+                said.append(len(taken) - 1)
+        label = env.graph.certify(taken, 6)
+        if isinstance(label, Verdict):
+            assert said == ([] if label.fallback else [label.pivot_step])
+            pivots += 1
+    assert pivots > 20
+    with pytest.raises(CertifyError, match="call reset"):
+        _ = Certified(Copied(), horizon=6).graph
