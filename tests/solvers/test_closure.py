@@ -31,7 +31,7 @@ def puzzle(env: gymnasium.Env[Any, Any], seed: int, **settings: Any) -> Graph:
     )
 
 
-@pytest.mark.parametrize("levels", [8, pytest.param(250, marks=pytest.mark.long)])
+@pytest.mark.parametrize("levels", [8, pytest.param(450, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("name", "make"),
     [
