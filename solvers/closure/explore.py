@@ -17,7 +17,7 @@ from .fresh import Question, elsewhere
 from .game import named_actions
 from .graph import LOST, UNSEEN, WON, Graph
 from .packages import package_of
-from .state import counters, state_of
+from .state import counters, difference, state_of
 from .worlds import Env, How, Outcome, Reading, Success, World, short, world_of
 
 CHECKS = 256
@@ -272,6 +272,12 @@ def _walks(search: _Search, checks: int) -> Iterator[list[int]]:
     yield from islice(iter(lambda: choose.choices(range(len(search.actions)), k=length), None), checks)
 
 
+def _apart(expected: Outcome, actual: Outcome) -> str:
+    """Return where the keys of two outcomes differ, for a message."""
+    where = difference(expected.key, actual.key)
+    return f", which differ in {where}" if where else ""
+
+
 def _compare(search: _Search, places: Sequence[int], outcomes: Sequence[Outcome]) -> None:
     """Compare the outcomes of a walk in a new process with the graph."""
     state = 0
@@ -280,8 +286,9 @@ def _compare(search: _Search, places: Sequence[int], outcomes: Sequence[Outcome]
         if actual != expected:
             path = [search.actions[each] for each in places[: step + 1]]
             raise CertifyError(
-                f"the actions {path} end in {expected.shown} in this process, and in {actual.shown} in a new one; the "
-                "environment has state outside of itself, such as a global variable, a file or the time"
+                f"the actions {path} end in {expected.shown} in this process, and in {actual.shown} in a new one"
+                f"{_apart(expected, actual)}; the environment has state outside of itself, such as a global variable, a "
+                "file or the time"
             )
         if actual.won or actual.ended or search.numbers[actual.key] >= len(search.edges):
             return
@@ -312,9 +319,9 @@ def _replay(search: _Search, places: Sequence[int], *, drawn: bool, running: boo
             first_path = [search.actions[each] for each in search.path(state)]
             raise CertifyError(
                 f"the actions {first_path} and {path} lead to the same key {short(search.keys[state])}, but then "
-                f"{action!r} gives {expected.shown}, and {actual.shown}; the environment is random, has state that key "
-                f"does not show, or does not come back to a state by {world.how}: add that state to key, name counters "
-                "of turns in clock, or use how='replay'"
+                f"{action!r} gives {expected.shown}, and {actual.shown}{_apart(expected, actual)}; the environment is "
+                f"random, has state that key does not show, or does not come back to a state by {world.how}: add that "
+                "state to key, name counters of turns in clock, or use how='replay'"
             )
         path.append(action)
         if actual.won or actual.ended or (running and world.truncated):

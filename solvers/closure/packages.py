@@ -26,7 +26,8 @@ class Package:
 
 
 def _toy_state(env: Any) -> Hashable:
-    return int(env.unwrapped.s)
+    table = env.unwrapped
+    return int(table.s) if hasattr(table, "s") else tuple(map(tuple, (table.player, table.dealer)))
 
 
 def _object(each: Any) -> Hashable:

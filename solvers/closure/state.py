@@ -21,7 +21,7 @@ _UNREAD = (
     *(np.random.Generator, np.random.RandomState, random.Random),
 )
 """Types of values that are no part of a state: code, spaces, and sources of randomness, which replays detect."""
-_PICTURES = frozenset({"pygame"})
+_PICTURES = frozenset({"pygame", "matplotlib", "mpl_toolkits", "PIL", "cv2", "pyglet", "tkinter"})
 """Packages whose objects only draw."""
 _WRAPPER = frozenset({"env", "_saved_kwargs", "_cached_spec", "metadata", "_metadata", "spec"})
 """Attributes of wrappers that are no part of a state."""
@@ -38,7 +38,7 @@ def state_of(env: Any, skip: frozenset[str] = frozenset()) -> Hashable:
         CertifyError: an attribute is an object that cannot be read; the message names it.
     """
     layers: list[Hashable] = []
-    seen: dict[int, int] = {}
+    seen: dict[int, int] = {id(env.unwrapped): 0}
     while isinstance(env, gymnasium.Wrapper):
         layers.append(_attributes(env, _WRAPPER, seen, type(env).__name__, 0))  # pyright: ignore[reportUnknownArgumentType]
         env = env.env  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
@@ -98,6 +98,22 @@ def _composed(value: Any, seen: dict[int, int], path: str, depth: int) -> Hashab
             "key=, a function from the environment to a hashable state"
         )
     return type(value).__name__, _attributes(value, frozenset(), seen, path, depth)
+
+
+def difference(one: Hashable, other: Hashable, path: str = "") -> str:
+    """Return where two keys differ first: names of attributes, then both values, shortened; empty if they are equal."""
+    if one == other:
+        return ""
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):  # pyright: ignore[reportUnknownArgumentType]
+        pairs = list(zip(one, other, strict=True))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        if len(pairs) == 2 and isinstance(one[0], str) and one[0] == other[0]:
+            return difference(one[1], other[1], f"{path}.{one[0]}")
+        for place, (left, right) in enumerate(pairs):
+            named = isinstance(left, tuple) and len(left) == 2 and isinstance(left[0], str)  # pyright: ignore[reportUnknownArgumentType]
+            if left != right:
+                return difference(left, right, path if named else f"{path}[{place}]")
+    left, right = (text if len(text := repr(each)) < 60 else f"{text[:60]}…" for each in (one, other))
+    return f"{path.removeprefix('.') or 'the key'}: {left} and {right}"
 
 
 def counters(env: Any, actions: Sequence[Any], seed: int | None, options: dict[str, Any] | None) -> tuple[str, ...]:

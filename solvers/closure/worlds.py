@@ -46,7 +46,7 @@ class Outcome:
     def shown(self) -> str:
         """The outcome in words, for messages."""
         end = "success" if self.won else "an end without success" if self.ended else "a state"
-        return f"{end} with reward {self.reward:g} and key {short(self.key)}"
+        return f"{end} with reward {self.reward:g}"
 
 
 class World(ABC):
@@ -90,12 +90,19 @@ class World(ABC):
                 "answer to every action in every state; leave the action out of actions, or repair the environment"
             ) from error
         self.truncated = bool(truncated)
+        try:
+            reward = float(reward)
+        except (TypeError, ValueError) as error:
+            raise CertifyError(
+                f"reward: found {short(reward)} after {action!r}, expected a number; wrap the environment in one that "
+                "makes a single number of its rewards"
+            ) from error
         rule = self.reading.success
         if callable(rule):
-            won = bool(rule(env, float(reward), bool(terminated), info))
+            won = bool(rule(env, reward, bool(terminated), info))
         else:
-            won = bool(info["success"]) if "success" in info else float(reward) > rule
-        return Outcome(self._key(env, observation), float(reward), bool(terminated), won)
+            won = bool(info["success"]) if "success" in info else reward > rule
+        return Outcome(self._key(env, observation), reward, bool(terminated), won)
 
     def _key(self, env: Env, observation: Any) -> Hashable:
         return self.reading.key(env) if self.reading.key else hashable(observation)
