@@ -216,17 +216,12 @@ class GymEnv(PivotEnv):
 
     def _picture(self) -> Frame:
         picture: Any = self._game.env.render()
-        if (
-            not isinstance(picture, np.ndarray)
-            or picture.dtype != np.uint8
-            or picture.ndim != 3
-            or picture.shape[2] != 3
-        ):
+        if getattr(picture, "dtype", None) != np.uint8 or picture.ndim != 3 or picture.shape[2] not in (3, 4):
             raise ConfigError(
                 f"gym.id={self.config.id!r} draws {type(picture).__name__}, expected an RGB picture of render_mode "
                 "'rgb_array'; wrap the environment in one that draws"
             )
-        frame = np.array(picture)
+        frame = np.array(picture[..., :3])  # without transparency
         frame.flags.writeable = False
         return frame
 

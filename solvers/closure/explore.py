@@ -287,8 +287,8 @@ def _compare(search: _Search, places: Sequence[int], outcomes: Sequence[Outcome]
             path = [search.actions[each] for each in places[: step + 1]]
             raise CertifyError(
                 f"the actions {path} end in {expected.shown} in this process, and in {actual.shown} in a new one"
-                f"{_apart(expected, actual)}; the environment has state outside of itself, such as a global variable, a "
-                "file or the time"
+                f"{_apart(expected, actual)}; the environment has state outside of itself, such as a global variable, "
+                "a file or the time"
             )
         if actual.won or actual.ended or search.numbers[actual.key] >= len(search.edges):
             return
