@@ -100,7 +100,6 @@ def _names_of_toy_text(kind: str) -> tuple[str, ...]:
         "FrozenLakeEnv": ("left", "down", "right", "up"),
         "CliffWalkingEnv": ("up", "right", "down", "left"),
         "TaxiEnv": ("south", "north", "east", "west", "pickup", "dropoff"),
-        "BlackjackEnv": ("stick", "hit"),
     }.get(kind, ())
 
 

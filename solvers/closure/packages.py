@@ -15,8 +15,8 @@ class Package:
     """Module whose import registers the ids; empty if none is needed."""
     prefixes: tuple[str, ...]
     """Beginnings of its ids."""
-    inside: str
-    """Beginning of the names of the modules with its environments."""
+    inside: tuple[str, ...]
+    """Beginnings of the names of the modules with its environments."""
     key: Callable[[Any], Hashable] | None = None
     """State key of an environment; None: all its attributes."""
     snapshot: Callable[[Any], Any] | None = None
@@ -26,8 +26,7 @@ class Package:
 
 
 def _toy_state(env: Any) -> Hashable:
-    table = env.unwrapped
-    return int(table.s) if hasattr(table, "s") else tuple(map(tuple, (table.player, table.dealer)))
+    return int(env.unwrapped.s)
 
 
 def _object(each: Any) -> Hashable:
@@ -69,23 +68,23 @@ _MINIGRID_PICTURE = (
 MINIGRID = Package(
     "minigrid",
     ("MiniGrid-",),
-    "minigrid.",
+    ("minigrid.",),
     _minigrid_key,
     _minigrid_snapshot,
     _minigrid_restore,
     constant=_MINIGRID_PICTURE,
 )
-BABYAI = Package("minigrid", ("BabyAI-",), "minigrid.envs.babyai.", constant=_MINIGRID_PICTURE)
+BABYAI = Package("minigrid", ("BabyAI-",), ("minigrid.envs.babyai.",), constant=_MINIGRID_PICTURE)
 """Its instructions remember what was done, so all attributes are the key."""
 TOY_TEXT = Package(
     "",
-    ("FrozenLake", "CliffWalking", "Taxi", "Blackjack"),
-    "gymnasium.envs.toy_text.",
+    ("FrozenLake", "CliffWalking", "Taxi"),
+    tuple(f"gymnasium.envs.toy_text.{name}" for name in ("frozen_lake", "cliffwalking", "taxi")),
     _toy_state,
     constant=("P", "initial_state_distrib", "lastaction", "window_surface", "clock", "window_size", "cell_size"),
 )
 PACKAGES = (TOY_TEXT, BABYAI, MINIGRID)
-OTHER = Package("", (), "")
+OTHER = Package("", (), ())
 
 
 def package_of(env: Any) -> Package:
