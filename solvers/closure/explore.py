@@ -304,7 +304,7 @@ def _replay(search: _Search, places: Sequence[int], *, drawn: bool, running: boo
     first, _ = world.reset()
     if first != search.keys[0]:
         raise CertifyError(
-            f"two calls of reset with seed {world.seed} gave states that differ in {difference(search.keys[0], first)}, "
+            f"two calls of reset with seed {world.seed} differ in {difference(search.keys[0], first)}, "
             "expected equal states; pass a seed that the environment obeys, or remove what is random from key"
         )
     draws = drawn and getattr(world.env, "render_mode", None) is not None

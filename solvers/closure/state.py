@@ -101,7 +101,7 @@ def _composed(value: Any, seen: dict[int, int], path: str, depth: int) -> Hashab
 
 
 def difference(one: Hashable, other: Hashable, path: str = "") -> str:
-    """Return the place where two keys differ first: names of attributes, then both values, shortened; empty if they are equal."""
+    """Return the first place where two keys differ, and both values there, shortened; empty for equal keys."""
     if one == other:
         return ""
     if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):  # pyright: ignore[reportUnknownArgumentType]
