@@ -62,6 +62,7 @@ def import_rollouts(
     format: str = "jsonl",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     require: Sequence[str] = REQUIRED,
+    options: Mapping[str, Any] | None = None,
     model: str = "",
     config: Mapping[str, Any] | None = None,
     **running: Unpack[Running],
@@ -77,6 +78,7 @@ def import_rollouts(
         format: registered format of the source.
         settings: settings of environments that replace the recorded ones, such as ``{"sokoban": {"horizon": 20}}``.
         require: any of ``end``, ``states``, ``rewards`` and ``frames``; what was not recorded is not compared.
+        options: settings of the format, such as ``{"env": "sokoban", "separator": ","}`` for chats.
         model: the model that acted.
         config: other fields of the run config that decide labels and dataset, such as ``teacher`` or ``split``.
         **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
@@ -99,6 +101,7 @@ def import_rollouts(
             reporter_of(running),
             settings=settings,
             require=[names[each] for each in require],
+            options=options,
             model=model,
             config=config,
         )

@@ -24,8 +24,8 @@ class ImportOptions(Options):
     source: PathField
     """File or folder with the recorded episodes."""
     format: str = "jsonl"
-    """Format of the source: jsonl (PIVOT's own, of pivot.Recorder), vagen (evaluation folders), or one of an installed
-    package."""
+    """Format of the source: jsonl (PIVOT's own, of pivot.Recorder), vagen (evaluation folders), openai (messages
+    and images), verifiers (traces), or one of an installed package."""
     out: AddressField | None = None
     """Folder of the store, or its s3://, gs:// or az:// address; new, or begun by the same command."""
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -33,6 +33,8 @@ class ImportOptions(Options):
     require: tuple[Compared, ...] = (Compared.END, Compared.STATES)
     """Parts of the record that the replay of an episode has to agree in: end, states, rewards, frames. An episode that
     differs is left out."""
+    option: dict[str, Any] = Field(default_factory=dict)
+    """Setting of the format, such as env=sokoban, tag=answer, separator=, or actions_per_turn=3 for chats."""
     model: str = ""
     """Model that acted."""
     dry_run: bool = False
@@ -69,10 +71,12 @@ def import_rollouts(options: ImportOptions, workers: WorkerOptions) -> None:
 
     pivot import rollouts/episodes.jsonl --dry-run
 
+    pivot import chats.jsonl --format openai --option env=frozenlake --option tag=answer --out runs/chats
+
     pivot import rollouts --out runs/mine --set sokoban.horizon=20 --require end --require frames
     """
     if options.dry_run:
-        reading = Reading(options.source, options.format, options.settings, options.require)
+        reading = Reading(options.source, options.format, options.settings, options.require, options.option)
         understood(reading, _show_line)
         return
     if options.out is None:
@@ -84,6 +88,7 @@ def import_rollouts(options: ImportOptions, workers: WorkerOptions) -> None:
             format=options.format,
             settings=options.settings,
             require=options.require,
+            options=options.option,
             model=options.model,
             reporter=bars,
             **workers.model_dump(),

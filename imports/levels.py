@@ -59,7 +59,8 @@ def recover_task(env: PivotEnv, episode: RecordedEpisode, picture: Callable[[str
 
 
 def _task_of_state(kind: type[PivotEnv], config: EnvConfig, episode: RecordedEpisode, state: str) -> Task:
-    named = digest([kind.canonical_state(state), episode.instruction, episode.goal_idx, episode.eval_set], 12)
+    level = [kind.canonical_state(state), episode.seed, episode.instruction, episode.goal_idx, episode.eval_set]
+    named = digest(level, 12)
     return Task(
         task_id=episode.task_id or f"{kind.profile.name}-{config.digest()}-import-{named}",
         seed=episode.seed,

@@ -24,6 +24,7 @@ from ..errors import ConfigError, PluginError, StoreError
 from ..flows.engines.local import Execute
 from ..flows.pipeline import BuildResult, complete_result, complete_store, refuse_foreign_folder
 from ..identity import canonical_json
+from ..plugins import read_settings
 from ..records import to_row
 from ..rollouts.base import EndOfLogError, Policy, Reply, TaskRollouts, Turn
 from ..rollouts.ids import episode_id
@@ -114,11 +115,16 @@ class Reading:
     """The first pass over a source."""
 
     def __init__(
-        self, source: Path, format: str, settings: Mapping[str, Mapping[str, Any]], require: Sequence[Compared]
+        self,
+        source: Path,
+        format: str,
+        settings: Mapping[str, Mapping[str, Any]],
+        require: Sequence[Compared],
+        options: Mapping[str, Any],
     ) -> None:
-        """Read ``source`` in a registered format; ``settings`` of environments replace the recorded ones."""
+        """Read ``source`` in a registered format with its ``options``; ``settings`` replace the recorded ones."""
         kind: type[Importer] = plugins.load("importers", format)
-        self.importer = kind(kind.config_type())
+        self.importer = kind(read_settings(kind.config_type, options, f"option of {format}: "))
         self.source, self.format, self.require = source, format, tuple(require)
         self.pictures = Pictures(source, data_urls=kind.accepts_data_urls)
         self.plans: dict[str, _EnvPlan] = {}
@@ -213,6 +219,7 @@ def import_store(
     *,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
     require: Sequence[Compared] = REQUIRED,
+    options: Mapping[str, Any] | None = None,
     model: str = "",
     config: Mapping[str, Any] | None = None,
 ) -> ImportResult:
@@ -226,6 +233,7 @@ def import_store(
         reporter: gets the progress.
         settings: settings of environments that replace the recorded ones.
         require: what the replay of an episode has to agree in; an episode that differs is left out.
+        options: settings of the format, such as ``{"env": "sokoban"}`` for chats.
         model: the model that acted.
         config: other fields of the run config, such as ``teacher``.
 
@@ -235,7 +243,7 @@ def import_store(
     """
     storage = open_storage(root)
     refuse_foreign_folder(storage)
-    reading = Reading(source, format, settings or {}, require)
+    reading = Reading(source, format, settings or {}, require, options or {})
     reading.run(reporter)
     compared = _compared(reading)
     episodes = sum(len(plan.entries) for plan in reading.plans.values())

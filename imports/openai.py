@@ -1,0 +1,91 @@
+"""Rows of ``messages`` and ``images``: OpenAI's chat format as ms-swift and LLaMA-Factory read it.
+
+Read in modelscope/ms-swift (``docs/source_en/Customization/Custom-dataset.md``: ``images`` are paths or addresses, one
+per ``<image>`` in the texts) and hiyouga/LLaMA-Factory (``data/README.md``: the same columns, also as a JSON list).
+Pictures may also be parts of a message (``image_url``), with data URLs. There are no rewards.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from ..errors import ConfigError
+from ..plugins import Settings
+from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of, line_places, read_below, read_line
+from .chat import ChatSettings, Message, episode_of, text_and_images
+from .episode import RecordedEpisode
+
+
+class _Row(BaseModel):
+    """The fields of a row that are read; others are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
+    messages: list[dict[str, Any]]
+    images: list[str | dict[str, Any]] | None = None
+
+
+_ROWS = TypeAdapter(list[dict[str, Any]])
+
+
+class OpenAIImporter(Importer):
+    """Reader of ``*.jsonl`` files with one chat per line, or of a ``*.json`` file with a list of them."""
+
+    config_type: ClassVar[type[Settings]] = ChatSettings
+    accepts_data_urls: ClassVar[bool] = True
+    settings: ChatSettings
+
+    def __init__(self, settings: Settings | None = None, **values: Any) -> None:
+        """See the base class."""
+        super().__init__(settings, **values)
+        self._lists: dict[Path, list[dict[str, Any]]] = {}
+
+    def places(self, source: Path) -> Iterator[Place]:
+        """Yield the rows of the file, or of all files in the folder, by name."""
+        files = sorted((*source.glob("*.jsonl"), *source.glob("*.json"))) if source.is_dir() else [source]
+        if not files:
+            raise ConfigError(f"{source} holds no *.jsonl or *.json file; name the file with the chats")
+        for file in files:
+            if file.suffix == ".json":
+                yield from self._places_of_list(file)
+            else:
+                yield from line_places(file, file.name)
+
+    def _places_of_list(self, file: Path) -> Iterator[Place]:
+        try:
+            rows = self._lists[file] = _ROWS.validate_json(read_below(file.parent, file.name, MOST_BYTES))
+        except (UnreadableError, ValidationError) as error:
+            reason = explained(error) if isinstance(error, ValidationError) else error
+            raise ConfigError(f"{file} is not a JSON list of rows: {reason}") from error
+        for number in range(len(rows)):
+            yield Place(f"{file.name} row {number}", file.name, number)
+
+    def read(self, source: Path, place: Place) -> RecordedEpisode:
+        """Read one row."""
+        rows = self._lists.get(folder_of(source) / place.path)
+        try:
+            row = _Row.model_validate_json(read_line(source, place)) if rows is None else _Row(**rows[place.offset])
+            return self._episode(row)
+        except ValidationError as error:
+            raise explained(error) from error
+
+    def _episode(self, row: _Row) -> RecordedEpisode:
+        images = [_name(image) for image in row.images or ()]
+        total = len(images)
+        messages: list[Message] = []
+        for raw in row.messages:
+            text, pictures = text_and_images(raw.get("content"), images)
+            messages.append(Message(str(raw.get("role")), text, pictures))
+        if images:
+            raise UnreadableError(f"found {total} images, but <image> tags for {total - len(images)} of them")
+        return episode_of(messages, row.model_extra or {}, self.settings)
+
+
+def _name(image: str | dict[str, Any]) -> str:
+    """Return the path or address of an entry of ``images``."""
+    name = image if isinstance(image, str) else image.get("path") or image.get("url")
+    if not isinstance(name, str):
+        raise UnreadableError("found an image without path, expected a path or an object with one")
+    return name
