@@ -25,7 +25,7 @@ class ImportOptions(Options):
     """File or folder with the recorded episodes."""
     format: str = "jsonl"
     """Format of the source: jsonl (PIVOT's own, of pivot.Recorder), vagen (evaluation folders), openai (messages
-    and images), verifiers (traces), or one of an installed package."""
+    and images), verifiers (traces), inspect (.eval logs), or one of an installed package."""
     out: AddressField | None = None
     """Folder of the store, or its s3://, gs:// or az:// address; new, or begun by the same command."""
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
