@@ -249,6 +249,12 @@ def _info_misfits(env: "PivotEnv", answer: tuple[Any, ...], *_: Any) -> Misfits:
             yield misfit._replace(field=f"{at}[{key!r}]")
 
 
+def _seed_misfits(_: "PivotEnv", task: Task, *__: Any) -> Misfits:
+    """Yield a generated level without a seed: only an imported one may lack it."""
+    if task.seed is None:
+        yield Misfit(".seed", None, "an integer")
+
+
 class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     """A gymnasium environment that can be restored exactly and described as text.
 
@@ -272,7 +278,7 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     ``NO_FRAME``, and the caller draws the current state with ``render()``. An environment may ignore it."""
     terms: ClassVar[Terms] = Terms(
         answers={
-            "make_task": Answer(Task),
+            "make_task": Answer(Task, _seed_misfits),
             "make_level": Answer(Annotated[tuple[Task, ...], Fits(bool, "at least one Task")]),
             "fixed_tasks": Answer(tuple[Task, ...] | None),
             "describe_state": Answer(Text),

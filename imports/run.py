@@ -279,7 +279,7 @@ def _config_of(reading: Reading, model: str, more: Mapping[str, Any]) -> RunConf
         source=reading.source.resolve().name,
         digest=reading.digest,
         model=model,
-        require=reading.require,
+        require=tuple(each.value for each in reading.require),
     )
     environments = {
         name: EnvRun(tasks=len(plan.tasks), settings=plan.env.config.model_dump(mode="json"))

@@ -7,9 +7,7 @@ re-executed the actions; rewards, states and pictures are its own.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
-
-from pydantic import Field
+from typing import Annotated, Any, ClassVar, Literal
 
 from ...environments.base import EnvProfile, Task
 from ...errors import PluginError
@@ -95,7 +93,7 @@ class ImportedSettings(Settings):
     """Digest of the episodes in the store, as they were read."""
     model: str = ""
     """Model that acted, as the user names it."""
-    require: tuple[Compared, ...] = Field(default=(Compared.END, Compared.STATES))
+    require: tuple[Literal["end", "states", "rewards", "frames"], ...] = ("end", "states")
     """Parts of the record that a replay had to agree in."""
 
 

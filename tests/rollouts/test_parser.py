@@ -128,7 +128,7 @@ def test_reply_table(text: str, action: str | None, outcome: ReplyOutcome) -> No
 
 def test_the_table_is_broad() -> None:
     assert len(CASES) >= 60
-    assert {outcome for _, _, outcome in CASES} == set(ReplyOutcome)
+    assert {outcome for _, _, outcome in CASES} == set(ReplyOutcome) - {ReplyOutcome.UNUSED}  # of imports alone
 
 
 def test_other_answer_tag() -> None:
