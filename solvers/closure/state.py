@@ -3,7 +3,6 @@
 import random
 from collections.abc import Hashable, Mapping, Sequence
 from enum import Enum
-from itertools import pairwise
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -119,25 +118,23 @@ def difference(one: Hashable, other: Hashable, path: str = "") -> str:
 def counters(env: Any, actions: Sequence[Any], seed: int | None, options: dict[str, Any] | None) -> tuple[str, ...]:
     """Return the integer attributes that every step raises by the same amount, whatever the action.
 
-    Two random plays are compared; with fewer than four steps before they end, nothing is a counter.
+    Random plays are compared until they have 24 steps; with fewer than four, nothing is a counter.
     """
-    counted: set[str] | None = None
-    for play in range(2):
+    changes: dict[str, set[int]] = {}
+    steps = 0
+    for play in range(24):
         choose = random.Random(play)
         env.reset(seed=seed, options=options)
-        rows = [_integers(env)]
-        for _ in range(24):
-            if env.step(choose.choice(actions))[2]:
-                break
-            rows.append(_integers(env))
-        if len(rows) < 5:
-            return ()
-        steps = {
-            name: {after.get(name, 0) - before.get(name, 0) for before, after in pairwise(rows)} for name in rows[0]
-        }
-        counting = {name for name, each in steps.items() if len(each) == 1 and each != {0}}
-        counted = counting if counted is None else counted & counting
-    return tuple(sorted(counted or ()))
+        before = _integers(env)
+        ended = False
+        while not ended and steps < 24:
+            ended = bool(env.step(choose.choice(actions))[2])
+            after = _integers(env)
+            for name in before:
+                changes.setdefault(name, set()).add(after.get(name, 0) - before[name])
+            before, steps = after, steps + 1
+    counting = sorted(name for name, each in changes.items() if len(each) == 1 and each != {0})
+    return tuple(counting) if steps >= 4 else ()
 
 
 def _integers(env: Any) -> dict[str, int]:

@@ -485,3 +485,15 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], message:
         pivot.explore(Copied, **settings)
     with pytest.raises(CertifyError, match="env: found 7"):
         pivot.explore(7)
+
+
+def test_a_clock_is_seen_although_random_plays_end_soon() -> None:
+    """Half of all random plays fall into the trap at once."""
+
+    class Short(FadingReward):
+        def reset(self, **settings: Any) -> tuple[int, dict[str, Any]]:
+            _, info = super().reset(**settings)
+            self.cell = 1
+            return 1, info
+
+    assert pivot.explore(Short).need(0) == 3
