@@ -26,7 +26,8 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 $(VENV)/.dev: $(BIN)/python pyproject.toml
 	$(BIN)/pip install --quiet $(if $(LOCKED),-c requirements-dev.lock) -e '.[dev]'
 	@# Tests use AI2-THOR's event classes. Without dependencies, because its opencv-python would replace the headless one.
-	$(BIN)/pip install --quiet --no-deps 'ai2thor==5.0.0'
+	@# And MiniGrid, whose pygame-ce would replace the pygame with which gymnasium's pictures are compared.
+	$(BIN)/pip install --quiet --no-deps 'ai2thor==5.0.0' 'minigrid>=3.0'
 	@# The type checker resolves the tests' imports of the package through this link.
 	@mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/pivot
 	@touch $@ $(VENV)/.installed

@@ -87,7 +87,8 @@ def test_a_file_that_is_no_config_is_named(content: str | None, message: str, tm
 
 def test_unknown_parts_are_named() -> None:
     with pytest.raises(
-        PluginError, match="unknown environment 'chess'; registered: frozenlake, navigation, primitiveskill, sokoban"
+        PluginError,
+        match="unknown environment 'chess'; registered: frozenlake, gym, navigation, primitiveskill, sokoban",
     ):
         make_config({"environments": {"chess": {"tasks": 1, "settings": {}}}})
     with pytest.raises(PluginError, match=r"unknown policy 'nobody'; registered: .*scripted"):

@@ -97,7 +97,7 @@ def test_every_kind_of_reply_occurs(paper_sized: tuple[str, list[TaskRollouts]])
     env_object = plugins.load("environments", env)()
     replies = [text for episode in texts(rollouts) for text in episode]
     outcomes = Counter(parse_reply(text, "action", env_object.parse_action).outcome for text in replies)
-    for outcome in ReplyOutcome:
+    for outcome in set(ReplyOutcome) - {ReplyOutcome.UNUSED}:  # of imported episodes alone
         assert outcomes[outcome] >= 0.005 * len(replies), outcomes
     assert outcomes[ReplyOutcome.OK] >= 0.9 * len(replies)
     assert replies.count("") >= 0.005 * len(replies)

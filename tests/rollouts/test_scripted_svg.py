@@ -68,7 +68,7 @@ def test_every_kind_of_reply_occurs() -> None:
     replies = [text for episode in texts(svg_episodes.rollouts(TASKS)) for text in episode]
     replies += [text for episode in texts(rolled(2, {"empty": 0.9, "no_think": 0.1})) for text in episode]
     outcomes = Counter(parse_reply(text, "answer", env.parse_action, keeps_case=True).outcome for text in replies)
-    assert set(outcomes) == set(ReplyOutcome)
+    assert set(outcomes) == set(ReplyOutcome) - {ReplyOutcome.UNUSED}  # of imported episodes alone
     assert any("```svg" in text for text in replies)
     assert "" in replies
 
