@@ -8,7 +8,7 @@ import typer
 
 from ..insight.compare import HEADER, compare_stores, screen_rows
 from ..insight.stats import Format, csv_text
-from ..training.evaluation.compare_runs import is_policy_run
+from ..training.evaluation.compare_runs import compare_runs, is_policy_run
 from .console import out, show_table, write_data
 from .evaluate_policy import show_runs
 from .options import StoreAddress, store_argument
@@ -28,17 +28,18 @@ def compare(
     settings) are compared with themselves, which gives narrower intervals of the difference. * marks a 95 %
     confidence interval of the difference that excludes 0; among twenty rows one does so by chance.
 
-    Two runs of pivot train rl are compared by how their updates went.
+    Two runs of pivot train rl are compared by their last ten common updates; the intervals are then over updates, and
+    those of held-out success over levels.
 
     [bold]Example[/]
 
     pivot compare runs/monday runs/tuesday
     """
-    if is_policy_run(old) and is_policy_run(new):
-        show_runs(old, new)
-        return
     if style is Format.PARQUET:
         raise typer.BadParameter(_NO_PARQUET, param_hint="--format")
+    if is_policy_run(old) and is_policy_run(new):
+        _give_runs(old, new, style)
+        return
     comparisons = compare_stores(old, new, seed)
     rows = [each.row() for each in comparisons]
     if style is Format.JSON:
@@ -53,3 +54,16 @@ def compare(
         for env, levels, common in dict.fromkeys((each.env, each.levels, each.common) for each in comparisons):
             if common < levels:
                 out.print(f"{env}: only {common} of {levels} levels are in both stores, which widens the intervals")
+
+
+def _give_runs(old: StoreAddress, new: StoreAddress, style: Format) -> None:
+    """Give out the comparison of two runs of Stage II."""
+    compared = compare_runs(old, new)
+    rows = [row.row() for row in compared.rows]
+    if style is Format.JSON:
+        data = {"updates": compared.updates, "settings": compared.settings, "rows": rows}
+        write_data(json.dumps(data, indent=2) + "\n")
+    elif style is Format.CSV:
+        write_data(csv_text(list(rows[0]), [list(row.values()) for row in rows]))
+    else:
+        show_runs(compared, old, new)

@@ -5,14 +5,16 @@ from typing import Any
 
 from ..api import training as api
 from ..errors import TrainingError
+from ..intervals import Interval
 from ..storage import Address, open_storage
-from ..training.evaluation.compare_runs import compare_runs, is_policy_run
+from ..training.evaluation.compare_runs import RunComparison, compare_runs, is_policy_run
 from ..training.evaluation.config import POLICY_RESULT, PolicyEvaluationConfig
 from .console import out, show_table
 from .from_config import Flag, from_config
 from .train import log_line
 from .train_rl import EnvForm
 
+SIDES = ("old", "new", "difference")
 POLICY = EnvForm("policy", PolicyEvaluationConfig, {"model": Flag(argument="DIR")}, skip=("settings",))
 
 
@@ -45,22 +47,25 @@ def policy(config: PolicyEvaluationConfig) -> None:
     if config.beside is not None:
         _show_gain(row, config.beside)
         if is_policy_run(config.beside) and is_policy_run(folder):
-            show_runs(config.beside, folder)
+            show_runs(compare_runs(config.beside, folder), config.beside, folder)
     out.print(f"written: {(config.out or folder) / POLICY_RESULT}", soft_wrap=True)
 
 
-def show_runs(old: Address, new: Address) -> None:
-    """Show how the updates of two runs compare, and what they cost.
-
-    Raises:
-        TrainingError: they cannot be compared.
-    """
-    compared = compare_runs(old, new)
+def show_runs(compared: RunComparison, old: Address, new: Address) -> None:
+    """Show how the updates of two runs compare, and what they cost."""
     for name, (before, after) in compared.settings.items():
         out.print(f"setting {name}: {before} -> {after}", soft_wrap=True)
-    table = [[row.measure, row.old, row.new, row.difference] for row in compared.rows]
+    table = [
+        [row.measure, *(_bounded(getattr(row, each), getattr(row, f"{each}_bounds")) for each in SIDES)]
+        for row in compared.rows
+    ]
     header = ["mean of an update", "old", "new", "difference"]
     show_table(f"{old} (old), {new} (new): up to update {compared.updates}", header, table)
+
+
+def _bounded(value: float | None, bounds: tuple[float, float] | None) -> object:
+    """Return a number with the bounds of its interval, if it has one."""
+    return value if value is None or bounds is None else str(Interval(value, *bounds))
 
 
 def _show_gain(row: dict[str, Any], beside: Path) -> None:

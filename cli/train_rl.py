@@ -78,7 +78,8 @@ RL_PANELS = {
     ),
     "How it learns": (
         *("lr", "weight_decay", "max_grad_norm", "minibatch", "lora", "lora_rank", "lora_alpha", "gamma"),
-        *("invalid_penalty", "clip", "kl", "opd", "beta", "opd_objective", "opd_scope", "target_vocabulary"),
+        *("invalid_penalty", "clip", "kl", "opd", "beta", "opd_objective", "opd_scope", "teacher_weights"),
+        *("teacher_decay", "target_vocabulary"),
     ),
     "Memory and speed (results change by rounding alone)": (
         *("micro_batch_tokens", "engine", "server_command", "server_devices", "hand_over", "generate"),
@@ -137,7 +138,11 @@ def rl(config: RlConfig) -> None:
     if not is_main():
         return
     show_outcome(config.out, result)
-    rows = [[name, result.last[name]] for name in ("success", "return", "zero_variance", "kl") if name in result.last]
+    rows = [
+        [name, result.last[name]]
+        for name in ("success", "return", "zero_variance", "kl")
+        if result.last.get(name) is not None
+    ]
     if "validation" in result.last:
         rows.append(["success, held-out levels", result.last["validation"]["success"]["value"]])
     show_table("Last update", ["figure", "value"], rows)

@@ -42,6 +42,7 @@ READ_AHEAD = 8
 """Cases that one thread call reads, because a thread switch costs more than a read, and the least number that waits for
 the model, so that a slow read does not leave it idle. A collage has up to 1 MB."""
 
+CUT_DETAIL = "the reply was cut at the token limit; raise --max-tokens (pivot train rl: --analyzer-tokens)"
 _THOUGHT = re.compile(r"\A.*</think>", re.DOTALL)
 _FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
 _STEP = re.compile(r'"pivot_step"\s*:\s*(\d+)')
@@ -291,7 +292,7 @@ def reading_of(answer: ChatAnswer, case: AnalyzerCase) -> Reading:
     else:
         reading = read_reply(answer.text, case.num_steps, case.modes)
         if reading.problem is not None and answer.finish_reason == CUT:
-            reading = replace(reading, problem="cut", detail="the reply was cut at the token limit; raise --max-tokens")
+            reading = replace(reading, problem="cut", detail=CUT_DETAIL)
     probability = None
     if reading.problem is None and answer.tokens is not None and answer.logprobs is not None:
         probability = step_probability(answer.tokens, answer.logprobs)

@@ -45,29 +45,52 @@ def draw_losses(storage: Storage) -> None:
 
 
 CURVES_PICTURE = "curves.png"
+SHARE, NATS = "share", "nats per token"
 _PANELS = {
-    "success of the rollouts": (("success", "each update"),),
-    "share of groups": (("zero_variance", "equal returns"), ("all_failed", "all failed")),
-    "gap of Teacher and Student, nats": (
-        ("opd_gap_pivot_action", "action at the pivot"),
-        ("opd_gap_other_action", "other actions"),
-        ("opd_gap_thinking", "thoughts"),
+    "success": (SHARE, (("success", "training levels, mean of updates"),)),
+    "return of the rollouts": ("return per episode", (("return", "training levels"),)),
+    "groups": (SHARE, (("zero_variance", "equal returns"), ("all_failed", "all failed"))),
+    "loss": (
+        "loss",
+        (("loss", "total"), ("loss_grpo", "GRPO"), ("loss_kl", "KL, unweighted"), ("loss_opd", "OPD, unweighted")),
     ),
-    "Analyzer against the solver": (("analyzer_step_accuracy", "pivot step"), ("analyzer_mode_accuracy", "mode")),
-    "distance and clipping": (("kl", "KL to the start"), ("clip_share", "share clipped")),
+    "gap of Teacher and Student": (
+        NATS,
+        (
+            ("opd_gap_pivot_action", "action at the pivot"),
+            ("opd_gap_other_action", "other actions"),
+            ("opd_gap_thinking", "thoughts"),
+            ("teacher_informed", "informed: others - pivot"),
+        ),
+    ),
+    "the gap finds the pivot": ("area under the ROC curve", (("gap_detects_pivot", "chance is 0.5"),)),
+    "Analyzer against the solver": (
+        SHARE,
+        (("analyzer_step_accuracy", "pivot step"), ("analyzer_mode_accuracy", "mode")),
+    ),
+    "distance and clipping": (
+        "nats per token; share",
+        (("kl", "KL to the start, nats"), ("clip_share", "share of tokens clipped")),
+    ),
 }
-_SHARES = (0, 1, 3)
-"""Indices of the panels that show shares."""
+"""Label of the y axis, and columns with their names, by title of the panel."""
 
 
 def draw_curves(storage: Storage, title: str) -> None:
     """Draw the figures of a run of Stage II so far into its folder: one panel per topic, and seconds by phase."""
-    records = [record for record in read_metrics(storage) if "success" in record]
-    figure = need("matplotlib.figure", "train").Figure(figsize=(13, 7), layout="constrained")
+    encoded = io.BytesIO()
+    curves_figure(read_metrics(storage), title).savefig(encoded, format="png", dpi=100)
+    storage.write_bytes(CURVES_PICTURE, encoded.getvalue())
+
+
+def curves_figure(lines: Sequence[dict[str, Any]], title: str) -> Any:
+    """Return the figure of the metrics of a run of Stage II."""
+    records = [line for line in lines if "success" in line]
+    figure = need("matplotlib.figure", "train").Figure(figsize=(14, 11), layout="constrained")
     figure.suptitle(title)
-    panels = figure.subplots(2, 3).flatten()
-    for axes, (name, series) in zip(panels, _PANELS.items(), strict=False):
-        axes.set(title=name, xlabel="update")
+    panels = figure.subplots(3, 3).flatten()
+    for axes, (name, (unit, series)) in zip(panels, _PANELS.items(), strict=False):
+        axes.set(title=name, xlabel="update", ylabel=unit)
         axes.grid(alpha=0.3)
         for column, label in series:
             points = [(record["step"], record[column]) for record in records if record.get(column) is not None]
@@ -75,7 +98,7 @@ def draw_curves(storage: Storage, title: str) -> None:
                 steps, values = zip(*points, strict=True)
                 (line,) = axes.plot(steps, values, linewidth=0.7, alpha=0.4)
                 axes.plot(steps, smoothed(values), linewidth=1.6, color=line.get_color(), label=label)
-    held_out = [(each["step"], each["validation"]["success"]) for each in read_metrics(storage) if "validation" in each]
+    held_out = [(each["step"], each["validation"]["success"]) for each in lines if "validation" in each]
     if held_out:
         spread = [[s["value"] - s["low"] for _, s in held_out], [s["high"] - s["value"] for _, s in held_out]]
         points = [step for step, _ in held_out], [s["value"] for _, s in held_out]
@@ -83,15 +106,13 @@ def draw_curves(storage: Storage, title: str) -> None:
     if records:
         phases = list(records[-1]["seconds"])
         values = [[record["seconds"].get(phase, 0.0) for record in records] for phase in phases]
-        panels[5].stackplot([record["step"] for record in records], *values, labels=phases, alpha=0.8)
-    panels[5].set(title="seconds by phase", xlabel="update")
+        panels[-1].stackplot([record["step"] for record in records], *values, labels=phases, alpha=0.8)
+    panels[-1].set(title="seconds by phase", xlabel="update", ylabel="seconds per update")
     for axes in panels:
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, fontsize=8)
         else:
             axes.text(0.5, 0.5, "no data in this arm", ha="center", transform=axes.transAxes, color="grey")
-    for index in _SHARES:
-        panels[index].set_ylim(-0.03, 1.03)
-    encoded = io.BytesIO()
-    figure.savefig(encoded, format="png", dpi=100)
-    storage.write_bytes(CURVES_PICTURE, encoded.getvalue())
+        if axes.get_ylabel() == SHARE or axes.get_ylabel().startswith("area"):
+            axes.set_ylim(-0.03, 1.03)
+    return figure

@@ -41,6 +41,21 @@ def test_both_are_shown(tmp_path: Path) -> None:
     assert "seconds: rollout" in shown
 
 
+def test_runs_are_given_out_as_data_with_intervals(tmp_path: Path) -> None:
+    old, new = _run(tmp_path / "old", [0.5, 0.25, 0.75]), _run(tmp_path / "new", [0.75, 0.5, 1.0], arm="oracle")
+    with (new / "metrics.jsonl").open("a", encoding="utf-8") as lines:
+        held_out = {"success": {"value": 0.75, "low": 0.5, "high": 1.0}}
+        lines.write(json.dumps({"step": 3, "success": 1.0, "seconds": {}, "validation": held_out}) + "\n")
+    data = json.loads(run("compare", old, new, "--format", "json"))
+    assert (data["updates"], data["settings"]) == (3, {"arm": ["mp", "oracle"]})
+    rows = {row["measure"]: row for row in data["rows"]}
+    success = rows["success"]
+    assert success["difference"] == success["difference_low"] == success["difference_high"] == 0.25, "paired by update"
+    assert 0.25 <= success["old_low"] < 0.5 < success["old_high"] <= 0.75
+    assert rows["success, held-out levels"]["new_low"] == 0.5
+    assert run("compare", old, new, "--format", "csv").startswith("measure,old,old_low")
+
+
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     one = _run(tmp_path / "one", [0.5])
     with pytest.raises(TrainingError, match=r"plays env sokoban, .* plays svg"):

@@ -78,7 +78,11 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     assert "--opd-objective" in str(error_of(*train, "--opd-objective", "up"))
     assert "expected a frozen larger model (--teacher-model)" in str(error_of(*train, "--arm", "sdar"))
     assert "names no step" in str(error_of(*train, "--arm", "empty", "--opd-scope", "pivot"))
-    assert "cannot load model" in str(error_of(*train))
+    assert "expected 'centred' or 'gap'" in str(error_of(*train, "--opd-scope", "pivot"))
+    assert "nothing is distilled" in str(error_of(*train, "--arm", "sft_grpo", "--teacher-model", "larger"))
+    both = ("--teacher-weights", "ema", "--teacher-model", "larger")
+    assert "expected one of them" in str(error_of(*train, *both))
+    assert "cannot load model" in str(error_of(*train, "--max-tokens", "600"))
     assert "name it with --env" in str(error_of("evaluate", "policy", tmp_path))
 
 

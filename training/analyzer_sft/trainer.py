@@ -84,8 +84,8 @@ class AnalyzerTrainer(trl.SFTTrainer):
             mine = ", ".join(ids) if not torch.isfinite(value).item() else "those of another process"
             raise TrainingError(
                 f"the {what} became {value.item()} in update {self.state.global_step + 1} (records: {mine}); expected "
-                "a finite number. The last checkpoint is kept: inspect these records, lower --lr, then run again "
-                "with --resume or another --out"
+                "a finite number. The last checkpoint is kept: repair these records, or start again with a lower --lr "
+                "and another --out"
             )
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:

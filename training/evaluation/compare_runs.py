@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...errors import TrainingError
+from ...intervals import middle, resampled_means
 from ...storage import Address, open_storage
 from ..checkpoint import RUN, read_metrics
 
@@ -24,6 +27,7 @@ MEASURES = (
     "analyzer_guidance_prose",
     "analyzer_guidance_true",
     "gap_detects_pivot",
+    "teacher_informed",
     "kl",
     "clip_share",
     "grad_norm",
@@ -33,18 +37,37 @@ LAST = 10
 """Updates over which figures are averaged."""
 
 
+Bounds = tuple[float, float]
+"""Bounds of a 95 % interval."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One figure of both runs; None if a run has no value."""
+    """One figure of both runs; None if a run has no value.
+
+    Bounds of means are those of a bootstrap over updates, which are paired by their number for the difference; those of
+    held-out success are the stored ones, over levels. None where there are fewer than two values.
+    """
 
     measure: str
     old: float | None
     new: float | None
+    old_bounds: Bounds | None = None
+    new_bounds: Bounds | None = None
+    difference_bounds: Bounds | None = None
 
     @property
     def difference(self) -> float | None:
         """The new value minus the old one."""
         return None if self.old is None or self.new is None else self.new - self.old
+
+    def row(self) -> dict[str, Any]:
+        """Return the figure as flat data: each number with its ``low`` and ``high``."""
+        flat: dict[str, Any] = {"measure": self.measure}
+        for name in ("old", "new", "difference"):
+            low, high = getattr(self, f"{name}_bounds") or (None, None)
+            flat |= {name: getattr(self, name), f"{name}_low": low, f"{name}_high": high}
+        return flat
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +104,12 @@ def compare_runs(old: Address, new: Address) -> RunComparison:
     updates = min(lines[-1]["step"], others[-1]["step"])
     sides = [[line for line in each if line["step"] <= updates] for each in (lines, others)]
     recent = [[line for line in each if line["step"] > max(0, updates - LAST)] for each in sides]
-    rows = [RunRow(name, *(_mean(each, name) for each in recent)) for name in MEASURES]
-    rows.append(RunRow("success, held-out levels", *map(_held_out, sides)))
+    rows = [_row(name, *([(line["step"], line.get(name)) for line in each] for each in recent)) for name in MEASURES]
+    rows.append(_held_out_row(*map(_held_out, sides)))
     phases = dict.fromkeys(name for each in recent for line in each for name in line["seconds"])
-    rows += [RunRow(f"seconds: {name}", *(_seconds(each, name) for each in recent)) for name in phases]
-    rows.append(RunRow("seconds", *(_seconds(each) for each in recent)))
+    for phase in (*phases, None):
+        name = "seconds" if phase is None else f"seconds: {phase}"
+        rows.append(_row(name, *([(line["step"], _seconds(line, phase)) for line in each] for each in recent)))
     differing = {name: (config.get(name), other.get(name)) for name in sorted(config.keys() | other.keys())}
     return RunComparison(
         updates,
@@ -107,17 +131,33 @@ def _read(folder: Address) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return storage.read_json(RUN)["config"], lines
 
 
-def _mean(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    values = [line[name] for line in lines if line.get(name) is not None]
-    return sum(values) / len(values) if values else None
+def _row(name: str, old: Sequence[tuple[int, float | None]], new: Sequence[tuple[int, float | None]]) -> RunRow:
+    """Return the means of a figure over some updates of both runs, each given as number and value."""
+    before, after = ({step: value for step, value in each if value is not None} for each in (old, new))
+    both = [after[step] - before[step] for step in before if step in after]
+    means = (sum(each.values()) / len(each) if each else None for each in (before, after))
+    paired = _bounds(both) if len(both) == len(before) == len(after) else None
+    return RunRow(name, *means, _bounds(list(before.values())), _bounds(list(after.values())), paired)
 
 
-def _held_out(lines: Sequence[Mapping[str, Any]]) -> float | None:
-    measured = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
-    return measured[-1] if measured else None
+def _bounds(values: Sequence[float]) -> Bounds | None:
+    return middle(resampled_means(np.asarray(values, float), np.ones(len(values)))) if len(values) > 1 else None
 
 
-def _seconds(lines: Sequence[Mapping[str, Any]], phase: str | None = None) -> float:
-    """Return the mean seconds per update, of one phase or of all."""
-    seconds = [sum(line["seconds"].values()) if phase is None else line["seconds"].get(phase, 0.0) for line in lines]
-    return sum(seconds) / len(seconds)
+def _held_out(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, float | None]:
+    """Return the last held-out success up to the compared update; empty if there is none."""
+    measured = [line["validation"]["success"] for line in lines if "validation" in line]
+    return measured[-1] if measured else {}
+
+
+def _held_out_row(old: Mapping[str, float | None], new: Mapping[str, float | None]) -> RunRow:
+    def bounds(measured: Mapping[str, float | None]) -> Bounds | None:
+        low, high = measured.get("low"), measured.get("high")
+        return None if low is None or high is None else (low, high)
+
+    return RunRow("success, held-out levels", old.get("value"), new.get("value"), bounds(old), bounds(new))
+
+
+def _seconds(line: Mapping[str, Any], phase: str | None) -> float:
+    """Return the seconds of an update, of one phase or of all."""
+    return sum(line["seconds"].values()) if phase is None else line["seconds"].get(phase, 0.0)

@@ -101,7 +101,7 @@ class PolicyEvaluationConfig(Settings):
     """Episodes in total, spread evenly over the held-out levels; by default the run's, or 128."""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """Sampling temperature; by default the run's, or 0.4."""
-    max_tokens: int | None = Field(default=None, ge=1, le=512)
+    max_tokens: int | None = Field(default=None, ge=1)
     """Longest reply in tokens; by default the run's, or 512."""
     levels: int | None = Field(default=None, ge=0)
     """Different levels, of which a tenth is held out; by default the run's, or the paper's number."""

@@ -34,11 +34,18 @@ class RlConfig(Settings):
     """Revision of the model on the hub."""
     arm: str = Field(default=DEFAULT_ARM, description=f"Hindsight in the Teacher's prompt, one of: {', '.join(ARMS)}.")
     teacher_model: str | None = None
-    """Frozen larger Teacher of the arm ``sdar``: a folder or a hub id."""
+    """Frozen Teacher: a folder or a hub id. The arm ``sdar`` needs one, a larger model; the other arms with a Teacher
+    take one, such as a Stage I checkpoint, in place of the trained weights."""
     teacher_revision: str | None = None
     """Revision of the frozen Teacher on the hub."""
     teacher_url: str | None = None
-    """Address of a vLLM server of the frozen Teacher (served as ``teacher_model``); by default it is loaded here."""
+    """Address of a vLLM server of the frozen Teacher of ``sdar`` (served as ``teacher_model``); by default it is loaded
+    here."""
+    teacher_weights: Literal["live", "start", "ema"] = "live"
+    """Weights of a Teacher without ``teacher_model``: ``live`` are the Student's, as in the paper; ``start`` those that
+    the run started from; ``ema`` the exponential moving average of the Student's."""
+    teacher_decay: float = Field(default=0.99, ge=0, lt=1)
+    """Share of the average that an update keeps; used with ``teacher_weights`` ``ema``."""
     updates: int = Field(default=0, ge=0)
     """Updates in total; 0 for the paper's 250 (Sokoban 350)."""
     prompts: int = Field(default=0, ge=0)
@@ -84,10 +91,10 @@ class RlConfig(Settings):
     likely that the Teacher finds unlikely."""
     opd_scope: Literal["all", "pivot"] = "all"
     """Distilled tokens of a failed episode: all of them, or only those of the pivot step (an extension). The scope
-    ``pivot`` needs the objective ``centred`` or ``gap``: an informed Teacher finds the pivot's action unlikely, so its
-    gate is near 0 there, and ``printed`` learns almost nothing."""
-    max_tokens: int = Field(default=512, ge=1, le=512)
-    """Longest reply of the Student in tokens."""
+    ``pivot`` with the objective ``printed`` is refused: an informed Teacher finds the pivot's action unlikely, so its
+    gate is near 0 there, and nothing is learned."""
+    max_tokens: int = Field(default=512, ge=1)
+    """Longest reply of the Student in tokens, up to the model's context."""
     analyzer_tokens: int = Field(default=512, ge=1)
     """Longest reply of the Analyzer in tokens."""
     target_vocabulary: Vocabulary = "certificate"
@@ -169,12 +176,18 @@ class RlConfig(Settings):
     @model_validator(mode="after")
     def _fits_the_arm(self) -> "RlConfig":
         analyzer = ARMS[self.arm].analyzer
-        if (analyzer == "frozen") != (self.teacher_model is not None):
-            given_model = "none" if self.teacher_model is None else repr(self.teacher_model)
-            expected = "a frozen larger model (--teacher-model)" if analyzer == "frozen" else "none: it teaches itself"
-            raise ValueError(f"arm {self.arm}: found {given_model} for a Teacher, expected {expected}")
+        if analyzer == "frozen" and self.teacher_model is None:
+            raise ValueError(f"arm {self.arm}: found no Teacher, expected a frozen larger model (--teacher-model)")
+        if self.teacher_model is not None and not ARMS[self.arm].distils:
+            raise ValueError(f"arm {self.arm}: found a --teacher-model, expected none: nothing is distilled")
+        if self.teacher_model is not None and self.teacher_weights != "live":
+            raise ValueError(
+                f"teacher_weights {self.teacher_weights!r}: found a --teacher-model, too, expected one of them"
+            )
         if self.teacher_url is not None and analyzer != "frozen":
-            raise ValueError(f"arm {self.arm}: found a --teacher-url, expected none: it teaches itself")
+            raise ValueError(
+                f"arm {self.arm}: found a --teacher-url, expected none: only arm sdar has a served Teacher"
+            )
         if self.hand_over != "restart" and (self.engine != "vllm" or self.lora):
             reason = "adapters, which are swapped" if self.lora else f"engine {self.engine}, which needs none"
             raise ValueError(f"hand_over {self.hand_over!r}: found {reason}, expected engine 'vllm' and all weights")
@@ -190,6 +203,15 @@ NOT_RESULTS = (
 """Fields that change weights by rounding alone."""
 MAY_CHANGE = tuple(name for name in NOT_RESULTS if name != "keep_rollouts")
 """Fields that may differ when a run is resumed; ``keep_rollouts`` may not, because it numbers the stored shards."""
+ADDED = ("teacher_weights", "teacher_decay")
+"""Fields added after release 0.2.0: a default is no part of episode ids, so that runs of that release resume."""
+
+
+def settings_of_episodes(config: RlConfig) -> dict[str, Any]:
+    """Return the settings that decide the episodes of a run, from which their ids are derived."""
+    fields = type(config).model_fields
+    defaults = {name for name in ADDED if getattr(config, name) == fields[name].get_default()}
+    return config.model_dump(mode="json", exclude={*NOT_RESULTS, *defaults})
 
 
 def make_rl_config(fields: Mapping[str, Any]) -> RlConfig:

@@ -44,6 +44,8 @@ def progress(line: Mapping[str, Any], updates: int) -> str:
     shown = [f"success {line['success']:.2f}", f"return {line['return']:.2f}", f"silent {line['zero_variance']:.2f}"]
     if line.get("opd_gap") is not None:
         shown.append(f"gap {line['opd_gap']:+.3f} gate {line['opd_gate']:.2f}")
+    if line.get("teacher_informed") is not None:
+        shown.append(f"informed {line['teacher_informed']:+.3f}")
     if line.get("analyzer_step_accuracy") is not None:
         shown.append(f"analyzer {line['analyzer_step_accuracy']:.2f}")
     if "validation" in line:

@@ -31,13 +31,15 @@ from ..encode import Encoder
 from ..loading import load_weights, uses_bf16
 from ..ranks import Ranks
 from .advantages import Groups, group
-from .config import MAY_CHANGE, NOT_RESULTS, RlConfig
+from .averaging import AveragedModel
+from .config import MAY_CHANGE, RlConfig, settings_of_episodes
 from .engines.base import GenerationOptions, Generator, Trained, generator_type
 from .engines.teacher import ServedTeacher
 from .hindsight.analysis import Failures, UpdateSamples, analyze, make_samples
+from .hindsight.contexts import ARMS
 from .hindsight.skills import SkillWriter, check_same_tokens
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
-from .learner import Learner, ScoredTurn, hindsight_figures, score_turns
+from .learner import INFORMED, Learner, ScoredTurn, hindsight_figures, score_turns
 from .levels import Levels, first_turns, measure, plan_levels, roll_out
 from .rollout_store import PlayedStore
 from .scoring import LoadedTeacher, Scorer, Teacher
@@ -83,12 +85,23 @@ def prepare(config: RlConfig) -> Prepared:
         TrainingError: a model or a setting cannot be used.
         PluginError, ConfigError, GenerationError: the environment cannot be used.
     """
+    if config.opd_scope == "pivot" and config.opd_objective == "printed":
+        raise TrainingError(
+            "opd_scope 'pivot': found the objective 'printed', whose gate is near 0 at the pivot, expected 'centred' "
+            "or 'gap'; set --opd-objective"
+        )
     generator_type(config.engine)  # refuse an invalid engine before hours of work
     levels = plan_levels(config)
     ranks = Ranks.current()
     check_processes(ranks, shard=config.shard)
     precision = torch.bfloat16 if uses_bf16(config.precision) else torch.float32
     model, processor = load_weights(config.model, config.revision, precision if config.lora else torch.float32)
+    context = model.config.get_text_config().max_position_embeddings
+    if max(config.max_tokens, config.analyzer_tokens) > context:
+        raise TrainingError(
+            f"found replies of up to {max(config.max_tokens, config.analyzer_tokens)} tokens, expected at most the "
+            f"{context} of the model's context; lower --max-tokens and --analyzer-tokens"
+        )
     if config.lora:
         add_adapters(model, config.lora_rank, config.lora_alpha, config.seed)
     model.to(ranks.device)
@@ -207,12 +220,20 @@ class _Run:
         elif prepared.frozen is not None:
             larger, its_encoder = prepared.frozen
             self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), VisionCache(larger))
-            self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
+            if ARMS[self.config.arm].analyzer == "frozen":
+                self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
         self.weights = distribute(self.model, self.ranks, shard=self.config.shard)
         self.reference = self._start_weights() if self.config.kl > 0 else None
         self.learner = Learner(self.weights, self.scorer, self.config)
         if start is not None:
             self.weights.load_optimizer(self.learner.optimizer, storage.local_path(f"{start.folder}/{OPTIMIZER}"))
+        self.average: AveragedModel | None = None
+        self.teacher_weights: WholeModel | None = None
+        if self.config.teacher_weights == "start":
+            self.teacher_weights = self.reference or self._start_weights()
+        elif self.config.teacher_weights == "ema":
+            self.average = AveragedModel(self.weights, self.learner.optimizer, self.config.teacher_decay)
+            self.teacher_weights = self.average
         turns, folder = partial(first_turns, self.levels), storage.local_path()
         self.generator: Generator = generator_type(self.config.engine)(
             Trained(self.config, self.model, self.engine, self.scorer, turns, folder, self.ranks)
@@ -220,9 +241,10 @@ class _Run:
         self.synced: int | None = None
         """Number of updates of the generator's weights."""
         self.sync_difference: float | None = None
-        # Settings that may differ when a run is resumed are not part of the episodes' ids.
-        settings = self.config.model_dump(mode="json", exclude=set(NOT_RESULTS))
-        self.run_id = digest([settings, revision_of(self.config.model, self.config.revision)], 16)
+        revision = revision_of(self.config.model, self.config.revision)
+        self.run_id = digest([settings_of_episodes(self.config), revision], 16)
+        self.warned = False
+        """Whether the report of a Teacher that is not informed was made."""
         first = ModelPolicy(self._backend(max(1, self.config.keep_rollouts) - 1, max_tokens=self.config.max_tokens))
         self.played = PlayedStore(storage.local_path(), self.levels, self.config, first.config)
         if self.ranks.is_main:
@@ -261,6 +283,7 @@ class _Run:
                 line |= self._validate(number)
             self._write(line)
             self.report(progress(line, config.updates))
+            self._warn_of_teacher(line)
             if self._is_due(number, config.save_every):
                 self._save(number)
         with self.weights.whole():
@@ -271,6 +294,18 @@ class _Run:
 
     def _is_due(self, number: int, every: int) -> bool:
         return number == self.config.updates or (every > 0 and number % every == 0)
+
+    def _warn_of_teacher(self, line: Line) -> None:
+        """Report once that the Teacher does not tell the pivot's action from others."""
+        informed, arm = line["teacher_informed"], ARMS[self.config.arm]
+        if self.warned or informed is None or informed >= INFORMED or not arm.shows:
+            return
+        self.warned = True
+        self.report(
+            f"warning: the Teacher hardly tells the pivot's action from others (teacher_informed {informed:+.3f} nats, "
+            f"expected {INFORMED} or more): the distillation then raises what failed. Start from a checkpoint that "
+            "reads hindsight, or keep the Teacher apart with --teacher-weights start"
+        )
 
     # One update
 
@@ -294,9 +329,12 @@ class _Run:
             self.scorer.pictures = dict(samples.pictures)
             if self.frozen is not None:
                 self.frozen.show(samples.pictures)
-            scored = score_turns(samples.turns, self.scorer, self.weights, self.reference, config, self.frozen)
+            teacher = self.frozen, self.teacher_weights
+            scored = score_turns(samples.turns, self.scorer, self.weights, self.reference, config, *teacher)
         with clock.phase("update"):
             measured = self.learner.update(scored, number)
+            if self.average is not None:
+                self.average.update()
         self._store(number, rollouts, samples, failures)
         return {
             "step": number,
