@@ -104,12 +104,14 @@ def compare_runs(old: Address, new: Address) -> RunComparison:
     updates = min(lines[-1]["step"], others[-1]["step"])
     sides = [[line for line in each if line["step"] <= updates] for each in (lines, others)]
     recent = [[line for line in each if line["step"] > max(0, updates - LAST)] for each in sides]
-    rows = [_row(name, *([(line["step"], line.get(name)) for line in each] for each in recent)) for name in MEASURES]
-    rows.append(_held_out_row(*map(_held_out, sides)))
+    first, second = recent
+    rows = [_row(name, _series(first, name), _series(second, name)) for name in MEASURES]
+    rows.append(_held_out_row(_held_out(sides[0]), _held_out(sides[1])))
     phases = dict.fromkeys(name for each in recent for line in each for name in line["seconds"])
     for phase in (*phases, None):
         name = "seconds" if phase is None else f"seconds: {phase}"
-        rows.append(_row(name, *([(line["step"], _seconds(line, phase)) for line in each] for each in recent)))
+        before, after = ([(line["step"], _seconds(line, phase)) for line in each] for each in (first, second))
+        rows.append(_row(name, before, after))
     differing = {name: (config.get(name), other.get(name)) for name in sorted(config.keys() | other.keys())}
     return RunComparison(
         updates,
@@ -131,13 +133,21 @@ def _read(folder: Address) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return storage.read_json(RUN)["config"], lines
 
 
-def _row(name: str, old: Sequence[tuple[int, float | None]], new: Sequence[tuple[int, float | None]]) -> RunRow:
-    """Return the means of a figure over some updates of both runs, each given as number and value."""
+Series = Sequence[tuple[int, float | None]]
+"""Values of a figure, each with the number of its update."""
+
+
+def _series(lines: Sequence[Mapping[str, Any]], name: str) -> Series:
+    return [(line["step"], line.get(name)) for line in lines]
+
+
+def _row(name: str, old: Series, new: Series) -> RunRow:
+    """Return the means of a figure over some updates of both runs."""
     before, after = ({step: value for step, value in each if value is not None} for each in (old, new))
     both = [after[step] - before[step] for step in before if step in after]
-    means = (sum(each.values()) / len(each) if each else None for each in (before, after))
+    old_mean, new_mean = (sum(each.values()) / len(each) if each else None for each in (before, after))
     paired = _bounds(both) if len(both) == len(before) == len(after) else None
-    return RunRow(name, *means, _bounds(list(before.values())), _bounds(list(after.values())), paired)
+    return RunRow(name, old_mean, new_mean, _bounds(list(before.values())), _bounds(list(after.values())), paired)
 
 
 def _bounds(values: Sequence[float]) -> Bounds | None:
