@@ -42,7 +42,7 @@ class RlConfig(Settings):
     """Address of a vLLM server of the frozen Teacher of ``sdar`` (served as ``teacher_model``); by default it is loaded
     here."""
     teacher_weights: Literal["live", "start", "ema"] = "live"
-    """Weights of a Teacher without ``teacher_model``: ``live`` are the Student's, as in the paper; ``start`` those that
+    """Weights of a Teacher without ``teacher_model``: ``live`` are the Student's, as in the paper; ``start`` the weights that
     the run started from; ``ema`` the exponential moving average of the Student's."""
     teacher_decay: float = Field(default=0.99, ge=0, lt=1)
     """Share of the average that an update keeps; used with ``teacher_weights`` ``ema``."""
@@ -204,7 +204,7 @@ NOT_RESULTS = (
 MAY_CHANGE = tuple(name for name in NOT_RESULTS if name != "keep_rollouts")
 """Fields that may differ when a run is resumed; ``keep_rollouts`` may not, because it numbers the stored shards."""
 ADDED = ("teacher_weights", "teacher_decay")
-"""Fields added after release 0.2.0: a default is no part of episode ids, so that runs of that release resume."""
+"""Fields added after release 0.2.0: a default stays out of episode ids, so that runs of that release resume."""
 
 
 def settings_of_episodes(config: RlConfig) -> dict[str, Any]:
