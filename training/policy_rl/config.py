@@ -42,8 +42,8 @@ class RlConfig(Settings):
     """Address of a vLLM server of the frozen Teacher of ``sdar`` (served as ``teacher_model``); by default it is loaded
     here."""
     teacher_weights: Literal["live", "start", "ema"] = "live"
-    """Weights of a Teacher without ``teacher_model``: ``live`` are the Student's, as in the paper; ``start`` the weights that
-    the run started from; ``ema`` the exponential moving average of the Student's."""
+    """Weights of a Teacher without ``teacher_model``: ``live`` are the Student's, as in the paper; ``start`` those of
+    the start of the run; ``ema`` the exponential moving average of the Student's."""
     teacher_decay: float = Field(default=0.99, ge=0, lt=1)
     """Share of the average that an update keeps; used with ``teacher_weights`` ``ema``."""
     updates: int = Field(default=0, ge=0)
