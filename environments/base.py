@@ -143,6 +143,12 @@ class EnvConfig(Settings):
         return digest(self.decisive(), length=8)
 
 
+def actions_per_turn(settings: EnvConfig | Mapping[str, Any]) -> int:
+    """Return the most actions of a turn under the settings of an environment; 1 where none of them says it."""
+    values = settings if isinstance(settings, Mapping) else vars(settings)
+    return int(values.get("actions_per_turn", 1))
+
+
 class TurnRewards(EnvConfig):
     """Settings of an environment that rewards every turn and success (table in spec section 2)."""
 
@@ -186,6 +192,7 @@ class EnvProfile:
     info_keys: tuple[str, ...] = ()
     """The environment's own keys of ``info``: flags, numbers or texts that are stored with every step after those of
     :data:`INFO_TYPES`, and may be in ``log_fields``."""
+    actions_per_turn: int = 1  # most actions of a turn; settings may raise it for a run
     keeps_case: bool = False
     """Whether the text inside the answer tag is case-sensitive; otherwise it is case-folded before parsing."""
 
@@ -473,6 +480,11 @@ class NamedActions(PivotEnv):
             raise ValueError(f"no action {name!r}{argument}; actions are {', '.join(names)}, no payload")
         return names.index(name)
 
+    @property
+    def last_index(self) -> int:
+        """Largest member of ``action_space``."""
+        return len(self.actions)
+
     def checked_index(self, action: SupportsIndex, *, ended: bool) -> int:
         """Return the index of an action for ``step``; ``ended`` says whether the episode is over.
 
@@ -481,8 +493,8 @@ class NamedActions(PivotEnv):
             gymnasium.error.ResetNeeded: the episode is over.
         """
         index = action.__index__()
-        if not 0 <= index <= len(self.actions):
-            raise ValueError(f"action {index} is not in [0, {len(self.actions)}]; use encode_action(name)")
+        if not 0 <= index <= self.last_index:
+            raise ValueError(f"action {index} is not in [0, {self.last_index}]; use encode_action(name)")
         if ended:
             raise ResetNeeded(f"the {self.profile.name} episode is over or not begun; call reset() or restore() first")
         return index

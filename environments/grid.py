@@ -1,20 +1,25 @@
 """Base class of the puzzle environments: four moves, an unusable action that costs a turn, a turn budget, text states.
 
+A turn has one move, or up to ``actions_per_turn`` of them. Its name is then that of its moves, joined with
+``TURN_SEPARATOR``; those after success or after the end of the episode are not made.
+
 A state consists of its text and the number of turns taken; solved, lost and budget spent follow from them. A snapshot
 is therefore these two, and restoring is parsing. A subclass adds the rules of one move and the picture.
 """
 
 import random
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 from gymnasium import spaces
+from pydantic import Field
 
 from ..errors import GenerationError, LevelError
 from ..identity import derive_seed
-from .base import NO_FRAME, EnvConfig, Frame, NamedActions, Task
+from ..solvers.base import TURN_SEPARATOR
+from .base import NO_FRAME, EnvConfig, Frame, NamedActions, ParsedAction, Task, TurnRewards
 
 ACTIONS = ("up", "down", "left", "right")
 """Usable actions; their indices are the members of ``action_space``."""
@@ -79,11 +84,20 @@ def level_lines(text: object, what: str, alphabet: str) -> list[str]:
     return lines
 
 
+class GridConfig(TurnRewards):
+    """Settings of a puzzle."""
+
+    added: ClassVar[frozenset[str]] = TurnRewards.added | {"actions_per_turn"}
+
+    actions_per_turn: int = Field(default=1, ge=1, le=16)
+    """Maximum number of moves of a turn: a reply has 1 to this many, separated by commas."""
+
+
 class GridEnv(NamedActions):
-    """A puzzle on a grid with one action per turn (spec section 2)."""
+    """A puzzle on a grid (spec section 2)."""
 
     config: Any
-    """A :class:`~pivot.environments.base.TurnRewards`."""
+    """A :class:`GridConfig`."""
     actions: ClassVar[tuple[str, ...]] = ACTIONS
     instruction: ClassVar[str]
     """The goal, in one sentence."""
@@ -91,7 +105,7 @@ class GridEnv(NamedActions):
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
         """Create the environment; call ``reset`` before any other method."""
         super().__init__(config, render_mode)
-        self.action_space = spaces.Discrete(len(ACTIONS) + 1)
+        self.action_space = spaces.Discrete(self.last_index + 1)
         self.observation_space = spaces.Box(0, 255, self._config_shape(), np.uint8)
         self.task_instruction = self.instruction
         self._turn = 0
@@ -167,7 +181,7 @@ class GridEnv(NamedActions):
             gymnasium.error.ResetNeeded: the episode is over.
         """
         index = self.checked_index(action, ended=self._ended)
-        moved, extra = (False, 0.0) if index == UNUSABLE_INDEX else self._move(index)
+        moved, extra = self._make_moves(_moves_of(index))
         self._turn += 1
         solved = self._is_solved()
         reward = self.config.step_reward + extra + (self.config.success_reward if solved else 0.0)
@@ -188,6 +202,46 @@ class GridEnv(NamedActions):
         return self._new_frame() if self.render_mode == "rgb_array" else None
 
     # --- PIVOT -------------------------------------------------------------------------------------------------------
+
+    def parse_action(self, answer: str) -> ParsedAction | None:
+        """Parse the moves of one turn, separated by commas; return None for anything else."""
+        moves = [each.strip() for each in answer.split(",")]
+        if len(moves) > self.config.actions_per_turn or not set(moves) <= set(ACTIONS):
+            return None
+        return ParsedAction(TURN_SEPARATOR.join(moves))
+
+    def encode_action(self, name: str, payload: str | None = None) -> int:
+        """Return the index of a turn; those of one move and the unusable one come first, then all by length."""
+        moves = name.split(TURN_SEPARATOR)
+        if payload is not None or not 1 < len(moves) <= self.config.actions_per_turn or not set(moves) <= set(ACTIONS):
+            return super().encode_action(name, payload)
+        index = 0
+        for move in moves:
+            index = index * len(ACTIONS) + ACTIONS.index(move)
+        return _first_index(len(moves)) + index
+
+    @property
+    def last_index(self) -> int:
+        """Largest member of ``action_space``."""
+        return _first_index(self.config.actions_per_turn + 1) - 1
+
+    def text_after(self, moves: Sequence[str]) -> str:
+        """Return the state text after some moves from here, which are not made."""
+        now = self.state_text()
+        self._make_moves([ACTIONS.index(move) for move in moves])
+        after = self.state_text()
+        self._load(now)
+        return after
+
+    def _make_moves(self, moves: Sequence[int]) -> tuple[bool, float]:
+        """Move until the episode is over; return whether the player ever moved, and the extra reward."""
+        moved, extra = False, 0.0
+        for direction in moves:
+            if self._is_solved() or self._is_lost():
+                break
+            changed, reward = self._move(direction)
+            moved, extra = moved or changed, extra + reward
+        return moved, extra
 
     def snapshot(self) -> bytes:
         """Return the turn count and the state text."""
@@ -226,3 +280,19 @@ class GridEnv(NamedActions):
         frame = self._draw()
         frame.flags.writeable = False
         return frame
+
+
+def _first_index(length: int) -> int:
+    """Return the index of the first turn of ``length`` moves, two or more, after all shorter ones."""
+    return len(ACTIONS) + 1 + sum(len(ACTIONS) ** each for each in range(2, length))
+
+
+def _moves_of(index: int) -> list[int]:
+    """Return the moves of a turn; none of the unusable one."""
+    if index <= UNUSABLE_INDEX:
+        return [index] if index < UNUSABLE_INDEX else []
+    length = 2
+    while _first_index(length + 1) <= index:
+        length += 1
+    index -= _first_index(length)
+    return [index // len(ACTIONS) ** (length - 1 - place) % len(ACTIONS) for place in range(length)]

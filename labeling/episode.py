@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..environments.base import actions_per_turn
 from ..solvers.base import Case
 
 Vocabulary = Literal["certificate", "paper"]
@@ -50,4 +51,5 @@ class FailedEpisode:
 
     def case(self) -> Case:
         """Return the episode as a solver sees it."""
-        return Case(self.initial_state, self.actions, self.horizon, self.infos, self.observations)
+        most = actions_per_turn(self.env_config)
+        return Case(self.initial_state, self.actions, self.horizon, self.infos, self.observations, most)

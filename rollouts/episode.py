@@ -7,13 +7,13 @@ record with its steps so far. :class:`~pivot.environments.base.PivotEnv` says wh
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task
+from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task, actions_per_turn
 from ..errors import CacheError, ConfigError, PluginError, PolicyError, ServerGoneError
 from ..identity import canonical_json
 from ..messages import Call, PromptMessages, cut_reply
@@ -88,9 +88,10 @@ class TaskRun:
             "policy": policy.name,
             "policy_config": canonical_json(self._policy_config),
         }
-        self._measure = Measure(self.profile.name, task.initial_state, config.horizon)
+        most = actions_per_turn(config)
+        self._measure = Measure(self.profile.name, task.initial_state, config.horizon, most)
         self._history_in_prompt = not prompt.frame_only
-        self._prompts = PromptCache(prompt, self.profile, task)
+        self._prompts = PromptCache(prompt, replace(self.profile, actions_per_turn=most), task)
         self._frames = FrameBook()
         self._episodes: dict[int, Episode] = {}
         self._calls: dict[int, list[Call]] = {}

@@ -6,6 +6,7 @@ they are what the solver derives from the log of an episode (:meth:`..solvers.ba
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 
 from .. import plugins
 from ..errors import PivotError
@@ -28,8 +29,9 @@ class Measured:
 class Measure:
     """The distances of one level, computed at their first use."""
 
-    def __init__(self, env: str, initial_state: str, horizon: int) -> None:
+    def __init__(self, env: str, initial_state: str, horizon: int, actions_per_turn: int = 1) -> None:
         """Measure a level of an environment up to its turn budget."""
+        self._most = actions_per_turn
         self._env, self._initial_state, self._horizon = env, initial_state, horizon
         self._measured: dict[str, Measured] = {}
 
@@ -52,7 +54,7 @@ class Measure:
         if not isinstance(self._solver, ExactSolver):
             return None
         try:
-            return self._solver.distance_map(self._initial_state, depth_limit=self._horizon)
+            return self._solver.distance_map(self._initial_state, depth_limit=self._horizon * self._most)
         except PivotError:
             return None
 
@@ -60,9 +62,10 @@ class Measure:
         """Return a state text with the fewest turns to success from it, None where those are more than the horizon."""
         if state not in self._measured:  # rollouts of a level meet few states
             try:
-                need = None if self._map is None else self._map.distance(state)
+                moves = None if self._map is None else self._map.distance(state)
             except PivotError:
-                need = None
+                moves = None
+            need = None if moves is None else ceil(moves / self._most)
             self._measured[state] = Measured(state, need if need is not None and need <= self._horizon else None)
         return self._measured[state]
 

@@ -1,16 +1,19 @@
 """``pivot.certify`` and ``pivot.certify_batch``: labels of episodes, in memory."""
 
+import json
 import operator
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from .. import plugins
 from ..errors import CertifyError, ConfigError
-from .base import Case, Solver, Unsolved, Verdict
+from .base import TURN_SEPARATOR, Case, Solver, Unsolved, Verdict
 
 TIME_LIMIT = 60.0
 """Default time limit, seconds. Typical answers take microseconds, a search of 20 M states (the default cap) minutes."""
+_SEPARATORS = re.compile(r"[|,;\s]+")
 CAP = "max_states"
 """Name of the solver setting that limits its searches."""
 FARTHEST = 1e9
@@ -31,6 +34,7 @@ def certify(
     steps: Sequence[Mapping[str, Any]] = (),
     observations: Sequence[str] = (),
     distances: Sequence[float] = (),
+    actions_per_turn: int = 1,
     time_limit: float | None = TIME_LIMIT,
     **settings: Any,
 ) -> Verdict:
@@ -50,6 +54,8 @@ def certify(
         observations: the text observation before each action, for solvers that read it (primitiveskill).
         distances: metres to the target before the first action and after each action; for navigation only, instead of
             ``steps`` and of ``initial_state``, which must then be empty.
+        actions_per_turn: most actions of a turn, in Sokoban and FrozenLake; a turn of several is one name, such as
+            ``up|left`` or ``up, left``, ``horizon`` and the certificate count turns.
         time_limit: seconds until a search gives up; None for no limit. It does not change an answer that is found.
         settings: settings of the solver, such as ``max_states``, the maximum number of states of a search; of a live
             environment those of :func:`pivot.explore`, with ``actions_by_name`` for its ``actions``.
@@ -67,7 +73,7 @@ def certify(
 
         return certify_played(env, actions, _whole("horizon", horizon), seed=seed, rewards=rewards, **settings)
     kind, solver_settings = _solver(env, settings)
-    case = _case(kind, initial_state, actions, horizon, steps, observations, distances)
+    case = _case(kind, initial_state, actions, horizon, steps, observations, distances, actions_per_turn)
     answer = _answers(kind, solver_settings, [case], time_limit)[0]
     if isinstance(answer, Unsolved):
         raise CertifyError(f"{answer.reason}: {answer.detail}")
@@ -82,8 +88,8 @@ def certify_batch(
     Args:
         env: environment name.
         episodes: mappings with ``initial_state``, ``actions`` and ``horizon``, and if required ``steps``,
-            ``observations`` or ``distances``, as for :func:`certify`; other keys are ignored, so rows of the table
-            ``episodes`` are valid.
+            ``observations``, ``distances`` or ``actions_per_turn``, as for :func:`certify`; other keys are ignored but
+            for ``env_config``, so rows of the table ``episodes`` are valid.
         time_limit: seconds for all episodes; None for no limit.
         settings: settings of the solver.
 
@@ -102,7 +108,8 @@ def certify_batch(
         try:
             fields = {name: episode[name] for name in ("actions", "horizon")}
             fields |= {name: episode.get(name, ()) for name in ("steps", "observations", "distances")}
-            cases.append(_case(kind, episode.get("initial_state", ""), **fields))
+            most = episode["actions_per_turn"] if "actions_per_turn" in episode else _most_of(episode.get("env_config"))
+            cases.append(_case(kind, episode.get("initial_state", ""), **fields, most=most))
         except KeyError as error:
             raise CertifyError(f"episodes[{number}]: found no {error.args[0]!r}, expected one") from error
         except CertifyError as error:
@@ -121,10 +128,22 @@ def _solver(env: str, settings: Mapping[str, Any]) -> tuple[type[Solver], plugin
 
 
 def _case(
-    kind: type[Solver], initial_state: Any, actions: Any, horizon: Any, steps: Any, observations: Any, distances: Any
+    kind: type[Solver],
+    initial_state: Any,
+    actions: Any,
+    horizon: Any,
+    steps: Any,
+    observations: Any,
+    distances: Any,
+    most: Any,
 ) -> Case:
     """Check the types of an episode and convert other notations."""
-    turns = [kind.read_action(turn) for turn in _texts("actions", actions, "action names, such as ['up', 'left']")]
+    most = _whole("actions_per_turn", most, "actions")
+    if most > 1 and not kind.labels_long_turns:
+        raise CertifyError(f"actions_per_turn: found {most}, expected 1; a turn of {kind.name} has no further actions")
+    turns = _texts("actions", actions, "action names, such as ['up', 'left']")
+    parts = [[part for part in _SEPARATORS.split(turn) if part] if most > 1 else [turn] for turn in turns]
+    turns = [TURN_SEPARATOR.join(map(kind.read_action, each)) for each in parts]
     infos = _listed("steps", steps, "mappings, one a step")
     for number, info in enumerate(infos):
         if not isinstance(info, Mapping):
@@ -141,7 +160,16 @@ def _case(
     if not initial_state:
         raise CertifyError("initial_state: found an empty text, expected a level (or, for navigation, distances)")
     seen = _texts("observations", observations, "texts, one a step")
-    return Case(kind.read_level(initial_state), turns, _whole("horizon", horizon), infos, seen)
+    return Case(kind.read_level(initial_state), turns, _whole("horizon", horizon), infos, seen, most)
+
+
+def _most_of(env_config: Any) -> Any:
+    """Return the actions per turn of a stored episode."""
+    try:
+        settings: Any = json.loads(env_config) if isinstance(env_config, str) else env_config
+    except ValueError:
+        settings = None
+    return settings.get("actions_per_turn", 1) if isinstance(settings, Mapping) else 1  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
 
 def _metres(distances: Any, turns: int) -> list[float]:
@@ -170,13 +198,13 @@ def _texts(name: str, values: Any, what: str) -> list[str]:
     return listed
 
 
-def _whole(name: str, value: Any) -> int:
+def _whole(name: str, value: Any, what: str = "turns") -> int:
     try:
         whole = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         whole = None
     if whole is None or whole < 1:
-        raise CertifyError(f"{name}: found {_shown(value)}, expected a whole number of turns, 1 or more")
+        raise CertifyError(f"{name}: found {_shown(value)}, expected a whole number of {what}, 1 or more")
     return whole
 
 

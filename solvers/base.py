@@ -33,6 +33,9 @@ FAILURE_MODES = (
 """Failure modes of the five built-in environments. The order is public: it defines ``failure_mode_id`` in the dataset;
 modes of other environments follow in alphabetical order."""
 
+TURN_SEPARATOR = "|"
+"""Joins the actions of a turn of several actions to its name, as in ``right|right|up``."""
+
 CertificateKind = Literal["exact", "lower_bound", "heuristic", "convention", "estimated"]
 CertificateUnit = Literal["moves", "turns", "stages", "score"]
 
@@ -43,13 +46,16 @@ class Case:
 
     initial_state: str
     actions: Sequence[str]
-    """Normalised action names, one per step; an unusable reply has its environment's name, such as ``invalid``."""
+    """Normalised action names, one per step; an unusable reply has its environment's name, such as ``invalid``. A turn
+    of several actions is one name, its actions joined with :data:`TURN_SEPARATOR`."""
     horizon: int
     """``T_max``, the turn budget."""
     steps: Sequence[Mapping[str, Any]] = ()
     """The logged ``info`` of each step, for solvers that read the log (navigation); exact solvers ignore it."""
     observations: Sequence[str] = ()
     """The text observation before each action, for solvers that read it (primitiveskill); may be empty."""
+    actions_per_turn: int = 1
+    """Most actions of a turn; a turn has one at least, and ends early at success or at the end of the episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +106,8 @@ class Verdict:
     witness: tuple[str, ...] | None = None
     """Plan that solves the task from ``s_{t*}`` in time: the shortest, then the first in the order of ``actions``."""
     feasible_actions: tuple[str, ...] = ()
-    """All actions at ``s_{t*}`` after which the goal is still reachable in time."""
+    """All actions at ``s_{t*}`` after which the goal is still reachable in time. With turns of several actions: all
+    such turns of one action, then the witness's first turn if it has several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +169,9 @@ class Solver(Plugin, ABC):
     kind: ClassVar[CertificateKind]
     """Kind of all certificates of this solver."""
     unit: ClassVar[CertificateUnit]
-    """Unit of all certificates of this solver."""
+    """Unit of all certificates of this solver; those of turns of several actions count ``turns``."""
+    labels_long_turns: ClassVar[bool] = False
+    """Whether ``certify`` reads ``Case.actions_per_turn``."""
     terms: ClassVar[Terms] = Terms(
         attributes={
             "name": str,
@@ -224,8 +233,8 @@ class Solver(Plugin, ABC):
             return text
         if len(parts) > 1 and all(part in cls.actions for part in parts):
             raise CertifyError(
-                f"actions: found {len(parts)} actions in the turn {text!r}, expected one; a turn of {cls.name} is one "
-                "action, so list each as a separate turn and count it in the horizon"
+                f"actions: found {len(parts)} actions in the turn {text!r}, expected one; if a turn of {cls.name} may "
+                "have several, pass actions_per_turn"
             )
         return text if text in cls.actions else word
 

@@ -1,11 +1,20 @@
-"""Results of the compiled searches: one row of numbers per episode, and its conversion into a verdict.
+"""Input and results of the compiled searches: codes of actions, and one row of numbers per episode.
+
+**Turns of several actions.** Where a turn has 1 to m actions and success ends it, the need of a state is
+``ceil(d / m)`` turns, with d its fewest actions to success: k turns have k * m actions at most, so success within k
+turns implies d <= k * m; and a shortest path, cut after every m actions, consists of ``ceil(d / m)`` legal turns, since
+its last turn may be shorter. So a state has enough turns left if and only if d is at most m times their number. The
+kernels therefore get every turn filled up to m actions with ones that do nothing, and m times the horizon. An action
+never lowers d by more than one, so once d exceeds the actions left it does so until the end, and the turn with the
+first such action is the first after which the goal is out of reach.
 
 Used by the exact solvers, whose actions are always up, down, left, right.
 """
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 
-from .base import Case, Certificate, Unsolved, Verdict
+from .base import TURN_SEPARATOR, Case, Certificate, CertificateUnit, Unsolved, Verdict
 
 ACTIONS = ("up", "down", "left", "right")
 INVALID = "invalid"
@@ -29,7 +38,8 @@ _ACTION_SETS = tuple(tuple(name for bit, name in enumerate(ACTIONS) if mask >> b
 def bad_episode(case: Case) -> Unsolved | None:
     """Return why the actions of a case are not a valid episode, or None."""
     actions, horizon = case.actions, case.horizon
-    if 0 < len(actions) <= horizon <= MAX_HORIZON and CODES.keys() >= set(actions):
+    usable = CODES.keys() >= set(actions) or all(_is_turn(action, case.actions_per_turn) for action in actions)
+    if 0 < len(actions) <= horizon <= MAX_HORIZON and usable:
         return None
     if not actions:
         detail = "the episode has no actions; at least one is needed"
@@ -38,9 +48,29 @@ def bad_episode(case: Case) -> Unsolved | None:
     elif horizon > MAX_HORIZON:
         detail = f"the horizon is {horizon}; at most {MAX_HORIZON} is supported"
     else:
-        step, action = next((step, action) for step, action in enumerate(actions) if action not in CODES)
-        detail = f"unknown action {action!r} at step {step}; use one of {', '.join(CODES)}"
+        most = case.actions_per_turn
+        step, action = next((step, action) for step, action in enumerate(actions) if not _is_turn(action, most))
+        several = f", or up to {most} of the first four joined with {TURN_SEPARATOR!r}" if most > 1 else ""
+        detail = f"unknown action {action!r} at step {step}; use one of {', '.join(CODES)}{several}"
     return Unsolved("bad_episode", detail)
+
+
+def _is_turn(name: str, most: int) -> bool:
+    parts = name.split(TURN_SEPARATOR)
+    return name in CODES or (len(parts) <= most and set(parts) <= set(ACTIONS))
+
+
+def action_codes(cases: Sequence[Case]) -> bytes:
+    """Return the codes of all actions of valid cases, every turn filled up to the actions that it may have."""
+    codes = bytearray()
+    for case in cases:
+        if case.actions_per_turn == 1:
+            codes += bytes([CODES[action] for action in case.actions])
+            continue
+        for turn in case.actions:
+            done = bytes([CODES[action] for action in turn.split(TURN_SEPARATOR)])
+            codes += done.ljust(case.actions_per_turn, bytes([CODES[INVALID]]))
+    return bytes(codes)
 
 
 def translated(text: str, symbols: Mapping[str, str], players: str) -> str:
@@ -52,14 +82,21 @@ def translated(text: str, symbols: Mapping[str, str], players: str) -> str:
     return "\n".join("".join(symbols[cell] for cell in row) for row in rows)
 
 
-def verdict(row: Sequence[int], witness: tuple[str, ...], horizon: int, unit: str) -> Verdict:
-    """Convert the row of a labelled episode into a verdict."""
+def verdict(row: Sequence[int], witness: tuple[str, ...], case: Case, unit: CertificateUnit) -> Verdict:
+    """Convert the row of a labelled episode into a verdict; ``witness`` is a plan of single actions."""
     _, pivot, before, after, fallback, at_start, feasible, _ = row
-    budget = horizon - pivot
+    budget = case.horizon - pivot
     lost = after == INFINITE
+    safe, most = _ACTION_SETS[feasible], case.actions_per_turn
+    if most > 1:
+        unit = "turns"
+        before, after = (need if need == INFINITE else ceil(need / most) for need in (before, after))
+        turns = range(0, len(witness), most)
+        witness = tuple(TURN_SEPARATOR.join(witness[begin : begin + most]) for begin in turns)
+        safe += tuple(turn for turn in witness[:1] if TURN_SEPARATOR in turn)
     certificate = Certificate(
         "exact",
-        unit,  # pyright: ignore[reportArgumentType]
+        unit,
         budget,
         budget - 1,
         None if before == INFINITE else before,
@@ -74,5 +111,5 @@ def verdict(row: Sequence[int], witness: tuple[str, ...], horizon: int, unit: st
         fallback == 1,
         at_start == 1,
         None if at_start else witness,
-        _ACTION_SETS[feasible],
+        safe,
     )

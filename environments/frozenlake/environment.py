@@ -13,15 +13,15 @@ from gymnasium.envs.toy_text import frozen_lake
 from pydantic import Field
 
 from ...errors import LevelError
-from ..base import EnvConfig, EnvProfile, Frame, Source, TurnRewards
-from ..grid import MAX_SIDE, UNUSABLE, GridEnv, first_level, level_lines, pick
+from ..base import EnvConfig, EnvProfile, Frame, Source
+from ..grid import MAX_SIDE, UNUSABLE, GridConfig, GridEnv, first_level, level_lines, pick
 from .sprites import ART, LEGEND, draw_map, draw_player
 
 _GYM_ACTIONS = (frozen_lake.UP, frozen_lake.DOWN, frozen_lake.LEFT, frozen_lake.RIGHT)  # in PIVOT's order
 _POSITION = re.compile(r"@ (\d{1,2}) (\d{1,2})")
 
 
-class FrozenLakeConfig(TurnRewards):
+class FrozenLakeConfig(GridConfig):
     """Settings of FrozenLake; the defaults are the paper's."""
 
     horizon: int = Field(default=9, gt=0, le=1000)

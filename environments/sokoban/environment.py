@@ -12,8 +12,8 @@ from pydantic import Field, model_validator
 
 from ...errors import CertifyError, GenerationError
 from ...solvers.sokoban import sample_level
-from ..base import EnvConfig, EnvProfile, Frame, Source, TurnRewards
-from ..grid import MAX_SIDE, UNUSABLE, GridEnv, first_level
+from ..base import EnvConfig, EnvProfile, Frame, Source
+from ..grid import MAX_SIDE, UNUSABLE, GridConfig, GridEnv, first_level
 from .levels import carve_room, level_text, parse_level
 from .sprites import BOX, LEGEND, MIN_CELL, PLAYER, TARGET, WALL, tiles
 
@@ -23,10 +23,10 @@ _STATIC = bytes(code & (WALL | TARGET) for code in range(256))
 """Code of each code's cell without player and box."""
 
 
-class SokobanConfig(TurnRewards):
+class SokobanConfig(GridConfig):
     """Settings of Sokoban; the defaults are the paper's."""
 
-    added: ClassVar[frozenset[str]] = TurnRewards.added | {"box_on_reward", "box_off_reward"}
+    added: ClassVar[frozenset[str]] = GridConfig.added | {"box_on_reward", "box_off_reward"}
 
     horizon: int = Field(default=9, gt=0, le=1000)
     """``T_max``, turns."""

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from typing import Any
 
 from ...datasets.config import Shard, environment
@@ -149,14 +150,17 @@ class ShardPages:
     def _need(self, episode: FailedEpisode) -> Record:
         """Return the need at ``s_0 .. s_T``, or why it is unknown."""
         solver, limit = self._solver, None
+        unit: str = solver.unit
         values: Sequence[float | None] | None = None
         problem = None
         if isinstance(solver, ExactSolver):
-            limit = 2 * max(episode.horizon, 1)
-            values, problem = self._distances(solver, episode, limit)
+            limit, most = 2 * max(episode.horizon, 1), episode.case().actions_per_turn
+            moves, problem = self._distances(solver, episode, limit * most)
+            values = moves and [None if each is None else ceil(each / most) for each in moves]
+            unit = unit if most == 1 else "turns"
         elif all(isinstance(info, Mapping) for info in episode.infos):
             values = solver.needs(episode.case())
-        record = {"unit": solver.unit, "kind": solver.kind, "limit": limit, "problem": _short(problem)}
+        record = {"unit": unit, "kind": solver.kind, "limit": limit, "problem": _short(problem)}
         return record | {"values": None if values is None else plain(list(values))}
 
     def _distances(

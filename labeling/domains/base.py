@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from ...contracts import Answer, Contract, Terms
-from ...environments.base import EnvProfile
-from ...solvers.base import Verdict
+from ...environments.base import EnvProfile, actions_per_turn
+from ...solvers.base import TURN_SEPARATOR, Verdict
 from ..action_log import FLOAT_DECIMALS, number_text
 from ..episode import FailedEpisode
 from ..statements import Offer, Sentences, Statement, count, statement
@@ -135,10 +135,16 @@ class Failure:
         return self.is_usable and self.episode.infos[self.step].get("moved") is False
 
     @property
+    def is_long(self) -> bool:
+        """Whether the turn of the pivot step had several actions."""
+        return TURN_SEPARATOR in self.action
+
+    @property
     def needs(self) -> tuple[str, str]:
-        """Moves that the goal took before and after the pivot step, by the certificate."""
+        """Moves, or turns of several moves, that the goal took before and after the pivot step, by the certificate."""
         certificate = self.verdict.certificate
-        return count(certificate.before or 0, "move"), count(certificate.after or 0, "move")
+        noun = "move" if actions_per_turn(self.episode.env_config) == 1 else "turn"
+        return count(certificate.before or 0, noun), count(certificate.after or 0, noun)
 
     @property
     def turns(self) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from ..episode import FailedEpisode
 from ..statements import Statement, statement
 from .base import Domain, Failure, general_facts, general_signs
-from .grid import GRID_WORDINGS, amounts, grid_actions
+from .grid import GRID_WORDINGS, amounts, grid_actions, single_moves
 
 WORDINGS: Mapping[str, tuple[str, ...]] = {
     **GRID_WORDINGS,
@@ -97,12 +97,20 @@ def holes_around(level: str, actions: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _holes(failure: Failure) -> tuple[str, ...]:
-    return holes_around(failure.episode.initial_state, tuple(failure.episode.actions[: failure.step]))
+    return holes_around(failure.episode.initial_state, single_moves(failure.episode.actions[: failure.step]))
 
 
 def fell(episode: FailedEpisode) -> bool:
     """Whether the last action of an episode ended in a hole."""
-    return episode.actions[-1] in holes_around(episode.initial_state, tuple(episode.actions[:-1]))
+    return _fell_at(episode, len(episode.actions) - 1)
+
+
+def _fell_at(episode: FailedEpisode, step: int) -> bool:
+    """Whether a move of a turn ended in a hole."""
+    before = single_moves(episode.actions[:step])
+    moves = single_moves(episode.actions[step : step + 1])
+    ways = (holes_around(episode.initial_state, (*before, *moves[:made])) for made in range(len(moves)))
+    return any(move in holes for move, holes in zip(moves, ways, strict=True))
 
 
 _FALL = re.compile(r"\b(fell|fallen|drowned|ended in (?:a|the) hole|stepped into (?:a|the) hole)\b", re.IGNORECASE)
@@ -137,7 +145,8 @@ class FrozenLakeDomain(Domain):
         around = [statement("hole", step=step, side=side) for side in holes if side != action]
         if failure.verdict.failure_mode != "deadlock" or failure.verdict.infeasible_at_start:
             return [*distances, *general_facts(failure), *around]
-        how = statement("fell", step=step, action=action) if action in holes else statement("cut_off", step=step)
+        is_fall = _fell_at(failure.episode, step)
+        how = statement("fell", step=step, action=action) if is_fall else statement("cut_off", step=step)
         return [how, *distances, *around]
 
     def actions(self, failure: Failure) -> list[Statement]:

@@ -1,8 +1,8 @@
 """Common parts of both puzzles: four moves, of which some still lead to the goal, and turns that run out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from ...solvers.base import Verdict
+from ...solvers.base import TURN_SEPARATOR, Verdict
 from ..statements import Statement, statement
 from .base import Failure, general_actions
 
@@ -14,6 +14,11 @@ GRID_WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, the move to make is {instead}, not {action}.",
     ),
 }
+
+
+def single_moves(turns: Sequence[str]) -> tuple[str, ...]:
+    """Return the moves of some turns, one after the other."""
+    return tuple(move for turn in turns for move in turn.split(TURN_SEPARATOR))
 
 
 def grid_actions(failure: Failure, kind: str = "move") -> list[Statement]:

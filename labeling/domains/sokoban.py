@@ -11,7 +11,7 @@ from ..episode import FailedEpisode
 from ..replay import DisagreementError
 from ..statements import Statement, statement
 from .base import Domain, Failure, general_facts, general_signs
-from .grid import GRID_WORDINGS, amounts, grid_actions
+from .grid import GRID_WORDINGS, amounts, grid_actions, single_moves
 
 WORDINGS: Mapping[str, tuple[str, ...]] = {
     **GRID_WORDINGS,
@@ -172,11 +172,15 @@ class SokobanDomain(Domain):
 
     def actions(self, failure: Failure) -> list[Statement]:
         """Return the moves that kept the room solvable in time; see the base class."""
-        return grid_actions(failure, "push" if failure.verdict.failure_mode == "deadlock" else "move")
+        pushed = failure.verdict.failure_mode == "deadlock" and not failure.is_long
+        return grid_actions(failure, "push" if pushed else "move")
 
 
 def _push(failure: Failure) -> Push | None:
-    return push_at(failure.episode.initial_state, tuple(failure.episode.actions[: failure.step + 1]))
+    """Return the push of the pivot step; None also for a turn of several moves, which may have several."""
+    if failure.is_long:
+        return None
+    return push_at(failure.episode.initial_state, single_moves(failure.episode.actions[: failure.step + 1]))
 
 
 DOMAIN = SokobanDomain()

@@ -42,9 +42,6 @@ class GridPrompt(StudentPrompt):
             "Rules:",
             *(f"- {rule}" for rule in rules),
             "",
-            f"Possible actions: {', '.join(MOVES)}. You choose one a turn.",
-            "",
-            "The current picture:",
         ]
         self._before = "\n".join(lines)
         self._thinking = thinking
@@ -60,14 +57,19 @@ class GridPrompt(StudentPrompt):
         observation: str,
     ) -> tuple[dict[str, Any], ...]:
         """Return one user message: text, the current picture, the closing instruction."""
-        tag = profile.answer_tag
+        tag, most = profile.answer_tag, profile.actions_per_turn
+        chosen, noun, each_turn = "one action", "action", "one a turn"
+        if most > 1:
+            chosen, noun = f"one to {most} actions, separated by commas", "actions"
+            each_turn = f"one to {most} a turn, and they are taken in this order"
+        choices = f"\nPossible actions: {', '.join(MOVES)}. You choose {each_turn}.\n\nThe current picture:"
         closing = (
-            f"First think about {self._thinking}. Then choose one action: {', '.join(MOVES)}.\n"
-            f"Reply in exactly this form, with your thoughts and your action in place of the dots:\n"
+            f"First think about {self._thinking}. Then choose {chosen}: {', '.join(MOVES)}.\n"
+            f"Reply in exactly this form, with your thoughts and your {noun} in place of the dots:\n"
             f"<think>...</think><{tag}>...</{tag}>"
         )
         content = [
-            {"type": "text", "text": self._before},
+            {"type": "text", "text": self._before + choices},
             {"type": "image", "frame_id": frame_id},
             {"type": "text", "text": closing},
         ]

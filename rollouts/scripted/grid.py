@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from ... import plugins
-from ...environments.base import EnvProfile, Task
+from ...environments.base import EnvProfile, Task, actions_per_turn
+from ...environments.grid import GridEnv
 from ...errors import CertifyError, ConfigError
 from ...identity import derive_seed
 from ...solvers.base import DistanceMap, ExactSolver
@@ -104,22 +105,34 @@ class GridPlayer(Player):
         """
         profile = turn.env.profile
         habits = self.settings
-        level = self._level(profile, turn.task, turn.env.config.horizon)
+        level = self._level(profile, turn.task, turn.env.config.horizon * actions_per_turn(turn.env.config))
         draws = uniforms(turn.seed)
-        move = self._choose(level, habits, turn, draws)
+        move = ", ".join(self._moves(level, turn, draws))
         spoken = move.upper() if draws[0] < habits.shouting else move
         thought = f"{pick(_LOOKING, draws[1])} {pick(_PLANNING, draws[2]).format(move=move)}{pick(_CLOSING, draws[3])}"
         if draws[4] < habits.bad_format:
             return Reply(_badly(profile.answer_tag, thought, spoken, pick(level.actions, draws[6]), draws[5]))
         return Reply(f"<think>{thought}</think><{profile.answer_tag}>{spoken}</{profile.answer_tag}>")
 
-    def _choose(self, level: "_Level", habits: Habits, turn: Turn, draws: Sequence[float]) -> str:
-        options = level.options(turn.env.state_text())
+    def _moves(self, level: "_Level", turn: Turn, draws: Sequence[float]) -> list[str]:
+        """Return the moves of a turn: as many as it may have, or up to the goal."""
+        state, most = turn.env.state_text(), actions_per_turn(turn.env.config)
+        moves = [self._choose(level, self.settings, turn.episode_id, state, draws)]
+        while len(moves) < most and isinstance(turn.env, GridEnv):
+            state = turn.env.text_after(moves)
+            if level.is_solved(state):
+                break
+            draws = uniforms(derive_seed(turn.seed, "move", len(moves)))
+            moves.append(self._choose(level, self.settings, turn.episode_id, state, draws))
+        return moves
+
+    def _choose(self, level: "_Level", habits: Habits, episode_id: str, state: str, draws: Sequence[float]) -> str:
+        options = level.options(state)
         score = (
             habits.skill
             + habits.evenness * (level.shortest - 3)
             - (MISREAD_LOSS if level.clarity < habits.misread else 0.0)
-            + habits.episode_spread * level.form_of(turn.episode_id)
+            + habits.episode_spread * level.form_of(episode_id)
         )
         if options.fatal and draws[9] >= 1 - habits.blunder:
             return pick(options.fatal, draws[8])
@@ -182,6 +195,10 @@ class _Level:
             form = self._forms[episode] = bell(uniforms(derive_seed(episode, "form")))
         return form
 
+    def is_solved(self, state: str) -> bool:
+        """Return whether a state is known to be a success."""
+        return self._map is not None and self._map.distance(state) == 0
+
     def options(self, state: str) -> _Options:
         """Return the moves worth making in a state."""
         options = self._options.get(state)
@@ -205,7 +222,7 @@ class _Level:
 
 
 def _badly(tag: str, thought: str, move: str, other: str, draw: float) -> str:
-    """Write a reply in one of six bad formats; only the first still has a usable action."""
+    """Write a reply in one of six bad formats; only the first has a usable action, and the third in a longer turn."""
     kinds = (
         f"{thought}\n<{tag}>{move}</{tag}>",
         f"<think>{thought}</think>{move}",

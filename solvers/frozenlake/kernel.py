@@ -113,7 +113,7 @@ def read_map(chars, row, column):
 
 
 @compiled
-def label_episodes(text, text_ends, starts, actions, ends, horizons):
+def label_episodes(text, text_ends, starts, actions, ends, horizons, turns):
     """Label a batch of failed episodes.
 
     Args:
@@ -122,7 +122,8 @@ def label_episodes(text, text_ends, starts, actions, ends, horizons):
         starts: (episodes, 2) row and column of the first state, -1 for the cell S.
         actions: 0..3 for up, down, left, right; other codes change nothing.
         ends: end index of each episode's actions.
-        horizons: turn budgets.
+        horizons: budgets in actions.
+        turns: actions of a turn; steps and horizon of an episode are multiples of it. In a hole they do nothing.
 
     Returns:
         Problem codes of the maps; the rows of ``solvers/rows.py``; all witnesses concatenated.
@@ -147,18 +148,20 @@ def label_episodes(text, text_ends, starts, actions, ends, horizons):
         if codes[episode] != OK:
             continue
         begin = ends[episode - 1] if episode else 0
-        steps, horizon = ends[episode] - begin, horizons[episode]
+        steps, horizon, turn = ends[episode] - begin, horizons[episode], turns[episode]
         cells[0] = start
+        kind = 0
         for t in range(steps + 1):
             if t > 0:
                 action = actions[begin + t - 1]
-                cells[t] = move(cells[t - 1], action, width, height) if 0 <= action < 4 else cells[t - 1]
+                stays = kind == 72 or not 0 <= action < 4
+                cells[t] = cells[t - 1] if stays else move(cells[t - 1], action, width, height)
             kind = chars[cells[t] + cells[t] // width]
             if kind == 71:
-                result[STATUS], result[PIVOT] = SOLVED, t
+                result[STATUS], result[PIVOT] = SOLVED, (t + turn - 1) // turn
                 break
-            if kind == 72 and t < steps:
-                result[STATUS], result[PIVOT] = LOST, t
+            if kind == 72 and t <= steps - turn:
+                result[STATUS], result[PIVOT] = LOST, (t + turn - 1) // turn
                 break
         if result[STATUS] != LABELLED:
             continue
@@ -166,18 +169,18 @@ def label_episodes(text, text_ends, starts, actions, ends, horizons):
         first = 0
         while first <= steps and 0 <= depths[cells[first]] <= horizon - first:
             first += 1
-        pivot = min(max(first - 1, 0), steps - 1)
-        result[PIVOT] = pivot
+        pivot = min(max(first - 1, 0), steps - 1) // turn * turn
+        result[PIVOT] = pivot // turn
         result[AT_START] = first == 0
         result[FALLBACK] = first > steps
         result[BEFORE] = depths[cells[pivot]]
-        result[AFTER] = depths[cells[pivot + 1]]
+        result[AFTER] = depths[cells[pivot + turn]]
         if first == 0:
             continue
         cell = cells[pivot]
         for direction in range(4):
             other = move(cell, direction, width, height)
-            if 0 <= depths[other] <= horizon - 1 - pivot:
+            if 0 <= depths[other] <= horizon - turn - pivot:
                 result[FEASIBLE] |= 1 << direction
         if planned + depths[cell] > plans.size:
             more = np.empty(2 * plans.size + largest, np.int8)

@@ -19,13 +19,13 @@ from ...plugins import Settings
 from ..base import Case, CertificateKind, CertificateUnit, DistanceMap, ExactSolver, SolverSettings, Unsolved, Verdict
 from ..rows import (
     ACTIONS,
-    CODES,
     INVALID,
     LABELLED,
     PIVOT,
     PLAN_END,
     SOLVED,
     STATUS,
+    action_codes,
     bad_episode,
     translated,
     verdict,
@@ -135,6 +135,7 @@ class FrozenLakeSolver(ExactSolver):
     actions: ClassVar[tuple[str, ...]] = ACTIONS
     kind: ClassVar[CertificateKind] = "exact"
     unit: ClassVar[CertificateUnit] = "moves"
+    labels_long_turns: ClassVar[bool] = True
     config_type: ClassVar[type[Settings]] = SolverSettings
 
     @classmethod
@@ -174,14 +175,15 @@ class FrozenLakeSolver(ExactSolver):
 
 def _label(cases: list[Case], states: list[tuple[str, int, int]]) -> list[Verdict | Unsolved]:
     texts = [map_text.encode("ascii", "replace") for map_text, _, _ in states]
-    actions = bytes([CODES[action] for case in cases for action in case.actions])
+    turns = np.array([case.actions_per_turn for case in cases])
     codes, table, plans = kernel.label_episodes(
         np.frombuffer(b"".join(texts), np.uint8),
         np.cumsum([len(text) for text in texts]),
         np.array([(row, column) for _, row, column in states]),
-        np.frombuffer(actions, np.int8),
-        np.cumsum([len(case.actions) for case in cases]),
-        np.array([case.horizon for case in cases]),
+        np.frombuffer(action_codes(cases), np.int8),
+        np.cumsum(np.array([len(case.actions) for case in cases]) * turns),
+        np.array([case.horizon for case in cases]) * turns,
+        turns,
     )
     words = [ACTIONS[code] for code in plans[: table[-1, PLAN_END]].tolist()]
     answers: list[Verdict | Unsolved] = []
@@ -191,7 +193,7 @@ def _label(cases: list[Case], states: list[tuple[str, int, int]]) -> list[Verdic
         if code != kernel.OK:
             answers.append(_malformed(case.initial_state))
         elif row[STATUS] == LABELLED:
-            answers.append(verdict(row, tuple(words[begin:end]), case.horizon, "moves"))
+            answers.append(verdict(row, tuple(words[begin:end]), case, "moves"))
         elif row[STATUS] == SOLVED:
             answers.append(Unsolved("not_a_failure", f"the goal is reached after {row[PIVOT]} actions"))
         else:

@@ -11,6 +11,10 @@ from typing import Any
 from ..base import Certificate, Proof, Verdict
 
 MAX_STEPS = 2_000_000
+_DIFFER = (
+    "the environment is random, or its reset leaves attributes as the last episode left them; reset all of them in a "
+    "wrapper"
+)
 _WON: Hashable = ("won",)
 _OVER: Hashable = ("over",)
 """Ends of an episode, in place of a state key."""
@@ -147,6 +151,8 @@ def prove(game: Game, actions: Sequence[str], horizon: int, verdict: Verdict) ->
         game.search()
     except _TooLargeError:
         return Proof(undecided=f"the level takes more than max_steps = {game.max_steps} steps by replay")
+    if unknown := [key for key in keys if key not in (_WON, _OVER) and not game.following(key)]:
+        return Proof(undecided=f"{len(unknown)} states of the episode are not among those of the search; {_DIFFER}")
     expected = _expected(game, keys, horizon)
     return Proof(
         tuple(

@@ -129,14 +129,15 @@ def find_pivot(back, board, keys, players, steps, horizon, max_states):
 
 
 @compiled
-def label_episodes(boards, actions, ends, horizons, max_states):
+def label_episodes(boards, actions, ends, horizons, turns, max_states):
     """Label a batch of failed episodes.
 
     Args:
         boards: one level per episode.
         actions: 0..3 for up, down, left, right; other codes change nothing.
         ends: end index of each episode's actions.
-        horizons: turn budgets.
+        horizons: budgets in actions.
+        turns: actions of a turn; steps and horizon of an episode are multiples of it.
         max_states: maximum number of states per search.
 
     Returns:
@@ -162,7 +163,7 @@ def label_episodes(boards, actions, ends, horizons, max_states):
         if boards.shape[episode, CODE] != OK:
             continue
         board = board_at(boards, episode)
-        words, horizon = board.shape[WORDS], horizons[episode]
+        words, horizon, turn = board.shape[WORDS], horizons[episode], turns[episode]
         result[label.STATUS] = label.SOLVED
         players[0] = board.shape[PLAYER]
         copy_words(keys, board.masks[START * words :], words)
@@ -177,7 +178,7 @@ def label_episodes(boards, actions, ends, horizons, max_states):
             for i in range(words):
                 open_boxes |= keys[t * words + i] & ~board.masks[TARGETS * words + i]
             if open_boxes == ZERO:
-                result[label.PIVOT] = t
+                result[label.PIVOT] = (t + turn - 1) // turn
                 break
         else:
             result[label.STATUS] = label.LIMIT
@@ -191,13 +192,14 @@ def label_episodes(boards, actions, ends, horizons, max_states):
             continue
         result[label.AT_START] = first == 0
         result[label.FALLBACK] = first > steps
-        pivot = min(max(first - 1, 0), steps - 1)
-        result[label.PIVOT] = pivot
+        pivot = min(max(first - 1, 0), steps - 1) // turn * turn
+        result[label.PIVOT] = pivot // turn
         spare = (longest + 1) * words
         if first > 0:
             depth = depth_of(back, words, keys[pivot * words :], players[pivot])
             while depth < 0 and back.counts[STATES] <= max_states:
-                # Only without a fatal step: the state after the pivot was reached, the pivot's is at most one further.
+                # Without a fatal step the state after the pivot was reached, and the pivot's is one turn further at
+                # most. With one, the last state within its turn that is in time was.
                 back = advance(back, board, max_states)
                 depth = depth_of(back, words, keys[pivot * words :], players[pivot])
             if depth < 0:
@@ -223,7 +225,7 @@ def label_episodes(boards, actions, ends, horizons, max_states):
         if first == 0:
             back, result[label.BEFORE] = resolve(back, board, keys, players[0], endless, max_states)
             unknown = result[label.BEFORE] == UNKNOWN
-        budget = horizon - 1 - pivot
+        budget = horizon - turn - pivot
         for direction in range(4 if first > 0 else 0):
             copy_words(keys[spare:], keys[pivot * words :], words)
             stand = move(board, keys[spare:], players[pivot], direction)
@@ -232,7 +234,7 @@ def label_episodes(boards, actions, ends, horizons, max_states):
             if 0 <= depth <= budget:
                 result[label.FEASIBLE] |= 1 << direction
         if not unknown:
-            after = pivot + 1
+            after = pivot + turn
             back, result[label.AFTER] = resolve(back, board, keys[after * words :], players[after], endless, max_states)
             if result[label.AFTER] != UNKNOWN:
                 result[label.STATUS] = label.LABELLED

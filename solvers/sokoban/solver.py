@@ -18,13 +18,13 @@ from ...plugins import Settings
 from ..base import Case, CertificateKind, CertificateUnit, ExactSolver, SolverSettings, Unsolved, Verdict
 from ..rows import (
     ACTIONS,
-    CODES,
     INVALID,
     LABELLED,
     PIVOT,
     PLAN_END,
     SOLVED,
     STATUS,
+    action_codes,
     bad_episode,
     translated,
     verdict,
@@ -55,6 +55,7 @@ class SokobanSolver(ExactSolver):
     actions: ClassVar[tuple[str, ...]] = ACTIONS
     kind: ClassVar[CertificateKind] = "exact"
     unit: ClassVar[CertificateUnit] = "moves"
+    labels_long_turns: ClassVar[bool] = True
     config_type: ClassVar[type[Settings]] = SokobanSettings
     settings: SokobanSettings
 
@@ -75,12 +76,13 @@ class SokobanSolver(ExactSolver):
     def _label(self, cases: list[Case]) -> list[Verdict | Unsolved]:
         texts = [clean_text(case.initial_state).encode("ascii", "replace") for case in cases]
         boards = parse_levels(np.frombuffer(b"".join(texts), np.uint8), np.cumsum([len(text) for text in texts]), 0)
-        actions = bytes([CODES[action] for case in cases for action in case.actions])
+        turns = np.array([case.actions_per_turn for case in cases])
         table, plans = kernel.label_episodes(
             boards,
-            np.frombuffer(actions, np.int8),
-            np.cumsum([len(case.actions) for case in cases]),
-            np.array([case.horizon for case in cases]),
+            np.frombuffer(action_codes(cases), np.int8),
+            np.cumsum(np.array([len(case.actions) for case in cases]) * turns),
+            np.array([case.horizon for case in cases]) * turns,
+            turns,
             self.settings.max_states,
         )
         words = [ACTIONS[code] for code in plans[: table[-1, PLAN_END]].tolist()]
@@ -91,7 +93,7 @@ class SokobanSolver(ExactSolver):
             if code != OK:
                 answers.append(_malformed(case.initial_state))
             elif row[STATUS] == LABELLED:
-                answers.append(verdict(row, tuple(words[begin:end]), case.horizon, "moves"))
+                answers.append(verdict(row, tuple(words[begin:end]), case, "moves"))
             elif row[STATUS] == SOLVED:
                 answers.append(Unsolved("not_a_failure", f"every box is on a target after {row[PIVOT]} actions"))
             else:

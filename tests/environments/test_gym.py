@@ -11,6 +11,7 @@ from pivot.environments.gym import GymConfig, GymEnv
 from pivot.errors import ConfigError, GenerationError
 from pivot.solvers.closure.game import Level
 from pivot.testing import EnvironmentContract
+from pivot.tests.flow_runs import fingerprint
 
 from datasets import load_dataset
 
@@ -62,6 +63,18 @@ def test_a_store_is_built_verified_and_loaded(tmp_path: Path, settings: dict[str
     assert split.num_rows
     for row in rows.iter_rows(named=True):
         assert row["witness"] is None or len(row["witness"]) == row["certificate"]["before"]
+
+
+def test_any_number_of_workers_writes_the_same_bytes(tmp_path: Path) -> None:
+    """Every level of a shard is searched once, in whichever process."""
+    settings = {"id": "MiniGrid-DoorKey-5x5-v0", "kwargs": {"tile_size": 8}, "horizon": 12}
+    config = {"environments": {"gym": {"tasks": 6, "settings": settings}}, "rollouts": 2, "tasks_per_shard": 2}
+    stores: list[dict[str, str]] = []
+    for workers in (1, 2, 3):
+        pivot.build(config, tmp_path / str(workers), workers=workers)
+        stores.append(fingerprint(tmp_path / str(workers)))
+    assert stores[0] == stores[1] == stores[2]
+    assert len([name for name in stores[0] if name.startswith("labels/")]) == 3
 
 
 def test_levels_of_one_seed_are_played_with_their_own_pictures() -> None:

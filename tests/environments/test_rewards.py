@@ -54,9 +54,10 @@ def test_a_store_without_the_camera_keeps_its_view_and_a_new_one_has_the_near_ca
 
 
 @pytest.mark.parametrize("name", sorted(SokobanConfig.added))
-def test_another_reward_is_stored_and_changes_ids(name: str) -> None:
-    config = SokobanConfig.model_validate({name: 0.5})
-    assert config.decisive()[name] == 0.5
+def test_another_value_is_stored_and_changes_ids(name: str) -> None:
+    value = 2 if name == "actions_per_turn" else 0.5
+    config = SokobanConfig.model_validate({name: value})
+    assert config.decisive()[name] == value
     assert config.digest() != SokobanConfig().digest()
     assert SokobanEnv.from_settings(config.decisive()).config == config
 

@@ -1,0 +1,160 @@
+"""Turns of several actions: labels against a search over whole turns that only plays the environment."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pivot import plugins
+from pivot.environments.grid import GridEnv
+from pivot.solvers.base import Case, Verdict
+from pivot.solvers.proofs import prove
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "sokoban": {"actions_per_turn": 3, "horizon": 5, "min_solution": 4, "max_solution": 13},
+    "frozenlake": {"actions_per_turn": 5, "horizon": 5, "size": 6},
+}
+NAMES = ("up", "down", "left", "right")
+
+
+class Turns:
+    """Fewest turns to success from every state of a level, by a search over all turns."""
+
+    def __init__(self, env: GridEnv, level: str) -> None:
+        """Play every turn in every state that is reached from the level."""
+        env.reset(options={"state": level})
+        states, before = [level], {level: list[str]()}
+        won: list[str] = []
+        for state in states:  # grows
+            found: dict[str, bool] = {}
+            for turn in range(env.last_index + 1):
+                env.restore(b"0\n" + state.encode())
+                *_, ended, _, info = env.step(turn)
+                found[env.state_text()] = ended
+                if info["success"]:
+                    won.append(env.state_text())
+            for after, ended in found.items():
+                if after not in before:
+                    before[after] = []
+                    states += [] if ended else [after]
+                before[after].append(state)
+        self.needs = dict.fromkeys(won, 0)
+        queue = list(self.needs)
+        for state in queue:  # grows
+            for earlier in before[state]:
+                if earlier not in self.needs:
+                    self.needs[earlier] = self.needs[state] + 1
+                    queue.append(earlier)
+
+
+def _failure(env: GridEnv, level: str, rng: random.Random) -> tuple[list[str], list[str]] | None:
+    """Play at random; return the turns of a failure and the states, or None for a success."""
+    env.reset(options={"state": level})
+    turns, states = list[str](), [env.state_text()]
+    while True:
+        length = rng.randint(0, env.config.actions_per_turn)
+        turns.append("|".join(rng.choices(NAMES, k=length)) or "invalid")
+        *_, ended, spent, info = env.step(env.encode_action(turns[-1]))
+        states.append(env.state_text())
+        if ended or spent:
+            return None if info["success"] else (turns, states)
+
+
+def _check(name: str, levels: int, rollouts: int) -> int:
+    """Compare every label of random failures with the search, and prove it; return how many there were."""
+    env = plugins.load("environments", name).from_settings(SETTINGS[name])
+    env.draw_frames = False
+    horizon, most, rng = env.config.horizon, env.config.actions_per_turn, random.Random(7)
+    solver, checked = plugins.load("solvers", name)(), 0
+    for seed in range(levels):
+        level = env.make_task(env.config, seed).initial_state
+        played = [each for _ in range(rollouts) if (each := _failure(env, level, rng)) is not None]
+        cases = [Case(level, turns, horizon, actions_per_turn=most) for turns, _ in played]
+        needs = Turns(env, level).needs
+        for case, (_, states), verdict in zip(cases, played, solver.certify(cases), strict=True):
+            assert isinstance(verdict, Verdict), verdict
+            lost = [t for t, state in enumerate(states) if needs.get(state, 1000) > horizon - t]
+            pivot = max(lost[0] - 1, 0) if lost else len(case.actions) - 1
+            before, after = needs.get(states[pivot]), needs.get(states[pivot + 1])
+            facts = verdict.certificate
+            assert (verdict.pivot_step, facts.before, facts.after) == (pivot, before, after), case
+            assert verdict.failure_mode == ("deadlock" if after is None else "timeout")
+            assert (verdict.fallback, verdict.infeasible_at_start) == (not lost, lost[:1] == [0])
+            left = horizon - pivot
+            assert (facts.unit, facts.budget_before, facts.budget_after) == ("turns", left, left - 1)
+            safe = [turn for turn in NAMES if _need_after(env, needs, states[pivot], [turn]) < horizon - pivot]
+            first = [turn for turn in (verdict.witness or ())[:1] if "|" in turn]
+            assert list(verdict.feasible_actions) == ([] if lost[:1] == [0] else safe + first)
+            if verdict.witness is not None:
+                assert len(verdict.witness) == before
+                assert _need_after(env, needs, states[pivot], verdict.witness) == 0
+            proof = prove(name, case, verdict)
+            assert proof.holds, (case, verdict, proof)
+            checked += 1
+    return checked
+
+
+def _need_after(env: GridEnv, needs: dict[str, int], state: str, turns: Any) -> int:
+    env.restore(b"0\n" + state.encode())
+    for turn in turns:
+        env.step(env.encode_action(turn))
+    return needs.get(env.state_text(), 1000)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_labels_are_those_of_a_search_over_whole_turns(name: str) -> None:
+    assert _check(name, 4, 12) > 30
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SETTINGS)
+def test_two_thousand_labels_are_those_of_a_search_over_whole_turns(name: str) -> None:
+    assert _check(name, 160, 18) >= 2000
+
+
+def test_the_prover_finds_planted_lies() -> None:
+    level = "########\n#@     #\n# $  . #\n#      #\n########"
+    # The first turn costs nothing; the third is the first after which two turns of three are too few.
+    case = Case(level, ("invalid", "up|up", "down|down|left", "left", "up"), 5, actions_per_turn=3)
+    verdict = plugins.load("solvers", "sokoban")().certify([case])[0]
+    assert isinstance(verdict, Verdict)
+    assert prove("sokoban", case, verdict).holds
+    facts, witness = verdict.certificate, verdict.witness or ()
+    lies = (
+        replace(verdict, pivot_step=verdict.pivot_step - 1),
+        replace(verdict, certificate=replace(facts, before=(facts.before or 0) + 1)),
+        replace(verdict, certificate=replace(facts, after=(facts.after or 0) * 3)),
+        replace(verdict, certificate=replace(facts, unit="moves")),
+        replace(verdict, witness=tuple(action for turn in witness for action in turn.split("|"))),
+        replace(verdict, witness=()),
+        replace(verdict, witness=("|".join(witness),)),
+        replace(verdict, feasible_actions=(*verdict.feasible_actions, "up|up")),
+        replace(verdict, feasible_actions=verdict.feasible_actions[:-1]),
+    )
+    for lie in lies:
+        assert prove("sokoban", case, lie).problems, lie
+    assert prove("sokoban", replace(case, actions=("right|right|right|down", *case.actions[1:])), verdict).problems
+
+
+def test_a_turn_ends_at_success_and_keeps_its_name() -> None:
+    env = plugins.load("environments", "frozenlake").from_settings(SETTINGS["frozenlake"] | {"size": 3})
+    env.reset(options={"state": "SFG\nFFF\nFFH"})
+    action = env.parse_action("right, right,down")
+    assert action is not None
+    assert action.name == "right|right|down"
+    _, reward, ended, _, info = env.step(env.encode_action(action.name))
+    assert (ended, info["success"], info["remaining_turns"]) == (True, True, 4)
+    assert reward == pytest.approx(9.9)
+    for text in ("", "up,", "up down", "up,jump", "up," * 5 + "up", "up|down"):
+        assert env.parse_action(text) is None
+
+
+def test_every_turn_has_its_own_index() -> None:
+    env = plugins.load("environments", "sokoban").from_settings({"actions_per_turn": 3})
+    env.reset(seed=0)
+    turns = [(a,) for a in NAMES] + [(a, b) for a in NAMES for b in NAMES]
+    turns += [(a, b, c) for a in NAMES for b in NAMES for c in NAMES]
+    names = ["|".join(turn) for turn in turns]
+    names.insert(4, "invalid")
+    assert [env.encode_action(name) for name in names] == list(range(env.last_index + 1))
+    assert env.action_space.n == 85
