@@ -16,6 +16,7 @@ from rich.console import Console
 
 MODULES = (
     "bench_solvers",
+    "bench_closure",
     "bench_labelling",
     "bench_collage",
     "bench_navigation",

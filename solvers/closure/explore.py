@@ -1,11 +1,7 @@
 """Breadth-first search through all states of a level, and the checks that its result describes the environment."""
 
 import random
-import resource
-import time
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Literal, cast
@@ -15,10 +11,11 @@ import numpy as np
 from ...errors import CertifyError
 from .fresh import Question, elsewhere
 from .game import named_actions
-from .graph import LOST, UNSEEN, WON, Graph
+from .graph import Graph
 from .packages import package_of
+from .search import Limits, Search
 from .state import counters, difference, state_of
-from .worlds import Env, How, Outcome, Reading, Success, World, short, world_of
+from .worlds import Env, How, Outcome, Reading, Success, short, world_of
 
 CHECKS = 256
 FRESH = 16
@@ -27,99 +24,6 @@ WALK = 60
 """Least number of steps of a walk that checks the graph."""
 DRAWN = 4
 """Walks during which the environment is also rendered after every step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits that end a search; everything searched until then stays exact."""
-
-    states: int
-    """Maximum number of states."""
-    steps: int
-    """Maximum number of steps of the environment."""
-    seconds: float
-    """Maximum time of the search."""
-    megabytes: int
-    """Maximum growth of the peak memory of the process."""
-
-
-@dataclass
-class _Search:
-    """A search under way; states are numbered in the order in which they are met."""
-
-    world: World
-    actions: tuple[Any, ...]
-    limits: Limits
-    keys: list[Hashable] = field(default_factory=list)
-    parents: list[tuple[int, int]] = field(default_factory=list)
-    """State and place of the action by which each state was first met."""
-    again: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """The last other arrival at a state."""
-    edges: list[list[Outcome]] = field(default_factory=list)
-    """Outcomes of the states that were expanded, one per action; the search expands states in their order."""
-    steps: int = 0
-    depth: int = 0
-
-    def run(self) -> str | None:
-        """Expand all states, or return the limit that ended the search."""
-        key, won = self.world.reset()
-        if won:
-            return None
-        self.keys, self.parents = [key], [(-1, -1)]
-        self.numbers = {key: 0}
-        waiting: deque[tuple[int, tuple[Any, ...], Any]] = deque([(0, (), self.world.here(()))])
-        end, peak = time.monotonic() + self.limits.seconds, _peak()
-        while waiting:
-            if limit := self._limit(end, peak):
-                return limit
-            number, path, handle = waiting.popleft()
-            self.depth = len(path)
-            outcomes: list[Outcome] = []
-            for place, action in enumerate(self.actions):
-                outcome, after = self.world.step(handle, path, action)
-                outcomes.append(outcome)
-                if outcome.won or outcome.ended:
-                    continue
-                target = self.numbers.setdefault(outcome.key, len(self.keys))
-                if target == len(self.keys):
-                    self.keys.append(outcome.key)
-                    self.parents.append((number, place))
-                    waiting.append((target, (*path, action), after))
-                else:
-                    self.again[target] = (number, place)
-            self.edges.append(outcomes)
-            self.steps += len(self.actions) * (len(path) + 1 if self.world.how == "replay" else 1)
-        return None
-
-    def _limit(self, end: float, peak: float) -> str | None:
-        limits = self.limits
-        if len(self.keys) > limits.states:
-            return f"max_states = {limits.states}"
-        if self.steps >= limits.steps:
-            return f"max_steps = {limits.steps}"
-        if len(self.edges) % 64 == 0:
-            if time.monotonic() > end:
-                return f"max_seconds = {limits.seconds:g}"
-            if _peak() - peak > limits.megabytes:
-                return f"max_megabytes = {limits.megabytes}"
-        return None
-
-    def path(self, number: int) -> list[int]:
-        """Return the places of the actions that first led to a state."""
-        places: list[int] = []
-        while number > 0:
-            number, place = self.parents[number]
-            places.append(place)
-        return places[::-1]
-
-    def target(self, outcome: Outcome) -> int:
-        """Return where an outcome leads in the graph."""
-        return WON if outcome.won else LOST if outcome.ended else self.numbers[outcome.key]
-
-
-def _peak() -> float:
-    """Return the peak memory of this process, megabytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def explore(
@@ -180,7 +84,7 @@ def explore(
     read = partial(_reading, key=key, success=success, clock=turns)
     reading = read(env)
     world = world_of(env, seed, options, reading, how)
-    search = _Search(world, tuple(named.values()), Limits(max_states, max_steps, max_seconds, max_megabytes))
+    search = Search(world, tuple(named.values()), Limits(max_states, max_steps, max_seconds, max_megabytes))
     limit = search.run()
     steps = search.steps + (_check(search, checks) if search.keys else 0)
     if fresh and search.keys:
@@ -189,10 +93,9 @@ def explore(
         for walk, outcomes in zip(walks, elsewhere(Question(factory, seed, options, read, plays)), strict=True):
             _compare(search, walk, outcomes)
     shape = (len(search.keys), len(named))
-    successors, rewards = np.full(shape, UNSEEN, np.int32), np.full(shape, np.nan)
-    for number, outcomes in enumerate(search.edges):
-        successors[number] = [search.target(outcome) for outcome in outcomes]
-        rewards[number] = [outcome.reward for outcome in outcomes]
+    search.complete()
+    successors = np.frombuffer(search.targets, np.int32).reshape(shape)
+    rewards = np.frombuffer(search.rewards, np.float64).reshape(shape)
     return Graph(tuple(named), successors, rewards, world.how, steps, limit, won_at_start=not search.keys)
 
 
@@ -236,19 +139,15 @@ def _named(env: Env, actions: Mapping[str, Any] | Sequence[Any] | None) -> dict[
     return named
 
 
-def _check(search: _Search, checks: int) -> int:
+def _check(search: Search, checks: int) -> int:
     """Hold the graph against the environment by replay from ``reset``; return the steps that took.
 
     Raises:
         CertifyError: they contradict each other; two paths are named.
     """
     steps = 0
-    for number in _spread(len(search.edges), checks):
-        paths = [search.path(number)]
-        if number in search.again:
-            before, place = search.again[number]
-            paths.append([*search.path(before), place])
-        for path in paths:
+    for number in _spread(search.expanded, checks):
+        for path in search.paths(number):
             for place in range(len(search.actions)):
                 steps += _replay(search, [*path, place], drawn=False)
     walks = _walks(search, checks)
@@ -264,7 +163,7 @@ def _spread(count: int, most: int) -> Iterator[int]:
     yield from range(count) if count <= most else (number * count // most for number in range(most))
 
 
-def _walks(search: _Search, checks: int) -> Iterator[list[int]]:
+def _walks(search: Search, checks: int) -> Iterator[list[int]]:
     """Yield walks that repeat one action, then random ones; each is cut where it ends."""
     length = max(WALK, 2 * search.depth)
     yield from ([place] * length for place in range(len(search.actions)))
@@ -278,24 +177,33 @@ def _apart(expected: Outcome, actual: Outcome) -> str:
     return f", which differ in {where}" if where else ""
 
 
-def _compare(search: _Search, places: Sequence[int], outcomes: Sequence[Outcome]) -> None:
+def _differ(expected: Outcome, actual: Outcome) -> bool:
+    """Return whether two outcomes of one step differ; ends are equal whatever state they leave behind."""
+    if expected.won or actual.won:
+        return expected.won != actual.won or expected.reward != actual.reward
+    if expected.ended or actual.ended:
+        return expected[1:] != actual[1:]
+    return expected != actual
+
+
+def _compare(search: Search, places: Sequence[int], outcomes: Sequence[Outcome]) -> None:
     """Compare the outcomes of a walk in a new process with the graph."""
     state = 0
     for step, (place, actual) in enumerate(zip(places, outcomes, strict=False)):
-        expected = search.edges[state][place]
-        if actual != expected:
+        expected = search.outcome(state, place)
+        if _differ(expected, actual):
             path = [search.actions[each] for each in places[: step + 1]]
             raise CertifyError(
                 f"the actions {path} end in {expected.shown} in this process, and in {actual.shown} in a new one"
                 f"{_apart(expected, actual)}; the environment has state outside of itself, such as a global variable, "
                 "a file or the time"
             )
-        if actual.won or actual.ended or search.numbers[actual.key] >= len(search.edges):
+        if actual.won or actual.ended or search.numbers[actual.key] >= search.expanded:
             return
         state = search.numbers[actual.key]
 
 
-def _replay(search: _Search, places: Sequence[int], *, drawn: bool, running: bool = False) -> int:
+def _replay(search: Search, places: Sequence[int], *, drawn: bool, running: bool = False) -> int:
     """Replay actions from ``reset`` until the graph ends, and compare every step with it; return the steps taken.
 
     With the clock running, rewards may differ.
@@ -312,11 +220,11 @@ def _replay(search: _Search, places: Sequence[int], *, drawn: bool, running: boo
         if draws:
             world.env.render()
         action = search.actions[place]
-        actual, expected = world.act(world.env, action, path, running=running), search.edges[state][place]
+        actual, expected = world.act(world.env, action, lambda: path, running=running), search.outcome(state, place)
         if running:
-            actual = replace(actual, reward=expected.reward)
-        if actual != expected:
-            first_path = [search.actions[each] for each in search.path(state)]
+            actual = actual._replace(reward=expected.reward)
+        if _differ(expected, actual):
+            first_path = search.path_of(state)
             raise CertifyError(
                 f"the actions {first_path} and {path} lead to the same key {short(search.keys[state])}, but then "
                 f"{action!r} gives {expected.shown}, and {actual.shown}{_apart(expected, actual)}; the environment is "
@@ -327,6 +235,6 @@ def _replay(search: _Search, places: Sequence[int], *, drawn: bool, running: boo
         if actual.won or actual.ended or (running and world.truncated):
             break
         state = search.numbers[actual.key]
-        if state >= len(search.edges):
+        if state >= search.expanded:
             break  # beyond the limits of the search
     return len(path)

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 from ...errors import CertifyError, LevelError
 from ...identity import canonical_json
 from ...plugins import Settings
-from .packages import PACKAGES, package_of
+from .packages import PACKAGES, blind, package_of
 from .state import counters, state_of
 
 MAX_ACTIONS = 64
@@ -274,9 +274,12 @@ def succeeds(level: Level, env: Any, reward: float, terminated: bool, info: Mapp
 
 
 def level_env(level: Level) -> Any:
-    """Make the environment of a level that this process may use, in any process."""
+    """Make the environment of a level that this process may use, in any process, for a search of its states."""
     level.admit()
-    return level.make()
+    env = level.make()
+    if level.key != "observation":
+        blind(env)
+    return env
 
 
 __all__ = ["IDLE", "Game", "GameSettings", "Level", "first_level", "named_actions"]

@@ -23,6 +23,8 @@ class Package:
     restore: Callable[[Any, Any], None] | None = None
     constant: tuple[str, ...] = ()
     """Attributes that no step changes, or that decide nothing but pictures."""
+    unseen: tuple[str, ...] = ()
+    """Methods that make observations and nothing else; a search that reads other keys leaves them out."""
 
 
 def _toy_state(env: Any) -> Hashable:
@@ -73,6 +75,7 @@ MINIGRID = Package(
     _minigrid_snapshot,
     _minigrid_restore,
     constant=_MINIGRID_PICTURE,
+    unseen=("gen_obs",),
 )
 BABYAI = Package("minigrid", ("BabyAI-",), ("minigrid.envs.babyai.",), constant=_MINIGRID_PICTURE)
 """Its instructions remember what was done, so all attributes are the key."""
@@ -91,3 +94,14 @@ def package_of(env: Any) -> Package:
     """Return the package of an environment."""
     inside = type(env.unwrapped).__module__
     return next((each for each in PACKAGES if inside.startswith(each.inside)), OTHER)
+
+
+def blind(env: Any) -> None:
+    """Let an environment make no observations, which takes most of the time of a step of MiniGrid."""
+    for name in package_of(env).unseen:
+        setattr(env.unwrapped, name, _nothing)
+
+
+def _nothing() -> dict[str, Any]:
+    """Return an observation that shows nothing."""
+    return {}

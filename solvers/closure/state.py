@@ -22,8 +22,15 @@ _UNREAD = (
 """Types of values that are no part of a state: code, spaces, and sources of randomness, which replays detect."""
 _PICTURES = frozenset({"pygame", "matplotlib", "mpl_toolkits", "PIL", "cv2", "pyglet", "tkinter"})
 """Packages whose objects only draw."""
-_WRAPPER = frozenset({"env", "_saved_kwargs", "_cached_spec", "metadata", "_metadata", "spec"})
+_WRAPPER = frozenset(
+    {
+        *("env", "_saved_kwargs", "_cached_spec", "metadata", "_metadata", "spec"),
+        *("checked_reset", "checked_step", "checked_render"),
+    }
+)
 """Attributes of wrappers that are no part of a state."""
+_CONSTANT = frozenset({"spec", "metadata", "_ezpickle_args", "_ezpickle_kwargs"})
+"""Attributes of environments that are no part of a state."""
 
 
 def state_of(env: Any, skip: frozenset[str] = frozenset()) -> Hashable:
@@ -41,7 +48,7 @@ def state_of(env: Any, skip: frozenset[str] = frozenset()) -> Hashable:
     while isinstance(env, gymnasium.Wrapper):
         layers.append(_attributes(env, _WRAPPER, seen, type(env).__name__, 0))  # pyright: ignore[reportUnknownArgumentType]
         env = env.env  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return (*layers, _attributes(env, skip | {"spec", "metadata"}, seen, type(env).__name__, 0))  # pyright: ignore[reportUnknownArgumentType]
+    return (*layers, _attributes(env, skip | _CONSTANT, seen, type(env).__name__, 0))  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _attributes(value: Any, skip: frozenset[str], seen: dict[int, int], path: str, depth: int) -> Hashable:

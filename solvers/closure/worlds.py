@@ -4,15 +4,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
+from gymnasium.utils import EzPickle
 
 from ...errors import CertifyError
 
 Env = Any
 """A ``gymnasium.Env``, wrapped or not."""
 How = Literal["snapshot", "deepcopy", "replay"]
+Path = Callable[[], Sequence[Any]]
+"""Return the actions that led to a state; they are put together for replays and messages alone."""
 Success = Callable[[Env, float, bool, Mapping[str, Any]], bool]
 
 
@@ -33,8 +37,7 @@ class Reading:
     restore: Callable[[Env, Any], None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Result of one step."""
 
     key: Hashable
@@ -73,21 +76,21 @@ class World(ABC):
             ) from error
         return self._key(self.env, observation), bool(info.get("success", False))
 
-    def act(self, env: Env, action: Any, path: Sequence[Any] = (), *, running: bool = False) -> Outcome:
+    def act(self, env: Env, action: Any, path: Path = tuple, *, running: bool = False) -> Outcome:
         """Step an environment with its clock held still, or running; ``path`` led there, for the message of an error.
 
         Raises:
             CertifyError: the step raised.
         """
-        if not running:
+        if self._still and not running:
             for name, value in self._still.items():
                 setattr(env.unwrapped, name, value)
         try:
             observation, reward, terminated, truncated, info = env.step(action)
         except Exception as error:  # foreign code; a state in which an action raises has no defined successor
             raise CertifyError(
-                f"step({action!r}) raised {type(error).__name__}: {error}, after the actions {list(path)}; expected an "
-                "answer to every action in every state; leave the action out of actions, or repair the environment"
+                f"step({action!r}) raised {type(error).__name__}: {error}, after the actions {list(path())}; expected "
+                "an answer to every action in every state; leave the action out of actions, or repair the environment"
             ) from error
         self.truncated = bool(truncated)
         try:
@@ -108,12 +111,12 @@ class World(ABC):
         return self.reading.key(env) if self.reading.key else hashable(observation)
 
     @abstractmethod
-    def here(self, path: tuple[Any, ...]) -> Any:
-        """Return a handle of the current state of ``env``, which ``path`` led to."""
+    def step(self, handle: Any, path: Path, action: Any) -> Outcome:
+        """Take an action in the state of a handle, which ``path`` led to."""
 
     @abstractmethod
-    def step(self, handle: Any, path: tuple[Any, ...], action: Any) -> tuple[Outcome, Any]:
-        """Take an action in the state of a handle; return what happened and the handle of the next state."""
+    def here(self) -> Any:
+        """Return a handle of the state after the last ``reset`` or ``step``."""
 
 
 class Snapshots(World):
@@ -121,34 +124,37 @@ class Snapshots(World):
 
     how: ClassVar[How] = "snapshot"
 
-    def here(self, path: tuple[Any, ...]) -> Any:
-        """Return a snapshot; see the base class."""
-        take = self.reading.snapshot
-        return take(self.env) if take else self.env.unwrapped.snapshot()
+    def __init__(self, env: Env, seed: int | None, options: dict[str, Any] | None, reading: Reading) -> None:
+        """Find the two methods; see the base class."""
+        super().__init__(env, seed, options, reading)
+        take, come_back = reading.snapshot, reading.restore
+        self._take = partial(take, env) if take else env.unwrapped.snapshot
+        self._come_back = partial(come_back, env) if come_back else env.unwrapped.restore
 
-    def step(self, handle: Any, path: tuple[Any, ...], action: Any) -> tuple[Outcome, Any]:
+    def step(self, handle: Any, path: Path, action: Any) -> Outcome:
         """Restore and step; see the base class."""
-        if self.reading.restore:
-            self.reading.restore(self.env, handle)
-        else:
-            self.env.unwrapped.restore(handle)
-        outcome = self.act(self.env, action, path)
-        return outcome, None if outcome.ended else self.here(path)
+        self._come_back(handle)
+        return self.act(self.env, action, path)
+
+    def here(self) -> Any:
+        """Return a snapshot; see the base class."""
+        return self._take()
 
 
 class Copies(World):
     """Come back by stepping a deep copy of the environment."""
 
     how: ClassVar[How] = "deepcopy"
+    _last: Env = None
 
-    def here(self, path: tuple[Any, ...]) -> Any:
-        """Return a copy; see the base class."""
-        return deepcopy(self.env)
-
-    def step(self, handle: Any, path: tuple[Any, ...], action: Any) -> tuple[Outcome, Any]:
+    def step(self, handle: Any, path: Path, action: Any) -> Outcome:
         """Copy and step; see the base class."""
-        env = deepcopy(handle)
-        return self.act(env, action, path), env
+        self._last = deepcopy(handle)
+        return self.act(self._last, action, path)
+
+    def here(self) -> Any:
+        """Return the copy that was stepped last, at first one of the environment; see the base class."""
+        return deepcopy(self.env) if self._last is None else self._last
 
 
 class Replays(World):
@@ -156,15 +162,17 @@ class Replays(World):
 
     how: ClassVar[How] = "replay"
 
-    def here(self, path: tuple[Any, ...]) -> Any:
-        """Return nothing: the path is enough; see the base class."""
-
-    def step(self, handle: Any, path: tuple[Any, ...], action: Any) -> tuple[Outcome, Any]:
+    def step(self, handle: Any, path: Path, action: Any) -> Outcome:
         """Replay and step; see the base class."""
         self.reset()
-        for number, each in enumerate(path):
-            self.act(self.env, each, path[:number])
-        return self.act(self.env, action, path), None
+        played: list[Any] = []
+        for each in path():
+            self.act(self.env, each, lambda: played)
+            played.append(each)
+        return self.act(self.env, action, path)
+
+    def here(self) -> Any:
+        """Return nothing: the path is enough; see the base class."""
 
 
 WORLDS: tuple[type[World], ...] = (Snapshots, Copies, Replays)
@@ -180,6 +188,8 @@ def world_of(env: Env, seed: int | None, options: dict[str, Any] | None, reading
     if reading.snapshot or all(callable(getattr(env.unwrapped, name, None)) for name in ("snapshot", "restore")):
         offered.add("snapshot")
     try:
+        if restarted := _restarts(env):
+            raise TypeError(f"{restarted} is an EzPickle, whose copies start over")
         deepcopy(env)
         offered.add("deepcopy")
     except Exception as error:  # windows, sockets and generators cannot be copied
@@ -189,6 +199,16 @@ def world_of(env: Env, seed: int | None, options: dict[str, Any] | None, reading
         raise CertifyError(f"how: found {how!r}, expected one of {', '.join(sorted(offered))} for this environment")
     kind = next(kind for kind in WORLDS if kind.how == how or (how is None and kind.how in offered))
     return kind(env, seed, options, reading)
+
+
+def _restarts(env: Env) -> str:
+    """Return the class of an environment or wrapper whose copies lose their state; empty if there is none."""
+    while True:
+        if getattr(type(env), "__getstate__", None) is EzPickle.__getstate__:
+            return type(env).__name__
+        if not hasattr(env, "env"):
+            return ""
+        env = env.env
 
 
 def hashable(value: Any) -> Hashable:

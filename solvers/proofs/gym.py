@@ -10,6 +10,7 @@ from ...errors import CertifyError, LevelError
 from ...plugins import Settings
 from ..base import Case, Proof, Prover, Verdict
 from ..closure.game import IDLE, Level, level_state, succeeds
+from ..closure.packages import blind
 from .replay import MAX_STEPS, Game, prove
 
 
@@ -34,11 +35,12 @@ class GymProver(Prover):
     @classmethod
     def quick(cls) -> Settings:
         """Return settings that limit the time per level to about a second."""
-        return ReplaySettings(max_steps=20_000)
+        return ReplaySettings(max_steps=50_000)
 
     def _make(self, text: str) -> Game:
         level = Level.read(text)
         game = level.game()
+        blind(game.env)
         return Game(
             game.env,
             {name: game.action(name) for name in level.actions},

@@ -1,10 +1,9 @@
-"""The closure search against the solvers written for each game, and planted faults of environments."""
+"""The closure search: ways back to a state, proofs, limits, and planted faults of environments."""
 
 import copy
 import random
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import product
 from typing import Any, ClassVar
 
@@ -13,57 +12,9 @@ import numpy as np
 import pivot
 import pytest
 from gymnasium import spaces
-from pivot.environments.frozenlake.environment import FrozenLakeConfig, FrozenLakeEnv
-from pivot.environments.sokoban.environment import SokobanConfig, SokobanEnv
+from gymnasium.utils import EzPickle
 from pivot.errors import CertifyError
-from pivot.solvers.base import Case, Unsolved, Verdict
-from pivot.solvers.closure import Graph
-from pivot.solvers.proofs.replay import Game, prove
-from pivot.testing.prover import altered
-
-MOVES = {"up": 0, "down": 1, "left": 2, "right": 3}
-HORIZON = 9
-
-
-def puzzle(env: gymnasium.Env[Any, Any], seed: int, **settings: Any) -> Graph:
-    return pivot.explore(
-        env, actions=MOVES, seed=seed, key=lambda each: each.unwrapped.state_text(), clock=("_turn",), **settings
-    )
-
-
-@pytest.mark.parametrize("levels", [8, pytest.param(450, marks=pytest.mark.long)])
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        ("sokoban", lambda: SokobanEnv(SokobanConfig(horizon=HORIZON), render_mode=None)),
-        ("frozenlake", lambda: FrozenLakeEnv(FrozenLakeConfig(horizon=HORIZON), render_mode=None)),
-    ],
-)
-def test_labels_are_those_of_the_solver_of_the_game(name: str, make: Callable[[], Any], levels: int) -> None:
-    """Random play on generated levels: pivot, mode, needs, witness and safe actions are equal."""
-    choose, labelled = random.Random(1), 0
-    for seed in range(levels):
-        env = make()
-        graph = puzzle(env, seed, checks=8)
-        level = env.make_task(env.config, seed).initial_state
-        assert graph.limit is None
-        assert graph.how == "snapshot"
-        for _ in range(25):
-            actions = choose.choices([*MOVES, "invalid"], k=HORIZON)
-            while isinstance(answer := graph.certify(actions, HORIZON), Unsolved) and answer.reason == "bad_episode":
-                actions = actions[:-1]  # the episode ended earlier
-            if isinstance(answer, Unsolved):
-                assert answer.reason == "not_a_failure"
-                continue
-            expected = pivot.certify(name, level, actions, HORIZON)
-            facts = ("kind", "budget_before", "budget_after", "before", "after", "reachable_after")
-            found, known = answer.certificate, expected.certificate
-            assert [getattr(found, each) for each in facts] == [getattr(known, each) for each in facts]
-            for each in ("pivot_step", "failure_mode", "fallback", "infeasible_at_start", "witness"):
-                assert getattr(answer, each) == getattr(expected, each), each
-            assert answer.feasible_actions == expected.feasible_actions
-            labelled += 1
-    assert labelled > 12 * levels
+from pivot.solvers.base import Unsolved, Verdict
 
 
 class Line(gymnasium.Env[Any, Any]):
@@ -146,50 +97,19 @@ def test_every_way_back_gives_the_same_graph(kind: type[Line], how: str) -> None
     assert graph.networkx().number_of_edges() == 12
 
 
-def lake(seed: int) -> tuple[Graph, Game]:
-    """A small lake, searched, and the same one for proofs."""
-    env = FrozenLakeEnv(FrozenLakeConfig(horizon=HORIZON), render_mode=None)
-    game = Game(
-        FrozenLakeEnv(FrozenLakeConfig(horizon=HORIZON), render_mode=None),
-        MOVES,
-        key=lambda each: each.state_text(),
-        won=lambda _env, _reward, _terminated, info: info["success"],
-        seed=seed,
-        clock=("_turn",),
-    )
-    return puzzle(env, seed, checks=8), game
+class Pickled(Line, EzPickle):
+    """Copies start over: EzPickle keeps the arguments alone."""
+
+    def __init__(self) -> None:
+        Line.__init__(self)
+        EzPickle.__init__(self)
 
 
-def test_replay_proves_right_labels_and_refutes_every_altered_one() -> None:
-    choose, proved = random.Random(2), 0
-    for seed in range(4):
-        graph, game = lake(seed)
-        for _ in range(3):
-            actions = choose.choices([*MOVES, "invalid"], k=HORIZON)
-            while isinstance(answer := graph.certify(actions, HORIZON), Unsolved) and answer.reason == "bad_episode":
-                actions = actions[:-1]
-            if isinstance(answer, Unsolved):
-                continue
-            assert prove(game, actions, HORIZON, answer).problems == ()
-            case = Case("", actions, HORIZON)
-            for what, wrong in altered(answer, case, ("timeout", "deadlock"), tuple(MOVES)):
-                assert prove(game, actions, HORIZON, wrong).problems, what
-            proved += 1
-    assert proved > 6
-
-
-def test_replay_leaves_large_levels_undecided_and_refuses_successes() -> None:
-    graph, game = lake(0)
-    plan = graph.plan(0)
-    assert plan
-    wait = next(action for action in MOVES if graph.walk([action])[-1] == 0)  # against the edge of the lake
-    label = graph.certify([wait] * HORIZON, HORIZON)
-    assert isinstance(label, Verdict)
-    assert prove(game, [wait] * HORIZON, HORIZON, label).problems == ()
-    assert prove(game, plan, HORIZON, label).problems == ("the episode succeeds",)
-    assert prove(game, ["jump"], HORIZON, label).problems
-    game = replace(lake(0)[1], max_steps=20)
-    assert "max_steps = 20" in (prove(game, [wait] * HORIZON, HORIZON, label).undecided or "")
+def test_an_environment_whose_copies_start_over_is_replayed() -> None:
+    graph = pivot.explore(Pickled, actions={"left": 0, "right": 1, "dig": 2}, key=lambda env: env.unwrapped.cell)
+    assert (graph.how, graph.most.tolist()) == ("replay", [4, 3, 2, 1])
+    with pytest.raises(CertifyError, match=r"'deepcopy'.*Pickled is an EzPickle, whose copies start over"):
+        pivot.explore(Pickled, how="deepcopy")
 
 
 def test_episodes_that_are_none_are_refused() -> None:

@@ -1,0 +1,149 @@
+"""Breadth-first search through the states of a level, in a few bytes per step."""
+
+import resource
+import time
+from array import array
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .graph import LOST, UNSEEN, WON
+from .worlds import Outcome, World
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits that end a search; everything searched until then stays exact."""
+
+    states: int
+    """Maximum number of states."""
+    steps: int
+    """Maximum number of steps of the environment."""
+    seconds: float
+    """Maximum time of the search."""
+    megabytes: int
+    """Maximum growth of the peak memory of the process."""
+
+
+@dataclass
+class Search:
+    """A search under way; states are numbered in the order in which they are met, and expanded in that order.
+
+    A step from state ``s`` by action number ``a`` is the number ``s * len(actions) + a``.
+    """
+
+    world: World
+    actions: tuple[Any, ...]
+    limits: Limits
+    numbers: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
+    """State number by key."""
+    keys: list[Hashable] = field(default_factory=list[Hashable])
+    first: "array[int]" = field(default_factory=lambda: array("q"))
+    """Step by which each state was first met; -1 for the start."""
+    again: "array[int]" = field(default_factory=lambda: array("q"))
+    """Step by which each state was last met again; -1 for none."""
+    targets: "array[int]" = field(default_factory=lambda: array("i"))
+    """State after each step, or ``WON`` or ``LOST``."""
+    rewards: "array[float]" = field(default_factory=lambda: array("d"))
+    """Reward of each step."""
+    steps: int = 0
+    depth: int = 0
+
+    @property
+    def expanded(self) -> int:
+        """Number of states whose steps were all taken."""
+        return len(self.targets) // len(self.actions)
+
+    def run(self) -> str | None:
+        """Expand all states, or return the limit that ended the search."""
+        key, won = self.world.reset()
+        if won:
+            return None
+        self._meet(key, -1)
+        world, numbers, targets, rewards, again = self.world, self.numbers, self.targets, self.rewards, self.again
+        waiting = deque([self.world.here()])
+        end, peak = time.monotonic() + self.limits.seconds, _peak()
+        number, last_of_depth, replays = -1, 0, self.world.how == "replay"
+        while waiting:
+            number += 1
+            if number > last_of_depth:
+                self.depth, last_of_depth = self.depth + 1, len(self.keys) - 1
+            if limit := self._limit(number, end, peak):
+                return limit
+            handle = waiting.popleft()
+            for action in self.actions:
+                key, reward, ended, won = world.step(handle, lambda: self.path_of(number), action)  # noqa: B023 - called at once
+                rewards.append(reward)
+                if won or ended:
+                    targets.append(WON if won else LOST)
+                    continue
+                target = numbers.get(key)
+                if target is None:
+                    target = self._meet(key, len(targets))
+                    waiting.append(world.here())
+                else:
+                    again[target] = len(targets)
+                targets.append(target)
+            self.steps += len(self.actions) * (self.depth + 1 if replays else 1)
+        return None
+
+    def _meet(self, key: Hashable, step: int) -> int:
+        """Number a new state."""
+        number = self.numbers[key] = len(self.keys)
+        self.keys.append(key)
+        self.first.append(step)
+        self.again.append(-1)
+        return number
+
+    def _limit(self, number: int, end: float, peak: float) -> str | None:
+        limits = self.limits
+        if len(self.keys) > limits.states:
+            return f"max_states = {limits.states}"
+        if self.steps >= limits.steps:
+            return f"max_steps = {limits.steps}"
+        if number % 64 == 0:
+            if time.monotonic() > end:
+                return f"max_seconds = {limits.seconds:g}"
+            if _peak() - peak > limits.megabytes:
+                return f"max_megabytes = {limits.megabytes}"
+        return None
+
+    def path(self, number: int) -> list[int]:
+        """Return the places of the actions that first led to a state."""
+        places: list[int] = []
+        while number > 0:
+            number, place = divmod(self.first[number], len(self.actions))
+            places.append(place)
+        return places[::-1]
+
+    def path_of(self, number: int) -> list[Any]:
+        """Return the actions that first led to a state."""
+        return [self.actions[place] for place in self.path(number)]
+
+    def paths(self, number: int) -> list[list[int]]:
+        """Return the places of the actions by which a state was first and last met: one path or two."""
+        paths = [self.path(number)]
+        if self.again[number] >= 0:
+            before, place = divmod(self.again[number], len(self.actions))
+            paths.append([*self.path(before), place])
+        return paths
+
+    def outcome(self, state: int, place: int) -> Outcome:
+        """Return what the search saw of a step; an end has no key."""
+        step = state * len(self.actions) + place
+        target = self.targets[step]
+        return Outcome(
+            self.keys[target] if target >= 0 else None, self.rewards[step], target in (WON, LOST), target == WON
+        )
+
+    def complete(self) -> None:
+        """Add the steps of the states that were met and not expanded, as unseen ones."""
+        unseen = len(self.keys) * len(self.actions) - len(self.targets)
+        self.targets.extend(array("i", [UNSEEN]) * unseen)
+        self.rewards.extend(array("d", [float("nan")]) * unseen)
+
+
+def _peak() -> float:
+    """Return the peak memory of this process, megabytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
