@@ -280,12 +280,16 @@ def test_an_error_that_ends_the_run_ends_it_for_all(
     raised: PivotError,
     expected: tuple[type[PivotError], str],
 ) -> None:
-    begun = threading.Event()
+    begun, early = threading.Event(), set[str]()
 
     async def refuse(self: ModelPolicy, turn: Any) -> Any:
-        if begun.is_set():
-            raise raised
-        return await reply(self, turn)
+        if len(early) < 3:  # one level for each of the workers that play
+            early.add(turn.task.task_id)
+        if turn.task.task_id in early:
+            return await reply(self, turn)
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
+        raise raised
 
     def full(*arguments: Any) -> Any:
         begun.set()
