@@ -78,8 +78,8 @@ RL_PANELS = {
     ),
     "How it learns": (
         *("lr", "weight_decay", "max_grad_norm", "minibatch", "lora", "lora_rank", "lora_alpha", "gamma"),
-        *("invalid_penalty", "clip", "kl", "opd", "beta", "opd_objective", "opd_scope", "teacher_weights"),
-        *("teacher_decay", "target_vocabulary"),
+        *("invalid_penalty", "clip", "kl", "opd", "beta", "opd_objective", "opd_candidates", "opd_scope"),
+        *("correction", "correction_step", "dpo_beta", "teacher_weights", "teacher_decay", "target_vocabulary"),
     ),
     "Memory and speed (results change by rounding alone)": (
         *("micro_batch_tokens", "engine", "server_command", "server_devices", "hand_over", "generate"),
@@ -121,7 +121,8 @@ def rl(config: RlConfig) -> None:
 
     vanilla_grpo and sft_grpo have none, p the panel, m the mode, mp panel, mode and step (the paper's default), mpr
     guidance, too; oracle asks the solver instead of the Analyzer, mp_random_r shows a random step, sdar has a frozen
-    larger Teacher, empty and analyzer_only are controls.
+    larger Teacher, empty and analyzer_only are controls. witness and dpo_pivot are
+    extensions that learn from the solver's plan.
 
     Resume a killed run with --resume: it makes the updates of a run without the kill.
 

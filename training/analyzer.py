@@ -166,11 +166,13 @@ def fallback(problem: ReadingProblem, detail: str, num_steps: int, modes: Sequen
 def step_probability(tokens: Sequence[str], logprobs: Sequence[float]) -> float | None:
     """Return the product of the probabilities of the tokens that spell the pivot step; None if the reply has none.
 
-    A token that contains other characters, too, counts as a whole.
+    Thoughts before the answer, which may name a step, too, are not read. A token that contains other characters, too,
+    counts as a whole.
     """
     if len(tokens) != len(logprobs):
         return None
-    number = _STEP.search("".join(tokens))
+    text = "".join(tokens)
+    number = _STEP.search(text, text.rfind("</think>") + 1)
     if number is None:
         return None
     start, end = number.span(1)

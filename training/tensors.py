@@ -20,6 +20,10 @@ TokenValues: TypeAlias = Tensor
 """Shape (tokens,): one number per reply token of some turns, turn after turn."""
 TokenMask: TypeAlias = Tensor
 """Shape (tokens,), bool."""
+CandidateIds: TypeAlias = Tensor
+"""Shape (tokens, k), int64: k tokens of the vocabulary for each reply token."""
+CandidateValues: TypeAlias = Tensor
+"""Shape (tokens, k): one number for each of these."""
 Patches: TypeAlias = Tensor
 """Shape (patches, numbers): pictures as the vision encoder reads them."""
 Grids: TypeAlias = Tensor

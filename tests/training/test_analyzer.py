@@ -76,6 +76,10 @@ def test_the_probability_of_the_step_is_that_of_its_tokens(tokens: list[str], ex
     probability = step_probability(tokens, [-float(place + 1) for place in range(len(tokens))])
     assert probability is None if expected is None else probability == pytest.approx(math.exp(expected))
     assert step_probability([*tokens, "x"], [-1.0] * len(tokens)) is None
+    thoughts = ["<think>", '{"pivot_step": 7}', "</think>"]
+    assert step_probability([*thoughts, *tokens], [-9.0, -9.0, -9.0, *(-float(i + 1) for i in range(len(tokens)))]) == (
+        pytest.approx(probability)
+    )
 
 
 def cases(store: Path, config: str = "sokoban") -> list[AnalyzerCase]:

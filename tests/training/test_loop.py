@@ -76,6 +76,19 @@ def test_extensions_are_marked_and_run(player: Path, tmp_path: Path) -> None:
     assert 0 < pivot["opd_active"] < every["opd_active"]
 
 
+def test_the_teachers_distribution_is_distilled_alike_in_any_micro_batches(player: Path, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"arm": "oracle", "updates": 1, "opd_objective": "distribution", "opd": 1.0, "lr": 1e-4}
+    (one,) = _run(tmp_path / "one", player, **fields)
+    (split,) = _run(tmp_path / "split", player, micro_batch_tokens=70, **fields)
+    assert one["loss_opd"] > 0
+    assert one["loss_opd"] == pytest.approx(split["loss_opd"], rel=1e-4)
+    fields |= {"arm": "empty", "minibatch": 1000}
+    (empty,) = _run(tmp_path / "empty", player, **fields)
+    assert abs(empty["loss_opd"]) < 1e-5, "a Teacher that sees the Student's prompt has its distribution"
+    with pytest.raises(TrainingError, match="sampled tokens alone"):
+        short(player, arm="sdar", teacher_model="m", teacher_url="http://h/v1", opd_objective="distribution")
+
+
 def test_a_folder_of_another_run_is_refused(player: Path, tmp_path: Path) -> None:
     _run(tmp_path / "run", player, updates=1)
     with pytest.raises(TrainingError, match="expected an empty folder"):

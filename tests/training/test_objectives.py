@@ -1,5 +1,6 @@
 """The losses of Stage II against references in float64, against TRL, and on a task whose gradient is known exactly."""
 
+import math
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,9 @@ from pivot.training.policy_rl.losses import (  # noqa: E402
     gate,
     is_clipped,
     k3,
+    preference_loss,
     stage_two_loss,
+    witness_loss,
 )
 
 pytestmark = pytest.mark.train
@@ -94,6 +97,64 @@ def test_value_and_gradient_equal_a_reference_that_loops_over_tokens(seed: int, 
     loss.total.backward()
     assert loss.total.item() == pytest.approx(total, abs=1e-6)
     torch.testing.assert_close(logprobs.grad, gradient, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_the_distribution_is_distilled_as_a_reference_that_loops_over_tokens_says(count: int) -> None:
+    """Loss and gradient with respect to the logits, by finite differences; of the whole vocabulary it is KL."""
+    draw = torch.Generator().manual_seed(count)
+    logits, others = (torch.randn(12, 7, generator=draw, dtype=torch.float64) for _ in range(2))
+    teacher, active = others.log_softmax(-1), torch.rand(12, generator=draw) < 0.6
+    tops, ids = teacher.topk(count, dim=-1)
+    nothing = torch.zeros(12, dtype=torch.float64)
+
+    def loss(values: Any) -> Any:
+        own = values.log_softmax(-1)
+        tokens = TokenBatch(nothing, nothing, nothing, nothing, active | True, active, ids, tops, own.gather(1, ids))
+        weights = _weights(kl=0.0, opd=0.7, opd_objective="distribution")
+        active_count = int(active.sum())
+        return stage_two_loss(own[:, 0], tokens, valid_count=12, active_count=active_count, weights=weights).opd
+
+    expected = 0.0
+    for row in active.nonzero().flatten().tolist():
+        own, wise = logits[row].softmax(-1).tolist(), teacher[row].exp().tolist()
+        chosen = ids[row].tolist()
+        expected += sum(wise[each] * math.log(wise[each] / own[each]) for each in chosen)
+        if count < 7:
+            rest, own_rest = 1 - sum(wise[each] for each in chosen), 1 - sum(own[each] for each in chosen)
+            expected += rest * math.log(rest / own_rest)
+    variable = logits.clone().requires_grad_()
+    found = loss(variable)
+    assert found.item() == pytest.approx(expected / int(active.sum()), abs=1e-12)
+    found.backward()
+    numeric = torch.zeros_like(logits)
+    for place in range(logits.numel()):
+        step = torch.zeros(logits.numel(), dtype=torch.float64)
+        step[place] = 1e-6
+        step = step.view_as(logits)
+        numeric.view(-1)[place] = (loss(logits + step) - loss(logits - step)) / 2e-6
+    torch.testing.assert_close(variable.grad, numeric, atol=1e-8, rtol=0)
+    assert bool((variable.grad[~active] == 0).all())
+
+
+def test_corrections_equal_references_in_float64() -> None:
+    draw = torch.Generator().manual_seed(3)
+    tokens = (-torch.rand(9, generator=draw, dtype=torch.float64)).requires_grad_()
+    loss = witness_loss(tokens[:4], 9) + witness_loss(tokens[4:], 9)
+    loss.backward()
+    assert loss.item() == pytest.approx(-sum(tokens.tolist()) / 9, abs=1e-15)
+    torch.testing.assert_close(tokens.grad, torch.full((9,), -1 / 9, dtype=torch.float64), atol=1e-15, rtol=0)
+    chosen, rejected = (torch.randn(5, generator=draw, dtype=torch.float64).mul(30).requires_grad_() for _ in range(2))
+    pairs = preference_loss(chosen, rejected, 0.3, 5)
+    pairs.backward()
+    margins = [0.3 * (one - two) for one, two in zip(chosen.tolist(), rejected.tolist(), strict=True)]
+    assert pairs.item() == pytest.approx(sum(math.log1p(math.exp(-each)) for each in margins) / 5, abs=1e-12)
+    slope = torch.tensor([-0.3 / 5 / (1 + math.exp(each)) for each in margins], dtype=torch.float64)
+    torch.testing.assert_close(chosen.grad, slope, atol=1e-12, rtol=0)
+    torch.testing.assert_close(rejected.grad, -slope, atol=1e-12, rtol=0)
+    extreme = torch.tensor([-1e4, 1e4], dtype=torch.float64, requires_grad=True)
+    preference_loss(extreme, extreme.detach() * 0, 1.0, 2).backward()
+    assert bool(extreme.grad.isfinite().all())
 
 
 def test_the_gradient_of_opd_is_the_gate_over_the_active_count() -> None:

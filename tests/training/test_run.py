@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 
-from pivot.images import decode, frame_id  # noqa: E402 - after the skips
+from pivot.errors import TrainingError  # noqa: E402 - after the skips
+from pivot.images import decode, frame_id  # noqa: E402
 from pivot.messages import EncodedFrame  # noqa: E402
 from pivot.models.base import ChatAnswer, ChatRequest, Sampling  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
@@ -181,3 +182,8 @@ def test_a_log_of_bare_actions_trains_like_a_full_one(small_model: Path, tmp_pat
     assert "moved=" not in prepared.report.example.prompt.split("log:")[1]
     train(prepared, tmp_path / "run")
     assert len(losses(tmp_path / "run")) == prepared.plan.steps > 0
+
+
+def test_a_missing_tracker_is_refused_before_the_data_is_read(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"tracker 'no_such_tracker' is not installed.*remove --report-to"):
+        prepare(config_of(tmp_path / "no data", tmp_path, report_to=("no_such_tracker",)))

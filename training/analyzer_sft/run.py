@@ -3,7 +3,7 @@
 A run that was stopped at any moment resumes from its last complete checkpoint, with the losses that it would have had.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,12 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from ...errors import TrainingError
 from ...images import encode_png
+from ...models.extras import need
 from ...models.weights import revision_of
 from ...storage import Storage, open_storage
 from .. import checkpoint as on_disk
 from ..adapters import merged
+from ..config import EXTRA
 from ..curves import draw_losses
 from ..encode import Encoder
 from ..memory import Estimate, estimate
@@ -94,12 +96,29 @@ def train_sft(
     return train(prepared, config.out, resume=config.resume, report=report if is_main else lambda _: None)
 
 
+def check_trackers(names: Sequence[str]) -> None:
+    """Check before the data that the experiment trackers are installed.
+
+    Raises:
+        TrainingError: one is not.
+    """
+    integrations: Any = need("transformers.integrations", EXTRA)
+    installed = integrations.get_available_reporting_integrations()
+    missing = [name for name in names if name not in (*installed, "all", "none")]
+    if missing:
+        raise TrainingError(
+            f"--report-to: tracker {missing[0]!r} is not installed, expected one of: "
+            f"{', '.join([*sorted(installed), 'all', 'none'])}; install it with pip, or remove --report-to"
+        )
+
+
 def prepare(config: SftConfig) -> Prepared:
     """Read model and data, and check every record; nothing is written. One process checks for all.
 
     Raises:
         TrainingError: the model, the data or the settings cannot be used.
     """
+    check_trackers(config.report_to)
     data = read_dataset(
         config.dataset,
         config.configs,

@@ -87,12 +87,24 @@ class RlConfig(Settings):
     beta: float = Field(default=5.0, ge=0)
     """Slope of the distillation gate (``beta_opd``), per nat."""
     opd_objective: str = "printed"
-    """Distillation loss: ``printed`` is the paper's; ``centred`` and ``gap`` are extensions that also make tokens less
-    likely that the Teacher finds unlikely."""
+    """Distillation loss: ``printed`` is the paper's; ``centred``, ``gap`` and ``distribution`` are extensions that also
+    make tokens less likely that the Teacher finds unlikely. ``distribution`` is the KL divergence from the Teacher's
+    distribution in place of the sampled token."""
+    opd_candidates: int = Field(default=20, ge=1)
+    """Most likely tokens of the Teacher at each token, from which the objective ``distribution`` computes the
+    divergence; all others are one class."""
     opd_scope: Literal["all", "pivot"] = "all"
     """Distilled tokens of a failed episode: all of them, or only those of the pivot step (an extension). The scope
     ``pivot`` with the objective ``printed`` is refused: an informed Teacher finds the pivot's action unlikely, so its
     gate is near 0 there, and nothing is learned."""
+    correction: float = Field(default=0.1, ge=0)
+    """Weight of the loss of certified corrections in the arms ``witness`` and ``dpo_pivot`` (extensions)."""
+    correction_step: Literal["pivot", "random", "start"] = "pivot"
+    """Step of a failure that these arms correct: the solver's pivot, a random other step where the agent took no action
+    of a shortest plan, or the first step."""
+    dpo_beta: float = Field(default=0.1, gt=0)
+    """Strength of the pull towards the weights of the start in the arm ``dpo_pivot``; with ``kl`` 0 towards those
+    before the update."""
     max_tokens: int = Field(default=512, ge=1)
     """Longest reply of the Student in tokens, up to the model's context."""
     analyzer_tokens: int = Field(default=512, ge=1)
@@ -188,9 +200,19 @@ class RlConfig(Settings):
             raise ValueError(
                 f"arm {self.arm}: found a --teacher-url, expected none: only arm sdar has a served Teacher"
             )
+        if self.teacher_url is not None and self.opd_objective == "distribution":
+            raise ValueError(
+                "opd_objective 'distribution': found a --teacher-url, whose server returns the log-probabilities of "
+                "sampled tokens alone, expected a Teacher that is loaded; remove --teacher-url"
+            )
         if self.hand_over != "restart" and (self.engine != "vllm" or self.lora):
             reason = "adapters, which are swapped" if self.lora else f"engine {self.engine}, which needs none"
             raise ValueError(f"hand_over {self.hand_over!r}: found {reason}, expected engine 'vllm' and all weights")
+        if self.correction_step != "pivot" and ARMS[self.arm].corrects is None:
+            raise ValueError(
+                f"correction_step {self.correction_step!r}: arm {self.arm} corrects nothing, expected arm witness or "
+                "dpo_pivot"
+            )
         if self.opd_scope == "pivot" and analyzer not in ("model", "solver"):
             raise ValueError(f"opd_scope 'pivot': arm {self.arm} names no step, expected scope 'all'")
         return self
@@ -203,7 +225,7 @@ NOT_RESULTS = (
 """Fields that change weights by rounding alone."""
 MAY_CHANGE = tuple(name for name in NOT_RESULTS if name != "keep_rollouts")
 """Fields that may differ when a run is resumed; ``keep_rollouts`` may not, because it numbers the stored shards."""
-ADDED = ("teacher_weights", "teacher_decay")
+ADDED = ("teacher_weights", "teacher_decay", "opd_candidates", "correction", "correction_step", "dpo_beta")
 """Fields added after release 0.2.0: a default stays out of episode ids, so that runs of that release resume."""
 
 

@@ -7,7 +7,7 @@ of micro-batches and processes add up to the same sum however the minibatch is s
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import isfinite, sqrt
 from typing import Any
@@ -16,10 +16,21 @@ from ...errors import TrainingError
 from ...identity import derive_seed
 from ...models.extras import need
 from ..config import EXTRA
-from ..tensors import TokenValues
+from ..tensors import Scalar, TokenMask, TokenValues
 from .config import RlConfig
-from .losses import Loss, TokenBatch, Weights, gate, is_clipped, k3, stage_two_loss
-from .scoring import LoadedTeacher, Scorer, Teacher, TurnSample, micro_batches, score_rows
+from .hindsight.contexts import ARMS
+from .losses import (
+    Loss,
+    TokenBatch,
+    Weights,
+    gate,
+    is_clipped,
+    k3,
+    preference_loss,
+    stage_two_loss,
+    witness_loss,
+)
+from .scoring import LoadedTeacher, Scorer, Teacher, TopTokens, TurnSample, micro_batches, score_rows
 from .sharding import WholeModel
 
 torch: Any = need("torch", EXTRA)
@@ -39,6 +50,8 @@ class ScoredTurn:
 
     turn: TurnSample
     tokens: TokenBatch
+    correction_reference: TokenValues | None = None
+    """Log-probabilities of the correction under the weights of the start; only in the arms with a preference."""
 
     @property
     def gap(self) -> TokenValues:
@@ -53,8 +66,8 @@ class ScoredTurn:
 
 def join_tokens(turns: Sequence[ScoredTurn], device: Any) -> TokenBatch:
     """Return the tokens of some turns, turn after turn, on a device."""
-    names = [each.name for each in fields(TokenBatch)]
-    return TokenBatch(*(torch.cat([getattr(each.tokens, name) for each in turns]).to(device) for name in names))
+    columns = ([getattr(each.tokens, name.name) for each in turns] for name in fields(TokenBatch))
+    return TokenBatch(*(None if column[0] is None else torch.cat(column).to(device) for column in columns))
 
 
 def score_turns(
@@ -83,25 +96,40 @@ def score_turns(
     ]
     batches = micro_batches(lengths, config.micro_batch_tokens, [turn.teacher is not None for turn in turns])
     mine = ranks.share(batches)
+    preferred = [
+        (index, turn.correction.row)
+        for index, turn in enumerate(turns)
+        if turn.correction is not None and ARMS[config.arm].corrects == "preference"
+    ]
+    further = micro_batches([scorer.length(row) for _, row in preferred], config.micro_batch_tokens)
+    students += [row for _, row in preferred]
+    mine_scored = mine + ranks.share([[len(turns) + index for index in each] for each in further])
     distilled = [indices for indices in mine if turns[indices[0]].teacher is not None]
     references = [] if reference is None else [reference.vision_cache()]
+
+    tops: dict[int, TopTokens] = {}
 
     def under(weights: WholeModel) -> dict[int, TokenValues]:
         if weights is not own:
             return {}
-        return ranks.join(teacher.score([turn.teacher or turn.student for turn in turns], distilled))
+        rows = [turn.teacher or turn.student for turn in turns]
+        if config.opd_objective == "distribution" and isinstance(teacher, LoadedTeacher):
+            tops.update(ranks.join(teacher.top(rows, distilled, config.opd_candidates)))
+            return {index: each.sampled for index, each in tops.items()}
+        return ranks.join(teacher.score(rows, distilled))
 
     with model.whole():
-        scored = score_rows(scorer, [cache, *([] if model.sharded else references)], students, mine)
+        scored = score_rows(scorer, [cache, *([] if model.sharded else references)], students, mine_scored)
         under_teacher = under(model)
     if own is not model:
         with own.whole():
             under_teacher = under(own)
     if reference is not None and model.sharded:
         with reference.whole():
-            scored += score_rows(scorer, references, students, mine)
+            scored += score_rows(scorer, references, students, mine_scored)
     old, *others = map(ranks.join, scored)
     start = others[0] if others else old
+    corrections = {index: start[len(turns) + place] for place, (index, _) in enumerate(preferred)}
     result = []
     for index, turn in enumerate(turns):
         valid, nothing = scorer.valid([turn.student]), torch.zeros_like(old[index])
@@ -113,8 +141,18 @@ def score_turns(
             valid=valid,
             active=valid if index in under_teacher else torch.zeros_like(valid),
         )
-        result.append(ScoredTurn(turn, tokens))
+        result.append(ScoredTurn(turn, with_candidates(tokens, index, tops), corrections.get(index)))
     return result
+
+
+def with_candidates(tokens: TokenBatch, index: int, tops: Mapping[int, TopTokens]) -> TokenBatch:
+    """Return the tokens of turn ``index`` with the Teacher's candidates: zeros in a turn without a Teacher."""
+    if not tops:
+        return tokens
+    if index in tops:
+        return replace(tokens, candidates=tops[index].candidates, teacher_candidates=tops[index].logprobs)
+    shape = len(tokens.old), next(iter(tops.values())).candidates.shape[1]
+    return replace(tokens, candidates=torch.zeros(shape, dtype=torch.long), teacher_candidates=torch.zeros(shape))
 
 
 def hindsight_figures(scored: Sequence[ScoredTurn], beta: float) -> dict[str, float | None]:
@@ -159,6 +197,12 @@ def roc_area(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
     return ((difference > 0).double() + 0.5 * (difference == 0)).mean().item()
 
 
+def _log_ratio(logprobs: TokenValues, start: TokenValues, valid: TokenMask | None) -> Scalar:
+    """Return the sum of ``l - l_ref`` over the valid tokens of a reply; without a mask all are."""
+    difference = logprobs - start.to(logprobs.device)
+    return (difference if valid is None else difference.where(valid.to(logprobs.device), 0.0)).sum()
+
+
 class Learner:
     """The trained model and its optimiser."""
 
@@ -201,16 +245,55 @@ class Learner:
         batches = micro_batches(lengths, self.config.micro_batch_tokens)
         groups = [[chosen[index] for index in indices] for indices in batches]
         for group in self.model.share(groups, filler=[groups[0][0].weightless()]):
-            logprobs = self._forward(group)
-            tokens = join_tokens(group, logprobs.device)
+            logprobs, tokens = self._forward(group)
             loss = stage_two_loss(logprobs, tokens, valid_count=valid, active_count=active, weights=self._weights)
             getattr(loss, term).backward()
             self._count(sums, logprobs.detach(), tokens, loss)
+        if term == "total":
+            self._correct(chosen, sums)
         self.model.sum_gradients()
 
-    def _forward(self, group: Sequence[ScoredTurn]) -> TokenValues:
-        rows = [each.turn.student for each in group]
-        return self.model.forward(lambda model: self.scorer(model, rows))
+    def _correct(self, chosen: Sequence[ScoredTurn], sums: Sums) -> None:
+        """Add the gradient of the corrections of a minibatch."""
+        turns = [(each, each.turn.correction) for each in chosen if each.turn.correction is not None]
+        if not turns:
+            return
+        config, prefers = self.config, ARMS[self.config.arm].corrects == "preference"
+        count = len(turns) if prefers else sum(correction.supervised for _, correction in turns)
+        lengths = [
+            2 * max(self.scorer.length(correction.row), self.scorer.length(each.turn.student))
+            if prefers
+            else self.scorer.length(correction.row)
+            for each, correction in turns
+        ]
+        batches = micro_batches(lengths, config.micro_batch_tokens)
+        groups = [([turns[index] for index in indices], 1.0) for indices in batches]
+        for group, weight in self.model.share(groups, filler=(groups[0][0][:1], 0.0)):
+            rows = [correction.row for _, correction in group]
+            if prefers:
+                rows += [each.turn.student for each, _ in group]
+            values = self.model.forward(lambda model, rows=rows: self.scorer(model, rows))
+            parts = values.split([len(row.tokens) for row in rows])
+            if prefers:
+                masks = [None] * len(group) + [each.tokens.valid for each, _ in group]
+                starts = [each.correction_reference for each, _ in group] + [each.tokens.reference for each, _ in group]
+                ratios = torch.stack([_log_ratio(*each) for each in zip(parts, starts, masks, strict=True)])
+                loss = preference_loss(ratios[: len(group)], ratios[len(group) :], config.dpo_beta, count)
+            else:
+                learned = [part[-each.supervised :] for part, (_, each) in zip(parts, group, strict=True)]
+                loss = witness_loss(torch.cat(learned), count)
+            (config.correction * weight * loss).backward()
+            sums["loss_correction"] += weight * loss.item()
+            sums["loss"] += config.correction * weight * loss.item()
+
+    def _forward(self, group: Sequence[ScoredTurn]) -> tuple[TokenValues, TokenBatch]:
+        """Return the Student's log-probabilities, with their gradient, and the data of the same tokens."""
+        rows, tokens = [each.turn.student for each in group], join_tokens(group, self.model.ranks.device)
+        candidates = tokens.candidates
+        values = self.model.forward(lambda model: self.scorer(model, rows, candidates=candidates))
+        if candidates is None:
+            return values, tokens
+        return values[:, 0], replace(tokens, student_candidates=values[:, 1:])
 
     def _count(self, sums: Sums, logprobs: TokenValues, tokens: TokenBatch, loss: Loss) -> None:
         mask = tokens.valid
@@ -251,7 +334,7 @@ class Learner:
 
     def _figures(self, sums: Sums) -> dict[str, float | None]:
         """Return means over all processes."""
-        names = ("tokens", "clipped", "kl", "loss_grpo", "loss_kl", "loss_opd", "loss")
+        names = ("tokens", "clipped", "kl", "loss_grpo", "loss_kl", "loss_opd", "loss", "loss_correction")
         ranks = self.model.ranks
         values = [sums[name] for name in names]
         totals = torch.tensor(values, dtype=torch.float64, device=ranks.device)  # NCCL needs tensors on the GPU

@@ -37,6 +37,7 @@ from .engines.base import GenerationOptions, Generator, Trained, generator_type
 from .engines.teacher import ServedTeacher
 from .hindsight.analysis import Failures, UpdateSamples, analyze, make_samples
 from .hindsight.contexts import ARMS
+from .hindsight.corrections import check_corrections, correction_figures, with_corrections
 from .hindsight.skills import SkillWriter, check_same_tokens
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
 from .learner import INFORMED, Learner, ScoredTurn, hindsight_figures, score_turns
@@ -90,6 +91,7 @@ def prepare(config: RlConfig) -> Prepared:
             "opd_scope 'pivot': found the objective 'printed', whose gate is near 0 at the pivot, expected 'centred' "
             "or 'gap'; set --opd-objective"
         )
+    check_corrections(config)
     generator_type(config.engine)  # refuse an invalid engine before hours of work
     levels = plan_levels(config)
     ranks = Ranks.current()
@@ -325,6 +327,7 @@ class _Run:
             backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
             failures = analyze(rollouts, self.levels, config, backend, self.ranks, self.writer)
             samples = make_samples(rollouts, groups, failures, self.levels, config, self.encoder.tokenizer.decode)
+            samples = with_corrections(samples, rollouts, failures, self.levels, config, self.encoder)
         with clock.phase("score"):
             self.scorer.pictures = dict(samples.pictures)
             if self.frozen is not None:
@@ -341,6 +344,7 @@ class _Run:
             **outcomes(rollouts, groups),
             **failures.figures(),
             **samples.figures(),
+            **correction_figures(samples.turns),
             **hindsight_figures(scored, config.beta),
             **measured,
             **token_figures(rollouts, scored),

@@ -11,7 +11,7 @@ quantity per token, that is a field of :class:`TokenBatch`, which ``score_turns`
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ..tensors import Scalar, TokenMask, TokenValues
+from ..tensors import CandidateIds, CandidateValues, Scalar, TokenMask, TokenValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,12 @@ class TokenBatch:
     """Tokens with a weight: all but placeholders of pictures."""
     active: TokenMask
     """Valid tokens that are distilled."""
+    candidates: CandidateIds | None = None
+    """The Teacher's most likely tokens at each reply token; only with the objective ``distribution``."""
+    teacher_candidates: CandidateValues | None = None
+    """Their log-probabilities under the Teacher's prompt."""
+    student_candidates: CandidateValues | None = None
+    """Their log-probabilities under the Student's prompt, with their gradient."""
 
 
 MAX_LOG_RATIO, MAX_K3 = 20.0, 10.0
@@ -94,10 +100,63 @@ def gap_opd(logprobs: TokenValues, tokens: TokenBatch, beta: float) -> TokenValu
     return -(tokens.teacher.detach() - logprobs).detach() * logprobs
 
 
+LEAST_REST = 1e-6
+"""Least probability of all tokens outside the candidates: less is rounding of float32."""
+
+
+def distribution_opd(logprobs: TokenValues, tokens: TokenBatch, beta: float) -> TokenValues:
+    """Return ``KL(Teacher || Student)`` per token over the Teacher's k most likely tokens and one class of all others.
+
+    ``sum_v p_v * (log p_v - l_v) + p_rest * (log p_rest - log(1 - sum_v exp l_v))``, with ``p`` the Teacher's
+    probabilities of the candidates ``v``, ``l`` the Student's log-probabilities of them, and
+    ``p_rest = 1 - sum_v p_v``. It is the whole divergence if k is the size of the vocabulary. The sampled token has no
+    role in it; without a gate ``beta`` is not used.
+    """
+    del beta
+    if tokens.teacher_candidates is None or tokens.student_candidates is None:
+        return logprobs * 0.0
+    teacher, student = (each[tokens.active] for each in (tokens.teacher_candidates.detach(), tokens.student_candidates))
+    chance = teacher.exp()
+    rest, own_rest = ((1 - each.exp().sum(-1)).clamp(min=LEAST_REST) for each in (teacher, student))
+    divergence = (chance * (teacher - student)).sum(-1) + rest * (rest.log() - own_rest.log())
+    return logprobs.new_zeros(len(logprobs)).masked_scatter(tokens.active, divergence)
+
+
 OpdObjective = Callable[[TokenValues, TokenBatch, float], TokenValues]
 """Distillation loss per token, shape (tokens,), of ``l``, the batch and the slope of the gate."""
-OPD_OBJECTIVES: Mapping[str, OpdObjective] = {"printed": printed_opd, "centred": centred_opd, "gap": gap_opd}
+OPD_OBJECTIVES: Mapping[str, OpdObjective] = {
+    "printed": printed_opd,
+    "centred": centred_opd,
+    "gap": gap_opd,
+    "distribution": distribution_opd,
+}
 """Distillation losses by name; all but ``printed`` are extensions."""
+
+
+# Corrections: extensions that learn from the solver's plan
+
+
+def witness_loss(logprobs: TokenValues, count: int) -> Scalar:
+    """Return ``-sum(l) / count`` over the tokens of certified actions: supervised learning on corrections.
+
+    Args:
+        logprobs: the Student's log-probabilities of the actions' tokens, with their gradient, shape (tokens,).
+        count: tokens of certified actions of the whole batch.
+    """
+    return -logprobs.sum() / max(1, count)
+
+
+def preference_loss(chosen: TokenValues, rejected: TokenValues, beta: float, count: int) -> Scalar:
+    """Return ``-sum(log sigmoid(beta * (chosen - rejected))) / count`` over pairs of replies: DPO (Rafailov, 2023).
+
+    Args:
+        chosen: ``sum(l - l_ref)`` over the tokens of each certified reply, shape (pairs,).
+        rejected: the same of the sampled reply of the failure, shape (pairs,).
+        beta: strength of the pull towards the reference.
+        count: pairs of the whole batch.
+    """
+    margin = beta * (chosen - rejected)
+    return (-margin).logaddexp(margin.new_zeros(())).sum() / max(1, count)
 
 
 # The loss of an update

@@ -16,7 +16,7 @@ from ...models.extras import need
 from ...models.transformers.model import picture_of
 from ..config import EXTRA
 from ..encode import EncodedPrompt, Encoder
-from ..tensors import Tensor, TokenMask, TokenValues
+from ..tensors import CandidateIds, CandidateValues, Tensor, TokenMask, TokenValues
 from .vision_cache import Picture, VisionCache
 
 torch: Any = need("torch", EXTRA)
@@ -38,6 +38,25 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class TopTokens:
+    """The most likely tokens at each token of a reply."""
+
+    sampled: TokenValues
+    """Log-probabilities of the reply's own tokens."""
+    candidates: CandidateIds
+    logprobs: CandidateValues
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A certified reply in place of the one that was sampled."""
+
+    row: Row
+    supervised: int
+    """Number of its last tokens that are learned: the action and the end token."""
+
+
+@dataclass(frozen=True, slots=True)
 class TurnSample:
     """One turn of an episode as a training sample (spec section 8)."""
 
@@ -54,6 +73,8 @@ class TurnSample:
     """Number of tokens that belong to the thoughts; the others are the action."""
     at_pivot: bool | None = None
     """Whether this is the solver's pivot step; None where it has no answer, or the episode succeeded."""
+    correction: Correction | None = None
+    """Correction of this turn, in the arms that learn from the solver's plan."""
 
 
 class Scorer:
@@ -84,12 +105,46 @@ class Scorer:
         """Return the number of tokens of prompt and reply."""
         return len(self.encoded(row.prompt).ids) + len(row.tokens)
 
-    def __call__(self, model: Any, rows: Sequence[Row], cache: VisionCache | None = None) -> Tensor:
+    def __call__(
+        self, model: Any, rows: Sequence[Row], cache: VisionCache | None = None, candidates: CandidateIds | None = None
+    ) -> Tensor:
         """Return the log-probability of every reply token, row after row, in float32; shape (tokens,).
+
+        With ``candidates``, also those of k candidates in the place of each reply token; shape (tokens, 1 + k).
 
         The result has a gradient where gradients are enabled. Values of placeholder tokens have no meaning. ``cache``
         holds pictures that this model encoded with the same weights; without it, pictures are encoded in this call.
         """
+        with self._autocast(model):
+            hidden, targets = self._hidden(model, rows, cache)
+            columns = targets[:, None]
+            if candidates is not None:
+                columns = torch.cat([columns, candidates.to(columns.device)], dim=1)
+            pieces = zip(hidden.split(SCORED_AT_ONCE), columns.split(SCORED_AT_ONCE), strict=True)
+            values = torch.cat([self._chosen(model.get_output_embeddings(), each, chosen) for each, chosen in pieces])
+        return values.squeeze(1) if candidates is None else values
+
+    @torch.no_grad()
+    def top(self, model: Any, rows: Sequence[Row], cache: VisionCache, count: int) -> list[TopTokens]:
+        """Return the ``count`` most likely tokens at each reply token, for each row, on the CPU; without a gradient."""
+        parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = [], [], []
+        with self._autocast(model):
+            hidden, targets = self._hidden(model, rows, cache)
+            for states, chosen in zip(hidden.split(SCORED_AT_ONCE), targets.split(SCORED_AT_ONCE), strict=True):
+                every = self._logprobs(model.get_output_embeddings(), states)
+                # The most likely tokens of a small vocabulary would include placeholders, which have no probability.
+                logprobs, ids = every.topk(min(count, every.shape[1] - len(self.encoder.placeholders)), dim=1)
+                values = (every.gather(1, chosen[:, None]).squeeze(1), ids, logprobs)
+                for part, value in zip(parts, values, strict=True):
+                    part.append(value.cpu())
+        lengths = [len(row.tokens) for row in rows]
+        return [TopTokens(*each) for each in zip(*(torch.cat(part).split(lengths) for part in parts), strict=True)]
+
+    def _autocast(self, model: Any) -> Any:
+        return torch.autocast(torch.device(model.device).type, torch.bfloat16, enabled=self.half)
+
+    def _hidden(self, model: Any, rows: Sequence[Row], cache: VisionCache | None) -> tuple[Tensor, Tensor]:
+        """Return the last hidden state before every reply token, shape (tokens, width), and these tokens."""
         prompts = [self.encoded(row.prompt) for row in rows]
         device = model.device
         batch = {
@@ -104,25 +159,24 @@ class Scorer:
             for index in range(len(row.tokens))
         ]
         row_of, column = torch.tensor(positions, device=device).unbind(1)
-        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=self.half):
-            features = {"image": (cache or VisionCache(model, 0)).encode(pictures)} if pictures else None
-            states = model.model(**batch, mm_encoder_outputs=features, use_cache=False).last_hidden_state
-            hidden = states[row_of, column - 1]
-            targets = batch["input_ids"][row_of, column]
-            pieces = zip(hidden.split(SCORED_AT_ONCE), targets.split(SCORED_AT_ONCE), strict=True)
-            return torch.cat([self._chosen(model.get_output_embeddings(), each, chosen) for each, chosen in pieces])
+        features = {"image": (cache or VisionCache(model, 0)).encode(pictures)} if pictures else None
+        states = model.model(**batch, mm_encoder_outputs=features, use_cache=False).last_hidden_state
+        return states[row_of, column - 1], batch["input_ids"][row_of, column]
 
     def _chosen(self, head: Any, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Return the log-probabilities of ``targets``, shape (tokens,); the backward pass recomputes the scores."""
-        banned = torch.tensor(self.encoder.placeholders, dtype=torch.long, device=hidden.device)
+        """Return the log-probabilities of ``targets``, shape (tokens, k); the backward pass recomputes the scores."""
 
         def chosen(states: Tensor) -> Tensor:
-            scores = head(states).float().index_fill(1, banned, float("-inf"))
-            return scores.log_softmax(dim=-1).gather(1, targets[:, None]).squeeze(1)
+            return self._logprobs(head, states).gather(1, targets)
 
         if torch.is_grad_enabled() and hidden.requires_grad:
             return checkpointing.checkpoint(chosen, hidden, use_reentrant=False)
         return chosen(hidden)
+
+    def _logprobs(self, head: Any, hidden: Tensor) -> Tensor:
+        """Return the log-probabilities of the whole vocabulary, shape (tokens, vocabulary)."""
+        banned = torch.tensor(self.encoder.placeholders, dtype=torch.long, device=hidden.device)
+        return head(hidden).float().index_fill(1, banned, float("-inf")).log_softmax(dim=-1)
 
     def valid(self, rows: Sequence[Row]) -> TokenMask:
         """Return which reply tokens count: all but placeholders, row after row."""
@@ -211,3 +265,12 @@ class LoadedTeacher:
     def score(self, rows: Sequence[Row], batches: Sequence[Sequence[int]]) -> dict[int, TokenValues]:
         """Score with :func:`score_rows`."""
         return score_rows(self.scorer, [self._cache], rows, batches)[0]
+
+    def top(self, rows: Sequence[Row], batches: Sequence[Sequence[int]], count: int) -> dict[int, TopTokens]:
+        """Return the ``count`` most likely tokens at each reply token of the rows in ``batches``, by index."""
+        tops_by_row: dict[int, TopTokens] = {}
+        for indices in batches:
+            with self._cache.around():
+                tops = self.scorer.top(self._cache.model, [rows[index] for index in indices], self._cache, count)
+            tops_by_row.update(zip(indices, tops, strict=True))
+        return tops_by_row

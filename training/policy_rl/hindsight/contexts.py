@@ -39,6 +39,8 @@ class Arm:
     the Teacher, too, and analyzes every episode."""
     distils: bool = True
     """Whether a Teacher scores the failures and the loss has a distillation term."""
+    corrects: Literal["witness", "preference"] | None = None
+    """Loss of certified corrections of the failures; see ``witness_loss`` and ``preference_loss``."""
     random_step: bool = False
     """Whether panel and step are those of a random step other than the pivot."""
     starts_from: Literal["an instruct checkpoint", "a Stage I checkpoint"] = "a Stage I checkpoint"
@@ -72,6 +74,20 @@ ARMS: Mapping[str, Arm] = {
             ("skill",),
             analyzer="frozen",
             starts_from="an instruct checkpoint",
+        ),
+        Arm(
+            "witness",
+            "extension: GRPO, and supervised learning on a certified action of each failure",
+            analyzer="nobody",
+            distils=False,
+            corrects="witness",
+        ),
+        Arm(
+            "dpo_pivot",
+            "extension: GRPO, and a preference for a certified action over the reply of each failure",
+            analyzer="nobody",
+            distils=False,
+            corrects="preference",
         ),
         Arm("empty", "control: the Teacher sees the Student's prompt", analyzer="nobody"),
         Arm("analyzer_only", "control: the Analyzer runs and nothing is distilled", distils=False),
