@@ -14,6 +14,7 @@ tasks stay with the driver, which names and reports each, and what they wait for
 import contextlib
 import os
 import pickle
+import socket
 import threading
 import traceback
 from abc import ABC, abstractmethod
@@ -24,9 +25,10 @@ from itertools import islice
 from typing import Any
 
 from ...datasets.stages.base import ShardResult
-from ...errors import StoreError
+from ...errors import ConfigError, StoreError
 from .base import Call, Result
 from .reach import hosts_towards
+from .versions import other_versions, versions_here
 
 OUR_VARIABLES = "PIVOT_"
 """Prefix of the environment variables that are sent with a call; a variable that the worker has already wins."""
@@ -71,13 +73,20 @@ _one_at_a_time = threading.Lock()
 
 
 def carry_out(order: bytes) -> bytes:
-    """Run a pickled :class:`Order` in this process; return its pickled result or error, and a traceback.
+    """Run a :class:`Order` that :func:`packed` made; return its pickled result or error, and a traceback.
 
-    Orders run one at a time: environments and solvers are not safe in several threads.
+    Orders run one at a time: environments and solvers are not safe in several threads. A process with other versions
+    than the driver refuses them, also if it joined after the check of the nodes.
     """
     with _one_at_a_time:
         try:
-            unpacked: Order = pickle.loads(order)  # noqa: S301 - from our own driver, over the cluster's connection
+            versions, sent = pickle.loads(order)  # noqa: S301 - from our own driver, over the cluster's connection
+            if versions is not None and (other := other_versions(versions_here(), versions)):
+                raise ConfigError(
+                    f"a worker on {socket.gethostname()} has other versions than the driver, which may make other "
+                    f"bytes: {other}; install the same there, start its workers again, and run the same command again"
+                )
+            unpacked: Order = pickle.loads(sent)  # noqa: S301 - as above
             for name, text in unpacked.variables.items():
                 os.environ.setdefault(name, text)
             with _in_folder(unpacked.folder):
@@ -112,9 +121,9 @@ def get_ready(names: tuple[str, ...]) -> None:
         environment(name)
 
 
-def packed(order: Order) -> bytes:
-    """Return a pickled order."""
-    return pickle.dumps(order)
+def packed(order: Order, *, checked: bool = True) -> bytes:
+    """Return a pickled order with the versions that a worker has to have; ``checked=False`` for any versions."""
+    return pickle.dumps((versions_here() if checked else None, pickle.dumps(order)))
 
 
 def unpacked(answer: bytes) -> Any:

@@ -5,35 +5,23 @@ driver wrote into the store, and writes one that the driver has to see.
 """
 
 import contextlib
-import hashlib
-import os
-import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, entry_points, requires, version
-from pathlib import Path
+from importlib.metadata import version
 from uuid import uuid4
 
 from ...datasets.store import RUN
 from ...errors import ConfigError, StoreError
-from ...plugins import GROUPS
 from ...storage import Address, open_storage
 from .cluster import ClusterPool, Order, packed, unpacked
-
-PROJECT = "pivot-vlm"
-OURS = Path(__file__).parents[2]
-ROOMS = ("collage", "datasets", "environments", "flows", "labeling", "models", "rollouts", "solvers", "storage")
-"""Folders whose sources decide bytes; the folder of the package may hold others, such as runs."""
-
-CODE = "PIVOT's source"
+from .versions import PROJECT, other_versions, versions_here
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
     """Report of a node about itself."""
 
-    versions: dict[str, str]
+    versions: Mapping[str, str]
     """Versions of everything that decides bytes, by name."""
     seen: str | None
     """Digest of the driver's file as the node reads it; None if it does not see the file."""
@@ -54,31 +42,6 @@ def at_work(pool: ClusterPool, environments: Sequence[str], store: Address, *, w
         yield pool
     finally:
         pool.stop()
-
-
-def versions_here() -> dict[str, str]:
-    """Return the versions of Python, of PIVOT and its plugins, and of the packages that they compute with."""
-    required = [line for line in requires(PROJECT) or () if "extra ==" not in line]
-    names = {match.group().lower() for line in required if (match := re.match(r"[\w.-]+", line))}
-    for group in GROUPS:
-        names |= {point.dist.name.lower() for point in entry_points(group=f"pivot.{group}") if point.dist is not None}
-    versions = {"Python": ".".join(map(str, sys.version_info[:2])), CODE: _source_digest()}
-    for name in sorted(names):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed"
-    return versions
-
-
-def _source_digest() -> str:
-    hasher = hashlib.sha256()
-    for room in ROOMS:
-        for place, folders, files in os.walk(OURS / room):
-            folders.sort()
-            for name in sorted(each for each in files if each.endswith(".py")):
-                hasher.update(name.encode() + (Path(place) / name).read_bytes())
-    return hasher.hexdigest()[:12]
 
 
 def look_around(store: Address, name: str, reply: str | None) -> NodeReport:
@@ -110,7 +73,7 @@ def check_nodes(pool: ClusterPool, store: Address, *, writes: bool) -> None:
         expected = storage.record(name).sha256
         order = Order(look_around, (store, name, f"{folder}/node-" if writes else None))
         replies = 0
-        for node, answer in pool.ask_nodes(packed(order)).items():
+        for node, answer in pool.ask_nodes(packed(order, checked=False)).items():
             try:
                 report: NodeReport = unpacked(answer())
             except Exception as error:
@@ -137,15 +100,9 @@ def check_nodes(pool: ClusterPool, store: Address, *, writes: bool) -> None:
             storage.delete(folder)
 
 
-def _compare(node: str, theirs: dict[str, str]) -> None:
-    ours = versions_here()
-    other = [
-        f"{name} {theirs.get(name, 'not installed')} (here {ours.get(name, 'not installed')})"
-        for name in sorted(ours | theirs)
-        if ours.get(name) != theirs.get(name)
-    ]
-    if other:
+def _compare(node: str, theirs: Mapping[str, str]) -> None:
+    if other := other_versions(theirs, versions_here()):
         raise ConfigError(
-            f"node {node} has other versions, which may make other bytes: {', '.join(other)}; install the same there "
-            "and start its workers again"
+            f"node {node} has other versions, which may make other bytes: {other}; install the same there and start "
+            "its workers again"
         )
