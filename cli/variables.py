@@ -23,7 +23,11 @@ VARIABLES = (
     Variable("AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION", "none", "Credentials and region for s3://."),
     Variable("GOOGLE_APPLICATION_CREDENTIALS", "none", "Key file for gs:// addresses."),
     Variable("AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY", "none", "Credentials for az:// addresses."),
-    Variable("PIVOT_LEASE_SECONDS", "60", "How long a killed writer keeps a store in an object store."),
+    Variable(
+        "PIVOT_LEASE_SECONDS",
+        "120",
+        "How long a killed writer keeps a store in an object store; its requests are repeated for 40 s less.",
+    ),
     Variable("PIVOT_DRIVER_HOST", "found out", "Name by which the nodes of a cluster reach this machine."),
     Variable("PREFECT_API_URL", "a private server", "Prefect server that runs are reported to."),
     Variable("PREFECT_HOME", "in the cache folder", "Records of the private Prefect server."),

@@ -12,6 +12,7 @@ They read the lock regularly, and stop when it has another holder or is no longe
 
 import contextlib
 import json
+import math
 import os
 import socket
 import threading
@@ -23,11 +24,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from ..errors import StoreError
+from ..errors import ConfigError, StoreError
 
 LOCK = ".lock"
-SECONDS = 60.0
-"""Duration of a lease after a renewal: longer than any write takes with all its retries."""
+SECONDS = 120.0
+"""Duration of a lease after a renewal: longer than any write takes with all its retries, which endure a minute in which
+the object store refuses requests (status 503)."""
 VARIABLE = "PIVOT_LEASE_SECONDS"
 """Environment variable that overrides ``SECONDS``; every writer of a store must use the same value."""
 TICKS = 2.0
@@ -118,13 +120,29 @@ def _started(process: int) -> str:
     return ""
 
 
+def lease_seconds() -> float:
+    """Return the value of ``VARIABLE``.
+
+    Raises:
+        ConfigError: it is not a positive number.
+    """
+    text = os.environ.get(VARIABLE) or str(SECONDS)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ConfigError(f"{VARIABLE}: found {text!r}, expected a positive number of seconds; set another value")
+    return seconds
+
+
 class Lease:
     """The lock, acquired and renewed by this process."""
 
     def __init__(self, lock: LockObject, address: str) -> None:
         """Prepare a lease without acquiring it; ``address`` is that of the store, for messages."""
         self._lock, self._address = lock, address
-        seconds = float(os.environ.get(VARIABLE) or SECONDS)
+        seconds = lease_seconds()
         me = os.getpid()
         self._mine = Holding(uuid.uuid4().hex, me, _started(me), socket.gethostname(), _machine(), 0, seconds)
         self._version = Version(None, None)

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from ..errors import PluginError, StoreError
 from .address import Address, Url
 from .base import FileRecord, Fill, Stat, Storage
-from .lease import LOCK, Lease, Version, check_lease
+from .lease import LOCK, Lease, Version, check_lease, lease_seconds
 from .object_errors import explained
 
 EXTRA = "cloud"
@@ -34,9 +34,14 @@ _FIRST_READ = 1 << 20
 """Bytes that opening an object fetches: most objects are shorter."""
 _CLOCK = f"{LOCK}.now"
 
-_CONTACT = {"timeout": "10s", "connect_timeout": "4s"}, 2, 5.0
-_WORK = {"timeout": "40s", "connect_timeout": "5s"}, 10, 20.0
-"""Client options, number of retries and their time limit in seconds: of the first request, and of all others."""
+_REQUEST_SECONDS = 40.0
+"""Longest duration of one request."""
+_CONTACT = {"timeout": "10s", "connect_timeout": "4s"}, 5.0
+_WORK = {"timeout": f"{_REQUEST_SECONDS:.0f}s", "connect_timeout": "5s"}, None
+"""Client options, and the seconds for which requests are repeated: the first request, and all others
+(:func:`_patience`)."""
+_MOST_RETRIES = 10_000
+"""So many that the seconds decide: with the jittered pauses of the library, ten retries are used up in two seconds."""
 
 
 def _library() -> Any:
@@ -412,9 +417,18 @@ def _client(address: str) -> Any:
     return _make_client(address, *_WORK)
 
 
-def _make_client(address: str, options: Mapping[str, str], retries: int, seconds: float) -> Any:
+def _patience() -> float:
+    """Return the seconds for which a request is repeated while the object store is busy (status 503) or away.
+
+    The last repetition ends before the lease of the writer does, so that no write is late.
+    """
+    return max(1.0, lease_seconds() - _REQUEST_SECONDS)
+
+
+def _make_client(address: str, options: Mapping[str, str], limit: float | None) -> Any:
     backoff = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2}
-    retry = {"max_retries": retries, "retry_timeout": timedelta(seconds=seconds), "backoff": backoff}
+    seconds = timedelta(seconds=_patience() if limit is None else limit)
+    retry = {"max_retries": _MOST_RETRIES, "retry_timeout": seconds, "backoff": backoff}
     plain = urlsplit(endpoint(address) or "").scheme == "http"
     config = {} if not address.startswith("s3:") or region() else {"region": "us-east-1"}
     try:

@@ -21,6 +21,6 @@ def line(s3: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
     made = Line(s3.port)
     for name, value in environment(made.url).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(objects, "_WORK", ({"timeout": "5s", "connect_timeout": "1s"}, 3, 1.0))
+    monkeypatch.setattr(objects, "_WORK", ({"timeout": "5s", "connect_timeout": "1s"}, 1.0))
     yield made
     made.close()

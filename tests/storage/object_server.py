@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from uuid import uuid4
@@ -84,6 +85,9 @@ class Line:
         self.break_at: int | None = None
         self.stays_broken = False
         self.breaks = 0
+        self.busy_until = 0.0
+        """Until then, by time.monotonic, requests are answered with status 503."""
+        self.refused = 0
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -104,6 +108,9 @@ class Line:
     def _carry(self, source: socket.socket, target: socket.socket, up: bool) -> None:
         with contextlib.suppress(OSError), source, target:
             while part := source.recv(4096):
+                if up and time.monotonic() < self.busy_until:
+                    self._refuse(source)
+                    return
                 if up and self.break_at is not None and self.sent + len(part) > self.break_at:
                     target.sendall(part[: self.break_at - self.sent])
                     self.breaks += 1
@@ -113,6 +120,17 @@ class Line:
                     return
                 self.sent += len(part) if up else 0
                 target.sendall(part)
+
+    def _refuse(self, client: socket.socket) -> None:
+        """Read the rest of a request, and answer as a store that is busy."""
+        self.refused += 1
+        client.settimeout(0.05)
+        with contextlib.suppress(TimeoutError):
+            while client.recv(1 << 16):
+                pass
+        body = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+        client.sendall(b"HTTP/1.1 503 Slow Down\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        client.shutdown(socket.SHUT_RDWR)
 
 
 def promised(root: Address) -> dict[str, str]:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 
 import pytest
-from pivot.errors import PluginError, ReadOnlyError, StoreError
+from pivot.errors import ConfigError, PluginError, ReadOnlyError, StoreError
 from pivot.storage import FileRecord, Stat, Storage, Url, objects, open_storage
 from pivot.storage.commit import COMMIT, JOURNAL, bind, roll_forward
 from pivot.storage.files import StorageFiles
@@ -195,7 +195,7 @@ def test_a_missing_bucket_is_named_within_seconds(s3: ObjectServer) -> None:
 @pytest.mark.parametrize("listens", [False, True])
 def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch: pytest.MonkeyPatch, listens: bool) -> None:
     pytest.importorskip("obstore")
-    monkeypatch.setattr(objects, "_CONTACT", ({"timeout": "300ms", "connect_timeout": "300ms"}, 2, 1.0))
+    monkeypatch.setattr(objects, "_CONTACT", ({"timeout": "300ms", "connect_timeout": "300ms"}, 1.0))
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         if listens:
@@ -274,6 +274,28 @@ def test_a_refusal_is_explained(refusing: list[tuple[int, str]], status: int, bo
         open_storage(Url("s3://bucket/x")).entries()
     assert message in str(raised.value)
     assert "testing" not in str(raised.value)
+
+
+def test_a_busy_store_is_asked_again_for_as_long_as_the_settings_say(
+    refusing: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pauses of the library are random: it used up ten retries within two seconds."""
+    busy = (503, _error("SlowDown"))
+    refusing += [(200, EMPTY), *[busy] * 11, (200, EMPTY)]
+    assert open_storage(Url("s3://bucket/x")).entries() == []
+    assert refusing == [(200, EMPTY)]
+    monkeypatch.setenv("PIVOT_LEASE_SECONDS", "42")
+    objects._client.cache_clear()
+    refusing[:] = [(200, EMPTY), busy]
+    began = time.monotonic()
+    with pytest.raises(StoreError, match="SlowDown"):
+        open_storage(Url("s3://bucket/x")).entries()
+    assert 1.5 < time.monotonic() - began < 20
+    refusing[:] = [(200, EMPTY)]
+    monkeypatch.setenv("PIVOT_LEASE_SECONDS", "a minute")
+    objects._client.cache_clear()
+    with pytest.raises(ConfigError, match="PIVOT_LEASE_SECONDS: found 'a minute', expected a positive number"):
+        open_storage(Url("s3://bucket/x")).entries()
 
 
 def test_what_may_be_read_only_says_so(refusing: list[tuple[int, str]]) -> None:
