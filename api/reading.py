@@ -88,13 +88,25 @@ def probe(
 
 
 @public
-def export(root: str | Address, out: str | Address, *, format: str = "dataset", **running: Unpack[Running]) -> Export:
+def export(
+    root: str | Address,
+    out: str | Address,
+    *,
+    format: str = "dataset",
+    settings: Mapping[str, Any] | None = None,
+    environments: Sequence[str] = (),
+    **running: Unpack[Running],
+) -> Export:
     """Write a finished store in the format of a trainer; the store stays as it is.
 
     Args:
         root: the finished store.
-        out: folder of the export; new, empty, or with an export of the same format, which is replaced.
-        format: registered name of the format (group ``pivot.exporters``).
+        out: folder of the export; new, empty, or with an export of the same format: a finished one is replaced, an
+            unfinished one resumed.
+        format: registered name of the format (group ``pivot.exporters``): ``credit``, ``corrections``, ``pairs``,
+            ``privileged``, ``processbench``, ``analyzer``, ``dataset``.
+        settings: settings of the format, such as ``{"layout": "swift"}``.
+        environments: environments of the store; all by default.
         **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
@@ -103,12 +115,13 @@ def export(root: str | Address, out: str | Address, *, format: str = "dataset", 
     Raises:
         PluginError: the format is unknown or cannot be used.
         StoreError: the store is missing, unfinished or being written.
-        ConfigError: the folder holds something else.
+        ConfigError: the folder holds something else, a setting cannot be used, or the certificate of an environment
+            has no rows in this format.
     """
     source, target = address_of(root, running), address_of(out, running)
-    environments = list(Store.open(source).config.environments)
-    with pool_of(running, environments, target) as pool:
-        return export_as(format, source, target, pool, reporter_of(running))
+    names = list(Store.open(source).config.environments)
+    with pool_of(running, names, target) as pool:
+        return export_as(format, source, target, pool, reporter_of(running), settings, environments)
 
 
 @public
