@@ -7,6 +7,7 @@ from typing import Any, Unpack
 import polars as pl
 
 from ..datasets.progress import Reporter, Silent
+from ..datasets.proof.exports import verify_export
 from ..datasets.proof.limits import Limits, within
 from ..datasets.proof.report import Report
 from ..datasets.proof.verify import refuse_huge, refuse_while_written, verify_store
@@ -29,6 +30,7 @@ def verify(
     root: str | Address,
     *,
     sources: bool = False,
+    export: str | Address | None = None,
     limits: Limits | None = None,
     **running: Unpack[Running],
 ) -> Report:
@@ -36,6 +38,7 @@ def verify(
 
     Args:
         root: the finished store.
+        export: folder of an export of this store, whose rows are then proved against it, too.
         sources: read what ``run.json`` names elsewhere, such as a folder of targets.
         limits: time and memory for one shard, or one check of the whole store; by default 600 s and 1,024 MiB.
         **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
@@ -54,7 +57,12 @@ def verify(
     environments = list(Store.open(store).config.environments)
     with pool_of(running, environments, store, writes=False) as pool:
         report = verify_store(store, reporter_of(running), pool.stream, follow=sources, limits=limits)
-    report.problems += within(limits, "the probe", lambda: probe_problems(Store.open(store), follow=sources))
+        report.problems += within(limits, "the probe", lambda: probe_problems(Store.open(store), follow=sources))
+        if export is not None:
+            target = address_of(export, running)
+            proved = verify_export(store, target, reporter_of(running), pool.stream, limits)
+            report.problems += proved.problems
+            report.count(proved.checked)
     return report
 
 
