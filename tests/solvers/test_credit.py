@@ -25,6 +25,12 @@ LONG: dict[str, dict[str, Any]] = {
 }
 
 
+def _credit(env: str, episode: dict[str, Any], **settings: Any) -> tuple[TurnCredit, ...]:
+    (answer,) = pivot.credit(env, [episode], **settings)
+    assert not isinstance(answer, Unsolved), answer
+    return answer
+
+
 def _played(env: Any, level: str, rng: random.Random) -> tuple[list[str], list[str]]:
     env.reset(options={"state": level})
     turns, states = list[str](), [env.state_text()]
@@ -109,32 +115,32 @@ def test_the_pivot_is_the_label_of_every_failure() -> None:
 
 
 def test_rules_are_functions_of_a_turn() -> None:
-    scores = {rule: [each.score for each in pivot.credit("sokoban", [FAILURE], rule=rule)[0]] for rule in RULES}
+    scores = {rule: [each.score for each in _credit("sokoban", FAILURE, rule=rule)] for rule in RULES}
     assert scores == {"progress": [-1, 1, -1, 0], "slack": [0, 0, -1, -1], "pivot": [0, 0, -1, 0]}
-    own = pivot.credit("sokoban", [FAILURE], rule=lambda turn: len(turn.safe_actions))[0]
+    own = _credit("sokoban", FAILURE, rule=lambda turn: len(turn.safe_actions))
     assert [each.score for each in own] == [4, 2, 1, 0]
 
 
 def test_progress_adds_up_to_what_a_success_needed() -> None:
-    (answer,) = pivot.credit("sokoban", [SUCCESS])
+    answer = _credit("sokoban", SUCCESS)
     assert sum(each.score for each in answer) == 2
     assert [each.is_pivot for each in answer] == [False, False]
     assert answer[-1].need_after == 0
 
 
 def test_progress_of_a_lost_level_is_minus_one_once() -> None:
-    (answer,) = pivot.credit("frozenlake", [{"initial_state": "SF\nHG", "actions": ["down"], "horizon": 5}])
+    answer = _credit("frozenlake", {"initial_state": "SF\nHG", "actions": ["down"], "horizon": 5})
     assert answer == (TurnCredit(2, None, None, False, None, True, ("up", "left", "right"), -1.0),)
 
 
 def test_a_level_out_of_reach_from_the_start_has_its_pivot_at_turn_0() -> None:
-    (answer,) = pivot.credit("sokoban", [FAILURE | {"horizon": 1, "actions": ["right"]}])
+    answer = _credit("sokoban", FAILURE | {"horizon": 1, "actions": ["right"]})
     assert [each.is_pivot for each in answer] == [True]
 
 
 def test_credit_of_bounds_has_no_safe_actions_without_a_room() -> None:
     episode = {"distances": [3.0, 2.6, 2.6], "actions": ["moveahead", "lookup"], "horizon": 3}
-    (answer,) = pivot.credit("navigation", [episode])
+    answer = _credit("navigation", episode)
     assert [(each.need_before, each.need_after, each.safe_actions) for each in answer] == [(3, 3, ()), (3, 3, ())]
 
 
