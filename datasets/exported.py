@@ -60,7 +60,7 @@ Settings: `%(settings)s`.
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What an export is made of."""
+    """Format, settings, environments and store of an export."""
 
     name: str
     """Registered name of the format."""
@@ -81,16 +81,16 @@ class ExportPlan:
         kind: type[Exporter] = plugins.load("exporters", name)
         resolved = read_settings(kind.config_type, settings, f"setting of export {name}: ")
         members = members_of(store)
-        known = list(dict.fromkeys(env for member in members.values() for env in member.config.environments))
-        if unknown := [env for env in environments if env not in known]:
+        names = list(dict.fromkeys(env for member in members.values() for env in member.config.environments))
+        if unknown := [env for env in environments if env not in names]:
             raise ConfigError(
-                f"environments: found {unknown[0]!r}, expected environments of the store: {', '.join(known)}"
+                f"environments: found {unknown[0]!r}, expected environments of the store: {', '.join(names)}"
             )
-        chosen = [env for env in known if env in environments or not environments]
+        chosen = [env for env in names if env in environments or not environments]
         for env in chosen:
             refusal = kind.refusal(solver_type(env))
             if refusal is not None:
-                others = [each for each in known if kind.refusal(solver_type(each)) is None]
+                others = [each for each in names if kind.refusal(solver_type(each)) is None]
                 hint = f"choose the others with --env {' --env '.join(others)}" if others else "export another format"
                 raise ConfigError(f"export {name}: found environment {env}: {refusal}; {hint}")
         manifests = {prefix: member.storage.record(MANIFEST).sha256 for prefix, member in members.items()}

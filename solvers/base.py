@@ -122,7 +122,7 @@ class Unsolved:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What success takes from every state of an episode, by the measure of the certificate."""
+    """Needed amounts of every state of an episode, by the measure of the certificate, and the safe actions."""
 
     needs: Sequence[int | None]
     """Needed amount at ``s_0 .. s_T``, length T + 1; None where it is more than the horizon, or infinite."""

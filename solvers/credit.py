@@ -16,7 +16,7 @@ from .cases import read_episodes, shown, solver_of
 
 
 class TurnCredit(NamedTuple):
-    """What one turn gained or lost."""
+    """Credit of one turn: the gain or loss of reach."""
 
     need_before: int | None
     """Needed amount before the turn, in turns (primitiveskill: stages); None where it is more than the horizon."""
@@ -99,7 +99,7 @@ def rule_of(rule: str | Rule) -> Rule:
     """Return a rule by its name, or the rule itself.
 
     Raises:
-        CertifyError: there is no such rule.
+        CertifyError: the rule is unknown.
     """
     named = RULES.get(rule) if isinstance(rule, str) else rule
     if not callable(named):

@@ -121,7 +121,7 @@ def verdict(row: Sequence[int], witness: tuple[str, ...], case: Case, unit: Cert
 
 
 class Measures(NamedTuple):
-    """What the kernels measure in the states and turns of a batch of episodes, all concatenated."""
+    """Measures of the states and turns of a batch of episodes, all concatenated."""
 
     needs: NDArray[np.int64]
     """Shape (states,): fewest actions to success, INFINITE if they are more than the horizon."""

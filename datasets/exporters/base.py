@@ -86,8 +86,8 @@ class LabelledShard:
     @cached_property
     def failures(self) -> dict[str, FailedEpisode]:
         """The failed, complete episodes by id, as replays take them."""
-        found = failed_episodes(self.store.read(EPISODES, self.shard, FAILURE_COLUMNS), self.steps)
-        return {each.episode_id: each for each in found}
+        rows = failed_episodes(self.store.read(EPISODES, self.shard, FAILURE_COLUMNS), self.steps)
+        return {each.episode_id: each for each in rows}
 
     def episodes(self) -> Iterator[LabelledEpisode]:
         """Yield the complete episodes, in order.

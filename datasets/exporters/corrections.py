@@ -72,10 +72,10 @@ class CorrectionsExporter(PlanExporter):
             for each in shard.episodes():
                 shared = provenance(each, kind, (*TURN, *LABEL))
                 for turn in turns.plan(each):
-                    name, found = turn.prompt.prompt_hash, None
+                    name, sibling = turn.prompt.prompt_hash, None
                     if self.settings.replies == "sibling":
-                        found = turns.sibling(each, name, turn.state, [turn.action])
-                    reply = turn.template(turns.tag) if found is None else found.text
+                        sibling = turns.sibling(each, name, turn.state, [turn.action])
+                    reply = turn.template(turns.tag) if sibling is None else sibling.text
                     cells = {
                         "t": turn.t,
                         "images": [{"bytes": image, "path": None} for image in turn.images],
@@ -83,9 +83,9 @@ class CorrectionsExporter(PlanExporter):
                         "need": turn.need,
                         "turns_left": turn.turns_left,
                         "prompt_hash": name,
-                        "thought": "template" if found is None else "sibling",
-                        "sibling_id": None if found is None else found.episode_id,
-                        "sibling_t": None if found is None else found.t,
+                        "thought": "template" if sibling is None else "sibling",
+                        "sibling_id": None if sibling is None else sibling.episode_id,
+                        "sibling_t": None if sibling is None else sibling.t,
                     }
                     yield each.side, shared | cells | self._texts(turn.prompt.messages, reply)
 

@@ -1,4 +1,4 @@
-"""What the formats for trainers have in common: provenance of a row, and chats as different trainers read them."""
+"""Common parts of the formats for trainers: provenance of a row, and chats as different trainers read them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal

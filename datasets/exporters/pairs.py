@@ -114,18 +114,18 @@ class PairsExporter(PlanExporter):
     ) -> dict[str, Any]:
         assert each.label is not None
         safe = each.label["feasible_actions"]
-        found = turns.sibling(each, fatal["prompt_hash"], fatal["state"], safe)
-        reply = turn.template(turns.tag) if found is None else found.text
+        sibling = turns.sibling(each, fatal["prompt_hash"], fatal["state"], safe)
+        reply = turn.template(turns.tag) if sibling is None else sibling.text
         return {
             "t": turn.t,
             "images": [{"bytes": image, "path": None} for image in turn.images],
-            "chosen_action": turn.action if found is None else found.action,
+            "chosen_action": turn.action if sibling is None else sibling.action,
             "rejected_action": fatal["action"],
             "safe_actions": safe,
             "prompt_hash": fatal["prompt_hash"],
-            "chosen_from": "witness" if found is None else "sibling",
-            "sibling_id": None if found is None else found.episode_id,
-            "sibling_t": None if found is None else found.t,
+            "chosen_from": "witness" if sibling is None else "sibling",
+            "sibling_id": None if sibling is None else sibling.episode_id,
+            "sibling_t": None if sibling is None else sibling.t,
             **self._texts(turn.prompt.messages, reply, fatal["response"]),
         }
 

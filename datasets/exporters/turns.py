@@ -124,7 +124,7 @@ class ShardTurns:
         return [action_text(action, replayer.parse_action) for action in actions]
 
     def plan(self, each: LabelledEpisode, most: int | None = None) -> Iterator[PlannedTurn]:
-        """Yield the turns of the witness of a labelled failure, at most so many; none where there is no witness.
+        """Yield the turns of the witness of a labelled failure, at most so many; none without a witness.
 
         Raises:
             StoreError: the stored episode cannot be executed again, or its plan does not reach the goal.

@@ -100,14 +100,14 @@ def _reply(messages: Any) -> str:
 
 def _pictures(row: Row, names: list[str], column: str = "images") -> Problems:
     """Check that pictures begin with stored frames, by the digest of their pixels."""
-    found: list[str] = []
+    digests: list[str] = []
     for image in row[column] or ():
         try:
-            found.append(frame_id(decode(image["bytes"])))
+            digests.append(frame_id(decode(image["bytes"])))
         except (ValueError, OSError, TypeError) as error:
             yield f"a picture cannot be decoded: {error}"
             return
-    if found[: len(names)] != names:
+    if digests[: len(names)] != names:
         yield "its pictures are not the stored frames"
 
 
@@ -184,9 +184,9 @@ def _credit(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
         yield f"is_pivot is {row['is_pivot']}, the label has step {pivot}"
     if row["certificate_kind"] == "exact" and t == pivot and row["safe_actions"] != label["feasible_actions"]:
         yield f"safe_actions are {row['safe_actions']}, the label has {label['feasible_actions']}"
-    known = (after is not None) - (before is not None)
+    regained = (after is not None) - (before is not None)
     scores = {
-        "progress": known if expected["progress"] is None else expected["progress"],
+        "progress": regained if expected["progress"] is None else expected["progress"],
         "slack": slack if expected["within_reach"] else -1,
         "pivot": -int(row["is_pivot"]),
     }

@@ -156,21 +156,21 @@ def _checked_shard(
                 continue
             address = storage.address(name)
             try:
-                found = read_table(storage, name, schema)
+                stored = read_table(storage, name, schema)
             except StoreError as error:
                 problems.append(str(error))
                 continue
-            rows += found.num_rows
-            problems += [f"{address}: {problem}" for problem in _table_problems(schema, found, right)]
-            problems += [f"{address}: {problem}" for problem in _proved_rows(plan.name, found, facts)]
+            rows += stored.num_rows
+            problems += [f"{address}: {problem}" for problem in _table_problems(schema, stored, right)]
+            problems += [f"{address}: {problem}" for problem in _proved_rows(plan.name, stored, facts)]
     finally:
         facts.close()
     return problems, rows, names
 
 
-def _proved_rows(kind: str, found: pa.Table, facts: Facts) -> Iterator[str]:
+def _proved_rows(kind: str, stored: pa.Table, facts: Facts) -> Iterator[str]:
     wrong = 0
-    for number, row in enumerate(found.to_pylist()):
+    for number, row in enumerate(stored.to_pylist()):
         try:
             problems = list(row_problems(kind, row, facts))
         except (PivotError, KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
@@ -181,22 +181,22 @@ def _proved_rows(kind: str, found: pa.Table, facts: Facts) -> Iterator[str]:
             return
 
 
-def _table_problems(schema: TableSchema, found: pa.Table, right: pa.Table) -> Iterator[str]:
+def _table_problems(schema: TableSchema, stored: pa.Table, right: pa.Table) -> Iterator[str]:
     """Yield where a table differs from the derived one: its columns, its features, or the first cells that differ."""
-    if not found.schema.equals(right.schema) or (found.schema.metadata or {}) != (right.schema.metadata or {}):
+    if not stored.schema.equals(right.schema) or (stored.schema.metadata or {}) != (right.schema.metadata or {}):
         yield f"its columns or features are not those of {schema.name} in this version"
         return
-    if found.num_rows != right.num_rows:
-        yield f"it has {found.num_rows} rows, the store gives {right.num_rows}"
-    found, right = found.slice(0, right.num_rows), right.slice(0, found.num_rows)
-    if found.equals(right):
+    if stored.num_rows != right.num_rows:
+        yield f"it has {stored.num_rows} rows, the store gives {right.num_rows}"
+    stored, right = stored.slice(0, right.num_rows), right.slice(0, stored.num_rows)
+    if stored.equals(right):
         return
     shown = 0
     ids = right.select([name for name in ("episode_id", "t") if name in right.column_names]).to_pylist()
     for name in right.column_names:
-        if found[name].equals(right[name]):
+        if stored[name].equals(right[name]):
             continue
-        pairs = zip(found[name].to_pylist(), right[name].to_pylist(), strict=True)
+        pairs = zip(stored[name].to_pylist(), right[name].to_pylist(), strict=True)
         cells = enumerate(pairs)
         number, one, other = next((number, *pair) for number, pair in cells if repr(pair[0]) != repr(pair[1]))
         yield f"row {number} ({_named(ids[number])}): {name} is {_short(one)}, the store gives {_short(other)}"

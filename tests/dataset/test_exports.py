@@ -73,7 +73,7 @@ def test_bytes_depend_neither_on_workers_nor_on_interruptions(
         pivot.export(store, tmp_path / "killed", format="pairs", workers=1)
     assert not (tmp_path / "killed" / RECORD).exists()
     pivot.export(store, tmp_path / "killed", format="pairs", workers=1)
-    assert len(shards) == 5  # two of four shards were kept, the third was made again
+    assert len(shards) == 5  # two of four shards were kept, the third was rebuilt
     lock = {name: each for name, each in _content(tmp_path / "killed").items() if not name.startswith(".")}
     assert lock == {name: each for name, each in _content(exports / "pairs").items() if not name.startswith(".")}
 

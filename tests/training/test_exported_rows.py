@@ -1,4 +1,4 @@
-"""TRL's stock trainers take two steps on exports as they are, and see the pictures: exchanging them changes the loss."""
+"""TRL's stock trainers take two steps on exports as they are; exchanging the pictures changes the loss."""
 
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ def _train(kind: str, data: Any, folder: Path, out: Path) -> list[dict[str, Any]
 
 def _exchanged(data: Any) -> Any:
     """Return the rows with black pictures of the same size in place of theirs."""
-    from PIL import Image  # noqa: PLC0415
+    from PIL import Image
 
     return data.map(
         lambda row: {"images": [Image.new("RGB", image.size) for image in row["images"]]},
