@@ -118,6 +118,8 @@ def _metres(distances: Any, turns: int) -> list[float]:
 
 
 def _listed(name: str, values: Any, what: str) -> list[Any]:
+    if type(values) in (list, tuple):
+        return list(values)
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise CertifyError(f"{name}: found {shown(values)}, expected a list of {what}")
     return list(cast(Iterable[Any], values))
@@ -125,7 +127,7 @@ def _listed(name: str, values: Any, what: str) -> list[Any]:
 
 def _texts(name: str, values: Any, what: str) -> list[str]:
     listed = _listed(name, values, what)
-    for number, each in enumerate(listed):
+    for number, each in enumerate(listed) if set(map(type, listed)) - {str} else ():
         if not isinstance(each, str):
             raise CertifyError(f"{name}[{number}]: found {shown(each)}, expected a text")
     return listed
