@@ -7,6 +7,7 @@ from typing import Any, Unpack
 import polars as pl
 
 from ..datasets.progress import Reporter, Silent
+from ..datasets.proof.exports import verify_export
 from ..datasets.proof.limits import Limits, within
 from ..datasets.proof.report import Report
 from ..datasets.proof.verify import refuse_huge, refuse_while_written, verify_store
@@ -29,6 +30,7 @@ def verify(
     root: str | Address,
     *,
     sources: bool = False,
+    export: str | Address | None = None,
     limits: Limits | None = None,
     **running: Unpack[Running],
 ) -> Report:
@@ -36,6 +38,7 @@ def verify(
 
     Args:
         root: the finished store.
+        export: folder of an export of this store, whose rows are then proved against it, too.
         sources: read what ``run.json`` names elsewhere, such as a folder of targets.
         limits: time and memory for one shard, or one check of the whole store; by default 600 s and 1,024 MiB.
         **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
@@ -54,7 +57,12 @@ def verify(
     environments = list(Store.open(store).config.environments)
     with pool_of(running, environments, store, writes=False) as pool:
         report = verify_store(store, reporter_of(running), pool.stream, follow=sources, limits=limits)
-    report.problems += within(limits, "the probe", lambda: probe_problems(Store.open(store), follow=sources))
+        report.problems += within(limits, "the probe", lambda: probe_problems(Store.open(store), follow=sources))
+        if export is not None:
+            target = address_of(export, running)
+            proved = verify_export(store, target, reporter_of(running), pool.stream, limits)
+            report.problems += proved.problems
+            report.count(proved.checked)
     return report
 
 
@@ -88,13 +96,25 @@ def probe(
 
 
 @public
-def export(root: str | Address, out: str | Address, *, format: str = "dataset", **running: Unpack[Running]) -> Export:
+def export(
+    root: str | Address,
+    out: str | Address,
+    *,
+    format: str = "dataset",
+    settings: Mapping[str, Any] | None = None,
+    environments: Sequence[str] = (),
+    **running: Unpack[Running],
+) -> Export:
     """Write a finished store in the format of a trainer; the store stays as it is.
 
     Args:
         root: the finished store.
-        out: folder of the export; new, empty, or with an export of the same format, which is replaced.
-        format: registered name of the format (group ``pivot.exporters``).
+        out: folder of the export; new, empty, or with an export of the same format: a finished one is replaced, an
+            unfinished one resumed.
+        format: registered name of the format (group ``pivot.exporters``): ``credit``, ``corrections``, ``pairs``,
+            ``privileged``, ``processbench``, ``analyzer``, ``dataset``.
+        settings: settings of the format, such as ``{"layout": "swift"}``.
+        environments: environments of the store; all by default.
         **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
@@ -103,12 +123,13 @@ def export(root: str | Address, out: str | Address, *, format: str = "dataset", 
     Raises:
         PluginError: the format is unknown or cannot be used.
         StoreError: the store is missing, unfinished or being written.
-        ConfigError: the folder holds something else.
+        ConfigError: the folder holds something else, a setting cannot be used, or the certificate of an environment
+            has no rows in this format.
     """
     source, target = address_of(root, running), address_of(out, running)
-    environments = list(Store.open(source).config.environments)
-    with pool_of(running, environments, target) as pool:
-        return export_as(format, source, target, pool, reporter_of(running))
+    names = list(Store.open(source).config.environments)
+    with pool_of(running, names, target) as pool:
+        return export_as(format, source, target, pool, reporter_of(running), settings, environments)
 
 
 @public

@@ -14,18 +14,20 @@ from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 from statistics import mean, median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import networkx
 from pivot.benchmarks.harness import Row, output_of
 from pivot.solvers.base import Case, Unsolved, Verdict
+from pivot.solvers.credit import credit
 from pivot.solvers.sokoban.solver import ACTIONS, SokobanSolver, sample_level
 
 SMALL_EPISODES, SMALL_RUN = 1600, 80
 LARGE_LEVELS, EPISODES_PER_LEVEL = 60, 5
 ASTAR_EPISODES, ASTAR_SECONDS = 16, 20.0
 HUGE_LEVELS = 12
+CREDIT_ROUNDS, CREDIT_SECONDS = 20, 0.010
 LOST = 10**9
 
 State = tuple[int, frozenset[int]]
@@ -38,6 +40,7 @@ def rows() -> Iterator[Row]:
     large = _episodes(10, 4, (15, 90), 120, LARGE_LEVELS, EPISODES_PER_LEVEL, rng)
     huge = _episodes(13, 5, (10, 24), 120, HUGE_LEVELS, 2, rng)
     yield _small(rng)
+    yield _credit(rng)
     yield from _large(large)
     yield _memory("peak, 10x10, 4 boxes", large, 300)
     yield _memory("peak, 13x13, 5 boxes", huge, 1000)
@@ -73,6 +76,21 @@ def _small(rng: random.Random) -> Row:
     one, other = median(ours), median(baseline)
     note = f"seconds per episode, {len(cases)} episodes; baseline: networkx, one graph and one pass each"
     return _row("label 6x6, 1 box", one, other, 20.0, other / one >= 20, note)
+
+
+def _credit(rng: random.Random) -> Row:
+    cases = _episodes(6, 1, (1, 5), 9, 16, 8, rng)
+    names = ("initial_state", "actions", "horizon")
+    episodes = [{name: getattr(case, name) for name in names} for case in cases]
+    credit("sokoban", episodes)
+    seconds = []
+    for _ in range(CREDIT_ROUNDS):
+        start = process_time()
+        credit("sokoban", episodes)
+        seconds.append(process_time() - start)
+    ours = median(seconds)
+    note = f"CPU seconds for {len(episodes)} episodes of 9 turns, in memory; limit 10 ms"
+    return _row("credit 6x6, 1 box", ours, CREDIT_SECONDS, 1.0, ours <= CREDIT_SECONDS, note)
 
 
 def _large(cases: list[Case]) -> list[Row]:

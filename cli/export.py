@@ -1,42 +1,82 @@
 """``pivot export``: a store in the format of a trainer."""
 
-from pydantic import field_validator
+from typing import Any
+
+from pydantic import Field, model_validator
 
 from ..api import reading as api
 from ..datasets.store import Store
 from .build import WORKERS
-from .compact import CopyOptions
-from .console import ProgressBars, out
+from .console import ProgressBars, out, quoted, warn
 from .from_config import Flag, Form, from_config
-from .options import WorkerOptions, registered
+from .options import AddressField, Options, WorkerOptions, address_of, registered
 
 
-class ExportOptions(CopyOptions):
+class ExportOptions(Options):
     """Options of ``pivot export``."""
 
-    format: str = "dataset"
-    """Registered format: the dataset of PIVOT, or one of an installed package."""
+    kind: str
+    """Registered format: credit, corrections, pairs, privileged, processbench, analyzer or dataset."""
+    store: AddressField | None = None
+    """Folder of a finished store, or its s3:// address."""
+    out: AddressField
+    """Folder of the export, or its s3:// address; new, or begun before."""
+    env: tuple[str, ...] = ()
+    """Environment of the store to export; all by default."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Setting of the format, such as layout=swift."""
+    format: str = ""
+    """Former name of KIND: pivot export DIR --format NAME."""
 
-    @field_validator("format")
+    @model_validator(mode="before")
     @classmethod
-    def _is_registered(cls, name: str) -> str:
-        return registered("exporters", name)
+    def _former_order(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Accept ``pivot export DIR --format NAME`` for one release."""
+        if values.get("store") is not None and not values.get("format"):
+            return values
+        kind, root = values.get("format") or "dataset", values.get("store") or values.get("kind")
+        warn(f"pivot export DIR --format {kind} is now pivot export {kind} DIR; the former order goes with a release")
+        return values | {"kind": kind, "store": address_of("STORE", root) if isinstance(root, str) else root}
+
+    @model_validator(mode="after")
+    def _is_registered(self) -> "ExportOptions":
+        registered("exporters", self.kind)
+        return self
 
 
-EXPORT = Form("export", ExportOptions, {"root": Flag(argument="DIR")})
+EXPORT = Form(
+    "export",
+    ExportOptions,
+    {"kind": Flag(argument="KIND"), "store": Flag(argument="STORE"), "settings": Flag(name="--set")},
+)
 
 
 @from_config(EXPORT, WORKERS)
 def export(options: ExportOptions, workers: WorkerOptions) -> None:
-    """Write the labelled failures and episodes of a store in the format of a trainer, as a folder of Parquet files.
+    """Write what a trainer takes from a store, as a Hugging Face dataset in a folder of its own.
 
-    The store stays as it is. A package adds a format with one class and an entry point in the group pivot.exporters.
+    credit: what each turn gained or lost. corrections: certified actions in the agent's own prompts (TRL SFTTrainer,
+    ms-swift, LLaMA-Factory). pairs: a safe reply against the fatal one (DPOTrainer). privileged: contexts for
+    self-distillation. processbench: whole episodes with the first wrong step. analyzer: the dataset as chats. The store
+    stays as it is; run the same command again to resume. Prove an export with: pivot verify STORE --export DIR
 
-    [bold]Example[/]
+    [bold]Examples[/]
 
-    pivot export runs/first --format dataset --out runs/first-export
+    pivot export pairs runs/first --out runs/first-pairs
+
+    pivot export corrections runs/first --out runs/first-chats --env sokoban --set layout=chat
     """
-    Store.open(options.root)
+    assert options.store is not None
+    Store.open(options.store)
     with ProgressBars() as bars:
-        result = api.export(options.root, options.out, format=options.format, reporter=bars, **workers.model_dump())
+        result = api.export(
+            options.store,
+            options.out,
+            format=options.kind,
+            settings=options.settings,
+            environments=options.env,
+            reporter=bars,
+            **workers.model_dump(),
+        )
     out.print(f"{len(result.files)} files with {result.rows} rows: {result.root}", soft_wrap=True)
+    out.print(f"next:\n  pivot verify {quoted(options.store)} --export {quoted(options.out)}", soft_wrap=True)

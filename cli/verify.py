@@ -20,6 +20,8 @@ class VerifyOptions(Options):
     """Folder of a finished store, or its s3:// address."""
     sources: bool = False
     """Read what run.json names elsewhere, such as a folder of targets, to derive levels again."""
+    export: AddressField | None = None
+    """Folder of an export of this store, or its s3:// address; every row of it is proved against the store, too."""
     max_seconds: float = Field(default=SECONDS, ge=1)
     """Seconds that one shard, or one check of the whole store, may take."""
     max_memory: int = Field(default=MEMORY, ge=64)
@@ -38,15 +40,24 @@ def verify(options: VerifyOptions, workers: WorkerOptions) -> None:
     when a problem was found. No path that run.json names is followed without --sources, so a store from elsewhere can
     be verified safely. A shard that takes more than the limits of time and memory is a problem.
 
-    [bold]Example[/]
+    [bold]Examples[/]
 
     pivot verify runs/first
+
+    pivot verify runs/first --export runs/first-pairs
     """
     root = options.root
     ends = end_process if workers.engine == "local" else None  # a process of a cluster is not ours to end
     limits = Limits(options.max_seconds, options.max_memory, ends)
     with ProgressBars() as bars:
-        report = api.verify(root, sources=options.sources, limits=limits, reporter=bars, **workers.model_dump())
+        report = api.verify(
+            root,
+            sources=options.sources,
+            export=options.export,
+            limits=limits,
+            reporter=bars,
+            **workers.model_dump(),
+        )
     for note in report.notes:
         err.print(styled(("!", "yellow"), f" {note}"), soft_wrap=True)
     for problem in report.problems[:_SHOWN_PROBLEMS]:

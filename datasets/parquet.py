@@ -19,7 +19,7 @@ from ..errors import StoreError
 from ..storage import FileRecord, Storage
 from ..storage.base import Fill
 from .formats import migrate_hint
-from .schema import DATASET_EPISODES, TableSchema
+from .schema import TableSchema
 
 ROW_GROUP = 128
 """Rows a group where rows hold pictures: one of them is read in about a millisecond."""
@@ -46,8 +46,8 @@ def write_tables(
 ) -> dict[str, FileRecord]:
     """Write several Parquet files, each durably; return their manifest entries by name.
 
-    Tables may be made lazily: the next one is built while earlier ones are on their way to the disk. Whole-episode
-    tables, whose frames repeat, store equal pictures once.
+    Tables may be made lazily: the next one is built while earlier ones are on their way to the disk. Tables
+    whose pictures repeat store equal ones once.
 
     Where they are ``sparse``, a table without rows gets no file, and loses the one that an earlier run left.
 
@@ -60,16 +60,18 @@ def write_tables(
             if sparse and not table.num_rows:
                 storage.delete(name)
             else:
-                yield name, as_parquet(schema, table, repeats=schema is DATASET_EPISODES)
+                yield name, as_parquet(schema, table)
 
     return storage.write_all(fills())
 
 
-def as_parquet(schema: TableSchema, table: pa.Table, *, repeats: bool = False) -> Callable[[IO[bytes]], None]:
+def as_parquet(schema: TableSchema, table: pa.Table) -> Callable[[IO[bytes]], None]:
     """Return what writes ``table`` as a Parquet file into a binary sink.
 
-    ``repeats`` stores equal pictures of a row group once, as a dictionary that every reader resolves by itself.
+    Where pictures repeat, equal ones of a row group are stored once, as a dictionary that every reader resolves by
+    itself.
     """
+    repeats = schema.repeats
     images = set(schema.image_paths)
     compression = {path: "none" if path in images else "zstd" for path in schema.leaf_paths}
     dictionary = [path for path in schema.leaf_paths if path not in images or repeats]

@@ -82,6 +82,8 @@ class TableSchema:
     name: str
     doc: str
     columns: tuple[Column, ...]
+    repeats: bool = False
+    """Whether its pictures repeat from row to row: equal ones of a row group are then stored once."""
 
     @cached_property
     def arrow(self) -> pa.Schema:
@@ -215,6 +217,7 @@ DATASET_EPISODES = TableSchema(
         *EPISODES.only("rewards", "initial_state", "horizon", "num_steps", "episode_return", "success", "failed"),
         *EPISODES.only("policy"),
     ),
+    repeats=True,
 )
 
 STORE_TABLES = (EPISODES, STEPS, FRAMES, PROMPTS, CALLS)

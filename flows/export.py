@@ -1,22 +1,30 @@
-"""Export a finished store in a format of the group ``pivot.exporters``; the store itself stays as it is."""
+"""Export a finished store in a format of the group ``pivot.exporters``; the store itself stays as it is.
 
+Each shard leaves a receipt when its files are written, so the same command resumes after an interruption. The record of
+the export is written last, and the receipts are removed.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from .. import plugins
 from ..datasets.config import Shard
-from ..datasets.export import ShardSplit, plan_split, shard_sides
-from ..datasets.exporters.base import Exporter, LabelledShard
+from ..datasets.export import ShardSplit, plan_split
+from ..datasets.exported import RECORD, ExportPlan, described, shard_tables
 from ..datasets.parquet import write_tables
 from ..datasets.parts import members_of
 from ..datasets.progress import Reporter
-from ..datasets.store import MANIFEST, Store
+from ..datasets.store import RECEIPTS, Store
 from ..errors import ConfigError
+from ..identity import digest
 from ..storage import Address, FileRecord, Storage, open_storage
+from ..storage.receipts import Receipt
 from .copying import check_source, refuse_to_mix
 from .engines.base import WorkerPool
 
-RECORD = "export.json"
-"""Record of an export, written last: its format, the manifest of its store, and its files."""
+BEGUN = f"{RECEIPTS}/{RECORD}"
+"""The plan of an unfinished export."""
 STAGE = "export"
 
 
@@ -29,35 +37,49 @@ class Export:
     files: dict[str, FileRecord]
 
 
-def export_as(name: str, root: Address, target: Address, pool: WorkerPool, reporter: Reporter) -> Export:
+def export_as(
+    name: str,
+    root: Address,
+    target: Address,
+    pool: WorkerPool,
+    reporter: Reporter,
+    settings: Mapping[str, Any] | None = None,
+    environments: Sequence[str] = (),
+) -> Export:
     """Write every shard of a finished store, later parts included, in one format.
 
     Args:
         name: registered name of the format.
         root: the finished store.
-        target: folder of the export; new, empty, or with an export of this format, which is replaced.
+        target: folder of the export; new, empty, or with an export of this format: a finished one is replaced, an
+            unfinished one of the same store and settings is resumed.
         pool: exports the shards.
         reporter: gets the progress, in episodes.
+        settings: settings of the format.
+        environments: environments of the store; all by default.
 
     Raises:
         PluginError: the format is unknown, or its answer does not fit the contract.
         StoreError: the store is missing, unfinished or being written, or a file cannot be read or written.
-        ConfigError: the target holds something else, or is in the store.
+        ConfigError: the target holds something else, or is in the store; a setting cannot be used, or the certificate
+            of an environment has no rows in this format.
     """
     plugins.load("exporters", name)
     check_source(root)
     refuse_to_mix(root, target)
     source = Store.open(root)
-    _earlier_files(open_storage(target), name)
+    plan = ExportPlan.of(name, settings or {}, environments, source)
+    _refuse_foreign(open_storage(target), name)
     with open_storage(target).lock() as leased:
         storage = open_storage(leased)
-        for each in _earlier_files(storage, name):
-            storage.delete(each)
+        _refuse_foreign(storage, name)
+        _begin(storage, plan.record())
         members = members_of(source)
         calls = [
-            (name, member, shard, split, leased, prefix)
+            (plan, member, shard, split, leased, prefix)
             for prefix, member in members.items()
             for shard, split in plan_split(member).items()
+            if shard.env in plan.environments
         ]
         reporter.start(STAGE, sum(_episodes(member, shard) for _, member, shard, *_ in calls))
         rows, files = 0, dict[str, FileRecord]()
@@ -65,22 +87,37 @@ def export_as(name: str, root: Address, target: Address, pool: WorkerPool, repor
             rows, files = rows + count, files | records
             reporter.advance(STAGE, episodes)
         reporter.finish(STAGE)
-        manifest = source.storage.record(MANIFEST).sha256
-        entries = {file: asdict(files[file]) for file in sorted(files)}
-        storage.write_json(RECORD, {"format": name, "manifest": manifest, "files": entries})
+        files = {file: files[file] for file in sorted(files)}
+        for file, content in described(plan, members, storage, files).items():
+            files[file] = storage.write_bytes(file, content)
+        entries = {file: asdict(record) for file, record in files.items()}
+        storage.write_json(RECORD, plan.record() | {"files": entries})
+        storage.delete(RECEIPTS)
     return Export(target, rows, files)
 
 
-def _earlier_files(storage: Storage, name: str) -> list[str]:
-    """Return the files of an earlier export of the same format; refuse a folder that holds anything else."""
+def _refuse_foreign(storage: Storage, name: str) -> None:
+    """Refuse a folder that holds anything but an export of the same format."""
     there = [each for each in storage.entries() if not each.startswith(".")]
-    record = storage.read_json(RECORD) if RECORD in there else None
-    if there and not (isinstance(record, dict) and record.get("format") == name):
+    records = [storage.read_json(each) for each in (RECORD, BEGUN) if storage.stat(each) is not None]
+    if there and not any(isinstance(record, dict) and record.get("format") == name for record in records):
         raise ConfigError(
             f"{storage.address()} holds {there[0]!r}, expected an empty folder or an export of format {name}; choose "
             "another --out"
         )
-    return there
+
+
+def _begin(storage: Storage, plan: dict[str, Any]) -> None:
+    """Remove an earlier export unless it is an unfinished one of the same plan."""
+    if storage.stat(RECORD) is None and storage.stat(BEGUN) is not None and storage.read_json(BEGUN) == plan:
+        return
+    # The begun plan comes first, so that an interruption leaves a folder that is still recognised as an export.
+    storage.write_json(BEGUN, {"format": plan["format"]})
+    for each in storage.entries():
+        if not each.startswith("."):
+            storage.delete(each)
+    storage.delete(f"{RECEIPTS}/{STAGE}")
+    storage.write_json(BEGUN, plan)
 
 
 def _episodes(store: Store, shard: Shard) -> int:
@@ -88,14 +125,16 @@ def _episodes(store: Store, shard: Shard) -> int:
 
 
 def _export_shard(
-    name: str, store: Store, shard: Shard, split: ShardSplit, target: Address, prefix: str
+    plan: ExportPlan, store: Store, shard: Shard, split: ShardSplit, target: Address, prefix: str
 ) -> tuple[int, int, dict[str, FileRecord]]:
-    """Write one shard; return its number of episodes, of rows, and its files."""
-    kind: type[Exporter] = plugins.load("exporters", name)
-    exporter = kind(kind.config_type())
-    tables = exporter.tables(LabelledShard(store, shard, shard_sides(store, shard, split)))
-    named = [
-        (f"{prefix}{exporter.file(schema, shard, side)}", schema, table) for (schema, side), table in tables.items()
-    ]
+    """Write one shard, or find it written; return its number of episodes, of rows, and its files."""
+    storage = open_storage(target)
+    name, inputs = f"{RECEIPTS}/{STAGE}/{prefix}{shard.stem}.json", digest(plan.record())
+    receipt = Receipt.read(storage, name)
+    if receipt is not None and receipt.holds(storage, inputs):
+        return _episodes(store, shard), receipt.facts["rows"], receipt.files
+    named = shard_tables(plan.exporter(), store, shard, split, prefix)
     rows = sum(table.num_rows for _, _, table in named)
-    return _episodes(store, shard), rows, write_tables(open_storage(target), named, sparse=True)
+    files = write_tables(storage, named, sparse=True)
+    Receipt(inputs, files, {"rows": rows}).write(storage, name)
+    return _episodes(store, shard), rows, files

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar, cast
 from gymnasium.error import ResetNeeded
 
 from .. import plugins
-from ..environments.base import Frame, PivotEnv
+from ..environments.base import Frame, ParsedAction, PivotEnv
 from ..errors import ConfigError, PivotError, PluginError, SimulatorError
 from ..identity import canonical_json
 from ..images import frame_id
@@ -99,6 +99,19 @@ class Replayer:
         The errors are those of :meth:`state_after`.
         """
         return self._guarded(self._pictures_of_plan, episode, steps, plan)
+
+    def turns_of_plan(
+        self, episode: FailedEpisode, steps: int, plan: Sequence[str]
+    ) -> list[tuple[EncodedFrame, str, str]]:
+        """Return picture, text observation and state text before each action of a plan from the state after ``steps``.
+
+        The errors are those of :meth:`state_after`; also if the plan does not reach the goal with its last action.
+        """
+        return self._guarded(self._turns_of_plan, episode, steps, plan)
+
+    def parse_action(self, answer: str) -> ParsedAction | None:
+        """Return the action of a text inside the answer tag, by the grammar of the environment's settings."""
+        return self._env.parse_action(answer)
 
     def close(self) -> None:
         """Close the environment."""
@@ -187,15 +200,32 @@ class Replayer:
             pictures.append(self._picture())
         return pictures
 
+    def _turns_of_plan(
+        self, episode: FailedEpisode, steps: int, plan: Sequence[str]
+    ) -> list[tuple[EncodedFrame, str, str]]:
+        info: Mapping[str, Any] = self._reset(episode.initial_state, episode.instruction)[1]
+        for t in range(steps):
+            info = self._step(t, episode.actions[t], episode.payloads[t])[4]
+        turns: list[tuple[EncodedFrame, str, str]] = []
+        for t, action in enumerate(plan, steps):
+            turns.append((self._picture(), str(info.get("observation_text", "")), self._env.state_text()))
+            info = self._step(t, action, None)[4]
+        if self._env.profile.has_success_bit and not info.get("success"):
+            raise DisagreementError("plan", f"the plan from step {steps} does not reach the goal")
+        return turns
+
     def _picture(self) -> EncodedFrame:
         frame = cast(Frame, self._env.render())
         height, width = frame.shape[:2]
         return EncodedFrame(frame_id(frame), width, height, *self._env.encode_frame(frame))
 
     def _start(self, state: str, instruction: str | None = None) -> Frame:
+        return self._reset(state, instruction)[0]
+
+    def _reset(self, state: str, instruction: str | None = None) -> tuple[Frame, dict[str, Any]]:
         try:
             more = {} if instruction is None else {"instruction": instruction}
-            return self._env.reset(options={"state": state} | more)[0]
+            return self._env.reset(options={"state": state} | more)
         except (ConfigError, PluginError, SimulatorError):
             raise
         except (PivotError, ValueError) as error:

@@ -1,7 +1,7 @@
 """The contract of an export format (group ``pivot.exporters``): which rows a trainer reads, and with which columns.
 
-A format is one file: a subclass of :class:`Exporter` with the columns of its tables. ``pivot export DIR --format NAME``
-runs it over the shards of a finished store; the format ``dataset`` is a part of every store.
+A format is one file: a subclass of :class:`Exporter` with the columns of its tables. ``pivot export NAME STORE`` runs
+it over the shards of a finished store; the format ``dataset`` is a part of every store.
 """
 
 import json
@@ -15,13 +15,15 @@ import pyarrow as pa
 
 from ...collage import collage, panel
 from ...contracts import Answer, Fits, Terms
+from ...labeling.episode import FailedEpisode
 from ...plugins import Plugin, Settings
+from ...solvers.base import Solver
 from ..config import Shard
 from ..export import FrameReader, analyzer_prompts, drawn_tiles, trainable
-from ..schema import EPISODES, FRAMES, LABELS, STEPS, TableSchema
+from ..schema import EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from ..split import SIDES
 from ..store import Store
-from ..tables import Rows, steps_by_episode
+from ..tables import FAILURE_COLUMNS, Rows, failed_episodes, steps_by_episode
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,23 @@ class LabelledShard:
         """Failure modes of the run: the class names of ``failure_mode_id``."""
         return self.store.run.failure_modes
 
+    @cached_property
+    def steps(self) -> pa.Table:
+        """The table ``steps``."""
+        return self.store.read(STEPS, self.shard)
+
+    @cached_property
+    def prompts(self) -> dict[str, str]:
+        """The stored messages of the agent's prompts, JSON, by hash."""
+        table = self.store.read(PROMPTS, self.shard, ["prompt_hash", "messages"])
+        return dict(zip(table["prompt_hash"].to_pylist(), table["messages"].to_pylist(), strict=True))
+
+    @cached_property
+    def failures(self) -> dict[str, FailedEpisode]:
+        """The failed, complete episodes by id, as replays take them."""
+        rows = failed_episodes(self.store.read(EPISODES, self.shard, FAILURE_COLUMNS), self.steps)
+        return {each.episode_id: each for each in rows}
+
     def episodes(self) -> Iterator[LabelledEpisode]:
         """Yield the complete episodes, in order.
 
@@ -78,7 +97,7 @@ class LabelledShard:
         """
         store, shard = self.store, self.shard
         frames = FrameReader(store.read(FRAMES, shard))
-        steps = steps_by_episode(store.read(STEPS, shard).to_pylist())
+        steps = steps_by_episode(self.steps.to_pylist())
         labels = {row["episode_id"]: row for row in store.read(LABELS, shard).to_pylist()}
         prompts = analyzer_prompts(store, shard)
         for episode in store.read(EPISODES, shard).to_pylist():
@@ -117,6 +136,16 @@ class Exporter(Plugin):
         }
     )
     config_type: ClassVar[type[Settings]] = Settings
+    version: ClassVar[str] = "1"
+    """Raised with every change of the rows that it makes of the same store."""
+    summary: ClassVar[str] = ""
+    """Description of a row for the card of an export; without one, the export gets no card."""
+
+    @classmethod
+    def refusal(cls, solver: type[Solver]) -> str | None:
+        """Return why an environment with this solver has no rows in this format, with what to do; None if it has."""
+        del solver
+        return None
 
     @abstractmethod
     def tables(self, shard: LabelledShard) -> ExportTables:

@@ -14,6 +14,7 @@ from ....datasets.config import solver_type
 from ....errors import PivotError, TrainingError
 from ....identity import below, derive_seed
 from ....rollouts.base import Episode, TaskRollouts
+from ....rollouts.replies import action_text
 from ....solvers.base import DistanceMap, ExactSolver, Verdict
 from ...encode import Encoder
 from ..config import RlConfig
@@ -52,11 +53,13 @@ def with_corrections(
     episodes = {each.episode_id: each for task in rollouts for each in task.episodes}
     chosen: dict[tuple[str, int], str] = {}
     maps: dict[str, DistanceMap | None] = {}
+    env = levels.env(levels.config)
     for name, verdict in failures.verdicts.items():
         fix = corrected_step(episodes[name], verdict, config.correction_step, solver, maps)
         # A preference between two replies with the same action would teach nothing but their wording.
         if fix is not None and (kind == "witness" or episodes[name].steps[fix[0]].action != fix[1]):
-            chosen[name, fix[0]] = fix[1]
+            chosen[name, fix[0]] = action_text(fix[1], env.parse_action)
+    env.close()
     tag = levels.env.profile.answer_tag
 
     def corrected(turn: TurnSample) -> TurnSample:

@@ -1,0 +1,254 @@
+"""Exports for trainers: bytes, resume, layouts, refusals, and 60 planted lies that verify must find."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pyarrow.parquet as pq
+import pytest
+from pivot.datasets.exported import RECORD, ExportPlan
+from pivot.datasets.parquet import write_tables
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.export_rows import Facts, row_problems
+from pivot.datasets.proof.exports import verify_export
+from pivot.datasets.store import Store
+from pivot.errors import ConfigError
+from pivot.storage import LocalStorage
+from pivot.tests.stores import build_small
+
+KINDS = ("credit", "corrections", "pairs", "privileged", "processbench", "analyzer")
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_small(tmp_path_factory.mktemp("exports") / "store")
+
+
+@pytest.fixture(scope="module")
+def exports(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("made")
+    for kind in KINDS:
+        pivot.export(store, root / kind, format=kind, workers=1)
+    return root
+
+
+def _problems(store: Path, target: Path) -> list[str]:
+    def stream(call: Callable[..., Any], arguments: Any) -> Any:
+        return (call(*each) for each in arguments)
+
+    return verify_export(store, target, Silent(), stream).problems
+
+
+def _content(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_export_holds(store: Path, exports: Path, kind: str) -> None:
+    assert _problems(store, exports / kind) == []
+
+
+def test_bytes_depend_neither_on_workers_nor_on_interruptions(
+    store: Path, exports: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for workers in (2, 3):
+        pivot.export(store, tmp_path / str(workers), format="pairs", workers=workers)
+        assert _content(tmp_path / str(workers)) == _content(exports / "pairs")
+    from pivot.flows import export as flow
+
+    made, shards = flow.shard_tables, list[str]()
+
+    def dies(exporter: Any, store: Any, shard: Any, *rest: Any) -> Any:
+        shards.append(shard.stem)
+        if len(shards) == 3:
+            raise KeyboardInterrupt
+        return made(exporter, store, shard, *rest)
+
+    monkeypatch.setattr(flow, "shard_tables", dies)
+    with pytest.raises(KeyboardInterrupt):
+        pivot.export(store, tmp_path / "killed", format="pairs", workers=1)
+    assert not (tmp_path / "killed" / RECORD).exists()
+    pivot.export(store, tmp_path / "killed", format="pairs", workers=1)
+    assert len(shards) == 5  # two of four shards were kept, the third was rebuilt
+    lock = {name: each for name, each in _content(tmp_path / "killed").items() if not name.startswith(".")}
+    assert lock == {name: each for name, each in _content(exports / "pairs").items() if not name.startswith(".")}
+
+
+@pytest.mark.parametrize(("kind", "layout"), [("corrections", "chat"), ("pairs", "swift"), ("pairs", "llamafactory")])
+def test_layouts_of_other_trainers_hold(store: Path, exports: Path, tmp_path: Path, kind: str, layout: str) -> None:
+    pivot.export(store, tmp_path / "out", format=kind, settings={"layout": layout}, workers=1)
+    assert _problems(store, tmp_path / "out") == []
+    rows = _rows(tmp_path / "out", kind)
+    assert len(rows) == len(_rows(exports / kind, kind))
+    for row in rows:
+        text = "".join(message["content"] for message in row["messages"])
+        assert text.count("<image>") == len(row["images"])
+        assert row["messages"][-1]["role"] == ("user" if layout == "llamafactory" else "assistant")
+    assert (tmp_path / "out" / "dataset_info.json").exists() == (layout != "swift")
+
+
+def test_each_side_of_the_split_is_kept(store: Path, exports: Path) -> None:
+    train = {path.parent.name: pq.read_table(path) for path in sorted(store.glob("dataset/*/train-*.parquet"))}
+    episodes = {
+        name for path in store.glob("dataset/*/train-*.parquet") if "_episodes" not in str(path)
+        for name in pq.read_table(path, columns=["episode_id"])["episode_id"].to_pylist()
+    }  # fmt: skip
+    assert train
+    mine = {name for path in (exports / "pairs").rglob("train/*.parquet")
+            for name in pq.read_table(path)["episode_id"].to_pylist()}  # fmt: skip
+    assert mine
+    assert mine <= episodes
+
+
+def test_what_a_certificate_cannot_support_is_refused(store: Path, tmp_path: Path) -> None:
+    made = tmp_path / "svg"
+    pivot.build({"environments": {"svg": {"tasks": 1}, "frozenlake": {"tasks": 1}}, "rollouts": 2}, made)
+    for kind in ("pairs", "corrections", "credit"):
+        with pytest.raises(ConfigError, match=rf"export {kind}: found environment svg: .*convention.*--env frozenlake"):
+            pivot.export(made, tmp_path / kind, format=kind)
+    assert pivot.export(made, tmp_path / "pairs", format="pairs", environments=["frozenlake"]).files
+    rows = _rows(_exported(made, tmp_path / "bench", "processbench"), "processbench")
+    assert {row["certificate_kind"] for row in rows if row["env"] == "svg"} <= {"convention"}
+    with pytest.raises(ConfigError, match="environments: found 'sokobn'"):
+        pivot.export(store, tmp_path / "none", format="pairs", environments=["sokobn"])
+    with pytest.raises(ConfigError, match="setting of export pairs: layout: found 'verl'"):
+        pivot.export(store, tmp_path / "none", format="pairs", settings={"layout": "verl"})
+
+
+def _exported(store: Path, target: Path, kind: str) -> Path:
+    pivot.export(store, target, format=kind, workers=1)
+    return target
+
+
+def _rows(root: Path, kind: str) -> list[Row]:
+    return [row for path in sorted((root / kind).rglob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+# Lies
+
+OTHER: dict[type, Callable[[Any], Any]] = {
+    str: lambda value: f"{value}x",
+    bool: lambda value: not value,
+    int: lambda value: value + 1,
+    float: lambda value: value + 1.0,
+    list: lambda value: value[:-1] if value else ["up"],
+    dict: lambda value: {**value, "content": "x"} if "content" in value else {**value, "bytes": b"x"},
+    type(None): lambda value: value,
+}
+
+
+def _lies() -> list[tuple[str, str]]:
+    """Name every column of every format."""
+    store_free = {kind: pivot_columns(kind) for kind in KINDS}
+    return [(kind, column) for kind, columns in store_free.items() for column in columns]
+
+
+def pivot_columns(kind: str) -> list[str]:
+    return list(ExportPlan(kind, {}, (), "").exporter().schema().names)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+LIES = _lies()
+
+
+def _plant(root: Path, kind: str, column: str) -> bool:
+    """Change one cell of a column that is not null, and rewrite the digests; return whether there was one."""
+    schema = ExportPlan(kind, {}, (), "").exporter().schema()  # pyright: ignore[reportAttributeAccessIssue]
+    for path in sorted((root / kind).rglob("*.parquet")):
+        table = pq.read_table(path)
+        rows = table.to_pylist()
+        changed = next((row for row in rows if row[column] is not None), None)
+        if changed is None:
+            continue
+        changed[column] = OTHER[type(changed[column])](changed[column])
+        name = path.relative_to(root).as_posix()
+        write_tables(LocalStorage(root), [(name, schema, schema.table(rows, features=True))])
+        _sign(root)
+        return True
+    return False
+
+
+def _sign(root: Path) -> None:
+    """Make the record agree with the files."""
+    storage, record = LocalStorage(root), json.loads((root / RECORD).read_text())
+    for name in record["files"]:
+        made = storage.record(name)
+        record["files"][name] = {"sha256": made.sha256, "bytes": made.bytes}
+    storage.write_json(RECORD, record)
+
+
+def test_there_are_at_least_sixty_lies() -> None:
+    assert len(LIES) >= 60
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in ("credit", "pairs") else pytest.param(kind, marks=pytest.mark.plants) for kind in KINDS]
+)
+def test_every_planted_lie_is_found(store: Path, exports: Path, tmp_path: Path, kind: str) -> None:
+    planted = 0
+    for column in [column for each, column in LIES if each == kind]:
+        target = tmp_path / "lie"
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(exports / kind, target)
+        if _plant(target, kind, column):
+            planted += 1
+            assert any(column in each or "pictures" in each for each in _problems(store, target)), column
+    assert planted >= len([each for each, _ in LIES if each == kind]) - 3
+
+
+PROVED = {
+    "credit": {"need_before": 7, "need_after": 7, "is_pivot": None, "score": 5.0, "slack": 77, "progress": 9},
+    "corrections": {"action": "fly", "need": 99, "turns_left": 99, "completion": None, "sibling_id": "nobody"},
+    "pairs": {"chosen": None, "rejected": None, "t": 0, "safe_actions": [], "chosen_action": "fly"},
+    "privileged": {"info": "{}", "demonstration": ["fly"], "failure_reason": "lie", "pivot_step": 99},
+    "processbench": {"label": 77, "steps": [], "final_answer_correct": None, "id": "lie", "generator": "lie"},
+    "analyzer": {"messages": None, "prompt_hash": "lie", "failure_mode": "lie"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_proved_without_the_code_that_wrote_them(store: Path, exports: Path, kind: str) -> None:
+    opened = Store.open(store)
+    shard = opened.config.shards()[0]
+    facts = Facts(opened, shard)
+    rows = [row for row in _rows(exports / kind, kind) if row["episode_id"] in facts.episodes]
+    assert rows
+    assert not [problem for row in rows for problem in row_problems(kind, row, facts)]
+    for column, lie in PROVED[kind].items():
+        whole = next(row for row in rows if row[column] is not None and (column != "t" or row["t"] != 0))
+        value = lie if lie is not None else not whole[column] if isinstance(whole[column], bool) else _silent(whole)
+        assert list(row_problems(kind, whole | {column: value}, facts)), column
+    facts.close()
+
+
+def _silent(row: Row) -> Any:
+    """Return a reply without an action."""
+    empty = [{"role": "assistant", "content": [{"type": "text", "text": "<think></think><action>fly</action>"}]}]
+    return empty if "messages" not in row else [{"role": "assistant", "content": "{}"}]
+
+
+@pytest.mark.parametrize("lie", ["extra", "missing", "card", "manifest", "unsigned", "rows"])
+def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, lie: str) -> None:
+    target = tmp_path / "lie"
+    shutil.copytree(exports / "pairs", target)
+    first = min(target.rglob("*.parquet"))
+    record = json.loads((target / RECORD).read_text())
+    if lie == "extra":
+        shutil.copy(first, target / "pairs" / "more.parquet")
+    elif lie == "missing":
+        first.unlink()
+    elif lie == "card":
+        card = (target / "README.md").read_text().replace("exact", "certain")
+        (target / "README.md").write_text(card)
+        _sign(target)
+    elif lie == "manifest":
+        (target / RECORD).write_text(json.dumps(record | {"manifest": "0" * 64}))
+    elif lie == "unsigned":
+        first.write_bytes(first.read_bytes()[:-1])
+    else:
+        pq.write_table(pq.read_table(first).slice(1), first)
+        _sign(target)
+    assert _problems(store, target)
