@@ -231,6 +231,7 @@ class _Maker:
             certificate=verdict.certificate,
             witness=verdict.witness,
             feasible_actions=verdict.feasible_actions,
+            pivot_action=verdict.pivot_action,
             failure_reason=guidance,
             guidance_source=source if guidance else None,
             guidance_facts=facts or None,
