@@ -100,8 +100,8 @@ class Label:
     pivot_action: Annotated[
         int | None,
         Stored(
-            "With turns of several actions, the index within turn t* of the first action after which the goal was out of "
-            "reach in the actions left. Null for turns of one action, and where no action of the turn made it so.",
+            "With turns of several actions, the index within turn t* of the first action after which the goal was out "
+            "of reach in the actions left. Null for turns of one action, and where no action of the turn made it so.",
             later=True,
         ),
     ] = None
