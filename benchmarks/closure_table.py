@@ -1,7 +1,7 @@
-"""Table of environments of five packages, each built, verified and loaded: the one of docs/internals/closure.md.
+"""Table of environments of six packages, each built, verified and loaded: the one of docs/internals/closure.md.
 
-``python -m pivot.benchmarks.closure_table``, where minigrid, gym-simplegrid, mo-gymnasium and sliding-puzzles are
-installed. Prints a line of Markdown per environment as it is measured.
+``python -m pivot.benchmarks.closure_table``, where minigrid, gym-simplegrid, mo-gymnasium, safety-gridworlds-gymnasium
+and sliding-puzzles are installed. Prints a line of Markdown per environment as it is measured.
 """
 
 import sys
@@ -30,6 +30,7 @@ _MINIGRID = {
     "MiniGrid-Fetch-5x5-N2-v0": 20,
     "BabyAI-GoToObj-v0": 20,
 }
+_SAFETY = {"Base": 12, "IslandNavigation": 12, "ConveyorBelt": 12, "Sokoban": 16}
 _WRAPPED = "pivot.benchmarks.wrapped_games"
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(("minigrid", {"id": each, "horizon": most, "kwargs": {"tile_size": 16}}) for each, most in _MINIGRID.items()),
@@ -53,6 +54,18 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
             },
         )
         for kind in ("", "-concave")
+    ),
+    *(
+        (
+            "safety-gridworlds-gymnasium",
+            {
+                "id": f"safety_gridworlds/{each}-v0",
+                "horizon": most,
+                "package": "safety_gridworlds_gymnasium.environments",
+                "actions": {"right": 0, "up": 1, "left": 2, "down": 3},
+            },
+        )
+        for each, most in _SAFETY.items()
     ),
     (
         "sliding-puzzles",

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from ...errors import CertifyError, ConfigError, GenerationError, LevelError
 from ...identity import canonical_json
-from ...solvers.closure.game import IDLE, Game, GameSettings, Level, first_level
+from ...solvers.closure.game import IDLE, Game, GameSettings, Level, close, first_level
 from ...solvers.closure.solver import ClosureSolver
 from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, Info, ParsedAction, PivotEnv, Source, Task
 
@@ -82,7 +82,7 @@ class GymEnv(PivotEnv):
         settings.admit()
         try:
             level, env = first_level(settings, 0)
-            env.close()
+            close(env)
             self._game = Game(settings.make("rgb_array"), level)
             self._game.reset()
         except CertifyError as error:
@@ -105,7 +105,7 @@ class GymEnv(PivotEnv):
             raise GenerationError(str(error)) from error
         env.reset(seed=seed, options=level.options or None)
         mission = config.mission or str(getattr(env.unwrapped, "mission", "") or config.id)
-        env.close()
+        close(env)
         return Task(
             task_id=f"{cls.profile.name}-{config.digest()}-{seed}",
             seed=seed,
@@ -242,4 +242,4 @@ class GymEnv(PivotEnv):
 
     def close(self) -> None:
         """Close the environment."""
-        self._game.env.close()
+        close(self._game.env)

@@ -4,6 +4,7 @@ The text is JSON and complete: with the package of the environment, it is enough
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -198,6 +199,12 @@ class Level(GameSettings):
         return Game(self.make(render_mode), self)
 
 
+def close(env: Any) -> None:
+    """Close an environment; what that raises decides nothing (some cannot be closed without pictures)."""
+    with suppress(Exception):
+        env.close()
+
+
 def first_level(settings: GameSettings, seed: int) -> tuple[Level, Any]:
     """Return the level of a seed, with the names of its actions and its clock, and the environment.
 
@@ -282,4 +289,4 @@ def level_env(level: Level) -> Any:
     return env
 
 
-__all__ = ["IDLE", "Game", "GameSettings", "Level", "first_level", "named_actions"]
+__all__ = ["IDLE", "Game", "GameSettings", "Level", "close", "first_level", "named_actions"]

@@ -13,7 +13,7 @@ from ...errors import CertifyError, LevelError, PivotError
 from ...plugins import Settings
 from ..base import Case, CertificateKind, CertificateUnit, DistanceMap, ExactSolver, SolverSettings, Unsolved, Verdict
 from .explore import explore
-from .game import IDLE, Level, level_env, level_key, succeeds
+from .game import IDLE, Level, close, level_env, level_key, succeeds
 from .graph import Graph
 
 CACHED_LEVELS = 64
@@ -119,7 +119,7 @@ class ClosureSolver(ExactSolver):
     def _search(self, level: Level) -> Graph:
         game, limits = level.game(), self.settings
         kind = level.model_copy(update={"seed": 0}).text()
-        game.env.close()
+        close(game.env)
         graph = explore(
             partial(level_env, level),
             actions={name: game.action(name) for name in level.actions},
