@@ -129,6 +129,10 @@ def certificate_text(certificate: dict[str, Any], decimals: int = FLOAT_DECIMALS
     least = "at least " if certificate["kind"] == "lower_bound" else ""
     verb = "open" if unit == "stages" else "needed"
     before, after = (_amount(certificate[side], unit, verb, least) for side in ("before", "after"))
+    if certificate["kind"] == "exact" and certificate["reachable_after"] is None:
+        after = f"more than {certificate['budget_after']} are needed"
+        if certificate["before"] is None:
+            before = f"more than {certificate['budget_before']} are needed"
     turns = _counted(certificate["budget_before"], "turns")
     return (
         f"before the action {before} with {turns} left; after it {after} with {certificate['budget_after']} "

@@ -17,6 +17,7 @@ from pydantic import Field
 from ...errors import CertifyError, ConfigError, GenerationError, LevelError
 from ...identity import canonical_json
 from ...solvers.closure.game import IDLE, Game, GameSettings, Level, close, first_level
+from ...solvers.closure.graph import OUT_OF_BUDGET
 from ...solvers.closure.solver import ClosureSolver
 from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, Info, ParsedAction, PivotEnv, Source, Task
 
@@ -64,7 +65,7 @@ class GymEnv(PivotEnv):
         backend="gymnasium",
         answer_tag="action",
         unusable_action=IDLE,
-        failure_modes=("timeout", "deadlock"),
+        failure_modes=("timeout", "deadlock", OUT_OF_BUDGET),
         state_format="gym-level-json",
         log_fields=("moved", "remaining_turns"),
         task_description="A gymnasium environment: take one named action a turn until the goal is reached.",

@@ -14,7 +14,7 @@ from ...plugins import Settings
 from ..base import Case, CertificateKind, CertificateUnit, DistanceMap, ExactSolver, SolverSettings, Unsolved, Verdict
 from .explore import explore
 from .game import IDLE, Level, close, level_env, level_key, succeeds
-from .graph import Graph
+from .graph import OUT_OF_BUDGET, Graph
 
 CACHED_LEVELS = 64
 """Levels whose graphs are kept; all rollouts of a level follow each other."""
@@ -81,7 +81,7 @@ class ClosureSolver(ExactSolver):
 
     name: ClassVar[str] = "gym"
     version: ClassVar[str] = "1"
-    modes: ClassVar[tuple[str, ...]] = ("timeout", "deadlock")
+    modes: ClassVar[tuple[str, ...]] = ("timeout", "deadlock", OUT_OF_BUDGET)
     actions: ClassVar[tuple[str, ...]] = ()
     kind: ClassVar[CertificateKind] = "exact"
     unit: ClassVar[CertificateUnit] = "turns"
