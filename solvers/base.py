@@ -145,7 +145,7 @@ def _verdict_misfits(solver: "Solver", answers: Sequence["Verdict | Unsolved"], 
         if answer.pivot_action is not None and not 0 <= answer.pivot_action < case.actions_per_turn:
             yield Misfit(f"{at}.pivot_action", answer.pivot_action, f"0 to {case.actions_per_turn - 1}, or None")
         for name, modes in (("failure_mode", (answer.failure_mode,)), ("secondary_modes", answer.secondary_modes)):
-            yield from _unknown_words(f"{at}.{name}", modes, solver.modes)
+            yield from _unknown_words(f"{at}.{name}", modes, solver.modes_of(case.initial_state))
         usable = solver.actions_of(case.initial_state)
         for name, actions in (("witness", answer.witness or ()), ("feasible_actions", answer.feasible_actions)):
             yield from _unknown_words(f"{at}.{name}", actions, usable)
@@ -215,6 +215,12 @@ class Solver(Plugin, ABC):
         """
         del initial_state
         return cls.actions
+
+    @classmethod
+    def modes_of(cls, initial_state: str) -> tuple[str, ...]:
+        """Return the failure modes of a level; by default those of the class."""
+        del initial_state
+        return cls.modes
 
     @abstractmethod
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:

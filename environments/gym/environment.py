@@ -7,6 +7,7 @@ named actions) and the actions taken since its start; restoring replays them.
 
 import json
 import math
+from dataclasses import replace
 from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
@@ -81,7 +82,10 @@ class GymEnv(PivotEnv):
         super().__init__(config, render_mode)
         settings = self.config.game
         settings.admit()
+        modes = (*self.profile.failure_modes, *settings.failure_modes)
+        self.profile = replace(self.profile, failure_modes=modes)  # pyright: ignore[reportAttributeAccessIssue]
         try:
+            settings.predicates()
             level, env = first_level(settings, 0)
             close(env)
             self._game = Game(settings.make("rgb_array"), level)

@@ -96,6 +96,11 @@ class ClosureSolver(ExactSolver):
         """Return the actions that the level names; see the base class."""
         return tuple(Level.read(initial_state).actions)
 
+    @classmethod
+    def modes_of(cls, initial_state: str) -> tuple[str, ...]:
+        """Return the modes of the search, then those that the level's settings add; see the base class."""
+        return (*cls.modes, *Level.read(initial_state).failure_modes)
+
     def graph(self, level: Level) -> Graph:
         """Search a level, or return its graph of before.
 
@@ -152,7 +157,16 @@ class ClosureSolver(ExactSolver):
             return Unsolved("solver_limit", str(error))
         if level.taken:
             return Unsolved("bad_episode", "the level starts after some actions, expected its start")
-        return graph.certify(case.actions, case.horizon)
+        answer = graph.certify(case.actions, case.horizon)
+        if not level.failure_modes or isinstance(answer, Unsolved):
+            return answer
+        try:
+            game = level.game()
+            own = game.own_mode(case.actions[: answer.pivot_step + 1])
+        except CertifyError as error:
+            return Unsolved("solver_limit", str(error))
+        close(game.env)
+        return replace(answer, failure_mode=own, secondary_modes=(answer.failure_mode,)) if own else answer
 
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> GraphDistances:
         """Search a level completely, whatever the limit of depth; see :meth:`ExactSolver.distance_map`."""
