@@ -126,7 +126,7 @@ def case_of_episode(
     """
     prompt = analyzer_prompt(profile, episode, vocabulary)
     messages = tuple(bare_messages(prompt.messages))
-    tiles = episode_tiles(profile.tiles, episode.frame_ids)
+    tiles = episode_tiles(profile.tiles, episode.frame_ids, episode.inside)
     pixels = collage([decode(frames[key]) for key in tiles.frames], tiles.labels)
     picture = EncodedFrame.encode(pixels)
     modes = target_modes(profile, vocabulary)
