@@ -42,7 +42,7 @@ class RunEnv:
 
     @property
     def failure_modes(self) -> tuple[str, ...]:
-        """Failure modes of its labels, those that its settings add included."""
+        """Failure modes of its labels, including the modes that its settings add."""
         return profile_under(self.type.profile, self.config).failure_modes
 
     def plan(self, seed: int) -> list[Task]:

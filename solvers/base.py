@@ -142,8 +142,9 @@ def _verdict_misfits(solver: "Solver", answers: Sequence["Verdict | Unsolved"], 
         steps, at = len(case.actions), f"[{index}]"
         if not 0 <= answer.pivot_step < steps:
             yield Misfit(f"{at}.pivot_step", answer.pivot_step, f"0 to {steps - 1}")
-        if answer.pivot_action is not None and not 0 <= answer.pivot_action < case.actions_per_turn:
-            yield Misfit(f"{at}.pivot_action", answer.pivot_action, f"0 to {case.actions_per_turn - 1}, or None")
+        last = case.actions_per_turn - 1
+        if answer.pivot_action is not None and not (last and 0 <= answer.pivot_action <= last):
+            yield Misfit(f"{at}.pivot_action", answer.pivot_action, f"0 to {last}, or None" if last else "None")
         for name, modes in (("failure_mode", (answer.failure_mode,)), ("secondary_modes", answer.secondary_modes)):
             yield from _unknown_words(f"{at}.{name}", modes, solver.modes_of(case.initial_state))
         usable = solver.actions_of(case.initial_state)

@@ -81,8 +81,8 @@ class GameSettings(Settings):
     @property
     def is_known(self) -> bool:
         """Whether the environment is one of :data:`PACKAGES`, which do nothing but play."""
-        known = any(self.id.startswith(each.prefixes) and each.module == self.module for each in PACKAGES)
-        return known and not self.failure_modes
+        is_listed = any(self.id.startswith(each.prefixes) and each.module == self.module for each in PACKAGES)
+        return is_listed and not self.failure_modes
 
     @property
     def _code(self) -> str:

@@ -156,14 +156,14 @@ class Search:
 
     def _loop(self, state: int) -> list[int]:
         """Return the places of one or two actions that lead from a state back to it; empty if there are none."""
-        width, found = len(self.actions), list[int]()
+        width, detour = len(self.actions), list[int]()
         for place, target in enumerate(self.targets[state * width : (state + 1) * width]):
             if target == state:
                 return [place]
-            if not found and 0 <= target < self.expanded:
+            if not detour and 0 <= target < self.expanded:
                 after = self.targets[target * width : (target + 1) * width]
-                found = [place, after.index(state)] if state in after else found
-        return found
+                detour = [place, after.index(state)] if state in after else detour
+        return detour
 
     def outcome(self, state: int, place: int) -> Outcome:
         """Return what the search saw of a step; an end has no key."""

@@ -98,7 +98,7 @@ class ClosureSolver(ExactSolver):
 
     @classmethod
     def modes_of(cls, initial_state: str) -> tuple[str, ...]:
-        """Return the modes of the search, then those that the level's settings add; see the base class."""
+        """Return the modes of the search, then the modes of the level's settings; see the base class."""
         return (*cls.modes, *Level.read(initial_state).failure_modes)
 
     def graph(self, level: Level) -> Graph:

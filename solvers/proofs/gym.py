@@ -73,8 +73,8 @@ class GymProver(Prover):
                 mode = _own_mode(level, game, case.actions[: verdict.pivot_step + 1])
                 if mode is not None:
                     if verdict.failure_mode != mode or len(verdict.secondary_modes) != 1:
-                        found = (verdict.failure_mode, *verdict.secondary_modes)
-                        return Proof((f"the modes are {found}, expected {mode!r} and that of the search",))
+                        stored = (verdict.failure_mode, *verdict.secondary_modes)
+                        return Proof((f"the modes are {stored}, expected {mode!r} and that of the search",))
                     verdict = replace(verdict, failure_mode=verdict.secondary_modes[0], secondary_modes=())
             return prove(game, case.actions, case.horizon, verdict)
         except CertifyError as error:
