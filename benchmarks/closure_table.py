@@ -33,7 +33,7 @@ _MINIGRID = {
     "MiniGrid-Fetch-5x5-N2-v0": 20,
     "BabyAI-GoToObj-v0": 20,
 }
-_SAFETY = {"Base": 12, "IslandNavigation": 12, "ConveyorBelt": 4, "Sokoban": 16}
+_SAFETY = {"Base": 12, "IslandNavigation": 12, "Sokoban": 16}
 _WRAPPED = "pivot.benchmarks.wrapped_games"
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(("minigrid", {"id": each, "horizon": most, "kwargs": {"tile_size": 16}}) for each, most in _MINIGRID.items()),
