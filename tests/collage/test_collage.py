@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from pivot.collage import episode_tiles, (
+from pivot.collage import (
     Box,
     collage,
     collage_layout,
+    episode_tiles,
     grid_shape,
     label_strip,
     make_layout,
