@@ -1,17 +1,20 @@
-"""Table of environments of five packages, each built, verified and loaded: the one of docs/internals/closure.md.
+"""Table of environments of six packages, each built, verified, shown and loaded: the one of docs/internals/closure.md.
 
-``python -m pivot.benchmarks.closure_table``, where minigrid, gym-simplegrid, mo-gymnasium and sliding-puzzles are
-installed. Prints a line of Markdown per environment as it is measured.
+``python -m pivot.benchmarks.closure_table``, where minigrid, gym-simplegrid, mo-gymnasium, safety-gridworlds-gymnasium
+and sliding-puzzles are installed. Prints a line of Markdown per environment as it is measured.
 """
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import pivot
+from pivot.api.reading import report
 from pivot.solvers.closure.solver import ClosureSolver
 from rich.console import Console
 
@@ -30,6 +33,7 @@ _MINIGRID = {
     "MiniGrid-Fetch-5x5-N2-v0": 20,
     "BabyAI-GoToObj-v0": 20,
 }
+_SAFETY = {"Base": 12, "IslandNavigation": 12, "Sokoban": 16}
 _WRAPPED = "pivot.benchmarks.wrapped_games"
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(("minigrid", {"id": each, "horizon": most, "kwargs": {"tile_size": 16}}) for each, most in _MINIGRID.items()),
@@ -54,6 +58,18 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
         )
         for kind in ("", "-concave")
     ),
+    *(
+        (
+            "safety-gridworlds-gymnasium",
+            {
+                "id": f"safety_gridworlds/{each}-v0",
+                "horizon": most,
+                "package": "safety_gridworlds_gymnasium.environments",
+                "actions": {"right": 0, "up": 1, "left": 2, "down": 3},
+            },
+        )
+        for each, most in _SAFETY.items()
+    ),
     (
         "sliding-puzzles",
         {"id": "Sliding-v0", "horizon": 16, "package": _WRAPPED, "kwargs": {"w": 3, "h": 2}, "key": "observation"},
@@ -74,16 +90,19 @@ def main(arguments: list[str]) -> None:
 def _line(package: str, settings: dict[str, Any]) -> Iterator[object]:
     yield package
     yield settings.get("kwargs", {}).get("name", settings["id"])
-    with tempfile.TemporaryDirectory() as folder:
+    with _folder() as folder:
         store = Path(folder) / "store"
         start = perf_counter()
         pivot.build({"environments": {"gym": {"tasks": TASKS, "settings": settings}}, "rollouts": ROLLOUTS}, store)
         built = perf_counter()
-        report = pivot.verify(store, sources=True)
+        proofs = pivot.verify(store, sources=True)
         verified = perf_counter()
-        if report.problems:
-            raise AssertionError(f"{settings['id']}: {report.problems[:3]}")
+        if proofs.problems:
+            raise AssertionError(f"{settings['id']}: {proofs.problems[:3]}")
         labels = pivot.load_store(store).labels.collect()
+        shown = report(store, Path(folder) / "report", failures_only=True)
+        if len(shown.places) != labels.height:
+            raise AssertionError(f"{settings['id']}: the viewer shows {len(shown.places)} of {labels.height} failures")
         loaded = load_dataset(str(store / "dataset"), "gym")
         if sum(split.num_rows for split in loaded.values()) != labels["accepted"].sum():
             raise AssertionError(f"{settings['id']}: load_dataset shows other rows than the store has")
@@ -92,8 +111,18 @@ def _line(package: str, settings: dict[str, Any]) -> Iterator[object]:
     yield f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else counts[0]
     yield labels.height
     yield from ((labels["failure_mode"] == mode).sum() for mode in ("timeout", "deadlock"))
-    yield labels.height - report.unproved
+    yield labels.height - proofs.unproved
     yield from (f"{built - start:.0f}", f"{verified - built:.0f}")
+
+
+@contextmanager
+def _folder() -> Iterator[str]:
+    """Make a folder for a store and its report; it is kept below the folder that ``PIVOT_TABLE_KEEPS`` names."""
+    if kept := os.environ.get("PIVOT_TABLE_KEEPS"):
+        yield tempfile.mkdtemp(dir=kept)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            yield folder
 
 
 def _levels(settings: dict[str, Any]) -> Iterator[Any]:

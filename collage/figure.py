@@ -38,7 +38,7 @@ def failure_figure(tiles: Tiles[NDArray[np.uint8]], text: FigureText, pivot_step
         text: the text next to the collage.
         pivot_step: the step to mark; None for an episode without a label.
     """
-    marked = None if pivot_step is None else tiles.first_step + pivot_step
+    marked = None if pivot_step is None else tiles.places[pivot_step]
     picture = Image.fromarray(collage(tiles.frames, tiles.labels, highlight=marked))
     lines = _lines(text, pivot_step)
     height = max(picture.height, sum(line.height for line in lines)) + 2 * _MARGIN

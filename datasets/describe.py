@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ..collage.figure import FigureText, failure_figure
 from ..errors import NoStoreError, StoreError
 from ..labeling.action_log import FLOAT_DECIMALS, log_decimals, log_lines, number_text
-from ..solvers.base import Case
+from ..solvers.base import TURN_SEPARATOR, Case
 from .config import Shard, environment
 from .export import FrameReader, drawn_tiles
 from .proof.labels import stored_verdict
@@ -83,6 +83,10 @@ class EpisodeView:
             if (reference := reference_text(label["certificate"])) is not None:
                 exact = label["certificate"]["reference_kind"] == "exact"
                 facts.append(("by the true way" if exact else "by a bound that holds", reference))
+        if label["pivot_action"] is not None:
+            turn = self.episode["actions"][label["pivot_step"]].split(TURN_SEPARATOR)
+            number = label["pivot_action"] + 1
+            facts.append(("the action that lost it", f"{turn[number - 1]}, number {number} of {len(turn)} in its turn"))
         if label["witness"]:
             facts.append(("a plan that still worked before the pivot", " ".join(label["witness"])))
         if label["feasible_actions"]:
@@ -129,6 +133,10 @@ def certificate_text(certificate: dict[str, Any], decimals: int = FLOAT_DECIMALS
     least = "at least " if certificate["kind"] == "lower_bound" else ""
     verb = "open" if unit == "stages" else "needed"
     before, after = (_amount(certificate[side], unit, verb, least) for side in ("before", "after"))
+    if certificate["kind"] == "exact" and certificate["reachable_after"] is None:
+        after = f"more than {certificate['budget_after']} are needed"
+        if certificate["before"] is None:
+            before = f"more than {certificate['budget_before']} are needed"
     turns = _counted(certificate["budget_before"], "turns")
     return (
         f"before the action {before} with {turns} left; after it {after} with {certificate['budget_after']} "

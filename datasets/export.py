@@ -172,8 +172,9 @@ def seen_frames(steps: Rows) -> list[str]:
 
 def drawn_tiles(env: str, steps: Rows, frames: FrameReader) -> Tiles[NDArray[np.uint8]]:
     """The tiles of an episode's collage, decoded."""
-    tiles = episode_tiles(environment(env).profile.tiles, seen_frames(steps))
-    return Tiles(tuple(map(frames.pixels, tiles.frames)), tiles.labels, tiles.first_step)
+    inside = [step["inside_frame_ids"] or () for step in steps]
+    tiles = episode_tiles(environment(env).profile.tiles, seen_frames(steps), inside)
+    return Tiles(tuple(map(frames.pixels, tiles.frames)), tiles.labels, tiles.places)
 
 
 def record_row(

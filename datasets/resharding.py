@@ -74,7 +74,7 @@ class ShardRows:
             pieces[STEPS].append(steps)
             pieces[CALLS].append(_of_episodes(calls, episodes["episode_id"]))
             for schema, key, used in (
-                (FRAMES, "frame_id", _alternating(steps["frame_id"], steps["next_frame_id"])),
+                (FRAMES, "frame_id", _shown(steps)),
                 (PROMPTS, "prompt_hash", _flat(steps["prompt_hash"])),
             ):
                 fresh = [each for each in used.unique().to_pylist() if each not in stored[schema]]
@@ -194,10 +194,14 @@ def _of_episodes(rows: pa.Table, ids: pa.ChunkedArray) -> pa.Table:
     return rows.filter(pa.array([each in mine for each in rows["episode_id"].to_pylist()], pa.bool_()))
 
 
-def _alternating(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
-    """The values of two columns row by row."""
-    order = np.arange(2 * len(one)).reshape(2, -1).T.ravel()
-    return pa.concat_arrays([_flat(one), _flat(other)]).take(pa.array(order))
+def _shown(steps: pa.Table) -> pa.Array:
+    """Return the ids of the frames of steps in the order in which a shard stores them."""
+    one, inside, other = (steps[name] for name in ("frame_id", "inside_frame_ids", "next_frame_id"))
+    if inside.null_count == len(inside):
+        order = np.arange(2 * len(one)).reshape(2, -1).T.ravel()
+        return pa.concat_arrays([_flat(one), _flat(other)]).take(pa.array(order))
+    rows = zip(one.to_pylist(), inside.to_pylist(), other.to_pylist(), strict=True)
+    return pa.array([name for before, between, after in rows for name in (before, *(between or ()), after)])
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:

@@ -13,6 +13,7 @@ from .. import plugins
 from ..environments.base import EnvConfig, PivotEnv, Task
 from ..identity import digest
 from ..labeling.base import Filter, GuidanceWriter
+from ..labeling.vocabulary import profile_under
 from ..labeling.writers import ModelWriter
 from ..models.base import Role
 from ..models.weights import is_local
@@ -38,6 +39,11 @@ class RunEnv:
     solver_settings: Settings
     drawn: tuple[int, ...] | None = None
     """See :class:`.EnvRun`."""
+
+    @property
+    def failure_modes(self) -> tuple[str, ...]:
+        """Failure modes of its labels, including the modes that its settings add."""
+        return profile_under(self.type.profile, self.config).failure_modes
 
     def plan(self, seed: int) -> list[Task]:
         """Make its levels, in order.
@@ -143,7 +149,7 @@ class Run:
     @property
     def failure_modes(self) -> tuple[str, ...]:
         """Class names of ``failure_mode_id``: the ten fixed ones, then those of other environments, sorted."""
-        other = {mode for env in self._envs.values() for mode in env.type.profile.failure_modes}
+        other = {mode for env in self._envs.values() for mode in env.failure_modes}
         return (*FAILURE_MODES, *sorted(other - set(FAILURE_MODES)))
 
     @cached_property

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ..environments.base import Task
 from ..errors import StoreError
 from ..labeling.base import Label
-from ..labeling.episode import FailedEpisode
+from ..labeling.episode import FailedEpisode, inside_frames
 from ..messages import Call, EncodedFrame, PromptMessages
 from ..records import from_row, to_row
 from ..rollouts.base import Episode, Step, TaskRollouts
@@ -31,7 +31,7 @@ def rollout_tables(rollouts: Sequence[TaskRollouts]) -> dict[TableSchema, pa.Tab
     for task in rollouts:
         for episode in task.episodes:
             for step in episode.steps:
-                for key in (step.frame_id, step.next_frame_id):
+                for key in step.shown_frames:
                     frames.setdefault(key, task.frames[key])
                 prompts.setdefault(step.prompt_hash, task.prompts[step.prompt_hash])
     return {
@@ -79,6 +79,7 @@ FAILURE_STEP_COLUMNS = [
     "action_valid",
     "frame_id",
     "next_frame_id",
+    "inside_frame_ids",
     "info",
     "finish_reason",
     "reply_outcome",
@@ -130,6 +131,7 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
                 infos=[infos[info] for info in cells["info"]],
                 action_valid=cells["action_valid"],
                 frame_ids=cells["frame_id"] + cells["next_frame_id"][-1:],
+                inside=inside_frames(cells["inside_frame_ids"]),
                 observations=cells["observation_text"],
                 reply_outcomes=cells["reply_outcome"],
                 finish_reasons=cells["finish_reason"],

@@ -7,9 +7,9 @@ inherits the contract test.
 
 import math
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self, SupportsFloat, SupportsIndex
+from typing import Annotated, Any, ClassVar, Literal, Self, SupportsIndex
 
 import gymnasium
 import numpy as np
@@ -33,17 +33,13 @@ def _is_frame(value: Any) -> bool:
     return isinstance(value, np.ndarray) and frame.dtype == np.uint8 and frame.ndim == 3 and frame.shape[2] == 3
 
 
-def _is_finite(value: SupportsFloat) -> bool:
-    return math.isfinite(float(value))
-
-
 RgbFrame = Annotated[Any, Fits(_is_frame, "an RGB frame: a uint8 array of shape (height, width, 3)")]
 Flag = bool | np.bool_
 Number = Annotated[Any, Fits(lambda value: type(value) in (int, float, type(None)), "a number or None")]
 """A measurement; one that is not finite was not made, and is stored as null."""
 _SCALARS = (bool, int, float, str, type(None))
 Scalar = Annotated[Any, Fits(lambda value: type(value) in _SCALARS, "True, False, a number, a text or None")]
-Reward = Annotated[float | np.floating[Any] | np.integer[Any], Fits(_is_finite, "a finite number")]
+Reward = Annotated[float | np.floating[Any] | np.integer[Any], Fits(math.isfinite, "a finite number")]
 Info = dict[str, Any]
 CodecName = Annotated[str, Fits(lambda name: name in CODECS, "a name of pivot.images.CODECS")]
 
@@ -443,6 +439,10 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     def frame_key(self) -> Hashable | None:
         """Return a key such that equal keys imply equal frames of this level, or None to hash every frame."""
         return None
+
+    def frames_inside(self) -> Sequence[Frame]:
+        """Return the frames between the actions of the last turn; none where a turn has one action."""
+        return ()
 
     def encode_frame(self, frame: Frame) -> tuple[str, bytes]:
         """Return codec name (see :data:`pivot.images.CODECS`) and stored bytes; they decode to exactly ``frame``.

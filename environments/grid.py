@@ -111,6 +111,7 @@ class GridEnv(NamedActions):
         self._turn = 0
         self._ended = True
         self._background: Frame = NO_FRAME
+        self._inside: list[Frame] = []
 
     # --- the rules of one puzzle -------------------------------------------------------------------------------------
 
@@ -181,7 +182,8 @@ class GridEnv(NamedActions):
             gymnasium.error.ResetNeeded: the episode is over.
         """
         index = self.checked_index(action, ended=self._ended)
-        moved, extra = self._make_moves(_moves_of(index))
+        self._inside = []
+        moved, extra = self._make_moves(_moves_of(index), shown=self.config.actions_per_turn > 1)
         self._turn += 1
         solved = self._is_solved()
         reward = self.config.step_reward + extra + (self.config.success_reward if solved else 0.0)
@@ -233,12 +235,18 @@ class GridEnv(NamedActions):
         self._load(now)
         return after
 
-    def _make_moves(self, moves: Sequence[int]) -> tuple[bool, float]:
+    def frames_inside(self) -> Sequence[Frame]:
+        """Return the frames between the moves of the last turn; see the base class."""
+        return self._inside
+
+    def _make_moves(self, moves: Sequence[int], *, shown: bool = False) -> tuple[bool, float]:
         """Move until the episode is over; return whether the player ever moved, and the extra reward."""
         moved, extra = False, 0.0
-        for direction in moves:
+        for made, direction in enumerate(moves):
             if self._is_solved() or self._is_lost():
                 break
+            if made and shown:
+                self._inside.append(self._new_frame())
             changed, reward = self._move(direction)
             moved, extra = moved or changed, extra + reward
         return moved, extra

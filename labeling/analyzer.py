@@ -44,9 +44,9 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def how_to_read(profile: EnvProfile, num_steps: int) -> str:
-    """Say how the collage is to be read."""
-    tiles = episode_tiles(profile.tiles, range(num_steps + 1))
+def how_to_read(profile: EnvProfile, num_steps: int, inside: Sequence[int] = ()) -> str:
+    """Say how the collage is to be read; ``inside`` has the number of frames inside of each turn."""
+    tiles = episode_tiles(profile.tiles, range(num_steps + 1), [range(count) for count in inside])
     columns, rows = grid_shape(len(tiles.frames))
     last = num_steps - 1
     grid = (
@@ -60,10 +60,13 @@ def how_to_read(profile: EnvProfile, num_steps: int) -> str:
             f"it was when nothing usable was submitted. The log line `step k` belongs to the tile labelled step k, and "
             f"no step to the tile {TARGET_LABEL}."
         )
-    return (
+    text = (
         f"{grid} Each tile is what the agent saw before it acted, and the strip above it carries the index of that "
         f"step; the tiles are labelled 0 to {last}. The log line `step k` belongs to the tile labelled k."
     )
+    if any(inside):
+        text += " A step may have several actions: the tile k.1 follows the first action of step k, and so on."
+    return text
 
 
 _RELY = {
@@ -81,7 +84,13 @@ def mode_lines(profile: EnvProfile, vocabulary: Vocabulary) -> tuple[str, str]:
 
 @lru_cache(maxsize=4096)
 def _opening(
-    profile: EnvProfile, num_steps: int, horizon: int, instruction: str, vocabulary: Vocabulary, log: LogDetail
+    profile: EnvProfile,
+    num_steps: int,
+    horizon: int,
+    instruction: str,
+    vocabulary: Vocabulary,
+    log: LogDetail,
+    inside: tuple[int, ...] = (),
 ) -> str:
     """Everything above the log: equal for episodes of one length, budget and instruction."""
     words = domain_of(profile.name)
@@ -94,7 +103,7 @@ def _opening(
     if instruction and instruction != task:
         context.append(f"- Instruction of this episode: {instruction}")
     lines = [
-        how_to_read(profile, num_steps),
+        how_to_read(profile, num_steps, inside),
         "",
         "Work out where this episode was lost and why. Answer with JSON only: a single object with these three fields.",
         f"1. {step} (integer): the index of {words.pivot}.",
@@ -144,7 +153,8 @@ def analyzer_text(
         log: what the log shows of each step.
         decimals: how many of a measurement it shows.
     """
-    opening = _opening(profile, episode.num_steps, episode.horizon, episode.instruction, vocabulary, log)
+    inside = tuple(map(len, episode.inside))
+    opening = _opening(profile, episode.num_steps, episode.horizon, episode.instruction, vocabulary, log, inside)
     fields = profile.log_fields if log == "full" else ()
     return opening + action_log(fields, episode.actions, episode.infos, decimals)
 
@@ -157,7 +167,7 @@ def analyzer_prompt(
     decimals: int = FLOAT_DECIMALS,
 ) -> PromptMessages:
     """Render the Analyzer prompt of an episode: the collage, named by the ids of its tiles, then the text."""
-    tiles = list(episode_tiles(profile.tiles, episode.frame_ids).frames)
+    tiles = list(episode_tiles(profile.tiles, episode.frame_ids, episode.inside).frames)
     content = [
         {"type": "image", "collage_of": tiles},
         {"type": "text", "text": analyzer_text(profile, episode, vocabulary, log, decimals)},

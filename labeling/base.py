@@ -97,6 +97,14 @@ class Label:
         str | None,
         Stored("What the teacher wrote freely, unverified; in no target by default. Null without.", later=True),
     ] = None
+    pivot_action: Annotated[
+        int | None,
+        Stored(
+            "With turns of several actions, the index within turn t* of the first action after which the goal was out "
+            "of reach in the actions left. Null for turns of one action, and where no action of the turn made it so.",
+            later=True,
+        ),
+    ] = None
     teacher_prompt: PromptMessages | None = field(default=None, repr=False)
     """Prompt of the teacher; stored like ``prompt``."""
     calls: tuple[Call, ...] = field(default=(), repr=False)

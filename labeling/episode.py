@@ -11,6 +11,11 @@ Vocabulary = Literal["certificate", "paper"]
 """Label names of a target: those of the certificate, or those of the paper (see :mod:`.vocabulary`)."""
 
 
+def inside_frames(cells: Sequence[Sequence[str] | None]) -> Sequence[Sequence[str]]:
+    """Return the frames inside of each turn as an episode has them, from the column of its steps."""
+    return [tuple(cell or ()) for cell in cells] if any(cells) else ()
+
+
 @dataclass(frozen=True, slots=True)
 class FailedEpisode:
     """One complete, failed episode with everything that labelling needs. ``T`` is the number of steps."""
@@ -35,6 +40,8 @@ class FailedEpisode:
     action_valid: Sequence[bool]
     frame_ids: Sequence[str]
     """Length T + 1: the frame before each action, then the terminal one."""
+    inside: Sequence[Sequence[str]] = ()
+    """Length T: the frames between the actions of each turn; empty where every turn has one action."""
     observations: Sequence[str] = ()
     """The text observation before each action, length T, or empty where none is known."""
     reply_outcomes: Sequence[str] = ()

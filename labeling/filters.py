@@ -17,7 +17,7 @@ from .prose import prose_objection
 from .replay import DisagreementError
 from .statements import Offer, UnknownSentenceError
 from .target import BadTargetError, Target, parse_target
-from .vocabulary import target_mode
+from .vocabulary import profile_under, target_mode
 
 
 class TargetFilter(Filter):
@@ -48,7 +48,7 @@ class ModeFilter(Filter):
 
     def check(self, episode: FailedEpisode, draft: Draft) -> Objection | None:
         """Return ``unknown`` with the mode that the environment does not have."""
-        profile: EnvProfile = plugins.load("environments", episode.env).profile
+        profile = profile_under(plugins.load("environments", episode.env).profile, episode.env_config)
         for mode in (draft.verdict.failure_mode, *draft.verdict.secondary_modes):
             if mode not in profile.failure_modes:
                 return Objection(

@@ -33,7 +33,7 @@ from .domains import domain_of, offer_of
 from .replay import Replays
 from .statements import Offer
 from .target import build_target
-from .vocabulary import Vocabulary, target_mode
+from .vocabulary import Vocabulary, profile_under, target_mode
 
 PROVER = "prover"
 """Name of the reason against a label that an independent prover refuted."""
@@ -107,7 +107,7 @@ def certify_episodes(
     _check_answers(solver, episodes, answers)
     certified: list[Certified] = []
     for episode, answer, decimals in zip(episodes, answers, log_decimals(solver, cases, answers), strict=True):
-        profile: EnvProfile = plugins.load("environments", episode.env).profile
+        profile = profile_under(plugins.load("environments", episode.env).profile, episode.env_config)
         prompt = analyzer_prompt(profile, episode, vocabulary, log, decimals)
         offer = offer_of(profile, episode, answer, decimals) if isinstance(answer, Verdict) else None
         certified.append(Certified(episode, profile, answer, prompt, decimals, offer))
@@ -231,6 +231,7 @@ class _Maker:
             certificate=verdict.certificate,
             witness=verdict.witness,
             feasible_actions=verdict.feasible_actions,
+            pivot_action=verdict.pivot_action,
             failure_reason=guidance,
             guidance_source=source if guidance else None,
             guidance_facts=facts or None,

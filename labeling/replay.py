@@ -149,6 +149,8 @@ class Replayer:
                 raise DisagreementError("info", f"step {t} {_first_difference(actual, logged, keys)}")
             if exact and self._id(ids, frame) != frame_ids[t + 1]:
                 raise DisagreementError("frame", f"the one after step {t} is another one")
+            if exact and episode.inside and tuple(map(frame_id, env.frames_inside())) != tuple(episode.inside[t]):
+                raise DisagreementError("frame", f"those inside of step {t} are other ones")
         if self._is_success(info, rewards):
             raise DisagreementError("end", "the episode ends in success, the row calls it failed")
 

@@ -5,11 +5,24 @@ Where every turn submits a whole result, the paper asks its Analyzer for ``timeo
 the prompt's list of modes and the dataset's completion say (spec section 3).
 """
 
-from ..environments.base import EnvProfile
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from ..environments.base import EnvConfig, EnvProfile
 from .domains import domain_of
 from .episode import Vocabulary
 
 PAPER_MODES = ("timeout", "deadlock")
+
+
+def profile_under(profile: EnvProfile, settings: EnvConfig | Mapping[str, Any]) -> EnvProfile:
+    """Return the profile of an environment with the failure modes that its settings add, in ``failure_modes``."""
+    values = settings if isinstance(settings, Mapping) else vars(settings)
+    added = values.get("failure_modes")
+    if not isinstance(added, Mapping) or not added:
+        return profile
+    return replace(profile, failure_modes=(*profile.failure_modes, *map(str, cast(Mapping[str, Any], added))))
 
 
 def is_translated(env: str, vocabulary: Vocabulary) -> bool:

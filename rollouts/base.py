@@ -240,6 +240,10 @@ class Step:
         str | None,
         Stored("What the score is made of, such as DINO and DreamSim apart, JSON; null where nothing was scored."),
     ] = None
+    inside_frame_ids: Annotated[
+        tuple[str, ...] | None,
+        Stored("Frames between the actions of a turn of several, in order; null for one action.", later=True),
+    ] = None
     snapshot: Annotated[bytes | None, Stored("Simulator state, only where re-execution is not exact.")] = None
     state: Annotated[
         str | None,
@@ -257,6 +261,11 @@ class Step:
             later=True,
         ),
     ] = None
+
+    @property
+    def shown_frames(self) -> tuple[str, ...]:
+        """Ids of the frames before, inside and after the turn, in order."""
+        return self.frame_id, *(self.inside_frame_ids or ()), self.next_frame_id
 
 
 @dataclass(slots=True, kw_only=True)

@@ -154,7 +154,7 @@ class TaskRun:
             reply, text, parsed = await self._ask(env, episode, t, prompt, deadline)
             name = parsed.action.name if parsed.action is not None else self.profile.unusable_action
             payload = parsed.action.payload if parsed.action is not None else None
-            next_frame_id, (reward, terminated, truncated, info), after = await call(
+            next_frame_id, inside, (reward, terminated, truncated, info), after = await call(
                 env, self._step, env, name, payload
             )
             stored = _stored_info(judged(info, parsed.action_valid), stored_keys(self.profile))
@@ -177,6 +177,7 @@ class TaskRun:
                     remaining_turns=episode.horizon - 1 - t,
                     frame_id=frame_id,
                     next_frame_id=next_frame_id,
+                    inside_frame_ids=inside,
                     info=stored,
                     submission_outcome=info.get("submission_outcome"),
                     score_parts=info.get("score_parts"),
@@ -201,10 +202,11 @@ class TaskRun:
 
     def _step(
         self, env: PivotEnv, name: str, payload: str | None
-    ) -> tuple[str, tuple[Any, bool, bool, dict[str, Any]], Measured]:
-        """Take a turn; return the id of the next frame, the other results of the environment, and the state."""
+    ) -> tuple[str, tuple[str, ...] | None, tuple[Any, bool, bool, dict[str, Any]], Measured]:
+        """Take a turn; return the ids of the next frame and of those inside, the other results, and the state."""
         frame, reward, terminated, truncated, info = env.step(env.encode_action(name, payload))
-        return self._frames.id_of(env, frame), (reward, terminated, truncated, info), self._state_of(env)
+        inside = tuple(self._frames.add(env, each) for each in env.frames_inside()) or None
+        return self._frames.id_of(env, frame), inside, (reward, terminated, truncated, info), self._state_of(env)
 
     def _state_of(self, env: PivotEnv) -> Measured:
         return self._measure.of(env.state_text()) if self._measure.exact else Measured(env.changing_state())
@@ -258,7 +260,7 @@ class TaskRun:
         for episode in episodes:
             self._measure.note_needs(episode)
         steps = [step for episode in episodes for step in episode.steps]
-        frame_ids = dict.fromkeys(key for step in steps for key in (step.frame_id, step.next_frame_id))
+        frame_ids = dict.fromkeys(key for step in steps for key in step.shown_frames)
         hashes = dict.fromkeys(step.prompt_hash for step in steps)
         return TaskRollouts(
             task=self.task,

@@ -34,11 +34,16 @@ class FrameBook:
         if frame.size == 0:  # NO_FRAME: the environment did not render it
             drawn = env.render()
             frame = drawn if isinstance(drawn, np.ndarray) else frame
+        name = self.add(env, frame)
+        if key is not None:
+            self._ids[key] = name
+        return name
+
+    def add(self, env: PivotEnv, frame: Frame) -> str:
+        """Store a frame if it is new, and return its id; the errors are those of :meth:`id_of`."""
         name = frame_id(frame)
         if name not in self.frames:
             height, width = frame.shape[:2]
             image_format, image = env.encode_frame(frame)
             self.frames.setdefault(name, EncodedFrame(name, width, height, image_format, image))
-        if key is not None:
-            self._ids[key] = name
         return name

@@ -110,6 +110,11 @@ class Verdict:
     feasible_actions: tuple[str, ...] = ()
     """All actions at ``s_{t*}`` after which the goal is still reachable in time. With turns of several actions: all
     such turns of one action, then the witness's first turn if it has several."""
+    pivot_action: int | None = None
+    """With turns of several actions, the index within the pivot turn of the first action after which the goal is out of
+    reach in the actions that are left, counting the rest of the turn (spec section 9). None for turns of one action,
+    where no action made it so (``fallback``, ``infeasible_at_start``), and where a turn lost the goal by the actions
+    that it left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +156,11 @@ def _verdict_misfits(solver: "Solver", answers: Sequence["Verdict | Unsolved"], 
         steps, at = len(case.actions), f"[{index}]"
         if not 0 <= answer.pivot_step < steps:
             yield Misfit(f"{at}.pivot_step", answer.pivot_step, f"0 to {steps - 1}")
+        last = case.actions_per_turn - 1
+        if answer.pivot_action is not None and not (last and 0 <= answer.pivot_action <= last):
+            yield Misfit(f"{at}.pivot_action", answer.pivot_action, f"0 to {last}, or None" if last else "None")
         for name, modes in (("failure_mode", (answer.failure_mode,)), ("secondary_modes", answer.secondary_modes)):
-            yield from _unknown_words(f"{at}.{name}", modes, solver.modes)
+            yield from _unknown_words(f"{at}.{name}", modes, solver.modes_of(case.initial_state))
         usable = solver.actions_of(case.initial_state)
         for name, actions in (("witness", answer.witness or ()), ("feasible_actions", answer.feasible_actions)):
             yield from _unknown_words(f"{at}.{name}", actions, usable)
@@ -223,6 +231,12 @@ class Solver(Plugin, ABC):
         """
         del initial_state
         return cls.actions
+
+    @classmethod
+    def modes_of(cls, initial_state: str) -> tuple[str, ...]:
+        """Return the failure modes of a level; by default those of the class."""
+        del initial_state
+        return cls.modes
 
     @abstractmethod
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:

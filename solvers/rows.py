@@ -29,7 +29,10 @@ CODES = {name: code for code, name in enumerate((*ACTIONS, INVALID))}
 MAX_HORIZON = 1_000_000
 
 # Columns of a row. FEASIBLE has one bit per action; the witness is between the previous row's PLAN_END and its own.
-STATUS, PIVOT, BEFORE, AFTER, FALLBACK, AT_START, FEASIBLE, PLAN_END = range(8)
+# FATAL is the number of the action after which the goal is out of reach, in filled turns; it is defined where neither
+# FALLBACK nor AT_START is set.
+STATUS, PIVOT, BEFORE, AFTER, FALLBACK, AT_START, FEASIBLE, PLAN_END, FATAL = range(9)
+COLUMNS = 9
 
 # Statuses. For SOLVED and LOST, PIVOT is the number of actions after which that happened.
 LABELLED, SOLVED, LIMIT, LOST = range(4)
@@ -89,12 +92,16 @@ def translated(text: str, symbols: Mapping[str, str], players: str) -> str:
 
 def verdict(row: Sequence[int], witness: tuple[str, ...], case: Case, unit: CertificateUnit) -> Verdict:
     """Convert the row of a labelled episode into a verdict; ``witness`` is a plan of single actions."""
-    _, pivot, before, after, fallback, at_start, feasible, _ = row
+    _, pivot, before, after, fallback, at_start, feasible, _, fatal = row
     budget = case.horizon - pivot
     lost = after == INFINITE
+    pivot_action = None
     safe, most = _ACTION_SETS[feasible], case.actions_per_turn
     if most > 1:
         unit = "turns"
+        turn = () if case.actions[pivot] == INVALID else case.actions[pivot].split(TURN_SEPARATOR)
+        if not fallback and not at_start and fatal - pivot * most < len(turn):
+            pivot_action = fatal - pivot * most
         before, after = (need if need == INFINITE else ceil(need / most) for need in (before, after))
         turns = range(0, len(witness), most)
         witness = tuple(TURN_SEPARATOR.join(witness[begin : begin + most]) for begin in turns)
@@ -117,6 +124,7 @@ def verdict(row: Sequence[int], witness: tuple[str, ...], case: Case, unit: Cert
         at_start == 1,
         None if at_start else witness,
         safe,
+        pivot_action,
     )
 
 

@@ -30,6 +30,7 @@ def altered(
     yield "secondary_modes", replace(verdict, secondary_modes=(*verdict.secondary_modes, modes[0]))
     yield "fallback", replace(verdict, fallback=not verdict.fallback)
     yield "infeasible_at_start", replace(verdict, infeasible_at_start=not verdict.infeasible_at_start)
+    yield "pivot_action", replace(verdict, pivot_action=(verdict.pivot_action or 0) + 1)
     for action in actions:
         others = tuple(each for each in actions if (each in verdict.feasible_actions) != (each == action))
         yield f"feasible_actions {action}", replace(verdict, feasible_actions=others)

@@ -134,7 +134,7 @@ def change_rows(root: Path, name: str, change: Change) -> None:
 
 def make_released(root: Path) -> Path:
     """Turn a store of facts into one as release 0.1.0 wrote it: guidance of no known source, and no such columns."""
-    lacking = {"guidance_source", "guidance_facts", "guidance_prose"}
+    lacking = {"guidance_source", "guidance_facts", "guidance_prose", "pivot_action"}
     for path in [*root.glob("labels/*/*/*.parquet"), *root.glob("dataset/*/*.parquet")]:
         table = pq.read_table(path)
         metadata = {key: json.loads(value) for key, value in (table.schema.metadata or {}).items()}

@@ -135,6 +135,7 @@ VERDICT_FIELDS: dict[str, Callable[[Any], bool]] = {
     "infeasible_at_start": lambda value: value is True,
     "witness": either(None, ()),
     "feasible_actions": either(()),
+    "pivot_action": either(None),
 }
 CERTIFICATE_FIELDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("kind", "unit"), never),

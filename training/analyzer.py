@@ -8,6 +8,7 @@ Analyzer.
 
 import asyncio
 import hashlib
+import json
 import math
 import re
 from collections import deque
@@ -26,7 +27,7 @@ from ..labeling.analyzer import analyzer_prompt
 from ..labeling.base import FailedEpisode
 from ..labeling.prose import is_refusal
 from ..labeling.target import BadTargetError, TargetProblem, parse_target
-from ..labeling.vocabulary import PAPER_MODES, Vocabulary, target_modes
+from ..labeling.vocabulary import PAPER_MODES, Vocabulary, profile_under, target_modes
 from ..messages import EncodedFrame, bare_messages
 from ..models.base import CUT, Backend, ChatAnswer, ChatModel, ChatRequest, Role
 from ..rollouts.ids import request_id
@@ -108,7 +109,7 @@ def case_of_record(record: Mapping[str, Any]) -> AnalyzerCase:
             "expected equally many; "
             "build the dataset again"
         )
-    profile: EnvProfile = plugins.load("environments", record["env"]).profile
+    profile = profile_under(plugins.load("environments", record["env"]).profile, json.loads(record["env_config"]))
     modes = profile.failure_modes
     text = record["completion"][0]["content"][0]["text"] if record.get("completion") else None
     if text is not None and parse_target(text).failure_mode not in modes:
@@ -125,7 +126,7 @@ def case_of_episode(
     """
     prompt = analyzer_prompt(profile, episode, vocabulary)
     messages = tuple(bare_messages(prompt.messages))
-    tiles = episode_tiles(profile.tiles, episode.frame_ids)
+    tiles = episode_tiles(profile.tiles, episode.frame_ids, episode.inside)
     pixels = collage([decode(frames[key]) for key in tiles.frames], tiles.labels)
     picture = EncodedFrame.encode(pixels)
     modes = target_modes(profile, vocabulary)

@@ -5,6 +5,7 @@ so that the labels of a whole split fit into memory while its pictures are read 
 :class:`~pivot.errors.TrainingError` that names file, row and remedy; no row is skipped.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from ..datasets.store import DATASET_FOLDER, MANIFEST, RUN
 from ..errors import PluginError, StoreError, TrainingError
 from ..identity import digest
 from ..labeling.target import BadTargetError, parse_target
-from ..labeling.vocabulary import Vocabulary, target_modes
+from ..labeling.vocabulary import Vocabulary, profile_under, target_modes
 from ..storage import FollowedPath, Storage, open_storage, parse_address
 from .wording import prompt_in_words, target_in_words
 
@@ -50,7 +51,7 @@ LABEL_COLUMNS = (
     "failure_reason",
 )
 """Every column but the Analyzer's prompt and picture."""
-SHOWN_COLUMNS = ("episode_id", "env", "prompt", "images", "num_steps", "completion", "failure_mode")
+SHOWN_COLUMNS = ("episode_id", "env", "env_config", "prompt", "images", "num_steps", "completion", "failure_mode")
 """The Analyzer's prompt and picture, and the columns that bound its answer."""
 NULLABLE = frozenset({"certificate", "witness", "infeasible_at_start", "failure_reason"})
 """Columns that may be null."""
@@ -273,7 +274,7 @@ def _check_target(row: Mapping[str, Any], where: str) -> None:
         expected = f"{row['pivot_step']}, as column pivot_step says"
         raise _refusal(where, f"pivot_step {target.pivot_step} in the target", expected)
     try:
-        profile = environment(row["env"]).profile
+        profile = profile_under(environment(row["env"]).profile, json.loads(row["env_config"]))
     except PluginError as error:
         raise _refusal(where, f"a record of {row['env']}", "an installed environment", str(error)) from error
     allowed = {*target_modes(profile, "certificate"), *target_modes(profile, "paper")}

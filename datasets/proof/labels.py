@@ -246,4 +246,5 @@ def stored_verdict(label: dict[str, Any]) -> Verdict:
         infeasible_at_start=label["infeasible_at_start"],
         witness=None if witness is None else tuple(witness),
         feasible_actions=tuple(label["feasible_actions"] or ()),
+        pivot_action=label["pivot_action"],
     )

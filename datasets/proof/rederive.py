@@ -27,7 +27,7 @@ from .replay import StoredReplies
 HAPPENED = ("goal_idx", "eval_set", "sample_idx", "instruction", "initial_state", "horizon", "num_steps", "status")
 """Columns of ``episodes`` that have to be equal; for complete ones also ``OUTCOME``."""
 OUTCOME = ("episode_return", "success", "failed", "stop_reason")
-DONE = ("action", "payload", "reward", "frame_id", "next_frame_id")
+DONE = ("action", "payload", "reward", "frame_id", "next_frame_id", "inside_frame_ids")
 """Columns of ``steps`` that have to be equal; for a model also ``prompt_hash``."""
 _REPLY: dict[str, Any] = {"finish_reason": "stop", "response_token_ids": None, "response_logprobs": None}
 """Columns of a reply that a store may lack."""

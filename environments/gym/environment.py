@@ -7,6 +7,7 @@ named actions) and the actions taken since its start; restoring replays them.
 
 import json
 import math
+from dataclasses import replace
 from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
@@ -16,7 +17,8 @@ from pydantic import Field
 
 from ...errors import CertifyError, ConfigError, GenerationError, LevelError
 from ...identity import canonical_json
-from ...solvers.closure.game import IDLE, Game, GameSettings, Level, first_level
+from ...solvers.closure.game import IDLE, Game, GameSettings, Level, close, first_level
+from ...solvers.closure.graph import OUT_OF_BUDGET
 from ...solvers.closure.solver import ClosureSolver
 from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, Info, ParsedAction, PivotEnv, Source, Task
 
@@ -64,7 +66,7 @@ class GymEnv(PivotEnv):
         backend="gymnasium",
         answer_tag="action",
         unusable_action=IDLE,
-        failure_modes=("timeout", "deadlock"),
+        failure_modes=("timeout", "deadlock", OUT_OF_BUDGET),
         state_format="gym-level-json",
         log_fields=("moved", "remaining_turns"),
         task_description="A gymnasium environment: take one named action a turn until the goal is reached.",
@@ -80,9 +82,12 @@ class GymEnv(PivotEnv):
         super().__init__(config, render_mode)
         settings = self.config.game
         settings.admit()
+        modes = (*self.profile.failure_modes, *settings.failure_modes)
+        self.profile = replace(self.profile, failure_modes=modes)  # pyright: ignore[reportAttributeAccessIssue]
         try:
+            settings.predicates()
             level, env = first_level(settings, 0)
-            env.close()
+            close(env)
             self._game = Game(settings.make("rgb_array"), level)
             self._game.reset()
         except CertifyError as error:
@@ -105,7 +110,7 @@ class GymEnv(PivotEnv):
             raise GenerationError(str(error)) from error
         env.reset(seed=seed, options=level.options or None)
         mission = config.mission or str(getattr(env.unwrapped, "mission", "") or config.id)
-        env.close()
+        close(env)
         return Task(
             task_id=f"{cls.profile.name}-{config.digest()}-{seed}",
             seed=seed,
@@ -242,4 +247,4 @@ class GymEnv(PivotEnv):
 
     def close(self) -> None:
         """Close the environment."""
-        self._game.env.close()
+        close(self._game.env)

@@ -22,7 +22,7 @@ from ...errors import CertifyError, LevelError, PivotError
 from ...images import CODECS
 from ...labeling.action_log import FLOAT_DECIMALS, log_decimals
 from ...labeling.base import GuidanceWriter
-from ...labeling.episode import FailedEpisode
+from ...labeling.episode import FailedEpisode, inside_frames
 from ...labeling.replay import DisagreementError, Replays
 from ...messages import EncodedFrame
 from ...solvers.base import DistanceMap, ExactSolver
@@ -303,5 +303,6 @@ def _as_failed(episode: Record, steps: Sequence[Record]) -> FailedEpisode:
         infos=[parsed(step["info"]) for step in steps],
         action_valid=[step["action_valid"] for step in steps],
         frame_ids=[step["frame_id"] for step in steps] + [step["next_frame_id"] for step in steps[-1:]],
+        inside=inside_frames([step["inside_frame_ids"] for step in steps]),
         observations=[step["observation_text"] for step in steps],
     )

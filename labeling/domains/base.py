@@ -19,6 +19,7 @@ from ..statements import Offer, Sentences, Statement, count, statement
 GENERAL_MEANINGS = {
     "timeout": "the goal could still be reached, but not within the turns that were left",
     "deadlock": "the goal can never be reached again, whatever is done",
+    "out_of_budget": "the goal could not be reached within the turns that were left; whether later is unknown",
     "format": "the reply held no usable action",
     "blocked": "the move was stopped by an obstacle",
     "stagnation": "the last actions brought no progress",

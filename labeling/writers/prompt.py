@@ -59,7 +59,7 @@ def collage_of(request: GuidanceRequest) -> Frame:
         KeyError: the request lacks a frame of its episode.
         ImageError: a frame cannot be decoded.
     """
-    tiles = episode_tiles(request.profile.tiles, request.episode.frame_ids)
+    tiles = episode_tiles(request.profile.tiles, request.episode.frame_ids, request.episode.inside)
     return collage([_pixels(request.frames[key]) for key in tiles.frames], tiles.labels)
 
 

@@ -22,6 +22,8 @@ FRESH = 16
 """Random walks that are replayed in a new process."""
 WALK = 60
 """Least number of steps of a walk that checks the graph."""
+DELAYS = 8
+"""Maximum number of plans that are played after waiting somewhere on their way; they show counters in the state."""
 DRAWN = 4
 """Walks during which the environment is also rendered after every step."""
 
@@ -88,7 +90,7 @@ def explore(
     limit = search.run()
     steps = search.steps + (_check(search, checks) if search.keys else 0)
     if fresh and search.keys:
-        walks = [walk for walk, _ in zip(_walks(search, checks), range(FRESH + len(named)), strict=False)]
+        walks = [walk for walk, _ in zip(_walks(search, checks), range(FRESH + 2 * len(named)), strict=False)]
         plays = [[search.actions[place] for place in walk] for walk in walks]
         for walk, outcomes in zip(walks, elsewhere(Question(factory, seed, options, read, plays)), strict=True):
             _compare(search, walk, outcomes)
@@ -152,7 +154,7 @@ def _check(search: Search, checks: int) -> int:
                 steps += _replay(search, [*path, place], drawn=False)
     walks = _walks(search, checks)
     for count, walk in enumerate(walks):
-        steps += _replay(search, walk, drawn=count < DRAWN + len(search.actions))
+        steps += _replay(search, walk, drawn=count < DRAWN + 2 * len(search.actions))
         if search.world.reading.clock:
             steps += _replay(search, walk, drawn=False, running=True)
     return steps
@@ -164,9 +166,19 @@ def _spread(count: int, most: int) -> Iterator[int]:
 
 
 def _walks(search: Search, checks: int) -> Iterator[list[int]]:
-    """Yield walks that repeat one action, then random ones; each is cut where it ends."""
-    length = max(WALK, 2 * search.depth)
+    """Yield the shortest plan, walks that repeat one action, plans that begin late, and random walks.
+
+    Each is cut where it ends. Without a plan, the first walks try all actions in the state that was met last.
+    """
+    length, plan = max(WALK, 2 * search.depth), search.plan()
+    if plan is None:
+        last = search.path(search.expanded - 1)
+        yield from ([*last, place] for place in range(len(search.actions)))
+    else:
+        yield plan
     yield from ([place] * length for place in range(len(search.actions)))
+    if plan is not None:
+        yield from search.delays(plan, length, min(checks, DELAYS))
     choose = random.Random(0)
     yield from islice(iter(lambda: choose.choices(range(len(search.actions)), k=length), None), checks)
 

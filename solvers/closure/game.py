@@ -3,7 +3,9 @@
 The text is JSON and complete: with the package of the environment, it is enough to play the level again.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -15,11 +17,13 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from ...errors import CertifyError, LevelError
 from ...identity import canonical_json
-from ...plugins import Settings
+from ...plugins import WORD, Settings
+from ..base import FAILURE_MODES
 from .packages import PACKAGES, blind, package_of
 from .state import counters, state_of
 
 MAX_ACTIONS = 64
+_PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 IDLE = "invalid"
 """Name of a turn without a usable action."""
 FOREIGN: set[str] = set()
@@ -47,12 +51,26 @@ class GameSettings(Settings):
     episode with such a reward."""
     success_above: float = 0.0
     """Reward above which a step succeeds."""
+    failure_modes: dict[str, str] = Field(default={})
+    """Failure modes of your own, each with a predicate, ``module:function``. The function gets the environment after
+    the pivot action, the reward and ``info`` of that step, and returns whether the failure is of this mode. The first
+    that does names the failure, and ``timeout`` or ``deadlock`` is then its secondary mode."""
 
     @field_validator("id")
     @classmethod
     def _plain(cls, value: str) -> str:
         if ":" in value:
             raise ValueError(f"found {value!r}, expected an id without a module; put the module into package")
+        return value
+
+    @field_validator("failure_modes")
+    @classmethod
+    def _modes(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, function in value.items():
+            if not WORD.fullmatch(name) or name in FAILURE_MODES:
+                raise ValueError(f"found the mode {name!r}, expected a new lower-case word")
+            if not _PREDICATE.fullmatch(function):
+                raise ValueError(f"found {function!r} for {name!r}, expected module:function")
         return value
 
     @property
@@ -63,11 +81,34 @@ class GameSettings(Settings):
     @property
     def is_known(self) -> bool:
         """Whether the environment is one of :data:`PACKAGES`, which do nothing but play."""
-        return any(self.id.startswith(each.prefixes) and each.module == self.module for each in PACKAGES)
+        is_listed = any(self.id.startswith(each.prefixes) and each.module == self.module for each in PACKAGES)
+        return is_listed and not self.failure_modes
+
+    @property
+    def _code(self) -> str:
+        """Name of everything whose code the level runs."""
+        return canonical_json([self.module, self.id, self.failure_modes])
 
     def admit(self) -> None:
-        """Let levels of this process use the environment, whatever its package."""
-        FOREIGN.add(f"{self.module}:{self.id}")
+        """Let levels of this process use the environment and its predicates, whatever their packages."""
+        FOREIGN.add(self._code)
+
+    def predicates(self) -> dict[str, Callable[[Any, float, Mapping[str, Any]], bool]]:
+        """Return the functions that decide the failure modes of the settings, in their order.
+
+        Raises:
+            CertifyError: a module or a function is missing.
+        """
+        functions: dict[str, Callable[[Any, float, Mapping[str, Any]], bool]] = {}
+        for mode, name in self.failure_modes.items():
+            module, _, function = name.partition(":")
+            try:
+                functions[mode] = getattr(import_module(module), function)
+            except (ImportError, AttributeError) as error:
+                raise CertifyError(
+                    f"gym.failure_modes: found {name!r} for {mode!r}, expected a function that can be imported; {error}"
+                ) from error
+        return functions
 
     def make(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         """Make the environment, without a limit on its time.
@@ -75,7 +116,7 @@ class GameSettings(Settings):
         Raises:
             CertifyError: it cannot be made; the message says what to install.
         """
-        if not self.is_known and f"{self.module}:{self.id}" not in FOREIGN:
+        if not self.is_known and self._code not in FOREIGN:
             raise CertifyError(
                 f"the level needs the environment {self.id!r} of {self.module or 'gymnasium'}, which no setting of "
                 "this run names; look at it, then name it in gym.id"
@@ -198,6 +239,12 @@ class Level(GameSettings):
         return Game(self.make(render_mode), self)
 
 
+def close(env: Any) -> None:
+    """Close an environment; what that raises decides nothing (some cannot be closed without pictures)."""
+    with suppress(Exception):
+        env.close()
+
+
 def first_level(settings: GameSettings, seed: int) -> tuple[Level, Any]:
     """Return the level of a seed, with the names of its actions and its clock, and the environment.
 
@@ -249,6 +296,28 @@ class Game:
         """Return whether a step succeeded."""
         return succeeds(self.level, self.env, reward, terminated, info)
 
+    def own_mode(self, actions: Sequence[str]) -> str | None:
+        """Return the failure mode of the level's predicates after actions from its start; None if none fits.
+
+        Raises:
+            CertifyError: a predicate is missing or raised.
+        """
+        functions = self.level.predicates()
+        if not functions or not actions or actions[-1] == IDLE:
+            return None
+        self.env.reset(seed=self.level.seed, options=self.options)
+        reward, info = 0.0, dict[str, Any]()
+        for name in actions:
+            if name != IDLE:
+                _, reward, _, _, info = self.env.step(self.action(name))
+        for mode, fits in functions.items():
+            try:
+                if fits(self.env, float(reward), info):
+                    return mode
+            except Exception as error:  # foreign code
+                raise CertifyError(f"gym.failure_modes: the predicate of {mode!r} raised {error!r}") from error
+        return None
+
     def key(self) -> Hashable:
         """Return the state key, which is never an observation: all attributes take its place."""
         return level_key(self.level, self.env)
@@ -282,4 +351,4 @@ def level_env(level: Level) -> Any:
     return env
 
 
-__all__ = ["IDLE", "Game", "GameSettings", "Level", "first_level", "named_actions"]
+__all__ = ["IDLE", "Game", "GameSettings", "Level", "close", "first_level", "named_actions"]

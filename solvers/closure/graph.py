@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 UNSEEN, WON, LOST = -1, -2, -3
 """Successors that are no states of the graph: not searched, success, and an end without success."""
+OUT_OF_BUDGET = "out_of_budget"
+"""Failure mode of a goal that is certainly out of reach in time, where limits leave open whether it is a dead end."""
 OUTCOMES = {UNSEEN: "unseen", WON: "success", LOST: "end"}
 
 
@@ -170,25 +172,45 @@ class Graph:
         return Unsolved("solver_limit", f"{self.limit} ended the search before {what} was decided; raise the limit")
 
     def _verdict(self, pivot: int, states: Sequence[int], horizon: int, *, fallback: bool) -> Verdict | Unsolved:
+        """Return the label; a mode beyond the limits is ``out_of_budget``, and anything else there has no label."""
         budget = horizon - pivot
-        needs: list[float | None] = []
-        for name, state in (("before", states[pivot]), ("after", states[pivot + 1])):
-            least, most = self.bounds(state)
-            if least != most:
-                return self._open(f"the need {name} step {pivot}")
-            needs.append(None if np.isinf(most) else most)
-        before, after = needs
-        at_start = pivot == 0 and (before is None or before > horizon)
-        certificate = Certificate("exact", "turns", budget, budget - 1, before, after, after is not None)
+        before, after = (self.bounds(state) for state in states[pivot : pivot + 2])
+        at_start = pivot == 0 and before[0] > horizon
+        if before[0] != before[1] and not at_start:
+            return self._open(f"the need before step {pivot}")
+        if after[0] != after[1] and after[0] <= budget - 1:
+            return self._open(f"the need after step {pivot}")
+        if any(least <= budget - 1 < most for least, most in map(self.bounds, self.successors[states[pivot]].tolist())):
+            return self._open(f"which actions at step {pivot} keep the goal within reach")
+        if not at_start and not self._is_first(states[pivot]):
+            return self._open(f"which shortest plan at step {pivot} is the first")
+        needs = [None if least != most or np.isinf(most) else most for least, most in (before, after)]
+        is_open = after[0] != after[1]
+        reachable = None if is_open else needs[1] is not None
+        certificate = Certificate("exact", "turns", budget, budget - 1, needs[0], needs[1], reachable)
         return Verdict(
             pivot,
-            "deadlock" if after is None else "timeout",
+            OUT_OF_BUDGET if is_open else "timeout" if reachable else "deadlock",
             certificate,
             fallback=fallback,
             infeasible_at_start=at_start,
             witness=None if at_start else self.plan(states[pivot]),
             feasible_actions=self.safe_actions(states[pivot], budget),
         )
+
+    def _is_first(self, state: int) -> bool:
+        """Return whether no plan that the limits leave open could be as short as the plan from a state and earlier."""
+        if self.limit is None:
+            return True
+        while state >= 0:
+            targets = self.successors[state].tolist()
+            after = [self.bounds(target) for target in targets]
+            best = min(most for _, most in after)
+            chosen = next(place for place, (_, most) in enumerate(after) if most == best)
+            if any(least <= best for least, _ in after[:chosen]):
+                return False
+            state = targets[chosen]
+        return True
 
     def frame(self) -> "polars.DataFrame":
         """Return one row per state and action: ``state, action, next, outcome, reward, need, need_after``.

@@ -4,7 +4,7 @@ import resource
 import time
 from array import array
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,6 +128,42 @@ class Search:
             before, place = divmod(self.again[number], len(self.actions))
             paths.append([*self.path(before), place])
         return paths
+
+    def plan(self) -> list[int] | None:
+        """Return the places of the first shortest way to success, or None if the search met none."""
+        try:
+            state, place = divmod(self.targets.index(WON), len(self.actions))
+        except ValueError:
+            return None
+        return [*self.path(state), place]
+
+    def delays(self, plan: Sequence[int], least: int, most: int) -> Iterator[list[int]]:
+        """Yield walks that take a plan, but stay in one of its states for ``least`` steps before they go on.
+
+        Args:
+            plan: places of actions from the start.
+            least: number of steps.
+            most: maximum number of walks; those states are chosen evenly that one or two steps lead back to.
+        """
+        states, width = [0], len(self.actions)
+        for place in plan[:-1]:
+            states.append(self.targets[states[-1] * width + place])
+        delays: list[list[int]] = []
+        for step, state in enumerate(states):
+            if loop := self._loop(state):
+                delays.append([*plan[:step], *loop * -(-least // len(loop)), *plan[step:]])
+        yield from delays if len(delays) <= most else (delays[each * len(delays) // most] for each in range(most))
+
+    def _loop(self, state: int) -> list[int]:
+        """Return the places of one or two actions that lead from a state back to it; empty if there are none."""
+        width, detour = len(self.actions), list[int]()
+        for place, target in enumerate(self.targets[state * width : (state + 1) * width]):
+            if target == state:
+                return [place]
+            if not detour and 0 <= target < self.expanded:
+                after = self.targets[target * width : (target + 1) * width]
+                detour = [place, after.index(state)] if state in after else detour
+        return detour
 
     def outcome(self, state: int, place: int) -> Outcome:
         """Return what the search saw of a step; an end has no key."""

@@ -23,8 +23,8 @@ from ..base import (
     Verdict,
 )
 from .explore import explore
-from .game import IDLE, Level, level_env, level_key, succeeds
-from .graph import Graph
+from .game import IDLE, Level, close, level_env, level_key, succeeds
+from .graph import OUT_OF_BUDGET, Graph
 
 Answer = TypeVar("Answer")
 
@@ -93,7 +93,7 @@ class ClosureSolver(ExactSolver):
 
     name: ClassVar[str] = "gym"
     version: ClassVar[str] = "1"
-    modes: ClassVar[tuple[str, ...]] = ("timeout", "deadlock")
+    modes: ClassVar[tuple[str, ...]] = ("timeout", "deadlock", OUT_OF_BUDGET)
     actions: ClassVar[tuple[str, ...]] = ()
     kind: ClassVar[CertificateKind] = "exact"
     unit: ClassVar[CertificateUnit] = "turns"
@@ -107,6 +107,11 @@ class ClosureSolver(ExactSolver):
     def actions_of(cls, initial_state: str) -> tuple[str, ...]:
         """Return the actions that the level names; see the base class."""
         return tuple(Level.read(initial_state).actions)
+
+    @classmethod
+    def modes_of(cls, initial_state: str) -> tuple[str, ...]:
+        """Return the modes of the search, then the modes of the level's settings; see the base class."""
+        return (*cls.modes, *Level.read(initial_state).failure_modes)
 
     def graph(self, level: Level) -> Graph:
         """Search a level, or return its graph of before.
@@ -131,7 +136,7 @@ class ClosureSolver(ExactSolver):
     def _search(self, level: Level) -> Graph:
         game, limits = level.game(), self.settings
         kind = level.model_copy(update={"seed": 0}).text()
-        game.env.close()
+        close(game.env)
         graph = explore(
             partial(level_env, level),
             actions={name: game.action(name) for name in level.actions},
@@ -152,7 +157,7 @@ class ClosureSolver(ExactSolver):
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """Label cases; see :meth:`Solver.certify`."""
-        return [self._answer(case, Graph.certify) for case in cases]
+        return [self._named(case, self._answer(case, Graph.certify)) for case in cases]
 
     def measure(self, cases: Sequence[Case]) -> list[Needs | Unsolved]:
         """Measure cases; see :meth:`Solver.measure`."""
@@ -171,6 +176,22 @@ class ClosureSolver(ExactSolver):
         if level.taken:
             return Unsolved("bad_episode", "the level starts after some actions, expected its start")
         return answer_of(graph, case.actions, case.horizon)
+
+    @staticmethod
+    def _named(case: Case, answer: Verdict | Unsolved) -> Verdict | Unsolved:
+        """Return a verdict under the level's own failure mode, if one of its predicates holds."""
+        if isinstance(answer, Unsolved):
+            return answer
+        level = Level.read(case.initial_state)
+        if not level.failure_modes:
+            return answer
+        try:
+            game = level.game()
+            own = game.own_mode(case.actions[: answer.pivot_step + 1])
+        except CertifyError as error:
+            return Unsolved("solver_limit", str(error))
+        close(game.env)
+        return replace(answer, failure_mode=own, secondary_modes=(answer.failure_mode,)) if own else answer
 
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> GraphDistances:
         """Search a level completely, whatever the limit of depth; see :meth:`ExactSolver.distance_map`."""

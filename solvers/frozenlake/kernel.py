@@ -15,7 +15,9 @@ from ..rows import (
     AFTER,
     AT_START,
     BEFORE,
+    COLUMNS,
     FALLBACK,
+    FATAL,
     FEASIBLE,
     INFINITE,
     LABELLED,
@@ -131,7 +133,7 @@ def label_episodes(text, text_ends, starts, actions, ends, horizons, turns):
     """
     count = ends.size
     codes = np.zeros(count, np.int64)
-    table = np.zeros((count, 8), np.int64)
+    table = np.zeros((count, COLUMNS), np.int64)
     largest = longest = 0
     for episode in range(count):
         largest = max(largest, text_ends[episode] - (text_ends[episode - 1] if episode else 0))
@@ -174,6 +176,7 @@ def label_episodes(text, text_ends, starts, actions, ends, horizons, turns):
         result[PIVOT] = pivot // turn
         result[AT_START] = first == 0
         result[FALLBACK] = first > steps
+        result[FATAL] = first - 1
         result[BEFORE] = depths[cells[pivot]]
         result[AFTER] = depths[cells[pivot + turn]]
         if first == 0:

@@ -1,6 +1,7 @@
 """Prover of the labels of gymnasium environments: by replay from ``reset`` alone, with all attributes as the key."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar
 
@@ -19,6 +20,17 @@ class ReplaySettings(Settings):
 
     max_steps: int = Field(default=MAX_STEPS, ge=1)
     """Maximum number of steps of the environment per level; larger levels stay undecided."""
+
+
+def _own_mode(level: Level, game: Game, actions: Sequence[str]) -> str | None:
+    """Replay a part of an episode, its clock running, and return the first mode whose predicate fits its last step."""
+    if actions[-1] == IDLE:
+        return None
+    game.env.reset(seed=level.seed, options=game.options)
+    steps = [game.env.step(game.actions[name]) for name in actions if name != IDLE and name in game.actions]
+    return next(
+        (mode for mode, fits in level.predicates().items() if fits(game.env, float(steps[-1][1]), steps[-1][4])), None
+    )
 
 
 class GymProver(Prover):
@@ -56,7 +68,15 @@ class GymProver(Prover):
     def prove(self, case: Case, verdict: Verdict) -> Proof:
         """Return the proof of a label, or all its errors."""
         try:
-            return prove(self._game(case.initial_state), case.actions, case.horizon, verdict)
+            level, game = Level.read(case.initial_state), self._game(case.initial_state)
+            if level.failure_modes and 0 <= verdict.pivot_step < len(case.actions):
+                mode = _own_mode(level, game, case.actions[: verdict.pivot_step + 1])
+                if mode is not None:
+                    if verdict.failure_mode != mode or len(verdict.secondary_modes) != 1:
+                        stored = (verdict.failure_mode, *verdict.secondary_modes)
+                        return Proof((f"the modes are {stored}, expected {mode!r} and that of the search",))
+                    verdict = replace(verdict, failure_mode=verdict.secondary_modes[0], secondary_modes=())
+            return prove(game, case.actions, case.horizon, verdict)
         except CertifyError as error:
             return Proof(undecided=str(error))
         except LevelError as error:

@@ -101,6 +101,7 @@ class NavigationProver(Prover):
             "certificate.reference_kind": (facts.reference_kind, "exact" if has_room else None),
             "certificate.reference_before": (facts.reference_before, true[pivot] if has_room else None),
             "certificate.reference_after": (facts.reference_after, true[pivot + 1] if has_room else None),
+            "pivot_action": (verdict.pivot_action, None),
         }
         return [
             f"{name} is {stored!r}, the prover gives {right!r}"

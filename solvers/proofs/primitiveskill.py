@@ -84,6 +84,7 @@ def _differences(log: "_Log", turns: list[int], horizon: int, verdict: Verdict) 
         "certificate.reference_kind": (facts.reference_kind, "lower_bound" if turns else None),
         "certificate.reference_before": (facts.reference_before, turns[pivot] if turns else None),
         "certificate.reference_after": (facts.reference_after, turns[pivot + 1] if turns else None),
+        "pivot_action": (verdict.pivot_action, None),
     }
     return [
         f"{name} is {stored!r}, the prover gives {right!r}"

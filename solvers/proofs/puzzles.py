@@ -107,6 +107,20 @@ def _limit(claimed: float | None, most: int) -> int | None:
     return int(claimed) * most if claimed is not None and 0 <= claimed * most < _DEEPEST else None
 
 
+def _fatal_action(game: Game, state: Hashable, case: Case, step: int) -> int | None:
+    """Return the first action of a turn after which the goal is out of reach in the actions that are then left."""
+    left = (case.horizon - step) * case.actions_per_turn
+    if case.actions_per_turn == 1 or case.actions[step] == NOTHING or not game.in_time(state, left):
+        return None
+    for index, action in enumerate(case.actions[step].split("|")):
+        if game.is_over(state):
+            return None
+        state, left = game.after(state, action), left - 1
+        if not game.in_time(state, left):
+            return index
+    return None
+
+
 _DEEPEST = 100_000
 """Largest plausible distance, moves."""
 
@@ -141,6 +155,7 @@ def _step_problems(game: Game, states: list, case: Case, verdict: Verdict) -> li
         "certificate.reference_kind": (verdict.certificate.reference_kind, None),
         "certificate.reference_before": (verdict.certificate.reference_before, None),
         "certificate.reference_after": (verdict.certificate.reference_after, None),
+        "pivot_action": (verdict.pivot_action, _fatal_action(game, states[step], case, step)),
     }
     return [
         f"{name} is {stored!r}, the search gives {'more' if right == inf else repr(right)}"

@@ -5,12 +5,13 @@ and all actions from the start. What needs more steps than allowed is undecided.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..base import Certificate, Proof, Verdict
 
 MAX_STEPS = 2_000_000
+OUT_OF_BUDGET = "out_of_budget"
 _DIFFER = (
     "the environment is random, or its reset leaves attributes as the last episode left them; reset all of them in a "
     "wrapper"
@@ -154,6 +155,12 @@ def prove(game: Game, actions: Sequence[str], horizon: int, verdict: Verdict) ->
     if unknown := [key for key in keys if key not in (_WON, _OVER) and not game.following(key)]:
         return Proof(undecided=f"{len(unknown)} states of the episode are not among those of the search; {_DIFFER}")
     expected = _expected(game, keys, horizon)
+    if verdict.failure_mode == OUT_OF_BUDGET and not expected.fallback:
+        # The label leaves open what a limit hid: how far the goal was afterwards, or whether it was a dead end.
+        facts = replace(expected.certificate, after=None, reachable_after=None)
+        if expected.infeasible_at_start and verdict.certificate.before is None:
+            facts = replace(facts, before=None)
+        expected = replace(expected, failure_mode=OUT_OF_BUDGET, certificate=facts)
     return Proof(
         tuple(
             f"{each.name} is {getattr(verdict, each.name)!r}, expected {getattr(expected, each.name)!r}"

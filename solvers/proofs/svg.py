@@ -70,6 +70,7 @@ def _differences(verdict: Verdict, horizon: int, valid: list[bool], scores: list
         "certificate.reference_kind": (facts.reference_kind, None),
         "certificate.reference_before": (facts.reference_before, None),
         "certificate.reference_after": (facts.reference_after, None),
+        "pivot_action": (verdict.pivot_action, None),
     }
     return [
         f"{name} is {stored!r}, the log gives {right!r}" for name, (stored, right) in fields.items() if stored != right

@@ -161,7 +161,7 @@ def label_episodes(boards, actions, ends, horizons, turns, max_states):
         The rows of ``solvers/rows.py``, and all witnesses concatenated.
     """
     count = ends.size
-    table = np.zeros((count, 8), np.int64)
+    table = np.zeros((count, label.COLUMNS), np.int64)
     plans = np.empty(16 * count + 16, np.int8)
     planned = 0
     longest, widest = 0, 1
@@ -209,6 +209,7 @@ def label_episodes(boards, actions, ends, horizons, turns, max_states):
             continue
         result[label.AT_START] = first == 0
         result[label.FALLBACK] = first > steps
+        result[label.FATAL] = first - 1
         pivot = min(max(first - 1, 0), steps - 1) // turn * turn
         result[label.PIVOT] = pivot // turn
         spare = (longest + 1) * words

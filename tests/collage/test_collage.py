@@ -12,6 +12,7 @@ from pivot.collage import (
     Box,
     collage,
     collage_layout,
+    episode_tiles,
     grid_shape,
     label_strip,
     make_layout,
@@ -201,3 +202,10 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
             tile_box(3, k, (20, 20))
     with pytest.raises(ValueError, match="at least one"):
         grid_shape(0)
+
+
+def test_frames_inside_of_turns_follow_the_tile_of_their_step() -> None:
+    tiles = episode_tiles("observations", "abcd", [["x", "y"], [], ["z"]])
+    assert "".join(tiles.frames) == "axybcz"
+    assert tiles.labels == ("step 0", "step 0.1", "step 0.2", "step 1", "step 2", "step 2.1")
+    assert "".join(tiles.steps) == "abc"

@@ -94,7 +94,7 @@ def test_digits_are_equally_wide_and_about_four_fifths_of_the_em(size: int) -> N
 
 
 def test_every_character_has_its_own_shape() -> None:
-    assert set("0123456789 -" + ascii_lowercase) == set(CHARACTERS)
+    assert set("0123456789 -." + ascii_lowercase) == set(CHARACTERS)
     drawn = {draw_text(character, 14).tobytes() for character in CHARACTERS}
     assert len(drawn) == len(CHARACTERS)
 

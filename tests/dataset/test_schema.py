@@ -36,10 +36,11 @@ PROMISED = {
     CALLS: "request_id episode_id t role attempts latency cost cache_hit model_revision",
     LABELS: """episode_id label_version pivot_step failure_mode secondary_modes fallback infeasible_at_start certificate
         witness feasible_actions failure_reason target accepted proved reject_reasons solver solver_config teacher
-        prompt_hash""",
+        prompt_hash guidance_source guidance_facts guidance_prose pivot_action""",
     DATASET: """episode_id env task_id goal_idx eval_set images panel prompt completion pivot_step failure_mode
         failure_mode_id failure_reason actions action_log initial_state horizon num_steps episode_return certificate
-        proved witness infeasible_at_start policy teacher solver prompt_hash""",
+        proved witness infeasible_at_start policy teacher solver prompt_hash
+        guidance_source pivot_action""",
     DATASET_EPISODES: "episode_id env images actions responses rewards success",
     IMPORTS: "place episode_id state_source end_agrees states_agree rewards_agree frames_agree left_out detail",
 }

@@ -1,5 +1,6 @@
 """Gymnasium environments by id: the contract, a whole store of MiniGrid, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,7 +10,10 @@ import polars as pl
 import pytest
 from pivot.environments.gym import GymConfig, GymEnv
 from pivot.errors import ConfigError, GenerationError
+from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.closure.game import Level
+from pivot.solvers.closure.solver import ClosureSolver
+from pivot.solvers.proofs.gym import GymProver
 from pivot.testing import EnvironmentContract
 from pivot.tests.flow_runs import fingerprint
 
@@ -123,3 +127,71 @@ def test_what_could_not_be_labelled_ends_before_a_run(tmp_path: Path, settings: 
 def test_levels_of_environments_that_no_setting_names_are_refused() -> None:
     with pytest.raises(pivot.PivotError, match="needs the environment 'CartPole-v1'"):
         pivot.certify("gym", LEVEL.replace("FrozenLake-v1", "CartPole-v1"), ["left"], 5)
+
+
+def fell(env: Any, reward: float, info: Any) -> bool:
+    """Whether the agent of a lake is in a hole."""
+    return reward == 0.0 and env.unwrapped.desc.flat[env.unwrapped.s] == b"H" and "prob" in info
+
+
+def broken(env: Any, reward: float, info: Any) -> bool:
+    raise RuntimeError("no such thing")
+
+
+LAKE = {"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}, "horizon": 14}
+OWN = LAKE | {"failure_modes": {"hole": f"{__name__}:fell"}}
+
+
+def test_a_predicate_names_failures(tmp_path: Path) -> None:
+    """The labels are those of the store without it, but for the name of every fall, which verify proves."""
+    stores: list[pl.DataFrame] = []
+    for name, settings in (("plain", LAKE), ("own", OWN)):
+        config = {"environments": {"gym": {"tasks": 3, "settings": settings}}, "rollouts": 6}
+        pivot.build(config, tmp_path / name)
+        stores.append(labels(tmp_path / name).sort("witness", "failure_mode"))
+    own = stores[1]
+    modes = set(own["failure_mode"])
+    assert {"hole"} <= modes <= {"hole", "timeout"}
+    assert own.filter(pl.col("failure_mode") == "hole")["secondary_modes"].to_list()[0] == ["deadlock"]
+    assert own["accepted"].all()
+    assert own["proved"].all()
+    report = pivot.verify(tmp_path / "own", sources=True)
+    assert not report.problems
+    (split, *_) = load_dataset(str(tmp_path / "own" / "dataset"), "gym").values()
+    assert split.features["failure_mode_id"].names[10:] == ["hole", "out_of_budget"]
+
+
+def test_a_false_name_of_a_failure_is_refuted(tmp_path: Path) -> None:
+    task = GymEnv.make_task(GymConfig(**OWN), 0)
+    case = Case(task.initial_state, ["right", "down"], 14)  # cell 5 is a hole
+    (verdict,) = ClosureSolver().certify([case])
+    assert isinstance(verdict, Verdict)
+    assert (verdict.pivot_step, verdict.failure_mode, verdict.secondary_modes) == (1, "hole", ("deadlock",))
+    prover = GymProver()
+    assert prover.prove(case, verdict).holds
+    plain = replace(verdict, failure_mode="deadlock", secondary_modes=())
+    for lie in (plain, replace(verdict, secondary_modes=("timeout",)), replace(verdict, secondary_modes=())):
+        assert prover.prove(case, lie).problems
+
+
+@pytest.mark.parametrize(
+    ("modes", "message"),
+    [
+        ({"hole": f"{__name__}:no_such"}, "expected a function that can be imported"),
+        ({"hole": "no.such.module:fell"}, "expected a function that can be imported"),
+        ({"timeout": f"{__name__}:fell"}, "expected a new lower-case word"),
+        ({"Hole!": f"{__name__}:fell"}, "expected a new lower-case word"),
+        ({"hole": "fell"}, "expected module:function"),
+    ],
+)
+def test_predicates_that_do_not_exist_are_refused(tmp_path: Path, modes: dict[str, str], message: str) -> None:
+    settings = LAKE | {"failure_modes": modes}
+    with pytest.raises(ConfigError, match=message):
+        pivot.build({"environments": {"gym": {"tasks": 1, "settings": settings}}}, tmp_path)
+
+
+def test_a_predicate_that_raises_gives_no_label() -> None:
+    task = GymEnv.make_task(GymConfig(**LAKE, failure_modes={"hole": f"{__name__}:broken"}), 0)
+    (answer,) = ClosureSolver().certify([Case(task.initial_state, ["right", "down"], 14)])
+    assert isinstance(answer, Unsolved)
+    assert "no such thing" in answer.detail

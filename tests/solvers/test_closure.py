@@ -141,7 +141,7 @@ def test_what_a_limit_leaves_open_is_not_guessed(limits: dict[str, Any]) -> None
 
 
 class HiddenCounter(Copied):
-    """The goal is blocked from the 30th step on."""
+    """The goal is blocked from the 30th step on, which random walks seldom survive."""
 
     def reward(self) -> float:
         return float(self.cell == 4 and self.count < 30)
@@ -331,14 +331,21 @@ class FadingReward(Copied):
 FAULTS = [
     *(HiddenCounter, HiddenLoad, Slippery, Unseeded, RandomStart, Aliased, Forgetful, PaysOnce, Late, TimeInState),
     *(Raises, DrawsChange, GlobalCount, LossyPicture, LastAction, EndsByHistory, FadingReward),
-    *(WallClock, LiveSnapshot),
+    *(WallClock, LiveSnapshot, SharedArray),
 ]
 
 
+@pytest.mark.parametrize("checks", [256, 60], ids=["explore", "build"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_planted_faults_are_refused(fault: type[Line]) -> None:
+def test_planted_faults_are_refused(fault: type[Line], checks: int) -> None:
+    """With the checks of ``pivot.explore``, and with those of the first level of a build."""
+    GlobalCount.total[0] = 0  # as in a new process
     with pytest.raises(CertifyError, match=r"lead to the same key|two calls of reset|raised RuntimeError"):
-        pivot.explore(fault, key="observation", clock=())
+        pivot.explore(fault, key="observation", clock=(), checks=checks)
+
+
+def test_twenty_faults_are_planted() -> None:
+    assert len(set(FAULTS)) == 20
 
 
 @pytest.mark.parametrize("fault", FAULTS)

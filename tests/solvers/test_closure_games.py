@@ -1,6 +1,7 @@
 """The closure search against the solvers written for each game, and its prover."""
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -109,6 +110,37 @@ def lake(seed: int) -> tuple[Graph, Game]:
         clock=("_turn",),
     )
     return puzzle(env, seed, checks=8), game
+
+
+def test_limits_leave_labels_out_and_change_none() -> None:
+    """What a limited search says is what the whole one says, but for needs and modes beyond the limit."""
+    choose, kinds = random.Random(5), Counter[str]()
+    for seed in range(3):
+        graph, game = lake(seed)
+        for states in range(2, len(graph.successors)):
+            env = FrozenLakeEnv(FrozenLakeConfig(horizon=HORIZON), render_mode=None)
+            limited = puzzle(env, seed, checks=1, max_states=states)
+            assert limited.limit is not None
+            for _ in range(12):
+                actions = choose.choices(list(MOVES), k=HORIZON)
+                while (whole := graph.certify(actions, HORIZON)) and getattr(whole, "reason", "") == "bad_episode":
+                    actions = actions[:-1]
+                label = limited.certify(actions, HORIZON)
+                if isinstance(whole, Unsolved) or isinstance(label, Unsolved):
+                    kinds[label.reason if isinstance(label, Unsolved) else label.failure_mode] += 1
+                    assert isinstance(label, Unsolved)
+                    continue
+                kinds[label.failure_mode] += 1
+                if label.failure_mode == "out_of_budget":
+                    facts = replace(whole.certificate, after=None, reachable_after=None)
+                    if whole.infeasible_at_start and label.certificate.before is None:
+                        facts = replace(facts, before=None)
+                    whole = replace(whole, failure_mode="out_of_budget", certificate=facts)
+                assert label == whole
+                assert prove(game, actions, HORIZON, label).problems == ()
+                for step in {0, 1, len(actions) - 1} - {label.pivot_step}:
+                    assert prove(game, actions, HORIZON, replace(label, pivot_step=step)).problems
+    assert {"out_of_budget", "solver_limit", "timeout", "deadlock"} <= kinds.keys(), kinds
 
 
 def test_replay_proves_right_labels_and_refutes_every_altered_one() -> None:

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def _check(name: str, levels: int, rollouts: int) -> int:
     env = plugins.load("environments", name).from_settings(SETTINGS[name])
     env.draw_frames = False
     horizon, most, rng = env.config.horizon, env.config.actions_per_turn, random.Random(7)
-    solver, checked = plugins.load("solvers", name)(), 0
+    solver, checked, found = plugins.load("solvers", name)(), 0, [0, 0]
     for seed in range(levels):
         level = env.make_task(env.config, seed).initial_state
         played = [each for _ in range(rollouts) if (each := _failure(env, level, rng)) is not None]
@@ -50,6 +51,9 @@ def _check(name: str, levels: int, rollouts: int) -> int:
             assert (verdict.pivot_step, facts.before, facts.after) == (pivot, before, after), case
             assert verdict.failure_mode == ("deadlock" if after is None else "timeout")
             assert (verdict.fallback, verdict.infeasible_at_start) == (not lost, lost[:1] == [0])
+            fatal = None if not lost or lost[0] == 0 else _fatal_action(env, needs, states[pivot], case, pivot)
+            assert verdict.pivot_action == fatal, case
+            found[fatal is not None] += 1
             left = horizon - pivot
             assert (facts.unit, facts.budget_before, facts.budget_after) == ("turns", left, left - 1)
             safe = [turn for turn in NAMES if _need_after(env, needs, states[pivot], [turn]) < horizon - pivot]
@@ -61,7 +65,20 @@ def _check(name: str, levels: int, rollouts: int) -> int:
             proof = prove(name, case, verdict)
             assert proof.holds, (case, verdict, proof)
             checked += 1
+    assert min(found) > checked // 20  # turns that an action loses, and those that their missing actions lose
     return checked
+
+
+def _fatal_action(env: GridEnv, needs: dict[str, int], state: str, case: Case, step: int) -> int | None:
+    """Try every way to play on after each action of a turn; return the first action after which none is in time."""
+    turn = case.actions[step].split("|")
+    for index in range(0 if turn == ["invalid"] else len(turn)):
+        rest = range(case.actions_per_turn - index)
+        tails = (tail for length in rest for tail in product(NAMES, repeat=length))
+        ways = ("|".join((*turn[: index + 1], *tail)) for tail in tails)
+        if all(_need_after(env, needs, state, [way]) > case.horizon - step - 1 for way in ways):
+            return index
+    return None
 
 
 def _need_after(env: GridEnv, needs: dict[str, int], state: str, turns: Any) -> int:
@@ -100,10 +117,30 @@ def test_the_prover_finds_planted_lies() -> None:
         replace(verdict, witness=("|".join(witness),)),
         replace(verdict, feasible_actions=(*verdict.feasible_actions, "up|up")),
         replace(verdict, feasible_actions=verdict.feasible_actions[:-1]),
+        replace(verdict, pivot_action=0),  # the turn of one action is too short; its action harms nothing
     )
     for lie in lies:
         assert prove("sokoban", case, lie).problems, lie
     assert prove("sokoban", replace(case, actions=("right|right|right|down", *case.actions[1:])), verdict).problems
+
+
+@pytest.mark.parametrize(
+    ("level", "turns", "pivot", "action"),
+    [
+        ("SFH\nFFF\nFFG", ("right|left|right|right",), 0, 3),  # into the hole
+        ("SFH\nFFF\nFFG", ("down", "left|left|left"), 1, 2),  # of five moves, two may be wasted
+        ("SFH\nFFF\nFFG", ("invalid", "down"), 1, None),  # nothing is lost by this move
+        ("SFH\nFFF\nFFG", ("down", "invalid"), 1, None),
+    ],
+)
+def test_the_action_that_loses_the_goal_is_named(level: str, turns: Any, pivot: int, action: int | None) -> None:
+    case = Case(level, turns, 2, actions_per_turn=5)
+    verdict = plugins.load("solvers", "frozenlake")().certify([case])[0]
+    assert isinstance(verdict, Verdict)
+    assert (verdict.pivot_step, verdict.pivot_action) == (pivot, action)
+    assert prove("frozenlake", case, verdict).holds
+    for lie in {None, 0, 1, 2, 3, 4} - {action}:
+        assert prove("frozenlake", case, replace(verdict, pivot_action=lie)).problems
 
 
 def test_a_turn_ends_at_success_and_keeps_its_name() -> None:

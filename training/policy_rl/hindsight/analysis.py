@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from ....datasets.config import solver_type
 from ....labeling.base import FailedEpisode, Objection
+from ....labeling.episode import inside_frames
 from ....labeling.filters import UNKNOWN_SENTENCE, is_rendered, text_objection
 from ....labeling.vocabulary import Vocabulary, target_mode, target_modes
 from ....messages import EncodedFrame
@@ -83,6 +84,7 @@ def failed_episode(episode: Episode) -> FailedEpisode:
         infos=[step.info for step in steps],
         action_valid=[step.action_valid for step in steps],
         frame_ids=[*(step.frame_id for step in steps), steps[-1].next_frame_id],
+        inside=inside_frames([step.inside_frame_ids for step in steps]),
         observations=[step.observation_text for step in steps],
         reply_outcomes=[step.reply_outcome for step in steps],
         finish_reasons=[step.finish_reason for step in steps],

@@ -85,6 +85,13 @@
     </section>`;
   }
 
+  // In turns of several actions: the action inside of turn t* after which the goal was out of reach.
+  function lostBy({ label, steps }) {
+    const turn = steps[label.pivot_step]?.action.split("|") ?? [];
+    const place = label.pivot_action ?? null;
+    return place === null || turn[place] === undefined ? null : `${turn[place]}, number ${place + 1} of ${turn.length} in its turn`;
+  }
+
   function Verdict({ page }) {
     const { label } = page;
     if (!label) {
@@ -104,6 +111,7 @@
       ${label.guidance_prose && html`<h3>The model's own words <${Badge} kind="bad">unverified, written by the model<//></h3>
         <blockquote class="prose"><${Long} text=${label.guidance_prose} label="Unverified text" /></blockquote>`}
       <${Facts} rows=${[
+        ["action that lost it", lostBy(page)],
         ["safe actions at t*", label.feasible_actions?.join(", ")],
         ["plan at t*", label.witness?.join(" ")],
         ["also fits", label.secondary_modes?.join(", ")],
