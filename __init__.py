@@ -13,7 +13,7 @@ Everything that the command line does is a function here, and the command line c
     frames = pivot.load_store("runs/demo")  # lazy polars frames over a store
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
-``pivot.append``, ``import_rollouts``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``, ``stats``,
+``pivot.append``, ``import_rollouts``, ``estimate``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``, ``stats``,
 ``report``, ``train_sft``, ``train_rl``, ``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy`` and
 ``certify_batch`` are named like their commands; ``pivot.explore`` searches a level of any gymnasium environment, and
 ``pivot.Recorder`` writes the episodes of your own trainer for ``pivot.import_rollouts``.
@@ -28,7 +28,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .api.reading import export, probe, query, report, stats, verify
     from .api.stores import Appended, append, build, compact, import_rollouts, migrate, relabel
-    from .api.training import evaluate_analyzer, evaluate_baselines, evaluate_policy, train_rl, train_sft
+    from .api.training import estimate, evaluate_analyzer, evaluate_baselines, evaluate_policy, train_rl, train_sft
     from .datasets.config import RunConfig
     from .datasets.parts import load_store
     from .datasets.progress import Reporter
@@ -75,6 +75,7 @@ __all__ = [
     "certify",
     "certify_batch",
     "compact",
+    "estimate",
     "evaluate_analyzer",
     "evaluate_baselines",
     "evaluate_policy",
@@ -100,6 +101,7 @@ _HOMES = {
     "PolicyEvaluationConfig": "training.evaluation.config",
     "RlConfig": "training.policy_rl.config",
     "SftConfig": "training.analyzer_sft.config",
+    "estimate": "api.training",
     "evaluate_analyzer": "api.training",
     "evaluate_baselines": "api.training",
     "evaluate_policy": "api.training",

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ..errors import ConfigError
 from ..plugins import Settings
 from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of
-from .chat import ChatSettings, Message, episode_of, text_and_images
+from .chat import ChatSettings, Message, call_of, episode_of, text_and_images
 from .episode import RecordedEpisode
 
 _SAMPLE = re.compile(r"samples/[^/]+\.json")
@@ -121,7 +121,9 @@ def _message(raw: Mapping[str, Any], attachments: Mapping[str, str]) -> Message:
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
     resolved = [_part(part, attachments) for part in parts]
     text, images = text_and_images(resolved, [])
-    return Message(str(raw.get("role")), text, images)
+    called = [each for each in raw.get("tool_calls") or () if isinstance(each, dict)]
+    calls = [call_of(each.get("function"), each.get("arguments")) for each in called]
+    return Message(str(raw.get("role")), text, images, calls=calls)
 
 
 def _part(part: Any, attachments: Mapping[str, str]) -> dict[str, Any]:

@@ -92,9 +92,8 @@ class _Episode:
     def action_of(self, action: Any) -> Any:
         """Return an action as the format has it."""
         plain = _plain(action) if isinstance(action, np.generic | np.ndarray) else action
-        names = getattr(self.env, "actions", None)
-        if isinstance(plain, int) and names is not None:
-            return (*names, self.env.profile.unusable_action)[plain] if self.env is not None else plain
+        if isinstance(plain, int) and hasattr(self.env, "action_name"):
+            return cast(Any, self.env).action_name(plain)
         return plain if isinstance(plain, str | int | dict) else json.dumps(plain, default=_plain)
 
     def end(self, frame: str | None, info: Mapping[str, Any], *, terminated: bool, truncated: bool) -> dict[str, Any]:

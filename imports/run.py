@@ -34,8 +34,9 @@ from ..rollouts.policies.imported import Compared, Imported, ImportedSettings, L
 from ..storage import Address, open_storage
 from .base import Importer, Pictures, Place, UnreadableError
 from .episode import RecordedEpisode
-from .levels import LeftOutError, recover_task, replies_of, slots_of
+from .levels import LeftOutError, StatelessError, recover_task, replies_of, slots_of
 from .replay import Agreement, replay
+from .stateless import StatelessFolder
 
 READ, IMPORT = "read", "import"
 MOST_SAMPLES = 10_000
@@ -52,6 +53,8 @@ class Problem:
     place: str
     kind: LeftOut
     detail: str
+    kept: bool = False
+    """Whether the folder of episodes without a state has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,11 @@ class ImportResult:
     """Episodes of the source that are in the store."""
     problems: Sequence[Problem]
     """Episodes that are not, in the order of the source."""
-    compared: Mapping[Compared, Counter[bool | None]]
+    stateless: Path | None = None
+    """Folder of the episodes without a state, if there are any; see :mod:`.stateless`."""
+    stateless_labels: int = 0
+    """Labels in it that recorded distances gave."""
+    compared: Mapping[Compared, Counter[bool | None]] = field(default_factory=dict)
     """Counts of agreement (True, False, or None where nothing was recorded) by kind, over the stored episodes."""
 
 
@@ -121,12 +128,17 @@ class Reading:
         settings: Mapping[str, Mapping[str, Any]],
         require: Sequence[Compared],
         options: Mapping[str, Any],
+        stateless: Path | None = None,
     ) -> None:
-        """Read ``source`` in a registered format with its ``options``; ``settings`` replace the recorded ones."""
+        """Read ``source`` in a registered format with its ``options``; ``settings`` replace the recorded ones.
+
+        Episodes without a state go to the folder ``stateless``; without one they are only reported.
+        """
         kind: type[Importer] = plugins.load("importers", format)
         self.importer = kind(read_settings(kind.config_type, options, f"option of {format}: "))
         self.source, self.format, self.require = source, format, tuple(require)
         self.pictures = Pictures(source, data_urls=kind.accepts_data_urls)
+        self.stateless = None if stateless is None else StatelessFolder(stateless, self.pictures)
         self.plans: dict[str, _EnvPlan] = {}
         self.problems: list[Problem] = []
         self._settings = settings
@@ -143,12 +155,16 @@ class Reading:
         for place in places:
             try:
                 self._take(place)
+            except StatelessError as error:
+                self.problems.append(Problem(place.label, error.kind, str(error), kept=self.stateless is not None))
             except LeftOutError as error:
                 self.problems.append(Problem(place.label, error.kind, str(error)))
             except UnreadableError as error:
                 self.problems.append(Problem(place.label, LeftOut.UNREADABLE, str(error)))
             reporter.advance(READ, 1)
         reporter.finish(READ)
+        if self.stateless is not None:
+            self.stateless.close()
         for plan in self.plans.values():
             plan.env.close()
 
@@ -163,6 +179,10 @@ class Reading:
             plan.add(task, place, digest, source, agreement)
             self.plans[episode.env] = plan
             self._digest.update(digest)
+        except StatelessError:
+            if self.stateless is not None:
+                self.stateless.add(episode, plan.env)
+            raise
         finally:
             if episode.env not in self.plans:
                 plan.env.close()
@@ -222,6 +242,7 @@ def import_store(
     options: Mapping[str, Any] | None = None,
     model: str = "",
     config: Mapping[str, Any] | None = None,
+    stateless: Path | None = None,
 ) -> ImportResult:
     """Import the episodes of ``source`` into the store at ``root``.
 
@@ -236,6 +257,7 @@ def import_store(
         options: settings of the format, such as ``{"env": "sokoban"}`` for chats.
         model: the model that acted.
         config: other fields of the run config, such as ``teacher``.
+        stateless: folder for the episodes without a state, beside a local ``root`` by default.
 
     Raises:
         ConfigError, PluginError: the source, the format or a setting cannot be used.
@@ -243,12 +265,20 @@ def import_store(
     """
     storage = open_storage(root)
     refuse_foreign_folder(storage)
-    reading = Reading(source, format, settings or {}, require, options or {})
+    if stateless is None and isinstance(root, Path):
+        stateless = root.with_name(f"{root.name}-stateless")
+    reading = Reading(source, format, settings or {}, require, options or {}, stateless)
     reading.run(reporter)
     compared = _compared(reading)
     episodes = sum(len(plan.entries) for plan in reading.plans.values())
+    folder = reading.stateless
+
+    def result(build: BuildResult | None) -> ImportResult:
+        kept, labels = (folder.root, folder.labelled) if folder is not None and folder.episodes else (None, 0)
+        return ImportResult(build, episodes, reading.problems, kept, labels, compared)
+
     if not episodes:
-        return ImportResult(None, 0, reading.problems, compared)
+        return result(None)
     run = _config_of(reading, model, config or {})
     with storage.lock() as leased:
         if storage.stat(RUN) is not None:
@@ -258,10 +288,10 @@ def import_store(
         store = Store(leased, run)
         done = complete_result(store)
         if done is not None:
-            return ImportResult(done, episodes, reading.problems, compared)
+            return result(done)
         store.write_run()
         results = list(_stored(store, reading, reporter))
-        return ImportResult(complete_store(store, execute, reporter, results), episodes, reading.problems, compared)
+        return result(complete_store(store, execute, reporter, results))
 
 
 def _compared(reading: Reading) -> dict[Compared, Counter[bool | None]]:
