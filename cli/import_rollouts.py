@@ -123,7 +123,7 @@ def _show(options: ImportOptions, result: ImportResult) -> None:
     if result.stateless is not None:
         out.print(
             f"{len(result.problems) - len(lost)} episodes have no state and are kept in {result.stateless}, "
-            f"{result.stateless_labels} with a label from distances; an Analyzer can estimate the others: pivot estimate",
+            f"{result.stateless_labels} with a label from distances; an Analyzer can label the others: pivot estimate",
             soft_wrap=True,
         )
     for kind, counts in result.compared.items():

@@ -80,9 +80,9 @@ class EmbodiedBenchImporter(Importer):
         """Read one episode."""
         steps: list[_Step] = []
         try:
-            for line in read_line(source, place).splitlines():
-                if line.strip():
-                    steps.append(_Step.model_validate_json(line))
+            steps.extend(
+                _Step.model_validate_json(line) for line in read_line(source, place).splitlines() if line.strip()
+            )
         except ValidationError as error:
             raise UnreadableError(f"step {len(steps) + 1}: {explained(error)}") from error
         return self._episode(source, place, steps)

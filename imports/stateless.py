@@ -7,7 +7,6 @@ with certified ones.
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -69,7 +68,7 @@ class StatelessFolder:
         """Move the finished files to their names; a folder of an earlier call without episodes stays."""
         for file, name in zip(self._files, (EPISODES, LABELS), strict=False):
             file.close()
-            os.replace(self.root / f".{name}", self.root / name)
+            (self.root / f".{name}").replace(self.root / name)
 
     def _open(self) -> None:
         if self._files:
@@ -109,7 +108,7 @@ def _frames_of(episode: RecordedEpisode) -> list[str]:
     return list(dict.fromkeys(name for name in names if name is not None))
 
 
-def _actions(episode: RecordedEpisode, slots: Sequence[Slot], unusable: str) -> list[str]:
+def _actions(slots: Sequence[Slot], unusable: str) -> list[str]:
     return [unusable if slot.action is None else slot.action.name for slot in slots]
 
 
@@ -124,7 +123,7 @@ def label_by_distance(episode: RecordedEpisode, slots: Sequence[Slot]) -> dict[s
         infos = [{**(turn.info or {}), "dist": dist} for turn, dist in zip(episode.turns, metres[1:], strict=True)]
         unusable = plugins.load("environments", episode.env).profile.unusable_action
         horizon = int(episode.env_config.get("horizon", len(slots)))
-        case = Case(kind.read_distance(metres[0]), _actions(episode, slots, unusable), horizon, infos)
+        case = Case(kind.read_distance(metres[0]), _actions(slots, unusable), horizon, infos)
         verdict = solver.certify([case])[0]
     except (CertifyError, ConfigError, LevelError, PluginError, ValueError, TypeError):
         return None
@@ -198,7 +197,7 @@ def estimate_folder(root: Path, analyzer: Analyzer, model: str, reporter: Report
     try:
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for _, row in sorted((kept | made).items()))
         half.write_text(text, encoding="utf-8")
-        os.replace(half, root / LABELS)
+        half.replace(root / LABELS)
     except OSError as error:
         raise StoreError(f"cannot write {root / LABELS}: {error.strerror}") from error
     return Estimates(len(made), len(asked) - len(made), len(kept), left_out)
@@ -245,7 +244,7 @@ def _case_of(root: Path, line: int, episode: RecordedEpisode) -> AnalyzerCase | 
             instruction=episode.instruction or getattr(kind, "instruction", ""),
             initial_state="",
             horizon=env.config.horizon,
-            actions=_actions(episode, slots, kind.profile.unusable_action),
+            actions=_actions(slots, kind.profile.unusable_action),
             payloads=[None if slot.action is None else slot.action.payload for slot in slots],
             rewards=[turn.reward or 0.0 for turn in episode.turns],
             infos=[turn.info or {} for turn in episode.turns],
