@@ -14,8 +14,8 @@ Everything that the command line does is a function here, and the command line c
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
 ``pivot.append``, ``import_rollouts``, ``estimate``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``,
-``stats``, ``report``, ``train_sft``, ``train_rl``, ``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy`` and
-``certify_batch`` are named like their commands; ``pivot.explore`` searches a level of any gymnasium environment, and
+``stats``, ``report``, ``train_sft``, ``train_rl``, ``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy``
+and ``certify_batch`` are named like their commands; ``pivot.explore`` searches a level of any gymnasium environment, and
 ``pivot.Recorder`` writes the episodes of your own trainer for ``pivot.import_rollouts``.
 Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """

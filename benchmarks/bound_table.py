@@ -1,0 +1,138 @@
+"""Table of bounds by resampling against exact certificates: the one of docs/reference/results.md.
+
+``python -m pivot.benchmarks.bound_table [FAILURES]``: failures of Sokoban and FrozenLake by the embedded policy, each
+resampled by four policies from every step (uniform sampling) and by bisection. Prints Markdown.
+"""
+
+import random
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import pivot
+from pivot import plugins
+from pivot.environments.base import PivotEnv
+from pivot.insight.probe.bisect import Bisection
+
+UNIFORM = 8
+"""Retries per step of uniform sampling."""
+RETRIES, SHARE = 6, 1 / 3
+"""Retries per step of the bisection, and its largest share of the retries of uniform sampling."""
+RESAMPLERS: dict[str, float] = {"always best": 1.0, "best in 9 of 10": 0.9, "best in 1 of 2": 0.5, "random": 0.0}
+"""Share of best moves of each resampler; the others are uniform."""
+
+
+@dataclass
+class Play:
+    """Retries of one failure by one resampler."""
+
+    env: PivotEnv
+    states: list[bytes]
+    """Snapshots before each step."""
+    options: Callable[[str], tuple[int | None, ...]]
+    share: float
+    rng: random.Random
+    cache: dict[str, list[int]] = field(default_factory=dict)
+
+    def retry(self, step: int) -> bool:
+        """Play on from a step and return whether the goal was reached."""
+        env = self.env
+        env.restore(self.states[step])
+        while True:
+            _, _, terminated, truncated, info = env.step(self.move())
+            if terminated or truncated:
+                return bool(info["success"])
+
+    def move(self) -> int:
+        if self.rng.random() >= self.share:
+            return self.rng.randrange(4)
+        text = self.env.state_text()
+        best = self.cache.get(text)
+        if best is None:
+            after = self.options(text)
+            reachable = [depth for depth in after if depth is not None]
+            least = min(reachable, default=0)
+            best = self.cache[text] = [index for index, depth in enumerate(after) if depth == least] or [0, 1, 2, 3]
+        return self.rng.choice(best)
+
+
+@dataclass
+class Count:
+    """Sums over the failures of one row."""
+
+    failures: int = 0
+    exact: list[int] = field(default_factory=lambda: [0, 0, 0])
+    above: int = 0
+    retries: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+
+def failures_of(env: str, count: int, root: Path) -> list[dict[str, Any]]:
+    """Return failures with their certificates, of as many levels as needed."""
+    pivot.build({"environments": {env: {"tasks": max(20, count // 4), "settings": {}}}, "seed": 31}, root)
+    frames = pivot.load_store(root)
+    rows = frames.episodes.join(frames.labels, on="episode_id").collect().to_dicts()
+    usable = [row for row in rows if row["pivot_step"] is not None and row["num_steps"] > 1]
+    assert len(usable) >= count, f"{len(usable)} failures of {env}, expected {count}"
+    return usable[:count]
+
+
+def measure(row: dict[str, Any], share: float, seed: int, count: Count) -> None:
+    """Resample one failure in both ways."""
+    env: PivotEnv = plugins.load("environments", row["env"])()
+    env.draw_frames = False
+    env.reset(options={"state": row["initial_state"]})
+    states: list[bytes] = []
+    for action in row["actions"]:
+        states.append(env.snapshot())
+        env.step(env.encode_action(action))
+    solver = plugins.load("solvers", row["env"])()
+    options = solver.distance_map(row["initial_state"]).after_each_action
+    play = Play(env, states, options, share, random.Random(seed))
+    last, truth = len(states) - 1, row["pivot_step"]
+    uniform, stopping, stopped = 0, 0, 0
+    for step in range(1, last + 1):
+        won = [play.retry(step) for _ in range(UNIFORM)]
+        uniform = step if any(won) else uniform
+        stopped += won.index(True) + 1 if any(won) else UNIFORM
+    stopping = uniform
+    total = UNIFORM * last
+    play.rng = random.Random(seed + 1)
+    search = Bisection(last, RETRIES, int(total * SHARE))
+    while (step := search.next_step()) is not None:
+        search.add(step, success=play.retry(step))
+    count.failures += 1
+    count.above += (uniform > truth) + (search.proven > truth)
+    for index, proven in enumerate((uniform, stopping, search.proven)):
+        count.exact[index] += proven == truth
+    for index, retries in enumerate((total, stopped, search.played)):
+        count.retries[index] += retries
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    print(
+        "| environment | resampler | failures | bound above t\\* | t\\* reached, uniform | t\\* reached, bisection "
+        "| retries, uniform | the same, stopping at a success | retries, bisection | share |\n" + "|---" * 10 + "|"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        for env in ("sokoban", "frozenlake"):
+            rows = failures_of(env, count, Path(folder) / env)
+            for name, share in RESAMPLERS.items():
+                began, total = process_time(), Count()
+                for number, row in enumerate(rows):
+                    measure(row, share, 2 * number, total)
+                exact = [f"{100 * each / total.failures:.1f} %" for each in total.exact]
+                print(
+                    f"| {env} | {name} | {total.failures} | {total.above} | {exact[0]} | {exact[2]} | {total.retries[0]} "
+                    f"| {total.retries[1]} | {total.retries[2]} | {total.retries[2] / total.retries[0]:.3f} |",
+                    flush=True,
+                )
+                print(f"{process_time() - began:.0f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
