@@ -15,8 +15,8 @@ Everything that the command line does is a function here, and the command line c
 
 ``pivot.append``, ``import_rollouts``, ``estimate``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``,
 ``stats``, ``report``, ``train_sft``, ``train_rl``, ``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy``
-and ``certify_batch`` are named like their commands; ``pivot.explore`` searches a level of any gymnasium environment, and
-``pivot.Recorder`` writes the episodes of your own trainer for ``pivot.import_rollouts``.
+and ``certify_batch`` are named like their commands; ``pivot.explore`` searches a level of any gymnasium environment,
+and ``pivot.Recorder`` writes the episodes of your own trainer for ``pivot.import_rollouts``.
 Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
 
@@ -26,7 +26,7 @@ from .errors import PivotError
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .api.reading import export, probe, query, report, stats, verify
+    from .api.reading import bound, bound_problems, export, probe, query, report, stats, verify
     from .api.stores import Appended, append, build, compact, import_rollouts, migrate, relabel
     from .api.training import estimate, evaluate_analyzer, evaluate_baselines, evaluate_policy, train_rl, train_sft
     from .datasets.config import RunConfig
@@ -71,6 +71,8 @@ __all__ = [
     "VerifyReport",
     "__version__",
     "append",
+    "bound",
+    "bound_problems",
     "build",
     "certify",
     "certify_batch",
@@ -120,6 +122,8 @@ _HOMES = {
     "Verdict": "solvers.base",
     "VerifyReport": "datasets.proof.report:Report",
     "append": "api.stores",
+    "bound": "api.reading",
+    "bound_problems": "api.reading",
     "build": "api.stores",
     "certify": "solvers.api",
     "certify_batch": "solvers.api",

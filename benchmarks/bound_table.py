@@ -16,12 +16,13 @@ from typing import Any
 import pivot
 from pivot import plugins
 from pivot.environments.base import PivotEnv
-from pivot.insight.probe.bisect import Bisection
+from pivot.insight.probe.bisect import Bisection, reached_step
+from rich.console import Console
 
-UNIFORM = 8
+UNIFORM = 32
 """Retries per step of uniform sampling."""
-RETRIES, SHARE = 6, 1 / 3
-"""Retries per step of the bisection, and its largest share of the retries of uniform sampling."""
+SHARE = 1 / 3
+"""Largest share of the retries of uniform sampling that the bisection takes."""
 RESAMPLERS: dict[str, float] = {"always best": 1.0, "best in 9 of 10": 0.9, "best in 1 of 2": 0.5, "random": 0.0}
 """Share of best moves of each resampler; the others are uniform."""
 
@@ -33,24 +34,26 @@ class Play:
     env: PivotEnv
     states: list[bytes]
     """Snapshots before each step."""
+    texts: list[str]
+    """State texts before each step."""
     options: Callable[[str], tuple[int | None, ...]]
     share: float
     rng: random.Random
     cache: dict[str, list[int]] = field(default_factory=dict)
 
-    def retry(self, step: int) -> bool:
-        """Play on from a step and return whether the goal was reached."""
-        env = self.env
+    def retry(self, step: int) -> int | None:
+        """Play on from a step; return the latest step that a success proves, None for a failure."""
+        env, texts = self.env, self.texts[:step]
         env.restore(self.states[step])
         while True:
-            _, _, terminated, truncated, info = env.step(self.move())
+            texts.append(env.state_text())
+            _, _, terminated, truncated, info = env.step(self.move(texts[-1]))
             if terminated or truncated:
-                return bool(info["success"])
+                return reached_step(self.texts, texts, step) if info["success"] else None
 
-    def move(self) -> int:
+    def move(self, text: str) -> int:
         if self.rng.random() >= self.share:
             return self.rng.randrange(4)
-        text = self.env.state_text()
         best = self.cache.get(text)
         if best is None:
             after = self.options(text)
@@ -86,38 +89,47 @@ def measure(row: dict[str, Any], share: float, seed: int, count: Count) -> None:
     env.draw_frames = False
     env.reset(options={"state": row["initial_state"]})
     states: list[bytes] = []
+    texts: list[str] = []
     for action in row["actions"]:
         states.append(env.snapshot())
+        texts.append(env.state_text())
         env.step(env.encode_action(action))
-    solver = plugins.load("solvers", row["env"])()
-    options = solver.distance_map(row["initial_state"]).after_each_action
-    play = Play(env, states, options, share, random.Random(seed))
+    options = plugins.load("solvers", row["env"])().distance_map(row["initial_state"]).after_each_action
+    play = Play(env, states, texts, options, share, random.Random(seed))
     last, truth = len(states) - 1, row["pivot_step"]
-    uniform, stopping, stopped = 0, 0, 0
+    uniform, through, stopped = 0, 0, 0
     for step in range(1, last + 1):
         won = [play.retry(step) for _ in range(UNIFORM)]
-        uniform = step if any(won) else uniform
-        stopped += won.index(True) + 1 if any(won) else UNIFORM
-    stopping = uniform
+        proved = [each for each in won if each is not None]
+        uniform = step if proved else uniform
+        through = max([through, *proved])
+        stopped += next((index for index, each in enumerate(won, 1) if each is not None), UNIFORM)
     total = UNIFORM * last
     play.rng = random.Random(seed + 1)
-    search = Bisection(last, RETRIES, int(total * SHARE))
+    search = Bisection(last, UNIFORM, int(total * SHARE))
     while (step := search.next_step()) is not None:
-        search.add(step, success=play.retry(step))
+        search.add(step, play.retry(step))
     count.failures += 1
-    count.above += (uniform > truth) + (search.proven > truth)
-    for index, proven in enumerate((uniform, stopping, search.proven)):
+    count.above += sum(each > truth for each in (uniform, through, search.proven))
+    for index, proven in enumerate((uniform, through, search.proven)):
         count.exact[index] += proven == truth
     for index, retries in enumerate((total, stopped, search.played)):
         count.retries[index] += retries
 
 
 def main() -> None:
+    out = Console()
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    print(
-        "| environment | resampler | failures | bound above t\\* | t\\* reached, uniform | t\\* reached, bisection "
-        "| retries, uniform | the same, stopping at a success | retries, bisection | share |\n" + "|---" * 10 + "|"
+    heads = (
+        "environment",
+        "resampler",
+        "failures",
+        "bounds above t\\*",
+        "t\\* reached: uniform",
+        "with states on the way",
     )
+    more = ("bisection", "retries: uniform", "stopping at a success", "bisection", "its share")
+    out.print(f"| {' | '.join((*heads, *more))} |\n{'|---' * len((*heads, *more))}|")
     with tempfile.TemporaryDirectory() as folder:
         for env in ("sokoban", "frozenlake"):
             rows = failures_of(env, count, Path(folder) / env)
@@ -126,12 +138,10 @@ def main() -> None:
                 for number, row in enumerate(rows):
                     measure(row, share, 2 * number, total)
                 exact = [f"{100 * each / total.failures:.1f} %" for each in total.exact]
-                print(
-                    f"| {env} | {name} | {total.failures} | {total.above} | {exact[0]} | {exact[2]} | {total.retries[0]} "
-                    f"| {total.retries[1]} | {total.retries[2]} | {total.retries[2] / total.retries[0]:.3f} |",
-                    flush=True,
-                )
-                print(f"{process_time() - began:.0f} s", file=sys.stderr)
+                cells = [env, name, total.failures, total.above, *exact, *total.retries]
+                share_of_uniform = total.retries[2] / total.retries[0]
+                out.print(f"| {' | '.join(map(str, cells))} | {share_of_uniform:.3f} |", soft_wrap=True, markup=False)
+                Console(stderr=True).print(f"{process_time() - began:.0f} s")
 
 
 if __name__ == "__main__":

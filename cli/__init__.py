@@ -11,6 +11,7 @@ from ..errors import INTERRUPTED, PivotError
 from ..flows.engines.server import quiet_prefect
 from ..plugins import blamed
 from ..version import __version__
+from .bound import bound
 from .build import build
 from .cache import cache
 from .compact import compact, migrate
@@ -56,7 +57,22 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command(cls=WithSettings)(with_links(build))
-for command in (verify, stats, compare, probe, plot, report, view, peek, relabel, compact, migrate, export, push):
+for command in (
+    verify,
+    stats,
+    compare,
+    probe,
+    bound,
+    plot,
+    report,
+    view,
+    peek,
+    relabel,
+    compact,
+    migrate,
+    export,
+    push,
+):
     app.command()(with_links(command))
 app.command("import")(with_links(import_rollouts))
 for command in (estimate, settings, doctor, cache, deploy):

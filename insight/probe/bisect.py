@@ -1,15 +1,17 @@
 """Search for the latest step from which retries of a failure succeed.
 
 A retry from step t that reaches the goal within the turns left proves that the state before step t was not lost, so
-t* >= t, and no later state is needed for it. Failures prove nothing: 0 successes of n retries bound the chance of the
-policy that made them by 3/n (the rule of three, at 95 %), and say nothing about other policies. There is no posterior
-over steps: how often a policy succeeds from a step that is not lost is unknown, so that it cannot be identified.
+t* >= t. So does one from an earlier step that comes through the failure's state before step t, at that step or later.
+Failures prove nothing: 0 successes of n retries bound the chance of the policy that made them by 3/n (the rule of
+three, at 95 %), and say nothing about other policies. No probability of a step is reported: how often a policy succeeds
+from a step that is not lost is unknown, so that none can be identified.
 
-The bisection asks at the middle of the open steps, and stops there at the first success. With the retries that are left
-of its budget it asks again where nothing succeeded, from the first open step on, because a step without a success may
-still be one that is not lost.
+The search is a bisection with noise: every open step has a weight, a failure from a step lowers the weights of that
+step and of all later ones, and the next retry begins at the step that has half of the weight above it. The weights
+decide where to look, and nothing else.
 """
 
+import math
 from dataclasses import dataclass, field
 
 RULE_OF_THREE = 3.0
@@ -23,48 +25,52 @@ class Bisection:
     last: int
     """Last step of the episode, T - 1: no pivot is later."""
     retries: int
-    """Most retries of a step before the search goes lower."""
+    """Retries after which a step without a success counts little: the weights assume a chance of 2 / ``retries``."""
     budget: int
     """Most retries in all."""
     proven: int = 0
-    """Latest step from which a retry succeeded: t* is at least this."""
+    """Latest step that is proven not to be lost before it: t* is at least this."""
     failures: dict[int, int] = field(default_factory=dict[int, int])
     """Failed retries by step."""
     played: int = 0
-    _high: int = field(init=False)
-    _sweep: int = field(init=False, default=0)
-
-    def __post_init__(self) -> None:
-        """Begin with all steps open."""
-        self._high = self.last
 
     def next_step(self) -> int | None:
         """Return the step of the next retry; None when the search is over."""
         if self.played >= self.budget or self.proven >= self.last:
             return None
-        if self._high > self.proven:
-            return (self.proven + self._high + 1) // 2
-        if self._sweep <= self.proven or self._sweep > self.last:
-            self._sweep = self.proven + 1
-        return self._sweep
+        loss = math.log1p(-min(0.5, 2 / self.retries))
+        weights, exponent = [1.0], 0.0
+        for step in range(self.proven + 1, self.last + 1):
+            exponent += loss * self.failures.get(step, 0)
+            weights.append(math.exp(exponent))
+        half, above, step = sum(weights) / 2, weights[-1], self.last
+        while above < half and step > self.proven + 1:
+            step -= 1
+            above += weights[step - self.proven]
+        return step
 
-    def add(self, step: int, *, success: bool) -> None:
-        """Add the outcome of a retry from ``step``."""
+    def add(self, step: int, reached: int | None) -> None:
+        """Add the outcome of a retry from ``step``: the latest step that its success proves, None for a failure."""
         self.played += 1
-        if success:
-            self.proven = max(self.proven, step)
-            self._high = max(self._high, self.proven)
-            self._sweep = 0
-            return
-        self.failures[step] = self.failures.get(step, 0) + 1
-        if step <= self._high and self._high > self.proven:
-            if self.failures[step] >= self.retries:
-                self._high = step - 1
+        if reached is None:
+            self.failures[step] = self.failures.get(step, 0) + 1
         else:
-            self._sweep = step + 1
+            self.proven = max(self.proven, reached)
 
     @property
     def chance_after(self) -> float | None:
         """Bound on the policy's chance from the step after ``proven``; None if no retry began there."""
         count = self.failures.get(self.proven + 1, 0)
         return min(1.0, RULE_OF_THREE / count) if count else None
+
+
+def reached_step(failure: list[str], retry: list[str], start: int) -> int:
+    """Return the latest step of a failure that a successful retry proves not to be lost before.
+
+    Args:
+        failure: states before the steps of the failure, which decide everything that follows.
+        retry: states before the steps of the retry, from the first step of the episode on.
+        start: step that the retry began at.
+    """
+    times = {state: t for t, state in enumerate(retry)}  # the latest time of each state
+    return max([start, *(t for t, state in enumerate(failure) if times.get(state, -1) >= t)])
