@@ -43,8 +43,8 @@ SETTINGS = Form("search", BoundSettings, {"certified": Flag(off="-")})
 def bound(options: BoundOptions, settings: BoundSettings) -> None:
     """Bound the pivots of failures by playing them again, for environments that are not searched exhaustively.
 
-    A retry that reaches the goal from step t proves that the pivot is t or later; the run is stored. Failed retries bound
-    the chance of the policy that played them, and prove nothing about the pivot. Bounds are no labels.
+    A retry that reaches the goal from step t proves that the pivot is t or later; the run is stored. Failed retries
+    bound the chance of the policy that played them, and prove nothing about the pivot. Bounds are no labels.
 
     [bold]Examples[/]
 
@@ -75,7 +75,7 @@ def bound(options: BoundOptions, settings: BoundSettings) -> None:
         )
     proved = [row for row in result.rows if row.proven]
     out.print(
-        f"{len(result.rows)} failures without an exact certificate: {len(proved)} pivots are proven to be later than step "
-        f"0; {sum(row.retries for row in result.rows)} retries, {result.errors} not finished",
+        f"{len(result.rows)} failures: {len(proved)} pivots are proven to be later than step 0; "
+        f"{sum(row.retries for row in result.rows)} retries, {result.errors} not finished",
         soft_wrap=True,
     )

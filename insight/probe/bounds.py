@@ -256,10 +256,7 @@ class _Work:
 
     def _proved(self, failure: _Failure, step: int, episode: Episode) -> int | None:
         """Return the latest step that a successful retry proves by re-execution; None if it cannot be repeated."""
-        states = [
-            [each or "" for each in side]
-            for side in ([s["state"] for s in failure.steps], [s.state for s in episode.steps])
-        ]
+        states = [row["state"] or "" for row in failure.steps], [each.state or "" for each in episode.steps]
         latest = reached_step(states[0], states[1], step) if all(map(all, states)) else step
         for reached in dict.fromkeys((latest, step)):
             times = [t for t, state in enumerate(states[1]) if t >= reached and state == states[0][reached]]
