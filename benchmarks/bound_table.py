@@ -22,7 +22,9 @@ from rich.console import Console
 UNIFORM = 32
 """Retries per step of uniform sampling."""
 SHARE = 1 / 3
-"""Largest share of the retries of uniform sampling that the bisection takes."""
+"""Largest share of the retries of uniform sampling that the bisection takes, over all failures."""
+MOST_SHARE = 1 / 2
+"""The same for one failure, with the retries that others left over."""
 RESAMPLERS: dict[str, float] = {"always best": 1.0, "best in 9 of 10": 0.9, "best in 1 of 2": 0.5, "random": 0.0}
 """Share of best moves of each resampler; the others are uniform."""
 
@@ -70,6 +72,8 @@ class Count:
     failures: int = 0
     exact: list[int] = field(default_factory=lambda: [0, 0, 0])
     above: int = 0
+    spare: float = 0.0
+    """Retries that the bisection of earlier failures left over."""
     retries: list[int] = field(default_factory=lambda: [0, 0, 0])
 
 
@@ -106,9 +110,11 @@ def measure(row: dict[str, Any], share: float, seed: int, count: Count) -> None:
         stopped += next((index for index, each in enumerate(won, 1) if each is not None), UNIFORM)
     total = UNIFORM * last
     play.rng = random.Random(seed + 1)
-    search = Bisection(last, UNIFORM, int(total * SHARE))
+    allowed = total * SHARE + count.spare
+    search = Bisection(last, UNIFORM, int(min(allowed, MOST_SHARE * total)))
     while (step := search.next_step()) is not None:
         search.add(step, play.retry(step))
+    count.spare = allowed - search.played
     count.failures += 1
     count.above += sum(each > truth for each in (uniform, through, search.proven))
     for index, proven in enumerate((uniform, through, search.proven)):
@@ -129,7 +135,7 @@ def main() -> None:
         "with states on the way",
     )
     more = ("bisection", "retries: uniform", "stopping at a success", "bisection", "its share")
-    out.print(f"| {' | '.join((*heads, *more))} |\n{'|---' * len((*heads, *more))}|")
+    out.print(f"| {' | '.join((*heads, *more))} |\n{'|---' * len((*heads, *more))}|", soft_wrap=True, markup=False)
     with tempfile.TemporaryDirectory() as folder:
         for env in ("sokoban", "frozenlake"):
             rows = failures_of(env, count, Path(folder) / env)

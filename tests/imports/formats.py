@@ -63,7 +63,7 @@ def trace_line(folder: Path, row: dict[str, Any], steps: Steps) -> dict[str, Any
         if message["role"] == "assistant":
             node |= {"sampled": True, "token_ids": [1, 2, 3], "mask": [False, True, True], "logprobs": [-0.5, -0.25]}
         nodes.append(node)
-    task = {"type": "Grid", "data": facts(row)}
+    task: Any = {"type": "Grid", "data": facts(row)}
     return {"id": row["episode_id"], "task": task, "nodes": nodes, "rewards": {"won": {"score": 0.0, "weight": 1.0}}}
 
 
@@ -81,10 +81,14 @@ def write_traces(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> 
     """Write lines of verifiers 0.4: episodes with a judge's trace before that of the agent."""
     lines = []
     for row, steps in episodes:
-        trace = trace_line(folder, row, steps) | {"agent": {"name": "player", "trainable": True}}
+        trace: dict[str, Any] = trace_line(folder, row, steps) | {"agent": {"name": "player", "trainable": True}}
         replies = [index for index, node in enumerate(trace["nodes"]) if node.get("sampled")]
         trace["calls"] = [{"node": index, "finish_reason": "length"} for index in replies]
-        judge = {"task": trace["task"], "agent": {"name": "judge", "trainable": False}, "nodes": trace["nodes"][:1]}
+        judge: Any = {
+            "task": trace["task"],
+            "agent": {"name": "judge", "trainable": False},
+            "nodes": trace["nodes"][:1],
+        }
         lines.append(json.dumps({"id": "e", "env": {"id": "grid"}, "task": trace["task"], "traces": [judge, trace]}))
     (folder / "traces.jsonl").write_text("\n".join(lines) + "\n")
 
@@ -93,7 +97,8 @@ def write_inspect(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) ->
     with zipfile.ZipFile(folder / "log.eval", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("header.json", "{}")
         for number, (row, steps) in enumerate(episodes):
-            attachments, messages = {}, []
+            attachments: dict[str, str] = {}
+            messages: list[dict[str, Any]] = []
             for step in steps:
                 data = base64.b64encode((folder / "pictures" / f"{step['frame_id']}.png").read_bytes()).decode()
                 attachments[step["frame_id"][:32]] = f"data:image/png;base64,{data}"

@@ -32,7 +32,8 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def labels(root: Path, names: dict[str, str] | None = None) -> dict[str, Any]:
     rows = pivot.load_store(root).labels.collect().to_dicts()
-    return {(names or {}).get(row["episode_id"], row["episode_id"]): [row[each] for each in LABEL] for row in rows}
+    ids = [str(row["episode_id"]) for row in rows]
+    return {(names or {}).get(name, name): [row[each] for each in LABEL] for name, row in zip(ids, rows, strict=True)}
 
 
 def same_labels(built: Path, root: Path, result: Any) -> None:
@@ -106,7 +107,7 @@ def test_distances_of_navigation_give_the_same_labels(tmp_path: Path) -> None:
         (source / f"episode_{number}.json").write_text("\n\n" + "\n".join(lines) + "\n")
     options = {"step": 0.5, "success_distance": 1.5, "horizon": 25}
     result = pivot.import_rollouts(source, tmp_path / "store", format="embodiedbench", options=options)
-    assert result.build is None and result.stateless == tmp_path / "store-stateless"
+    assert result.build is None and result.stateless is not None and result.stateless == tmp_path / "store-stateless"
     assert all(problem.kept for problem in result.problems) and len(result.problems) == len(rows)
     given = [json.loads(line) for line in (result.stateless / "labels.jsonl").read_text().splitlines()]
     assert result.stateless_labels == len(given) == len(rows)

@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pivot
 import pytest
@@ -59,12 +60,11 @@ def test_a_changed_bound_is_found(built: Path, tmp_path: Path) -> None:
         changed = [row | (change if number == index else {}) for number, row in enumerate(rows)]
         out.write_text("".join(json.dumps(row) + "\n" for row in changed))
         assert len(pivot.bound_problems(built, out)) == 1, change
-    assert "does not reach the goal" in _first(
-        built, out, rows, index, {"actions": ["up"] * len(rows[index]["actions"])}
-    )
+    stuck = {"actions": ["up"] * len(rows[index]["actions"])}
+    assert "does not reach the goal" in _first(built, out, rows, index, stuck)
 
 
-def _first(built: Path, out: Path, rows: list[dict[str, object]], index: int, change: dict[str, object]) -> str:
+def _first(built: Path, out: Path, rows: Any, index: int, change: Any) -> str:
     out.write_text(json.dumps(rows[index] | change) + "\n")
     return pivot.bound_problems(built, out)[0]
 
@@ -83,7 +83,7 @@ def test_imported_failures_are_bounded_by_another_policy(built: Path, tmp_path: 
 
 def test_the_command(built: Path, tmp_path: Path) -> None:
     out = tmp_path / "bounds.jsonl"
-    shown = run("bound", built, "--out", out, "--certified", "--retries", 2)
+    shown = run("bound", built, "--out", out, "--certified", "--retries", "2")
     assert "failures without an exact certificate" in shown or "retries" in shown
     assert "reaches the goal again" in run("bound", built, "--out", out, "--check")
     out.write_text("{}\n")
