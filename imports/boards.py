@@ -10,7 +10,7 @@ from .. import plugins
 from ..errors import PluginError
 from ..solvers.base import Solver
 
-_BOARD = re.compile(r"(?:^(?: [#_O√XPSG] )+$\n?){2,}", re.MULTILINE)
+_BOARD = re.compile(r"(?:^(?: [#_O√XPSG] )+(?: [#_O√XPSG] ?)$\n?){2,}", re.MULTILINE)
 
 
 def board_in(env: str, text: str) -> str | None:
