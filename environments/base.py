@@ -485,10 +485,6 @@ class NamedActions(PivotEnv):
         """Largest member of ``action_space``."""
         return len(self.actions)
 
-    def action_name(self, index: int) -> str:
-        """Return the name of a member of ``action_space``, as logged."""
-        return (*self.actions, self.profile.unusable_action)[index]
-
     def checked_index(self, action: SupportsIndex, *, ended: bool) -> int:
         """Return the index of an action for ``step``; ``ended`` says whether the episode is over.
 

@@ -221,7 +221,7 @@ class GridEnv(NamedActions):
         return _first_index(len(moves)) + index
 
     def action_name(self, index: int) -> str:
-        """Return the name of a turn; see the base class."""
+        """Return the name of a turn by its index in ``action_space``."""
         return TURN_SEPARATOR.join(ACTIONS[move] for move in _moves_of(index)) or UNUSABLE
 
     @property

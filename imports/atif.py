@@ -112,7 +112,7 @@ class AtifImporter(Importer):
             raise explained(error) from error
         rewards = trial.verifier_result.rewards if trial and trial.verifier_result else None
         reward = (rewards or {}).get(self.settings.reward)
-        known = {"id": trajectory.trajectory_id or trajectory.session_id, "policy": trajectory.agent.model_name}
+        origin = {"id": trajectory.trajectory_id or trajectory.session_id, "policy": trajectory.agent.model_name}
         kept = {
             "agent": trajectory.agent.name,
             "rewards": rewards,
@@ -120,7 +120,7 @@ class AtifImporter(Importer):
             "task": trial.task_name if trial else None,
         }
         messages = [each for step in trajectory.steps for each in _messages(step, path.parent)]
-        facts = {"success": None if reward is None else reward >= 1, **(trajectory.extra or {}), **known, "atif": kept}
+        facts = {"success": None if reward is None else reward >= 1, **(trajectory.extra or {}), **origin, "atif": kept}
         try:
             return episode_of(messages, facts, self.settings)
         except ValidationError as error:
@@ -157,4 +157,4 @@ def _messages(step: _Step, folder: PurePosixPath) -> Iterator[Message]:
 
 def _beside(folder: PurePosixPath, name: str) -> str:
     """Return the name of a picture relative to the source; it is relative to its trajectory."""
-    return name if "://" in name or name.startswith(("/", "data:")) else (folder / name).as_posix()
+    return name if "://" in name else (folder / name).as_posix()

@@ -142,8 +142,8 @@ class EmbodiedBenchImporter(Importer):
 
 
 def _action(step: _Step) -> list[str]:
-    known = isinstance(step.action_id, int) and 0 <= step.action_id < len(ACTIONS)
-    return [ACTIONS[int(step.action_id or 0)]] if known else []
+    is_index = isinstance(step.action_id, int) and 0 <= step.action_id < len(ACTIONS)
+    return [ACTIONS[int(step.action_id or 0)]] if is_index else []
 
 
 def _order(file: Path) -> tuple[str, int]:

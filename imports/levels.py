@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..environments.base import EnvConfig, NamedActions, ParsedAction, PivotEnv, Task, actions_per_turn
+from ..environments.grid import GridEnv
 from ..errors import PivotError
 from ..identity import digest
 from ..images import Frame
@@ -147,7 +148,7 @@ def _action(env: PivotEnv, t: int, raw: str | int | RecordedAction) -> ParsedAct
     if isinstance(raw, int):
         if not isinstance(env, NamedActions) or raw > env.last_index:
             raise LeftOutError(LeftOut.ACTION, f"turn {t}: found the action {raw}, expected an index of: {usable}")
-        raw = env.action_name(raw)
+        raw = env.action_name(raw) if isinstance(env, GridEnv) else (*env.actions, profile.unusable_action)[raw]
     if isinstance(raw, RecordedAction):
         try:
             env.encode_action(raw.name, raw.payload)

@@ -92,8 +92,10 @@ class _Episode:
     def action_of(self, action: Any) -> Any:
         """Return an action as the format has it."""
         plain = _plain(action) if isinstance(action, np.generic | np.ndarray) else action
-        if isinstance(plain, int) and hasattr(self.env, "action_name"):
-            return cast(Any, self.env).action_name(plain)
+        names = getattr(self.env, "actions", None)
+        if isinstance(plain, int) and self.env is not None and names is not None:
+            named = getattr(self.env, "action_name", (*names, self.env.profile.unusable_action).__getitem__)
+            return named(plain)
         return plain if isinstance(plain, str | int | dict) else json.dumps(plain, default=_plain)
 
     def end(self, frame: str | None, info: Mapping[str, Any], *, terminated: bool, truncated: bool) -> dict[str, Any]:

@@ -128,11 +128,13 @@ class VerifiersImporter(Importer):
 
     def _chosen(self, episode: _Episode) -> _Trace:
         """Return the trace of the agent that acts."""
-        names, wanted = [trace.agent.name for trace in episode.traces], self.settings.agent
-        if wanted and wanted not in names:
-            raise UnreadableError(f"found the agents {', '.join(names)}, expected {wanted!r}; name one with agent=NAME")
-        traces = [each for each in episode.traces if each.agent.name == (wanted or each.agent.name)]
-        trained = [each for each in traces if each.has_replied and (wanted or each.agent.trainable)]
+        names, chosen_name = [trace.agent.name for trace in episode.traces], self.settings.agent
+        if chosen_name and chosen_name not in names:
+            raise UnreadableError(
+                f"found the agents {', '.join(names)}, expected {chosen_name!r}; name one with agent=NAME"
+            )
+        traces = [each for each in episode.traces if each.agent.name == (chosen_name or each.agent.name)]
+        trained = [each for each in traces if each.has_replied and (chosen_name or each.agent.trainable)]
         return (trained or traces)[0]
 
 

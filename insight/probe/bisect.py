@@ -25,7 +25,7 @@ class Bisection:
     last: int
     """Last step of the episode, T - 1: no pivot is later."""
     retries: int
-    """Retries after which a step without a success counts little: the weights assume a chance of 2 / ``retries``."""
+    """Retries after which a step without a success counts less: the weights assume a chance of 1 / ``retries``."""
     budget: int
     """Most retries in all."""
     proven: int = 0
@@ -38,7 +38,7 @@ class Bisection:
         """Return the step of the next retry; None when the search is over."""
         if self.played >= self.budget or self.proven >= self.last:
             return None
-        loss = math.log1p(-min(0.5, 2 / self.retries))
+        loss = math.log1p(-min(0.5, 1 / self.retries))
         weights, exponent = [1.0], 0.0
         for step in range(self.proven + 1, self.last + 1):
             exponent += loss * self.failures.get(step, 0)

@@ -38,7 +38,7 @@ class BoundSettings(Settings):
     """Settings of a search for bounds."""
 
     retries: int = Field(default=16, ge=1, le=1000)
-    """Retries after which a step without a success counts little."""
+    """Retries after which a step without a success counts less, about as many as one success takes."""
     budget: int | None = Field(default=None, ge=1)
     """Most retries of a failure; by default three times ``retries``."""
     together: int = Field(default=4, ge=1)
