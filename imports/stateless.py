@@ -173,7 +173,7 @@ def estimate_folder(root: Path, analyzer: Analyzer, model: str, reporter: Report
     if not (root / EPISODES).is_file():
         raise ConfigError(f"{root} holds no {EPISODES}; name the folder that pivot import wrote")
     kept = {row["line"]: row for row in _rows(root) if row.get("kind") != ESTIMATED}
-    asked: list[tuple[int, RecordedEpisode, AnalyzerCase]] = []
+    open_cases: list[tuple[int, RecordedEpisode, AnalyzerCase]] = []
     left_out = 0
     for place in line_places(root / EPISODES, EPISODES):
         line = int(place.label.rpartition(" ")[2])
@@ -184,13 +184,13 @@ def estimate_folder(root: Path, analyzer: Analyzer, model: str, reporter: Report
         if case is None:
             left_out += 1
         else:
-            asked.append((line, episode, case))
-    reporter.start(ESTIMATE, len(asked))
-    readings = analyzer.read_all((case for _, _, case in asked), lambda _: reporter.advance(ESTIMATE, 1))
+            open_cases.append((line, episode, case))
+    reporter.start(ESTIMATE, len(open_cases))
+    readings = analyzer.read_all((case for _, _, case in open_cases), lambda _: reporter.advance(ESTIMATE, 1))
     reporter.finish(ESTIMATE)
     rows = {
         line: _estimated(line, episode, reading, model)
-        for (line, episode, _), reading in zip(asked, readings, strict=True)
+        for (line, episode, _), reading in zip(open_cases, readings, strict=True)
     }
     made = {line: row for line, row in rows.items() if row is not None}
     half = root / f".{LABELS}"
@@ -200,7 +200,7 @@ def estimate_folder(root: Path, analyzer: Analyzer, model: str, reporter: Report
         half.replace(root / LABELS)
     except OSError as error:
         raise StoreError(f"cannot write {root / LABELS}: {error.strerror}") from error
-    return Estimates(len(made), len(asked) - len(made), len(kept), left_out)
+    return Estimates(len(made), len(open_cases) - len(made), len(kept), left_out)
 
 
 def _rows(root: Path) -> Iterator[dict[str, Any]]:

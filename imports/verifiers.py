@@ -128,13 +128,11 @@ class VerifiersImporter(Importer):
 
     def _chosen(self, episode: _Episode) -> _Trace:
         """Return the trace of the agent that acts."""
-        names, chosen_name = [trace.agent.name for trace in episode.traces], self.settings.agent
-        if chosen_name and chosen_name not in names:
-            raise UnreadableError(
-                f"found the agents {', '.join(names)}, expected {chosen_name!r}; name one with agent=NAME"
-            )
-        traces = [each for each in episode.traces if each.agent.name == (chosen_name or each.agent.name)]
-        trained = [each for each in traces if each.has_replied and (chosen_name or each.agent.trainable)]
+        names, agent = [trace.agent.name for trace in episode.traces], self.settings.agent
+        if agent and agent not in names:
+            raise UnreadableError(f"found the agents {', '.join(names)}, expected {agent!r}; name one with agent=NAME")
+        traces = [each for each in episode.traces if each.agent.name == (agent or each.agent.name)]
+        trained = [each for each in traces if each.has_replied and (agent or each.agent.trainable)]
         return (trained or traces)[0]
 
 
