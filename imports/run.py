@@ -491,5 +491,7 @@ def understood(reading: Reading, describe: Callable[[str, str], None]) -> None:
             describe(f"{kind}, recorded against replayed", word)
         other = dict(episode.other_fields())
         describe("other fields", canonical_json(other) if other else "none")
+    except StatelessError as error:
+        describe("kept outside of the store", str(error))
     except (LeftOutError, UnreadableError) as error:
         describe("left out", str(error))
