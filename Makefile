@@ -87,12 +87,14 @@ $(IMPORTERS)/.installed:
 	$(IMPORTERS)/verifiers/bin/pip install --quiet verifiers
 	$(IMPORTERS)/harbor/bin/pip install --quiet pydantic
 	$(IMPORTERS)/harbor/bin/pip install --quiet --no-deps --ignore-requires-python harbor==$(HARBOR)
+	$(BIN)/pip install --quiet --no-deps --target $(IMPORTERS)/gym_sokoban gym-sokoban==0.0.6
 	@touch $@
 
 HARBOR ?= 0.26.0
 
-test-importers: $(VENV)/.dev $(IMPORTERS)/.installed  ## import logs that inspect_ai, verifiers and Harbor write themselves; installs them (a minute)
-	PIVOT_IMPORTERS=$(CURDIR)/$(IMPORTERS) $(BIN)/pytest $(ANY_FOLDER) tests/imports/test_real_tools.py
+test-importers: $(VENV)/.dev $(IMPORTERS)/.installed  ## import logs that inspect_ai, verifiers and Harbor write themselves, read gym-sokoban's tiles; installs them
+	PIVOT_IMPORTERS=$(CURDIR)/$(IMPORTERS) PYTHONPATH=$(CURDIR)/$(IMPORTERS)/gym_sokoban \
+		$(BIN)/pytest $(ANY_FOLDER) tests/imports/test_real_tools.py tests/imports/test_tiles.py
 
 test-import-scale: $(VENV)/.dev  ## import 100,000 episodes and check that it takes less than 1 GB (five minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/imports/test_import_scale.py

@@ -67,7 +67,11 @@ class _Agent(_Read):
     model_name: str | None = None
 
 
-class _Trajectory(_Read):
+class _Trajectory(BaseModel):
+    """A trajectory; its other fields are kept."""
+
+    model_config = ConfigDict(extra="allow")
+
     schema_version: str = Field(pattern=r"^ATIF-v1\.")
     session_id: str | None = None
     trajectory_id: str | None = None
@@ -114,6 +118,7 @@ class AtifImporter(Importer):
         reward = (rewards or {}).get(self.settings.reward)
         origin = {"id": trajectory.trajectory_id or trajectory.session_id, "policy": trajectory.agent.model_name}
         kept = {
+            **(trajectory.model_extra or {}),
             "agent": trajectory.agent.name,
             "rewards": rewards,
             "continued_in": trajectory.continued_trajectory_ref,

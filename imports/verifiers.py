@@ -61,9 +61,9 @@ class _Agent(BaseModel):
 
 
 class _Trace(BaseModel):
-    """The fields of a trace that are read."""
+    """The fields of a trace that are read; others are kept."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
 
     id: str | None = None
     task: _Task = _Task()
@@ -122,6 +122,7 @@ class VerifiersImporter(Importer):
                     trace.nodes[call.node].finish_reason = call.finish_reason
             row = {**trace.task.data, "id": trace.id}
             kept = {"rewards": trace.rewards, "info": trace.info, "stop_condition": trace.stop_condition}
+            kept |= trace.model_extra or {}
             return episode_of([_message(node) for node in _path(trace.nodes)], {**row, "trace": kept}, self.settings)
         except ValidationError as error:
             raise explained(error) from error
