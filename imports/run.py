@@ -39,8 +39,6 @@ from .replay import Agreement, replay
 from .stateless import StatelessFolder
 
 READ, IMPORT = "read", "import"
-MOST_SAMPLES = 10_000
-"""Most episodes of one level."""
 _EPISODES_AT_ONCE = 1024
 """Episodes of a shard, about: a shard is held in memory."""
 REQUIRED = (Compared.END, Compared.STATES)
@@ -95,24 +93,28 @@ class _EnvPlan:
     tasks: list[Task] = field(default_factory=list[Task])
     entries: list[_Entry] = field(default_factory=list[_Entry])
     index: dict[Task, int] = field(default_factory=dict[Task, int])
-    names: dict[tuple[str, int, str], int] = field(default_factory=dict[tuple[str, int, str], int])
+    names: set[tuple[str, int, str]] = field(default_factory=set[tuple[str, int, str]])
     samples: Counter[int] = field(default_factory=Counter[int])
+    parts: Counter[Task] = field(default_factory=Counter[Task])
+    """Tasks of each level."""
 
     def add(self, task: Task, place: Place, digest: bytes, source: StateSource, agreement: Agreement) -> None:
-        """Add an episode of a level.
+        """Add an episode of a level. Every 1,024 episodes of a level get a task of their own, to limit the memory.
 
         Raises:
-            LeftOutError: another level has its name, or it has too many episodes.
+            LeftOutError: another level has its name.
         """
-        name = (task.task_id, task.goal_idx, task.eval_set)
         number = self.index.get(task)
-        if number is None:
+        if number is None or self.samples[number] >= _EPISODES_AT_ONCE:
+            parts = self.parts[task]
+            named = replace(task, task_id=f"{task.task_id}-part-{parts + 1}") if parts else task
+            name = (named.task_id, named.goal_idx, named.eval_set)
             if name in self.names:
-                raise LeftOutError(LeftOut.LEVEL, f"task_id {task.task_id!r} names two different levels")
-            number = self.index[task] = self.names[name] = len(self.tasks)
-            self.tasks.append(task)
-        if self.samples[number] >= MOST_SAMPLES:
-            raise LeftOutError(LeftOut.LEVEL, f"its level has more than {MOST_SAMPLES} episodes")
+                raise LeftOutError(LeftOut.LEVEL, f"task_id {named.task_id!r} names two different levels")
+            number = self.index[task] = len(self.tasks)
+            self.names.add(name)
+            self.tasks.append(named)
+            self.parts[task] += 1
         flags = (agreement.end, agreement.states, agreement.rewards, agreement.frames)
         self.entries.append(_Entry(place, number, self.samples[number], digest, source, flags))
         self.samples[number] += 1

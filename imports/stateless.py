@@ -6,6 +6,7 @@ with the probability that it gives to its step. No store and no split ever conta
 with certified ones.
 """
 
+import filecmp
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -65,10 +66,19 @@ class StatelessFolder:
             self._write(1, {"line": self.episodes, "id": episode.id, "env": episode.env, **label})
 
     def close(self) -> None:
-        """Move the finished files to their names; a folder of an earlier call without episodes stays."""
-        for file, name in zip(self._files, (EPISODES, LABELS), strict=False):
+        """Move the finished files to their names. Where the same episodes are there already, their labels stay."""
+        halves = [self.root / f".{name}" for name in (EPISODES, LABELS)]
+        for file in self._files:
             file.close()
-            (self.root / f".{name}").replace(self.root / name)
+        if not self._files:
+            return
+        written = self.root / EPISODES
+        if written.is_file() and filecmp.cmp(written, halves[0], shallow=False) and (self.root / LABELS).is_file():
+            for half in halves:
+                half.unlink()
+            return
+        for half, name in zip(halves, (EPISODES, LABELS), strict=True):
+            half.replace(self.root / name)
 
     def _open(self) -> None:
         if self._files:

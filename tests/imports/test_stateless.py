@@ -97,6 +97,8 @@ def test_an_analyzer_labels_failures_as_estimated(tmp_path: Path) -> None:
     assert (label["pivot_step"], label["failure_mode"], label["by"]) == (2, "timeout", {"analyzer": "planted"})
     assert label["probability"] == pytest.approx(0.6065, abs=1e-4)
     assert len(asked) == 1 and len(asked[0].images) == 1
+    pivot.import_rollouts(tmp_path / "source", tmp_path / "store")  # nothing to do, so that the estimate stays
+    assert json.loads((folder / "labels.jsonl").read_text()) == label
     bad = PlantedBackend(_answer("no idea"))
     assert estimate_folder(folder, Analyzer(bad), "bad", Silent()).unreadable == 1
     assert (folder / "labels.jsonl").read_text() == ""  # its earlier estimates are replaced
