@@ -8,7 +8,8 @@ from pydantic import Field, field_validator
 
 from ..api import stores as api
 from ..errors import ConfigError, PivotError
-from ..imports.run import ImportResult, Reading, understood
+from ..imports.dry_run import understood
+from ..imports.run import ImportResult, Reading
 from ..rollouts.policies.imported import Compared
 from .build import WORKERS
 from .console import ProgressBars, err, out, styled

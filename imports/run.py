@@ -6,7 +6,7 @@ resumes after a kill.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -319,13 +319,26 @@ def _config_of(reading: Reading, model: str, more: Mapping[str, Any]) -> RunConf
     }
     return make_config(
         {
-            "tasks_per_shard": max(1, min(128, _EPISODES_AT_ONCE // largest)),
+            "tasks_per_shard": _tasks_per_shard(plans.values()),
             **more,
             "environments": {name: env.model_dump(mode="json") for name, env in environments.items()},
             "rollouts": largest,
             "policy": PartConfig(name="imported", options=origin.model_dump(mode="json")).model_dump(mode="json"),
         }
     )
+
+
+def _tasks_per_shard(plans: Iterable[_EnvPlan]) -> int:
+    """Return the most levels of a shard, so that none has more than about twice ``_EPISODES_AT_ONCE`` episodes."""
+    counts = [[plan.samples[task] for task in range(len(plan.tasks))] for plan in plans]
+    size = 128
+    while size > 1 and any(
+        sum(each[first : first + size]) > 2 * _EPISODES_AT_ONCE
+        for each in counts
+        for first in range(0, len(each), size)
+    ):
+        size //= 2
+    return size
 
 
 def _stored(store: Store, reading: Reading, reporter: Reporter) -> Iterator[ShardResult]:
@@ -469,31 +482,3 @@ class _RecordedReplies(Policy):
         if turn.t >= len(replies):
             raise EndOfLogError(f"the imported log of {turn.episode_id} ends before step {turn.t}")
         return replies[turn.t]
-
-
-def understood(reading: Reading, describe: Callable[[str, str], None]) -> None:
-    """Describe what was understood of the first episode, for a dry run; ``describe`` gets names and values."""
-    place = next(iter(reading.importer.places(reading.source)), None)
-    if place is None:
-        raise ConfigError(f"{reading.source} holds no episode")
-    describe("place", place.label)
-    try:
-        episode = reading.importer.read(reading.source, place)
-        plan = reading.plan_of(episode)
-        describe("environment", f"{episode.env}, horizon {plan.env.config.horizon} actions")
-        task, source = recover_task(plan.env, episode, reading.pictures.frame)
-        describe(f"level (from the {source})", task.initial_state)
-        slots = slots_of(plan.env, episode)
-        describe("actions", ", ".join("-" if slot.action is None else slot.action.name for slot in slots))
-        agreement = replay(plan.env, task, episode, slots, reading.pictures.frame_id)
-        for kind in Compared:
-            word = {True: "agree", False: f"differ: {agreement.first.get(kind)}", None: "not recorded"}[
-                getattr(agreement, kind)
-            ]
-            describe(f"{kind}, recorded against replayed", word)
-        other = dict(episode.other_fields())
-        describe("other fields", canonical_json(other) if other else "none")
-    except StatelessError as error:
-        describe("kept outside of the store", str(error))
-    except (LeftOutError, UnreadableError) as error:
-        describe("left out", str(error))
