@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The repository root is the package, but the checkout may have a name that is invalid for packages (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo serve lock lint kernels browser test test-long test-guidance test-plants test-kill-points test-operations test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
+.PHONY: help install dev demo serve lock lint kernels browser test test-long test-guidance test-importers test-import-scale test-plants test-kill-points test-operations test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -77,6 +77,27 @@ test-hostile: $(VENV)/.dev  ## take 160 hostile stores through every command, as
 
 test-guidance: $(VENV)/.dev  ## check 10,000 answers of a teacher in five environments for false sentences (half a minute)
 	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/labeling/test_guidance.py
+
+# Each tool gets an environment of its own, because their pins conflict. Of Harbor, whose command line needs Python 3.12,
+# the models of trajectories suffice.
+IMPORTERS := $(VENV)/importers
+$(IMPORTERS)/.installed:
+	for tool in inspect verifiers harbor; do $(PYTHON) -m venv $(IMPORTERS)/$$tool || exit 1; done
+	$(IMPORTERS)/inspect/bin/pip install --quiet inspect_ai
+	$(IMPORTERS)/verifiers/bin/pip install --quiet verifiers
+	$(IMPORTERS)/harbor/bin/pip install --quiet pydantic
+	$(IMPORTERS)/harbor/bin/pip install --quiet --no-deps --ignore-requires-python harbor==$(HARBOR)
+	$(BIN)/pip install --quiet --no-deps --target $(IMPORTERS)/gym_sokoban gym-sokoban==0.0.6
+	@touch $@
+
+HARBOR ?= 0.26.0
+
+test-importers: $(VENV)/.dev $(IMPORTERS)/.installed  ## import logs that inspect_ai, verifiers and Harbor write themselves, read gym-sokoban's tiles; installs them
+	PIVOT_IMPORTERS=$(CURDIR)/$(IMPORTERS) PYTHONPATH=$(CURDIR)/$(IMPORTERS)/gym_sokoban \
+		$(BIN)/pytest $(ANY_FOLDER) tests/imports/test_real_tools.py tests/imports/test_tiles.py
+
+test-import-scale: $(VENV)/.dev  ## import 100,000 episodes and check that it takes less than 1 GB (five minutes)
+	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/imports/test_import_scale.py
 
 test-kill-points: $(VENV)/.dev  ## interrupt builds at 200 points: kills, a full disk, a lost server or connection (six minutes)
 	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py

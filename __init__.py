@@ -13,11 +13,11 @@ Everything that the command line does is a function here, and the command line c
     frames = pivot.load_store("runs/demo")  # lazy polars frames over a store
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
-``pivot.append``, ``import_rollouts``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``, ``stats``,
-``report``, ``train_sft``, ``train_rl``, ``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy`` and
-``certify_batch`` are named like their commands; ``pivot.credit`` returns what each turn gained or lost,
-``pivot.explore`` searches a level of any gymnasium environment, and
-``pivot.Recorder`` writes the episodes of your own trainer for ``pivot.import_rollouts``.
+``pivot.append``, ``import_rollouts``, ``estimate``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``,
+``stats``, ``report``, ``train_sft``, ``train_rl``, ``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy``
+and ``certify_batch`` are named like their commands; ``pivot.credit`` returns what each turn gained or lost,
+``pivot.explore`` searches a level of any gymnasium environment, and ``pivot.Recorder`` writes the episodes of your own
+trainer for ``pivot.import_rollouts``.
 Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
 
@@ -27,9 +27,9 @@ from .errors import PivotError
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .api.reading import export, probe, query, report, stats, verify
+    from .api.reading import bound, bound_problems, export, probe, query, report, stats, verify
     from .api.stores import Appended, append, build, compact, import_rollouts, migrate, relabel
-    from .api.training import evaluate_analyzer, evaluate_baselines, evaluate_policy, train_rl, train_sft
+    from .api.training import estimate, evaluate_analyzer, evaluate_baselines, evaluate_policy, train_rl, train_sft
     from .datasets.config import RunConfig
     from .datasets.parts import load_store
     from .datasets.progress import Reporter
@@ -74,11 +74,14 @@ __all__ = [
     "VerifyReport",
     "__version__",
     "append",
+    "bound",
+    "bound_problems",
     "build",
     "certify",
     "certify_batch",
     "compact",
     "credit",
+    "estimate",
     "evaluate_analyzer",
     "evaluate_baselines",
     "evaluate_policy",
@@ -104,6 +107,7 @@ _HOMES = {
     "PolicyEvaluationConfig": "training.evaluation.config",
     "RlConfig": "training.policy_rl.config",
     "SftConfig": "training.analyzer_sft.config",
+    "estimate": "api.training",
     "evaluate_analyzer": "api.training",
     "evaluate_baselines": "api.training",
     "evaluate_policy": "api.training",
@@ -123,6 +127,8 @@ _HOMES = {
     "Verdict": "solvers.base",
     "VerifyReport": "datasets.proof.report:Report",
     "append": "api.stores",
+    "bound": "api.reading",
+    "bound_problems": "api.reading",
     "build": "api.stores",
     "certify": "solvers.api",
     "certify_batch": "solvers.api",

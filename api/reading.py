@@ -1,4 +1,4 @@
-"""Functions that read stores: verify, probe, export, stats, query, report."""
+"""Functions that read stores: verify, probe, bound, export, stats, query, report."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any, Unpack
 
 import polars as pl
 
+from ..datasets.config import PartConfig
 from ..datasets.progress import Reporter, Silent
 from ..datasets.proof.exports import verify_export
 from ..datasets.proof.limits import Limits, within
@@ -14,6 +15,7 @@ from ..datasets.proof.verify import refuse_huge, refuse_while_written, verify_st
 from ..datasets.store import Store
 from ..datasets.views import connect, query_table
 from ..flows.export import Export, export_as
+from ..insight.probe import bounds
 from ..insight.probe.proof import probe_problems
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import ProbeResult, checked_store, probe_store
@@ -93,6 +95,57 @@ def probe(
     environments = list(checked_store(store, settings).config.environments)
     with pool_of(running, environments, store) as pool:
         return probe_store(store, settings, reporter_of(running), pool.stream)
+
+
+@public
+def bound(
+    root: str | Address,
+    out: str | Path,
+    settings: bounds.BoundSettings | Mapping[str, Any] | None = None,
+    *,
+    policy: str = "",
+    policy_options: Mapping[str, Any] | None = None,
+    policy_service: Mapping[str, Any] | None = None,
+    reporter: Reporter | None = None,
+) -> bounds.BoundResult:
+    """Bound the pivots of failures without an exact certificate by playing them again from their steps.
+
+    Args:
+        root: the finished store.
+        out: file for the bounds, one JSON line per failure; an earlier one is replaced.
+        settings: number of retries, such as ``{"retries": 32}``.
+        policy: registered policy that plays; by default the store's.
+        policy_options: its settings.
+        policy_service: settings of its model server.
+        reporter: receives the progress, in failures.
+
+    Returns:
+        A row per failure: the latest step from which a stored run reaches the goal, and failed retries by step.
+
+    Raises:
+        ConfigError, PluginError: the policy cannot play. StoreError: the store cannot be read, or the file written.
+        ServerGoneError: the model does not answer any more.
+    """
+    if not isinstance(settings, bounds.BoundSettings):
+        settings = read_settings(bounds.BoundSettings, settings or {}, "setting ")
+    player = PartConfig(name=policy, options=dict(policy_options or {}), service=dict(policy_service or {}))
+    return bounds.bound_store(
+        parse_address(root), Path(out), settings, reporter or Silent(), player if policy else None
+    )
+
+
+@public
+def bound_problems(root: str | Address, path: str | Path) -> list[str]:
+    """Execute the runs of a file of :func:`bound` again, and return what is wrong with it.
+
+    Args:
+        root: the store of the failures.
+        path: the file.
+
+    Raises:
+        StoreError: the store or the file cannot be read.
+    """
+    return bounds.bound_problems(parse_address(root), Path(path))
 
 
 @public

@@ -65,12 +65,13 @@ def import_rollouts(
     options: Mapping[str, Any] | None = None,
     model: str = "",
     config: Mapping[str, Any] | None = None,
+    stateless: str | Path | None = None,
     **running: Unpack[Running],
 ) -> ImportResult:
     """Read rollouts of another program into a store; label, collage and every later stage work on it as on a build.
 
     Every episode is replayed. One whose replay differs in what ``require`` names is left out and reported, as is one
-    that cannot be read or has no level.
+    that cannot be read. One without a state is kept in the folder ``stateless``, which :func:`estimate` can label.
 
     Args:
         source: file or folder.
@@ -81,6 +82,7 @@ def import_rollouts(
         options: settings of the format, such as ``{"env": "sokoban", "separator": ","}`` for chats.
         model: the model that acted.
         config: other fields of the run config that decide labels and dataset, such as ``teacher`` or ``split``.
+        stateless: folder for the episodes without a state; by default ``OUT-stateless`` beside a local ``out``.
         **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
@@ -104,6 +106,7 @@ def import_rollouts(
             options=options,
             model=model,
             config=config,
+            stateless=None if stateless is None else Path(stateless),
         )
 
 

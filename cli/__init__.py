@@ -11,6 +11,7 @@ from ..errors import INTERRUPTED, PivotError
 from ..flows.engines.server import quiet_prefect
 from ..plugins import blamed
 from ..version import __version__
+from .bound import bound
 from .build import build
 from .cache import cache
 from .compact import compact, migrate
@@ -18,6 +19,7 @@ from .compare import compare
 from .console import err, show_error
 from .deploy import deploy
 from .doctor import doctor
+from .estimate import estimate
 from .evaluate import evaluation
 from .evaluate_policy import policy
 from .export import export
@@ -55,10 +57,25 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command(cls=WithSettings)(with_links(build))
-for command in (verify, stats, compare, probe, plot, report, view, peek, relabel, compact, migrate, export, push):
+for command in (
+    verify,
+    stats,
+    compare,
+    probe,
+    bound,
+    plot,
+    report,
+    view,
+    peek,
+    relabel,
+    compact,
+    migrate,
+    export,
+    push,
+):
     app.command()(with_links(command))
 app.command("import")(with_links(import_rollouts))
-for command in (settings, doctor, cache, deploy):
+for command in (estimate, settings, doctor, cache, deploy):
     app.command()(command)
 app.command("serve-command")(serve_command)
 train.command(cls=WithSettings)(with_links(rl))

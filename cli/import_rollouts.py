@@ -1,13 +1,15 @@
 """``pivot import``: rollouts of another program as a store."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator
 
 from ..api import stores as api
 from ..errors import ConfigError, PivotError
-from ..imports.run import ImportResult, Reading, understood
+from ..imports.dry_run import understood
+from ..imports.run import ImportResult, Reading
 from ..rollouts.policies.imported import Compared
 from .build import WORKERS
 from .console import ProgressBars, err, out, styled
@@ -25,7 +27,8 @@ class ImportOptions(Options):
     """File or folder with the recorded episodes."""
     format: str = "jsonl"
     """Format of the source: jsonl (PIVOT's own, of pivot.Recorder), vagen (evaluation folders), openai (messages
-    and images), verifiers (traces), inspect (.eval logs), or one of an installed package."""
+    and images), verifiers (traces), inspect (.eval logs), atif (trajectories of Harbor), verl (rollout_data_dir),
+    embodiedbench (logs of EB-Navigation), or one of an installed package."""
     out: AddressField | None = None
     """Folder of the store, or its s3://, gs:// or az:// address; new, or begun by the same command."""
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -37,6 +40,8 @@ class ImportOptions(Options):
     """Setting of the format, such as env=sokoban, tag=answer, separator=, or actions_per_turn=3 for chats."""
     model: str = ""
     """Model that acted."""
+    stateless: Path | None = None
+    """Folder for the episodes without a state, which the store cannot have; by default OUT-stateless."""
     dry_run: bool = False
     """Show what was understood of the first episode, and write nothing."""
 
@@ -61,9 +66,9 @@ IMPORT = Form(
 def import_rollouts(options: ImportOptions, workers: WorkerOptions) -> None:
     """Read rollouts of your own trainer into a store, label every failure with a proof, and write a dataset.
 
-    Every episode is replayed in PIVOT's environment from its recorded state or seed. One that cannot be read, has
-    no level, or ends otherwise in its replay is left out; the rest goes in, and the exit status is then 1. Run the same
-    command again to resume.
+    Every episode is replayed in PIVOT's environment from its recorded state or seed. One that cannot be read, or ends
+    otherwise in its replay, is left out; the rest goes in, and the exit status is then 1. Episodes without a state are
+    kept in a folder of their own. Run the same command again to resume.
 
     [bold]Examples[/]
 
@@ -90,6 +95,7 @@ def import_rollouts(options: ImportOptions, workers: WorkerOptions) -> None:
             require=options.require,
             options=options.option,
             model=options.model,
+            stateless=options.stateless,
             reporter=bars,
             **workers.model_dump(),
         )
@@ -110,25 +116,32 @@ def _show(options: ImportOptions, result: ImportResult) -> None:
         ImportIncompleteError: episodes were left out.
         ConfigError: there are none.
     """
-    for problem in result.problems[:_SHOWN_PROBLEMS]:
+    lost = [problem for problem in result.problems if not problem.kept]
+    for problem in lost[:_SHOWN_PROBLEMS]:
         err.print(styled(("✗", "red"), f" {problem.place}: {problem.detail} ({problem.kind})"), soft_wrap=True)
-    if len(result.problems) > _SHOWN_PROBLEMS:
-        err.print(f"… and {len(result.problems) - _SHOWN_PROBLEMS} more; the table imports has all of them")
+    if len(lost) > _SHOWN_PROBLEMS:
+        err.print(f"… and {len(lost) - _SHOWN_PROBLEMS} more; the table imports has all of them")
+    if result.stateless is not None:
+        out.print(
+            f"{len(result.problems) - len(lost)} episodes have no state and are kept in {result.stateless}, "
+            f"{result.stateless_labels} with a label from distances; an Analyzer can label the others: pivot estimate",
+            soft_wrap=True,
+        )
     for kind, counts in result.compared.items():
         if counts[True] or counts[False]:
             out.print(f"{kind}: {counts[True]} replays agree, {counts[False]} differ, {counts[None]} not recorded")
     if result.build is not None:
         show_result(result.build)
-    if result.problems:
-        kinds = Counter(problem.kind for problem in result.problems)
+    if lost:
+        kinds = Counter(problem.kind for problem in lost)
         reasons = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         raise ImportIncompleteError(
-            f"{len(result.problems)} of {len(result.problems) + result.episodes} episodes were left out ({reasons}); "
+            f"{len(lost)} of {len(result.problems) + result.episodes} episodes were left out ({reasons}); "
             "the others are in the store"
             if result.build is not None
             else f"no episode of {options.source} could be imported ({reasons})"
         )
-    if result.build is None:
+    if result.build is None and result.stateless is None:
         raise ConfigError(f"{options.source} holds no episode")
 
 

@@ -222,6 +222,10 @@ class GridEnv(NamedActions):
             index = index * len(ACTIONS) + ACTIONS.index(move)
         return _first_index(len(moves)) + index
 
+    def action_name(self, index: int) -> str:
+        """Return the name of a turn by its index in ``action_space``."""
+        return TURN_SEPARATOR.join(ACTIONS[move] for move in _moves_of(index)) or UNUSABLE
+
     @property
     def last_index(self) -> int:
         """Largest member of ``action_space``."""

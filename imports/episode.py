@@ -55,6 +55,8 @@ class RecordedTurn(_Record):
     """Sum of the rewards of the turn."""
     state: Text | None = None
     """State text before the turn, as the environment of PIVOT writes it."""
+    info: dict[str, Any] | None = None
+    """Measurements after the turn, such as ``dist``; read only where no state can be had."""
 
 
 class RecordedEpisode(_Record):
@@ -65,7 +67,8 @@ class RecordedEpisode(_Record):
     env: Name
     """Environment, such as ``sokoban``."""
     env_config: dict[str, Any] = {}
-    """Settings that differ from the defaults. ``horizon`` counts actions: turns times ``actions_per_turn``."""
+    """Settings that differ from the defaults. ``horizon`` counts turns, if the environment has a setting
+    ``actions_per_turn`` and it is set here; else actions, turns times ``actions_per_turn`` of the episode."""
     id: Name | None = None
     """Id of the episode in the source."""
     policy: Name | None = None
@@ -87,13 +90,18 @@ class RecordedEpisode(_Record):
     eval_set: Name = "default"
     """Split of the task set."""
     actions_per_turn: Annotated[int, Field(ge=1, le=64)] = 1
-    """Most actions of a turn. A turn with fewer of them spends the rest of its budget."""
+    """Most actions of a turn, for environments without such a setting: every action is then a step, and a turn with
+    fewer of them spends the rest of its budget."""
     turns: Annotated[list[RecordedTurn], Field(min_length=1, max_length=MOST_TURNS)]
     """Turns in order."""
     final_frame: str | None = None
     """Picture after the last turn."""
     final_state: Text | None = None
     """State text after the last turn."""
+    distances: list[Annotated[float, Field(ge=0)]] | None = None
+    """Metres to the target before the first turn and after each, of a navigation log without states."""
+    solver: dict[str, Any] | None = None
+    """Settings of the solver that reads ``distances``, such as ``step`` and ``threshold``, metres."""
     success: bool | None = None
     """Whether the goal was reached."""
     terminated: bool | None = None

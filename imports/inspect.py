@@ -19,21 +19,23 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ..errors import ConfigError
 from ..plugins import Settings
 from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of
-from .chat import ChatSettings, Message, episode_of, text_and_images
+from .chat import ChatSettings, Message, call_of, episode_of, text_and_images
 from .episode import RecordedEpisode
 
 _SAMPLE = re.compile(r"samples/[^/]+\.json")
 _ATTACHMENT = re.compile(r"attachment://([0-9a-f]{1,64})")
 _HEADER = struct.Struct("<4s22xHH")
 _ENCRYPTED, _ZSTD = 1, 93
+_REPEATED = frozenset({"events", "input", "output", "timelines"})
+"""Fields of a sample that repeat its messages, or hold the log of every call."""
 _VERDICTS = {"C": True, "I": False, 1: True, 0: False}
 """Values of a score that say whether the sample succeeded."""
 
 
 class _Sample(BaseModel):
-    """The fields of a sample that are read."""
+    """The fields of a sample that are read; others are kept, but for those of ``_REPEATED``."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
 
     id: int | str
     epoch: int = 1
@@ -78,7 +80,8 @@ class InspectImporter(Importer):
         try:
             sample = _Sample.model_validate_json(text)
             messages = [_message(each, sample.attachments) for each in sample.messages]
-            kept = {"scores": sample.scores, "error": sample.error, "limit": sample.limit}
+            kept = {name: value for name, value in (sample.model_extra or {}).items() if name not in _REPEATED}
+            kept |= {"scores": sample.scores, "error": sample.error, "limit": sample.limit}
             facts = {"success": _success(sample.scores), **sample.metadata, "inspect": kept}
             name = f"{sample.id}_epoch_{sample.epoch}"
             return episode_of(messages, {**facts, "id": name}, self.settings)
@@ -121,7 +124,9 @@ def _message(raw: Mapping[str, Any], attachments: Mapping[str, str]) -> Message:
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
     resolved = [_part(part, attachments) for part in parts]
     text, images = text_and_images(resolved, [])
-    return Message(str(raw.get("role")), text, images)
+    called = [each for each in raw.get("tool_calls") or () if isinstance(each, dict)]
+    calls = [call_of(each.get("function"), each.get("arguments")) for each in called]
+    return Message(str(raw.get("role")), text, images, calls=calls)
 
 
 def _part(part: Any, attachments: Mapping[str, str]) -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """Recovery of an episode's level and actions, from what a source recorded."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ..environments.base import EnvConfig, NamedActions, ParsedAction, PivotEnv, Task
+from ..environments.base import EnvConfig, NamedActions, ParsedAction, PivotEnv, Task, actions_per_turn
+from ..environments.grid import GridEnv
 from ..errors import PivotError
 from ..identity import digest
 from ..images import Frame
 from ..rollouts.base import ParsedReply, Reply, ReplyOutcome
 from ..rollouts.parser import parse_reply
 from ..rollouts.policies.imported import LeftOut, StateSource
+from ..solvers.base import TURN_SEPARATOR
 from .episode import RecordedAction, RecordedEpisode, RecordedTurn
 from .tiles import read_level
 
@@ -23,11 +25,20 @@ class LeftOutError(Exception):
         self.kind = kind
 
 
+class StatelessError(LeftOutError):
+    """An episode has no state: it is kept, but not in the store."""
+
+    def __init__(self, detail: str) -> None:
+        """Keep the description."""
+        super().__init__(LeftOut.NO_STATE, detail)
+
+
 def recover_task(env: PivotEnv, episode: RecordedEpisode, picture: Callable[[str], Frame]) -> tuple[Task, StateSource]:
     """Return the level of an episode, and its origin: the row, the generator of its seed, or its first picture.
 
     Raises:
-        LeftOutError: none of them gives a level.
+        StatelessError: there is none of them, or the picture gives no level.
+        LeftOutError: what is recorded is not a level.
         UnreadableError: ``picture``, which decodes a recorded picture, cannot read it.
     """
     kind, config = type(env), env.config
@@ -47,11 +58,10 @@ def recover_task(env: PivotEnv, episode: RecordedEpisode, picture: Callable[[str
         raise LeftOutError(LeftOut.NO_STATE, str(error)) from error
     first = episode.turns[0].frame
     if first is None:
-        raise LeftOutError(LeftOut.NO_STATE, "it has neither initial_state nor seed, and no first picture")
+        raise StatelessError("it has neither initial_state nor seed, and no first picture")
     level = read_level(kind.profile.name, picture(first))
     if level is None:
-        raise LeftOutError(
-            LeftOut.NO_STATE,
+        raise StatelessError(
             f"it has neither initial_state nor seed, and its first picture is not made of tiles of {kind.profile.name} "
             "that are known to the pixel",
         )
@@ -73,7 +83,7 @@ def _task_of_state(kind: type[PivotEnv], config: EnvConfig, episode: RecordedEpi
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One action of the budget, which is one step of the store."""
+    """One step of the store: a turn, or an action of it where the environment has no turns of several actions."""
 
     turn: int
     action: ParsedAction | None
@@ -92,7 +102,8 @@ def slots_of(env: PivotEnv, episode: RecordedEpisode) -> list[Slot]:
 
 
 def _slots_of_turn(env: PivotEnv, episode: RecordedEpisode, t: int, turn: RecordedTurn) -> Iterator[Slot]:
-    most, profile = episode.actions_per_turn, env.profile
+    whole = actions_per_turn(env.config)
+    most, profile = (1 if whole > 1 else episode.actions_per_turn), env.profile
     if turn.actions is None:
         if most > 1 or turn.response is None:
             raise LeftOutError(LeftOut.ACTION, f"turn {t} has no actions, and no reply of one action to read them from")
@@ -100,6 +111,9 @@ def _slots_of_turn(env: PivotEnv, episode: RecordedEpisode, t: int, turn: Record
             turn.response, profile.answer_tag, env.parse_action, profile.reply_limit, keeps_case=profile.keeps_case
         )
         yield Slot(t, parsed.action, parsed, first=True)
+        return
+    if whole > 1:
+        yield _whole_turn(env, t, turn, turn.actions, whole)
         return
     if len(turn.actions) > most:
         raise LeftOutError(LeftOut.ACTION, f"turn {t} has {len(turn.actions)} actions, actions_per_turn is {most}")
@@ -114,14 +128,27 @@ def _slots_of_turn(env: PivotEnv, episode: RecordedEpisode, t: int, turn: Record
         yield Slot(t, action, ParsedReply(action, valid, outcome), first=index == 0)
 
 
+def _whole_turn(
+    env: PivotEnv, t: int, turn: RecordedTurn, actions: Sequence[str | int | RecordedAction], most: int
+) -> Slot:
+    """Return a turn of several actions as one step; unusable words in it made no move."""
+    usable = [action for raw in actions if (action := _action(env, t, raw)) is not None]
+    moves = [move for action in usable for move in action.name.split(TURN_SEPARATOR)]
+    if len(moves) > most:
+        raise LeftOutError(LeftOut.ACTION, f"turn {t} has {len(moves)} actions, actions_per_turn is {most}")
+    action = ParsedAction(TURN_SEPARATOR.join(moves)) if moves else None
+    valid = action is not None and (turn.action_valid is None or turn.action_valid)
+    outcome = ReplyOutcome.NOT_AN_ACTION if action is None else ReplyOutcome.OK
+    return Slot(t, action, ParsedReply(action, valid, outcome), first=True)
+
+
 def _action(env: PivotEnv, t: int, raw: str | int | RecordedAction) -> ParsedAction | None:
     """Return an action of the environment; None for its word for an unusable reply."""
     profile, usable = env.profile, ", ".join(env.actions) if isinstance(env, NamedActions) else "see its grammar"
     if isinstance(raw, int):
-        names = (*env.actions, profile.unusable_action) if isinstance(env, NamedActions) else ()
-        if raw >= len(names):
+        if not isinstance(env, NamedActions) or raw > env.last_index:
             raise LeftOutError(LeftOut.ACTION, f"turn {t}: found the action {raw}, expected an index of: {usable}")
-        raw = names[raw]
+        raw = env.action_name(raw) if isinstance(env, GridEnv) else (*env.actions, profile.unusable_action)[raw]
     if isinstance(raw, RecordedAction):
         try:
             env.encode_action(raw.name, raw.payload)
@@ -131,7 +158,7 @@ def _action(env: PivotEnv, t: int, raw: str | int | RecordedAction) -> ParsedAct
     text = raw.strip() if profile.keeps_case else raw.strip().casefold()
     if text == profile.unusable_action:
         return None
-    action = env.parse_action(text)
+    action = env.parse_action(text if actions_per_turn(env.config) == 1 else text.replace(TURN_SEPARATOR, ","))
     if action is None:
         raise LeftOutError(
             LeftOut.ACTION,

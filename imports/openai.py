@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from ..errors import ConfigError
 from ..plugins import Settings
 from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of, line_places, read_below, read_line
-from .chat import ChatSettings, Message, episode_of, text_and_images
+from .chat import ChatSettings, Message, call_of, episode_of, text_and_images
 from .episode import RecordedEpisode
 
 
@@ -77,7 +77,9 @@ class OpenAIImporter(Importer):
         messages: list[Message] = []
         for raw in row.messages:
             text, pictures = text_and_images(raw.get("content"), images)
-            messages.append(Message(str(raw.get("role")), text, pictures))
+            called = [each.get("function") for each in raw.get("tool_calls") or () if isinstance(each, dict)]
+            calls = [call_of(each.get("name"), each.get("arguments")) for each in called if isinstance(each, dict)]
+            messages.append(Message(str(raw.get("role")), text, pictures, calls=calls))
         if images:
             raise UnreadableError(f"found {total} images, but <image> tags for {total - len(images)} of them")
         return episode_of(messages, row.model_extra or {}, self.settings)

@@ -93,8 +93,9 @@ class _Episode:
         """Return an action as the format has it."""
         plain = _plain(action) if isinstance(action, np.generic | np.ndarray) else action
         names = getattr(self.env, "actions", None)
-        if isinstance(plain, int) and names is not None:
-            return (*names, self.env.profile.unusable_action)[plain] if self.env is not None else plain
+        if isinstance(plain, int) and self.env is not None and names is not None:
+            named = getattr(self.env, "action_name", (*names, self.env.profile.unusable_action).__getitem__)
+            return named(plain)
         return plain if isinstance(plain, str | int | dict) else json.dumps(plain, default=_plain)
 
     def end(self, frame: str | None, info: Mapping[str, Any], *, terminated: bool, truncated: bool) -> dict[str, Any]:

@@ -6,7 +6,7 @@ resumes after a kill.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -34,12 +34,11 @@ from ..rollouts.policies.imported import Compared, Imported, ImportedSettings, L
 from ..storage import Address, open_storage
 from .base import Importer, Pictures, Place, UnreadableError
 from .episode import RecordedEpisode
-from .levels import LeftOutError, recover_task, replies_of, slots_of
+from .levels import LeftOutError, StatelessError, recover_task, replies_of, slots_of
 from .replay import Agreement, replay
+from .stateless import StatelessFolder
 
 READ, IMPORT = "read", "import"
-MOST_SAMPLES = 10_000
-"""Most episodes of one level."""
 _EPISODES_AT_ONCE = 1024
 """Episodes of a shard, about: a shard is held in memory."""
 REQUIRED = (Compared.END, Compared.STATES)
@@ -52,6 +51,8 @@ class Problem:
     place: str
     kind: LeftOut
     detail: str
+    kept: bool = False
+    """Whether the folder of episodes without a state has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,11 @@ class ImportResult:
     """Episodes of the source that are in the store."""
     problems: Sequence[Problem]
     """Episodes that are not, in the order of the source."""
-    compared: Mapping[Compared, Counter[bool | None]]
+    stateless: Path | None = None
+    """Folder of the episodes without a state, if there are any; see :mod:`.stateless`."""
+    stateless_labels: int = 0
+    """Labels in it that recorded distances gave."""
+    compared: Mapping[Compared, Counter[bool | None]] = field(default_factory=dict)
     """Counts of agreement (True, False, or None where nothing was recorded) by kind, over the stored episodes."""
 
 
@@ -88,24 +93,28 @@ class _EnvPlan:
     tasks: list[Task] = field(default_factory=list[Task])
     entries: list[_Entry] = field(default_factory=list[_Entry])
     index: dict[Task, int] = field(default_factory=dict[Task, int])
-    names: dict[tuple[str, int, str], int] = field(default_factory=dict[tuple[str, int, str], int])
+    names: set[tuple[str, int, str]] = field(default_factory=set[tuple[str, int, str]])
     samples: Counter[int] = field(default_factory=Counter[int])
+    parts: Counter[Task] = field(default_factory=Counter[Task])
+    """Tasks of each level."""
 
     def add(self, task: Task, place: Place, digest: bytes, source: StateSource, agreement: Agreement) -> None:
-        """Add an episode of a level.
+        """Add an episode of a level. Every 1,024 episodes of a level get a task of their own, to limit the memory.
 
         Raises:
-            LeftOutError: another level has its name, or it has too many episodes.
+            LeftOutError: another level has its name.
         """
-        name = (task.task_id, task.goal_idx, task.eval_set)
         number = self.index.get(task)
-        if number is None:
+        if number is None or self.samples[number] >= _EPISODES_AT_ONCE:
+            parts = self.parts[task]
+            named = replace(task, task_id=f"{task.task_id}-part-{parts + 1}") if parts else task
+            name = (named.task_id, named.goal_idx, named.eval_set)
             if name in self.names:
-                raise LeftOutError(LeftOut.LEVEL, f"task_id {task.task_id!r} names two different levels")
-            number = self.index[task] = self.names[name] = len(self.tasks)
-            self.tasks.append(task)
-        if self.samples[number] >= MOST_SAMPLES:
-            raise LeftOutError(LeftOut.LEVEL, f"its level has more than {MOST_SAMPLES} episodes")
+                raise LeftOutError(LeftOut.LEVEL, f"task_id {named.task_id!r} names two different levels")
+            number = self.index[task] = len(self.tasks)
+            self.names.add(name)
+            self.tasks.append(named)
+            self.parts[task] += 1
         flags = (agreement.end, agreement.states, agreement.rewards, agreement.frames)
         self.entries.append(_Entry(place, number, self.samples[number], digest, source, flags))
         self.samples[number] += 1
@@ -121,12 +130,17 @@ class Reading:
         settings: Mapping[str, Mapping[str, Any]],
         require: Sequence[Compared],
         options: Mapping[str, Any],
+        stateless: Path | None = None,
     ) -> None:
-        """Read ``source`` in a registered format with its ``options``; ``settings`` replace the recorded ones."""
+        """Read ``source`` in a registered format with its ``options``; ``settings`` replace the recorded ones.
+
+        Episodes without a state go to the folder ``stateless``; without one they are only reported.
+        """
         kind: type[Importer] = plugins.load("importers", format)
         self.importer = kind(read_settings(kind.config_type, options, f"option of {format}: "))
         self.source, self.format, self.require = source, format, tuple(require)
         self.pictures = Pictures(source, data_urls=kind.accepts_data_urls)
+        self.stateless = None if stateless is None else StatelessFolder(stateless, self.pictures)
         self.plans: dict[str, _EnvPlan] = {}
         self.problems: list[Problem] = []
         self._settings = settings
@@ -143,12 +157,16 @@ class Reading:
         for place in places:
             try:
                 self._take(place)
+            except StatelessError as error:
+                self.problems.append(Problem(place.label, error.kind, str(error), kept=self.stateless is not None))
             except LeftOutError as error:
                 self.problems.append(Problem(place.label, error.kind, str(error)))
             except UnreadableError as error:
                 self.problems.append(Problem(place.label, LeftOut.UNREADABLE, str(error)))
             reporter.advance(READ, 1)
         reporter.finish(READ)
+        if self.stateless is not None:
+            self.stateless.close()
         for plan in self.plans.values():
             plan.env.close()
 
@@ -163,6 +181,10 @@ class Reading:
             plan.add(task, place, digest, source, agreement)
             self.plans[episode.env] = plan
             self._digest.update(digest)
+        except StatelessError:
+            if self.stateless is not None:
+                self.stateless.add(episode, plan.env)
+            raise
         finally:
             if episode.env not in self.plans:
                 plan.env.close()
@@ -222,6 +244,7 @@ def import_store(
     options: Mapping[str, Any] | None = None,
     model: str = "",
     config: Mapping[str, Any] | None = None,
+    stateless: Path | None = None,
 ) -> ImportResult:
     """Import the episodes of ``source`` into the store at ``root``.
 
@@ -236,6 +259,7 @@ def import_store(
         options: settings of the format, such as ``{"env": "sokoban"}`` for chats.
         model: the model that acted.
         config: other fields of the run config, such as ``teacher``.
+        stateless: folder for the episodes without a state, beside a local ``root`` by default.
 
     Raises:
         ConfigError, PluginError: the source, the format or a setting cannot be used.
@@ -243,12 +267,20 @@ def import_store(
     """
     storage = open_storage(root)
     refuse_foreign_folder(storage)
-    reading = Reading(source, format, settings or {}, require, options or {})
+    if stateless is None and isinstance(root, Path):
+        stateless = root.with_name(f"{root.name}-stateless")
+    reading = Reading(source, format, settings or {}, require, options or {}, stateless)
     reading.run(reporter)
     compared = _compared(reading)
     episodes = sum(len(plan.entries) for plan in reading.plans.values())
+    folder = reading.stateless
+
+    def result(build: BuildResult | None) -> ImportResult:
+        kept, labels = (folder.root, folder.labelled) if folder is not None and folder.episodes else (None, 0)
+        return ImportResult(build, episodes, reading.problems, kept, labels, compared)
+
     if not episodes:
-        return ImportResult(None, 0, reading.problems, compared)
+        return result(None)
     run = _config_of(reading, model, config or {})
     with storage.lock() as leased:
         if storage.stat(RUN) is not None:
@@ -258,10 +290,10 @@ def import_store(
         store = Store(leased, run)
         done = complete_result(store)
         if done is not None:
-            return ImportResult(done, episodes, reading.problems, compared)
+            return result(done)
         store.write_run()
         results = list(_stored(store, reading, reporter))
-        return ImportResult(complete_store(store, execute, reporter, results), episodes, reading.problems, compared)
+        return result(complete_store(store, execute, reporter, results))
 
 
 def _compared(reading: Reading) -> dict[Compared, Counter[bool | None]]:
@@ -287,13 +319,26 @@ def _config_of(reading: Reading, model: str, more: Mapping[str, Any]) -> RunConf
     }
     return make_config(
         {
-            "tasks_per_shard": max(1, min(128, _EPISODES_AT_ONCE // largest)),
+            "tasks_per_shard": _tasks_per_shard(plans.values()),
             **more,
             "environments": {name: env.model_dump(mode="json") for name, env in environments.items()},
             "rollouts": largest,
             "policy": PartConfig(name="imported", options=origin.model_dump(mode="json")).model_dump(mode="json"),
         }
     )
+
+
+def _tasks_per_shard(plans: Iterable[_EnvPlan]) -> int:
+    """Return the most levels of a shard, so that none has more than about twice ``_EPISODES_AT_ONCE`` episodes."""
+    counts = [[plan.samples[task] for task in range(len(plan.tasks))] for plan in plans]
+    size = 128
+    while size > 1 and any(
+        sum(each[first : first + size]) > 2 * _EPISODES_AT_ONCE
+        for each in counts
+        for first in range(0, len(each), size)
+    ):
+        size //= 2
+    return size
 
 
 def _stored(store: Store, reading: Reading, reporter: Reporter) -> Iterator[ShardResult]:
@@ -437,29 +482,3 @@ class _RecordedReplies(Policy):
         if turn.t >= len(replies):
             raise EndOfLogError(f"the imported log of {turn.episode_id} ends before step {turn.t}")
         return replies[turn.t]
-
-
-def understood(reading: Reading, describe: Callable[[str, str], None]) -> None:
-    """Describe what was understood of the first episode, for a dry run; ``describe`` gets names and values."""
-    place = next(iter(reading.importer.places(reading.source)), None)
-    if place is None:
-        raise ConfigError(f"{reading.source} holds no episode")
-    describe("place", place.label)
-    try:
-        episode = reading.importer.read(reading.source, place)
-        plan = reading.plan_of(episode)
-        describe("environment", f"{episode.env}, horizon {plan.env.config.horizon} actions")
-        task, source = recover_task(plan.env, episode, reading.pictures.frame)
-        describe(f"level (from the {source})", task.initial_state)
-        slots = slots_of(plan.env, episode)
-        describe("actions", ", ".join("-" if slot.action is None else slot.action.name for slot in slots))
-        agreement = replay(plan.env, task, episode, slots, reading.pictures.frame_id)
-        for kind in Compared:
-            word = {True: "agree", False: f"differ: {agreement.first.get(kind)}", None: "not recorded"}[
-                getattr(agreement, kind)
-            ]
-            describe(f"{kind}, recorded against replayed", word)
-        other = dict(episode.other_fields())
-        describe("other fields", canonical_json(other) if other else "none")
-    except (LeftOutError, UnreadableError) as error:
-        describe("left out", str(error))

@@ -10,7 +10,6 @@ first picture.
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ..errors import ConfigError
 from ..rollouts.policies.imported import LeftOut
 from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, read_below
+from .boards import board_in
 from .episode import RecordedEpisode
 from .levels import LeftOutError
 
@@ -30,8 +30,6 @@ _ACTIONS = ("up", "down", "left", "right")
 _FORMAT_REWARD = {"sokoban": 0.1, "frozenlake": 0.02}
 _MOST_ACTIONS = {"sokoban": 3, "frozenlake": 5}
 """Defaults of VAGEN's configs."""
-_GRID = re.compile(r"(?:^(?: [#_O√XPS] )+$\n?){3,}", re.MULTILINE)
-_CELLS = str.maketrans("_O√XPS", " .*$@+")
 _NATIVE, _WINDOW = 64, 512
 """Largest side of a cell and of a window of gymnasium's FrozenLake, pixels."""
 
@@ -117,7 +115,7 @@ class _Folder:
     def _settings(self) -> dict[str, Any]:
         """Return the settings of PIVOT's environment with VAGEN's rules and rewards."""
         rewards = {"step_reward": 0.0, "success_reward": float(self._config.get("success_reward", 1.0))}
-        shared = {"horizon": self._metrics.max_turns * self._most, **rewards}
+        shared = {"horizon": self._metrics.max_turns, "actions_per_turn": self._most, **rewards}
         if self.env == "frozenlake":
             size = int(self._config.get("size", 4))
             cell = min(_NATIVE * size, _WINDOW) // size
@@ -148,10 +146,7 @@ class _Folder:
             return None
         parts = [{"text": content}] if isinstance(content, str) else content
         text = "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
-        grid = _GRID.search(text)
-        if grid is None:
-            return None
-        return "\n".join(line[1::3].translate(_CELLS) for line in grid[0].splitlines())
+        return board_in(self.env, text)
 
     def _turn(self, t: int) -> dict[str, Any]:
         metrics, config = self._metrics, self._config

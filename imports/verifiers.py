@@ -1,24 +1,33 @@
 """Traces of verifiers v1 and prime-rl: ``traces.jsonl``, one rollout per line.
 
-Read in PrimeIntellect-ai/verifiers: ``verifiers/v1/cli/output.py`` (one trace per line), ``verifiers/v1/trace.py``
-(``task.data``, ``nodes``, ``rewards``) and ``verifiers/v1/graph.py``: a node has a message, its parent, and whether the
-model sampled it; ``token_ids`` include the scaffold, ``mask`` marks sampled tokens, and ``logprobs`` has one number per
-marked token. Older versions wrote nodes without parents. The path to the last sampled node is the episode.
+Read in PrimeIntellect-ai/verifiers: ``verifiers/v1/trace.py`` (``task.data``, ``nodes``, ``calls``, ``rewards``) and
+``verifiers/v1/graph.py``: a node has a message, its parent, and whether the model sampled it; ``token_ids`` include the
+scaffold, ``mask`` marks sampled tokens, and ``logprobs`` has one number per marked token. The path to the last sampled
+node is the episode. A line is a trace, and since 0.4.0 (``verifiers/v1/utils/trace_store.py``,
+``verifiers/v1/episode.py``) an episode with the ``traces`` of all its agents, without nulls. Reasons why a generation
+ended are in ``calls`` since then, before it in the nodes; nodes of the first versions have no parents.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
 
 from ..errors import ConfigError
 from ..plugins import Settings
 from .base import Importer, Place, UnreadableError, explained, line_places, read_line
-from .chat import ChatSettings, Message, episode_of, text_and_images
+from .chat import ChatSettings, Message, call_of, episode_of, text_and_images
 from .episode import RecordedEpisode
 
 _TRACES = "traces.jsonl"
+
+
+class VerifiersSettings(ChatSettings):
+    """Dialect of traces."""
+
+    agent: str = ""
+    """Agent whose trace is read, of lines with several; by default the first that is trained and has replied."""
 
 
 class _Node(BaseModel):
@@ -39,6 +48,18 @@ class _Task(BaseModel):
     data: dict[str, Any] = {}
 
 
+class _Call(BaseModel):
+    """A request to the model."""
+
+    node: int | None = None
+    finish_reason: str | None = None
+
+
+class _Agent(BaseModel):
+    name: str = "agent"
+    trainable: bool = True
+
+
 class _Trace(BaseModel):
     """The fields of a trace that are read; others are kept."""
 
@@ -46,18 +67,42 @@ class _Trace(BaseModel):
 
     id: str | None = None
     task: _Task = _Task()
+    agent: _Agent = _Agent()
     nodes: list[_Node]
+    calls: list[_Call] = []
     rewards: dict[str, Any] = {}
     info: dict[str, Any] = {}
     stop_condition: str | None = None
+
+    @property
+    def has_replied(self) -> bool:
+        """Whether a model sampled a message of it."""
+        return any(node.sampled for node in self.nodes)
+
+
+class _Episode(BaseModel):
+    """A line of several traces."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: str | None = None
+    traces: list[_Trace] = Field(min_length=1)
+
+
+_LINE: TypeAdapter[_Episode | _Trace] = TypeAdapter(
+    Annotated[
+        Annotated[_Episode, Tag("episode")] | Annotated[_Trace, Tag("trace")],
+        Discriminator(lambda line: "episode" if isinstance(line, dict) and "traces" in line else "trace"),
+    ]
+)
 
 
 class VerifiersImporter(Importer):
     """Reader of ``traces.jsonl``, or of all such files below a folder."""
 
-    config_type: ClassVar[type[Settings]] = ChatSettings
+    config_type: ClassVar[type[Settings]] = VerifiersSettings
     accepts_data_urls: ClassVar[bool] = True
-    settings: ChatSettings
+    settings: VerifiersSettings
 
     def places(self, source: Path) -> Iterator[Place]:
         """Yield the lines of the file, or of all files of that name below the folder."""
@@ -70,12 +115,26 @@ class VerifiersImporter(Importer):
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one trace."""
         try:
-            trace = _Trace.model_validate_json(read_line(source, place))
+            line = _LINE.validate_json(read_line(source, place))
+            trace = line if isinstance(line, _Trace) else self._chosen(line)
+            for call in trace.calls:
+                if call.node is not None and 0 <= call.node < len(trace.nodes):
+                    trace.nodes[call.node].finish_reason = call.finish_reason
             row = {**trace.task.data, "id": trace.id}
             kept = {"rewards": trace.rewards, "info": trace.info, "stop_condition": trace.stop_condition}
+            kept |= trace.model_extra or {}
             return episode_of([_message(node) for node in _path(trace.nodes)], {**row, "trace": kept}, self.settings)
         except ValidationError as error:
             raise explained(error) from error
+
+    def _chosen(self, episode: _Episode) -> _Trace:
+        """Return the trace of the agent that acts."""
+        names, agent = [trace.agent.name for trace in episode.traces], self.settings.agent
+        if agent and agent not in names:
+            raise UnreadableError(f"found the agents {', '.join(names)}, expected {agent!r}; name one with agent=NAME")
+        traces = [each for each in episode.traces if each.agent.name == (agent or each.agent.name)]
+        trained = [each for each in traces if each.has_replied and (agent or each.agent.trainable)]
+        return (trained or traces)[0]
 
 
 def _path(nodes: list[_Node]) -> list[_Node]:
@@ -93,13 +152,15 @@ def _path(nodes: list[_Node]) -> list[_Node]:
 
 
 def _message(node: _Node) -> Message:
-    text, images = text_and_images(node.message.get("content"), [])
-    role = str(node.message.get("role"))
+    message = node.message
+    text, images = text_and_images(message.get("content"), [])
+    role, calls = str(message.get("role")), message.get("tool_calls") or []
     if role == "assistant" and not node.sampled:
         role = "user"  # an example in the prompt
     tokens = [token for token, own in zip(node.token_ids, node.mask, strict=False) if own]
     facts = {"token_ids": tokens or None, "logprobs": node.logprobs or None, "finish_reason": node.finish_reason}
-    reasoning = node.message.get("reasoning_content")
+    reasoning = message.get("reasoning_content")
     if role == "assistant" and isinstance(reasoning, str):
         text = f"<think>{reasoning}</think>{text}"
-    return Message(role, text, images, facts)
+    called = [call_of(each.get("name"), each.get("arguments")) for each in calls if isinstance(each, dict)]
+    return Message(role, text, images, facts, called)

@@ -34,11 +34,13 @@ ELSEWHERE = {
     r"corridor|sleepwalk": "needs the example plugin; test_external.py installs and runs it",
     r"^pivot (view|deploy --serve)": "serves until it is interrupted",
     r"runs/sokoban-mp": "needs a run of Stage II",
+    r"^pivot (import|estimate|bound) |runs/mine": "needs rollouts of a trainer; tests/imports has some",
 }
 """Commands that a machine without GPU, server and simulator cannot run, and why."""
 SNIPPETS_ELSEWHERE = {
     r"s3://": "needs an object store; test_objects.py has one",
     r"from trl ": "needs PyTorch; test_train_view.py trains with TRL's trainer on a store",
+    r"pivot\.Recorder|runs/mine": "needs a trainer; test_recorder.py has environments",
 }
 """Python snippets that cannot run here, and why."""
 PROGRAMS = {
@@ -58,6 +60,7 @@ PROGRAMS = {
 LANGUAGES = {
     "bash": "needs Slurm",
     "dockerfile": "needs a container builder",
+    "json": "shows a line of a file",
     "sh": "needs a MinIO server; test_objects.py has an object store",
     "sql": "test_queries.py runs the questions; httpfs needs a download",
     "text": "shows output",

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pivot.errors import ConfigError, PluginError, StoreError
 from pivot.imports import episode as schema
+from pivot.imports import run as importing
 from pivot.imports.run import _ImportStage
 from pivot.tests.stores import build_tiny, problems, rewrite_manifest
 
@@ -173,3 +174,17 @@ def test_settings_on_the_command_replace_the_recorded_ones(tmp_path: Path) -> No
 def test_the_schema_file_is_that_of_the_models() -> None:
     path = Path(schema.__file__).with_name("episode.schema.json")
     assert json.loads(path.read_text()) == schema.json_schema()
+
+
+def test_a_level_with_many_episodes_becomes_several_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "_EPISODES_AT_ONCE", 3)
+    lines = [episode(*["up"] * 4, id=str(number), task_id="level") for number in range(8)]
+    result = pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store")
+    assert result.problems == [] and result.episodes == 8
+    episodes = pivot.load_store(tmp_path / "store").episodes.collect()
+    assert episodes["task_id"].value_counts().sort("task_id").rows() == [
+        ("level", 3),
+        ("level-part-2", 3),
+        ("level-part-3", 2),
+    ]
+    assert problems(tmp_path / "store") == []

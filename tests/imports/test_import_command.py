@@ -19,3 +19,9 @@ def test_dry_run_describes_the_first_episode_and_writes_nothing(tmp_path: Path) 
     shown = run("import", source, "--dry-run")
     assert "up, right, -, left" in shown and '{"mystery":[1]}' in shown and "#@ $.#" in shown
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_an_estimate_names_what_is_missing(tmp_path: Path) -> None:
+    service = ("--backend", "openai", "--service", "base_url=http://localhost:9/v1")
+    error = error_of("estimate", tmp_path, "--model", "tiny", *service)
+    assert "holds no episodes.jsonl" in str(error)

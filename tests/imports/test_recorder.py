@@ -9,7 +9,7 @@ import pivot
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from pivot.environments.frozenlake import FrozenLakeEnv
-from pivot.environments.sokoban import SokobanEnv
+from pivot.environments.sokoban import SokobanConfig, SokobanEnv
 from pivot.tests.stores import problems
 
 from .recorded import imports_of
@@ -62,6 +62,23 @@ def test_vector_environments(tmp_path: Path, mode: AutoresetMode) -> None:
     assert {turn.get("response") for record in records for turn in record["turns"]} == {"first", None}
     result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", require=["end", "rewards", "frames"])
     assert result.problems == [] and result.episodes == len(records)
+
+
+def test_turns_of_several_actions(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    env = pivot.Recorder(SokobanEnv(SokobanConfig(actions_per_turn=2, horizon=5)), tmp_path / "source")
+    for seed in range(4):
+        env.reset(seed=seed)
+        ended = False
+        while not ended:
+            *_, terminated, truncated, _ = env.step(int(rng.integers(env.unwrapped.last_index + 1)))
+            ended = terminated or truncated
+    env.close()
+    require = ["end", "states", "rewards", "frames"]
+    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", require=require)
+    assert result.problems == [] and result.episodes == 4
+    actions = set(pivot.load_store(tmp_path / "store").steps.collect()["action"])
+    assert any("|" in action for action in actions) and {"up", "invalid"} & actions
 
 
 def test_a_misspelt_note_names_the_parameters(tmp_path: Path) -> None:

@@ -57,8 +57,7 @@ def evaluate_analyzer(config: AnalyzerEvaluationConfig, *, build: Build, begin: 
     look_for("matplotlib", EXTRA)  # before hours of requests
     if config.learned:
         check_learned()
-    run = training_run(config.model)
-    model = str(Path(config.model) / FINAL) if run is not None else config.model
+    run, model = training_run(config.model), checkpoint_of(config.model)
     sampling = config.model_dump(include={"revision", "temperature", "max_tokens", "batch_size"}, exclude_none=True)
     backend = make_backend(backend_of(config), {"model": model, **sampling}, config.service)
     out = config.out or _default_out(config, run)
@@ -177,6 +176,11 @@ def training_run(model: str) -> dict[str, Any] | None:
         raise TrainingError(
             f"{folder / RUN} cannot be read ({error}); name the checkpoint: {folder / FINAL}"
         ) from error
+
+
+def checkpoint_of(model: str) -> str:
+    """Return the checkpoint of a run of ``pivot train sft``; of anything else, ``model`` itself."""
+    return str(Path(model) / FINAL) if training_run(model) is not None else model
 
 
 def backend_of(config: AnalyzerEvaluationConfig) -> str:

@@ -1,0 +1,116 @@
+"""Round trips: episodes of our stores, written in the format of each program and read back, get the same labels."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pytest
+from pivot.tests.stores import build_tiny, problems
+
+from . import formats
+from .recorded import imports_of, lines_of_store
+
+LABEL = ("pivot_step", "failure_mode", "certificate", "witness", "feasible_actions", "accepted", "proved")
+WRITERS: dict[str, tuple[str, formats.Writer, dict[str, Any]]] = {
+    "openai": ("openai", formats.write_openai, {}),
+    "verifiers": ("verifiers", formats.write_traces, {}),
+    "verifiers before 0.4": ("verifiers", formats.write_old_traces, {}),
+    "inspect": ("inspect", formats.write_inspect, {}),
+    "atif": ("atif", formats.write_atif, {"argument": "moves"}),
+    "verl": ("verl", formats.write_verl, {}),
+}
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store whose turns have up to one, or up to three actions."""
+    settings = {"actions_per_turn": request.param, "horizon": 9 // request.param}
+    runs = {name: {"tasks": 3, "settings": settings} for name in ("sokoban", "frozenlake")}
+    return build_tiny(tmp_path_factory.mktemp("built") / "store", environments=runs)
+
+
+def labels(root: Path, names: dict[str, str] | None = None) -> dict[str, Any]:
+    rows = pivot.load_store(root).labels.collect().to_dicts()
+    ids = [str(row["episode_id"]) for row in rows]
+    return {(names or {}).get(name, name): [row[each] for each in LABEL] for name, row in zip(ids, rows, strict=True)}
+
+
+def same_labels(built: Path, root: Path, result: Any) -> None:
+    assert result.problems == []
+    names = {str(row["episode_id"]): str(row["source_id"]) for row in imports_of(root)}
+    expected = labels(built)
+    assert len(expected) > 4 and labels(root, names) == expected
+    steps = pivot.load_store(root).steps.collect()
+    assert steps.height == pivot.load_store(built).steps.collect().height
+    assert problems(root) == []
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_other_formats(built: Path, tmp_path: Path, name: str) -> None:
+    format, write, options = WRITERS[name]
+    source = tmp_path / "source"
+    episodes = formats.episodes_of(built, source)
+    write(source, episodes)
+    if format == "atif" and "actions_per_turn" in json.loads(episodes[0][0]["env_config"]):
+        options = {**options, "separator": ",", "actions_per_turn": 3}
+    require = ["end", "states", "rewards", "frames"]
+    result = pivot.import_rollouts(source, tmp_path / "store", format=format, options=options, require=require)
+    if name == "inspect":  # samples have no id but their own
+        ids = {f"{row['episode_id']}_epoch_1": row["episode_id"] for row, _ in episodes}
+        rows = {str(row["episode_id"]): ids[row["source_id"]] for row in imports_of(tmp_path / "store")}
+        assert labels(tmp_path / "store", rows) == labels(built)
+        assert result.problems == []
+        return
+    if name == "verl":
+        rows = {
+            str(row["episode_id"]): episodes[int(row["place"].rpartition(" ")[2]) - 1][0]["episode_id"]
+            for row in imports_of(tmp_path / "store")
+        }
+        assert labels(tmp_path / "store", rows) == labels(built)
+        assert all(row["frames_agree"] for row in imports_of(tmp_path / "store"))
+        return
+    same_labels(built, tmp_path / "store", result)
+    steps = pivot.load_store(tmp_path / "store").steps.collect()
+    if format == "verifiers":
+        assert [2, 3] in steps["response_token_ids"].to_list()
+    if name == "verifiers":
+        assert set(steps["finish_reason"]) == {"length"}
+
+
+def test_own_format(built: Path, tmp_path: Path) -> None:
+    result = pivot.import_rollouts(lines_of_store(built, tmp_path / "source"), tmp_path / "store")
+    same_labels(built, tmp_path / "store", result)
+    assert all(counts[False] == 0 for counts in result.compared.values())
+
+
+def test_distances_of_navigation_give_the_same_labels(tmp_path: Path) -> None:
+    """Write episodes of navigation as logs of EB-Navigation, with the step and the reach of our rooms."""
+    built = tmp_path / "built"
+    pivot.build({"environments": {"navigation": {"tasks": 2, "settings": {}}}, "rollouts": 4}, built)
+    frames = pivot.load_store(built)
+    rows = frames.episodes.join(frames.labels, on="episode_id").collect().to_dicts()
+    steps = frames.steps.collect().partition_by("episode_id", as_dict=True)
+    from pivot.imports.embodiedbench import ACTIONS
+
+    source = tmp_path / "source"
+    source.mkdir()
+    for number, row in enumerate(rows, 1):
+        lines = []
+        for step in steps[row["episode_id"],].sort("t").to_dicts():
+            info = json.loads(step["info"])
+            index = ACTIONS.index(step["action"]) if step["action"] in ACTIONS else -1
+            more = {"task_success": 0.0, "last_action_success": info["last_action_success"], "action_id": index}
+            lines.append(
+                json.dumps({"distance": info["dist"], "env_step": step["t"] + 1, "reasoning": {"t": 1}, **more})
+            )
+        (source / f"episode_{number}.json").write_text("\n\n" + "\n".join(lines) + "\n")
+    options = {"step": 0.5, "success_distance": 1.5, "horizon": 25}
+    result = pivot.import_rollouts(source, tmp_path / "store", format="embodiedbench", options=options)
+    assert result.build is None and result.stateless is not None and result.stateless == tmp_path / "store-stateless"
+    assert all(problem.kept for problem in result.problems) and len(result.problems) == len(rows)
+    given = [json.loads(line) for line in (result.stateless / "labels.jsonl").read_text().splitlines()]
+    assert result.stateless_labels == len(given) == len(rows)
+    for row, label in zip(rows, given, strict=True):
+        assert label["kind"] == row["certificate"]["kind"] == "lower_bound"
+        assert (label["pivot_step"], label["certificate"]["after"]) == (row["pivot_step"], row["certificate"]["after"])
