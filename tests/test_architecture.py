@@ -36,6 +36,7 @@ LAYERS = (
     "flows",
     "imports",
     "api",
+    "integrations",
     "cli",
     "testing",
 )

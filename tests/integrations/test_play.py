@@ -1,0 +1,100 @@
+"""Check episodes for loops of other trainers against PIVOT's own rollouts, with replies good and bad."""
+
+import random
+from typing import Any
+
+import pivot
+import pytest
+from pivot.errors import ConfigError
+from pivot.integrations.play import Game, Play
+from pivot.tests.integrations.reference import facts, own_rollout, shown_frames
+
+MOVES = ("up", "down", "left", "right")
+SETTINGS: dict[str, dict[str, Any]] = {"navigation": {"horizon": 6}}
+
+
+def some_reply(rng: random.Random) -> str:
+    """A reply of any quality."""
+    move = rng.choice(MOVES)
+    return rng.choice(
+        [f"<think>x</think><action>{move}</action>"] * 6 + [f"<action>{move}</action>", "", "left", "<think>"]
+    )
+
+
+def played(play: Play, rng: random.Random) -> tuple[list[str], list[str]]:
+    """Play to the end; return the replies and the ids of the pictures that a model sees."""
+    replies, shown = [], []
+    while not play.is_over:
+        shown += [part["frame_id"] for part in play.observe() if part["type"] == "image"]
+        replies.append(some_reply(rng))
+        play.take(replies[-1])
+    return replies, shown
+
+
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake", "navigation", "svg"])
+def test_a_play_is_the_rollout_of_the_same_replies(env: str) -> None:
+    settings = SETTINGS.get(env, {})
+    game = Game(env, "test", settings, None if env == "svg" else "progress")
+    rng = random.Random(1)
+    for task in game.tasks(4 if env in ("sokoban", "frozenlake") else 1, 0):
+        play = game.play(task)
+        replies, shown = played(play, rng)
+        record = own_rollout(env, task, replies, settings)
+        assert facts(play.episode) == facts(record.episodes[0])
+        assert shown == shown_frames(record) and len(shown) >= play.episode.num_steps
+        play.close()
+
+
+def test_turn_rewards_are_the_credit_of_the_whole_episode_at_every_turn() -> None:
+    for env, rule in (("sokoban", "progress"), ("frozenlake", "pivot")):
+        game = Game(env, "test", rule=rule)
+        for task in game.tasks(10, 3):
+            play, rng, online = game.play(task), random.Random(task.task_id), []
+            while not play.is_over:
+                play.take(some_reply(rng))
+                rewards = play.turn_rewards
+                assert rewards is not None
+                online.append(rewards[-1])
+            row = {name: getattr(play.episode, name) for name in ("initial_state", "actions", "horizon", "env_config")}
+            (turns,) = pivot.credit(env, [row], rule=rule)
+            assert online == [turn.score for turn in turns]
+
+
+def test_a_model_that_stops_early_pays_for_every_turn_that_is_left() -> None:
+    game = Game("sokoban", "test")
+    (task,) = game.tasks(1, 0)
+    play = game.play(task)
+    play.take("")
+    assert facts(play.finish()) == facts(own_rollout("sokoban", task, []).episodes[0])
+    with pytest.raises(ConfigError, match="after the end of the episode"):
+        play.take("")
+
+
+def test_a_text_is_shown_once_and_a_picture_at_every_turn() -> None:
+    game = Game("sokoban", "test")
+    (task,) = game.tasks(1, 0)
+    play = game.play(task)
+    assert [part["type"] for part in play.observe()] == ["text", "image", "text"]
+    play.take("")
+    assert [part["type"] for part in play.observe()] == ["image"]
+    assert play.observe_urls()[0]["image_url"]["url"].startswith("data:image/png;base64,")
+    play.finish()
+    assert play.observe() == [{"type": "text", "text": "No turns are left."}]
+
+
+def test_what_cannot_be_used_is_refused_before_the_first_episode() -> None:
+    with pytest.raises(ConfigError, match="credit of svg"):
+        Game("svg", "test")
+    assert Game("svg", "test", rule=None).rule is None
+    with pytest.raises(ConfigError, match="expected one of progress"):
+        Game("sokoban", "test", rule="best")
+    with pytest.raises(ConfigError, match="boxs"):
+        Game("sokoban", "test", {"boxs": 2})
+
+
+def test_credit_of_an_environment_without_rules_is_measured_from_its_states() -> None:
+    game = Game("navigation", "test", {"horizon": 6})
+    (task,) = game.tasks(1, 0)
+    play = game.play(task)
+    play.take("<think>x</think><action>moveahead</action>")
+    assert play.turn_rewards is not None and len(play.turn_rewards) == 1
