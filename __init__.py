@@ -15,7 +15,8 @@ Everything that the command line does is a function here, and the command line c
 
 ``pivot.append``, ``import_rollouts``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``, ``stats``,
 ``report``, ``train_sft``, ``train_rl``, ``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy`` and
-``certify_batch`` are named like their commands; ``pivot.explore`` searches a level of any gymnasium environment, and
+``certify_batch`` are named like their commands; ``pivot.credit`` returns what each turn gained or lost,
+``pivot.explore`` searches a level of any gymnasium environment, and
 ``pivot.Recorder`` writes the episodes of your own trainer for ``pivot.import_rollouts``.
 Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from .solvers.api import certify, certify_batch
     from .solvers.base import Certificate, Unsolved, Verdict
     from .solvers.closure import Graph, explore
+    from .solvers.credit import TurnCredit, credit
     from .training.analyzer_sft.config import SftConfig
     from .training.evaluation.config import AnalyzerEvaluationConfig, BaselinesConfig, PolicyEvaluationConfig
     from .training.evaluation.run import EvaluationReport
@@ -66,6 +68,7 @@ __all__ = [
     "RunConfig",
     "SftConfig",
     "StoreFrames",
+    "TurnCredit",
     "Unsolved",
     "Verdict",
     "VerifyReport",
@@ -75,6 +78,7 @@ __all__ = [
     "certify",
     "certify_batch",
     "compact",
+    "credit",
     "evaluate_analyzer",
     "evaluate_baselines",
     "evaluate_policy",
@@ -114,6 +118,7 @@ _HOMES = {
     "Reporter": "datasets.progress",
     "RunConfig": "datasets.config",
     "StoreFrames": "datasets.store",
+    "TurnCredit": "solvers.credit",
     "Unsolved": "solvers.base",
     "Verdict": "solvers.base",
     "VerifyReport": "datasets.proof.report:Report",
@@ -122,6 +127,7 @@ _HOMES = {
     "certify": "solvers.api",
     "certify_batch": "solvers.api",
     "compact": "api.stores",
+    "credit": "solvers.credit",
     "explore": "solvers.closure",
     "import_rollouts": "api.stores",
     "ImportResult": "imports.run",

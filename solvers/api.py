@@ -1,23 +1,18 @@
 """``pivot.certify`` and ``pivot.certify_batch``: labels of episodes, in memory."""
 
-import json
-import operator
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from .. import plugins
-from ..errors import CertifyError, ConfigError
-from .base import TURN_SEPARATOR, Case, Solver, Unsolved, Verdict
+from ..errors import CertifyError
+from .base import Case, Solver, Unsolved, Verdict
+from .cases import read_case, read_episodes, shown, solver_of, whole
 
 TIME_LIMIT = 60.0
 """Default time limit, seconds. Typical answers take microseconds, a search of 20 M states (the default cap) minutes."""
-_SEPARATORS = re.compile(r"[|,;\s]+")
 CAP = "max_states"
 """Name of the solver setting that limits its searches."""
-FARTHEST = 1e9
-"""Largest valid distance, metres."""
 FIRST_CAP, GROWTH = 50_000, 4
 """Under a time limit: cap of states of the first search, and largest growth factor of the cap between searches, so that
 at most a third of the work is repeated."""
@@ -71,9 +66,9 @@ def certify(
     if not isinstance(env, str) and (callable(env) or hasattr(env, "unwrapped")):
         from .closure.certified import certify_played  # noqa: PLC0415 - imports gymnasium
 
-        return certify_played(env, actions, _whole("horizon", horizon), seed=seed, rewards=rewards, **settings)
-    kind, solver_settings = _solver(env, settings)
-    case = _case(kind, initial_state, actions, horizon, steps, observations, distances, actions_per_turn)
+        return certify_played(env, actions, whole("horizon", horizon), seed=seed, rewards=rewards, **settings)
+    kind, solver_settings = solver_of(env, settings)
+    case = read_case(kind, initial_state, actions, horizon, steps, observations, distances, actions_per_turn)
     answer = _answers(kind, solver_settings, [case], time_limit)[0]
     if isinstance(answer, Unsolved):
         raise CertifyError(f"{answer.reason}: {answer.detail}")
@@ -100,117 +95,9 @@ def certify_batch(
         CertifyError: an argument or a field of an episode is missing or of the wrong type.
         PluginError: the solver does not exist.
     """
-    kind, solver_settings = _solver(env, settings)
-    cases: list[Case] = []
-    for number, episode in enumerate(episodes):
-        if not isinstance(episode, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise CertifyError(f"episodes[{number}]: found {_shown(episode)}, expected a mapping")
-        try:
-            fields = {name: episode[name] for name in ("actions", "horizon")}
-            fields |= {name: episode.get(name, ()) for name in ("steps", "observations", "distances")}
-            most = episode["actions_per_turn"] if "actions_per_turn" in episode else _most_of(episode.get("env_config"))
-            cases.append(_case(kind, episode.get("initial_state", ""), **fields, most=most))
-        except KeyError as error:
-            raise CertifyError(f"episodes[{number}]: found no {error.args[0]!r}, expected one") from error
-        except CertifyError as error:
-            raise CertifyError(f"episodes[{number}]: {error}") from error
+    kind, solver_settings = solver_of(env, settings)
+    cases = read_episodes(kind, episodes)
     return _answers(kind, solver_settings, cases, time_limit)
-
-
-def _solver(env: str, settings: Mapping[str, Any]) -> tuple[type[Solver], plugins.Settings]:
-    if not isinstance(env, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise CertifyError(f"env: found {_shown(env)}, expected the name of an environment")
-    kind: type[Solver] = plugins.load("solvers", env)
-    try:
-        return kind, plugins.read_settings(kind.config_type, settings, f"setting of solver {env}: ")
-    except ConfigError as error:
-        raise CertifyError(str(error)) from error
-
-
-def _case(
-    kind: type[Solver],
-    initial_state: Any,
-    actions: Any,
-    horizon: Any,
-    steps: Any,
-    observations: Any,
-    distances: Any,
-    most: Any,
-) -> Case:
-    """Check the types of an episode and convert other notations."""
-    most = _whole("actions_per_turn", most, "actions")
-    if most > 1 and not kind.labels_long_turns:
-        raise CertifyError(f"actions_per_turn: found {most}, expected 1; a turn of {kind.name} has no further actions")
-    turns = _texts("actions", actions, "action names, such as ['up', 'left']")
-    parts = [[part for part in _SEPARATORS.split(turn) if part] if most > 1 else [turn] for turn in turns]
-    turns = [TURN_SEPARATOR.join(map(kind.read_action, each)) for each in parts]
-    infos = _listed("steps", steps, "mappings, one a step")
-    for number, info in enumerate(infos):
-        if not isinstance(info, Mapping):
-            raise CertifyError(f"steps[{number}]: found {_shown(info)}, expected a mapping, the info of a step")
-    if not isinstance(initial_state, str):
-        raise CertifyError(
-            f"initial_state: found {_shown(initial_state)}, expected a level as text (empty if distances are passed)"
-        )
-    metres = _metres(distances, len(turns))
-    if metres:
-        if initial_state or infos:
-            raise CertifyError("distances: found together with initial_state or steps, expected only one of them")
-        initial_state, infos = kind.read_distance(metres[0]), [{"dist": each} for each in metres[1:]]
-    if not initial_state:
-        raise CertifyError("initial_state: found an empty text, expected a level (or, for navigation, distances)")
-    seen = _texts("observations", observations, "texts, one a step")
-    return Case(kind.read_level(initial_state), turns, _whole("horizon", horizon), infos, seen, most)
-
-
-def _most_of(env_config: Any) -> Any:
-    """Return the actions per turn of a stored episode."""
-    try:
-        settings: Any = json.loads(env_config) if isinstance(env_config, str) else env_config
-    except ValueError:
-        settings = None
-    return settings.get("actions_per_turn", 1) if isinstance(settings, Mapping) else 1  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-
-
-def _metres(distances: Any, turns: int) -> list[float]:
-    metres = _listed("distances", distances, "metres")
-    for number, each in enumerate(metres):
-        if isinstance(each, bool) or not isinstance(each, int | float) or not 0 <= each <= FARTHEST:
-            raise CertifyError(f"distances[{number}]: found {_shown(each)}, expected metres, 0 or more")
-    if metres and len(metres) != turns + 1:
-        raise CertifyError(
-            f"distances: found {len(metres)} for {turns} actions, expected {turns + 1}: before the first and after each"
-        )
-    return metres
-
-
-def _listed(name: str, values: Any, what: str) -> list[Any]:
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise CertifyError(f"{name}: found {_shown(values)}, expected a list of {what}")
-    return list(cast(Iterable[Any], values))
-
-
-def _texts(name: str, values: Any, what: str) -> list[str]:
-    listed = _listed(name, values, what)
-    for number, each in enumerate(listed):
-        if not isinstance(each, str):
-            raise CertifyError(f"{name}[{number}]: found {_shown(each)}, expected a text")
-    return listed
-
-
-def _whole(name: str, value: Any, what: str = "turns") -> int:
-    try:
-        whole = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        whole = None
-    if whole is None or whole < 1:
-        raise CertifyError(f"{name}: found {_shown(value)}, expected a whole number of {what}, 1 or more")
-    return whole
-
-
-def _shown(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return f"{text[:60]}…" if len(text) > 60 else text
 
 
 def _answers(
@@ -218,7 +105,7 @@ def _answers(
 ) -> list[Verdict | Unsolved]:
     """Label cases; under a time limit, raise the cap of states as long as time is left."""
     if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise CertifyError(f"time_limit: found {_shown(seconds)}, expected seconds, more than 0, or None")
+        raise CertifyError(f"time_limit: found {shown(seconds)}, expected seconds, more than 0, or None")
     most: int | None = getattr(settings, CAP, None)
     if seconds is None or most is None:
         return kind(settings).certify(cases)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 from pydantic import ConfigDict
 
 from ..contracts import Answer, Contract, JsonObject, Misfit, Misfits, Terms, Text
-from ..errors import CertifyError
+from ..errors import CertifyError, LevelError
 from ..plugins import WORD, Plugin, Settings
 from ..records import Stored
 
@@ -56,6 +56,8 @@ class Case:
     """The text observation before each action, for solvers that read it (primitiveskill); may be empty."""
     actions_per_turn: int = 1
     """Most actions of a turn; a turn has one at least, and ends early at success or at the end of the episode."""
+    states: Sequence[str] = ()
+    """The state text before each action, for :meth:`Solver.measure` of solvers without rules; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,18 @@ class Unsolved:
 
     reason: Literal["solver_limit", "not_a_failure", "bad_episode"]
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What success takes from every state of an episode, by the measure of the certificate."""
+
+    needs: Sequence[int | None]
+    """Needed amount at ``s_0 .. s_T``, length T + 1; None where it is more than the horizon, or infinite."""
+    safe_actions: Sequence[tuple[str, ...]]
+    """Per turn the actions after which the goal is certainly within reach, in the order of the solver's actions; length
+    T. With turns of several actions: all such turns of one action, then the first turn of the first shortest plan if
+    it has several. Empty where the solver knows no action that is certainly safe."""
 
 
 def unfit_modes(modes: Any) -> str | None:
@@ -188,6 +202,7 @@ class Solver(Plugin, ABC):
             "read_distance": Answer(Text),
             "needed": Answer(float | None),
             "needs": Answer(Sequence[float | None] | None),
+            "measure": Answer(list[Needs | Unsolved]),
             "config": Answer(JsonObject),
         },
     )
@@ -265,6 +280,24 @@ class Solver(Plugin, ABC):
         del case
         return None
 
+    def measure(self, cases: Sequence[Case]) -> list[Needs | Unsolved]:
+        """Return what success takes from every state of each case, successful episodes included, in order.
+
+        By default that of :meth:`needs`, without safe actions; an invalid episode gives :class:`Unsolved`.
+
+        Raises:
+            CertifyError: the certificate of this solver has no measure that compares with the turns left.
+        """
+        return [self._read_needs(case) for case in cases]
+
+    def _read_needs(self, case: Case) -> "Needs | Unsolved":
+        needs = self.needs(case)
+        if needs is None:
+            return Unsolved(
+                "bad_episode", "the log does not hold what the solver measures; pass the info of every step"
+            )
+        return Needs([None if need is None else round(need) for need in needs], [()] * len(case.actions))
+
     @property
     def config(self) -> dict[str, Any]:
         """Settings that affect the verdicts, as stored with every label."""
@@ -313,6 +346,32 @@ class ExactSolver(Solver):
             LevelError: the text is not a well-formed level.
             CertifyError: the level has more states than the solver's cap allows.
         """
+
+    def _read_needs(self, case: Case) -> Needs | Unsolved:
+        """Measure an episode by its state texts; a solver with rules of its own overrides :meth:`measure` instead."""
+        if len(case.states) != len(case.actions) or case.actions_per_turn > 1:
+            return Unsolved("bad_episode", "this solver measures the states of a log; pass states, one text per action")
+        try:
+            distances, actions = (
+                self.distance_map(case.initial_state, case.horizon),
+                self.actions_of(case.initial_state),
+            )
+            needs = [distances.distance(state) for state in case.states]
+            after = [distances.after_each_action(state) for state in case.states]
+        except LevelError as error:
+            return Unsolved("bad_episode", str(error))
+        except CertifyError as error:
+            return Unsolved("solver_limit", str(error))
+        ends = dict(zip(actions, after[-1], strict=True)) if after else {}
+        needs.append(ends.get(case.actions[-1], needs[-1]) if needs else None)
+        left = [case.horizon - 1 - turn for turn in range(len(after))]
+        return Needs(
+            [need if need is not None and need <= case.horizon else None for need in needs],
+            [
+                tuple(name for name, need in zip(actions, row, strict=True) if need is not None and need <= turns)
+                for row, turns in zip(after, left, strict=True)
+            ],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,13 @@ Used by the exact solvers, whose actions are always up, down, left, right.
 
 from collections.abc import Mapping, Sequence
 from math import ceil
+from typing import NamedTuple
 
-from .base import TURN_SEPARATOR, Case, Certificate, CertificateUnit, Unsolved, Verdict
+import numpy as np
+from numpy.typing import NDArray
+
+from ..compiled import compiled
+from .base import TURN_SEPARATOR, Case, Certificate, CertificateUnit, Needs, Unsolved, Verdict
 
 ACTIONS = ("up", "down", "left", "right")
 INVALID = "invalid"
@@ -113,3 +118,51 @@ def verdict(row: Sequence[int], witness: tuple[str, ...], case: Case, unit: Cert
         None if at_start else witness,
         safe,
     )
+
+
+class Measures(NamedTuple):
+    """What the kernels measure in the states and turns of a batch of episodes, all concatenated."""
+
+    needs: NDArray[np.int64]
+    """Shape (states,): fewest actions to success, INFINITE if they are more than the horizon."""
+    safe: NDArray[np.int64]
+    """Shape (turns,): one bit per action after which the goal is still within reach, if it is the only one."""
+    plans: NDArray[np.int8]
+    """Shape (turns, actions): where turns have several actions, the first turn of the first shortest plan, then -1."""
+
+
+@compiled
+def new_measures(ends, turns):  # pyright: ignore[reportMissingParameterType, reportUnknownParameterType]
+    """Return the status of each episode, LABELLED, and empty columns of :class:`Measures`."""
+    total, widest = 0, 1
+    for episode in range(ends.size):
+        total += (ends[episode] - (ends[episode - 1] if episode else 0)) // turns[episode]
+        widest = max(widest, turns[episode])
+    return (
+        np.zeros(ends.size, np.int64),
+        np.full(total + ends.size, INFINITE, np.int64),
+        np.zeros(total, np.int64),
+        np.full((total, widest), -1, np.int8),
+    )
+
+
+def episode_needs(cases: Sequence[Case], measures: Measures) -> list[Needs]:
+    """Convert the measures of a batch, in turns."""
+    needs, safe = measures.needs.tolist(), measures.safe.tolist()
+    plans = measures.plans.tolist() if measures.plans.shape[1] > 1 else None
+    answers: list[Needs] = []
+    state = step = 0
+    for case in cases:
+        turns, most = len(case.actions), case.actions_per_turn
+        of_states, of_turns = needs[state : state + turns + 1], safe[step : step + turns]
+        sets = [_ACTION_SETS[mask] for mask in of_turns]
+        if most > 1 and plans is not None:
+            sets = [single + _long_turn(plan) for single, plan in zip(sets, plans[step : step + turns], strict=True)]
+        answers.append(Needs([None if need < 0 else -(-need // most) for need in of_states], sets))
+        state, step = state + turns + 1, step + turns
+    return answers
+
+
+def _long_turn(plan: Sequence[int]) -> tuple[str, ...]:
+    actions = [ACTIONS[code] for code in plan if code >= 0]
+    return (TURN_SEPARATOR.join(actions),) if len(actions) > 1 else ()

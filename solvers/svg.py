@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
+from ..errors import CertifyError
 from ..plugins import Settings
-from .base import Case, Certificate, CertificateKind, CertificateUnit, Solver, SolverSettings, Unsolved, Verdict
+from .base import Case, Certificate, CertificateKind, CertificateUnit, Needs, Solver, SolverSettings, Unsolved, Verdict
 
 EMPTY = "empty"
 """Logged name of a reply without a document."""
@@ -38,6 +39,13 @@ class SvgSolver(Solver):
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """Label cases from ``valid_svg`` and ``average_score`` of every logged step; see :meth:`Solver.certify`."""
         return [_label(case) for case in cases]
+
+    def measure(self, cases: Sequence[Case]) -> list[Needs | Unsolved]:
+        """Refuse: no submission makes success impossible; see :meth:`Solver.measure`."""
+        raise CertifyError(
+            "svg: its certificate is a convention (the last submission), expected one that measures what success takes "
+            "from each state; use the scores of the submissions as rewards of its turns"
+        )
 
 
 def _label(case: Case) -> Verdict | Unsolved:

@@ -15,3 +15,5 @@ if __name__ == "__main__":
         root = Path(folder) / "store"
         pivot.build(config_of(dict.fromkeys(ENVIRONMENTS, 1), rollouts=2), root)
         verify_store(root, Silent())
+        for name, level in {"sokoban": "######\n#@ $.#\n######", "frozenlake": "SFG"}.items():
+            pivot.credit(name, [{"initial_state": level, "actions": ["right"], "horizon": 9}])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import Certificate, Unsolved, Verdict
+from ..base import Certificate, Needs, Unsolved, Verdict
 from .worlds import How
 
 if TYPE_CHECKING:
@@ -142,6 +142,29 @@ class Graph:
             if most > left:
                 return self._open(f"whether the goal is within {left} turns after step {step}")
         return self._verdict(len(actions) - 1, states, horizon, fallback=True)
+
+    def measure(self, actions: Sequence[str], horizon: int) -> Needs | Unsolved:
+        """Return what success takes from every state of an episode of this level, and the actions that are safe there.
+
+        Args:
+            actions: names of the actions taken, one per turn.
+            horizon: ``T_max``, the turn budget.
+        """
+        if not 0 < len(actions) <= horizon:
+            return Unsolved("bad_episode", f"found {len(actions)} actions, expected 1 to the horizon of {horizon}")
+        try:
+            states = self.walk(actions)
+        except ValueError as error:
+            return Unsolved("bad_episode", str(error))
+        needs: list[int | None] = []
+        for step, state in enumerate(states):
+            least, most = self.bounds(state)
+            if least != most and least <= horizon:
+                return self._open(f"the need before step {step}")
+            needs.append(int(most) if least == most and most <= horizon else None)
+        left = [horizon - step for step in range(len(actions))]
+        safe = [self.safe_actions(state, turns) for state, turns in zip(states[:-1], left, strict=True) if state >= 0]
+        return Needs(needs, safe + [()] * (len(actions) - len(safe)))
 
     def _open(self, what: str) -> Unsolved:
         return Unsolved("solver_limit", f"{self.limit} ended the search before {what} was decided; raise the limit")

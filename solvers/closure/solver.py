@@ -1,20 +1,32 @@
 """Exact pivot labels of failed episodes in any gymnasium environment, by search through its own steps."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isinf
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from pydantic import Field
 
 from ...errors import CertifyError, LevelError, PivotError
 from ...plugins import Settings
-from ..base import Case, CertificateKind, CertificateUnit, DistanceMap, ExactSolver, SolverSettings, Unsolved, Verdict
+from ..base import (
+    Case,
+    CertificateKind,
+    CertificateUnit,
+    DistanceMap,
+    ExactSolver,
+    Needs,
+    SolverSettings,
+    Unsolved,
+    Verdict,
+)
 from .explore import explore
 from .game import IDLE, Level, level_env, level_key, succeeds
 from .graph import Graph
+
+Answer = TypeVar("Answer")
 
 CACHED_LEVELS = 64
 """Levels whose graphs are kept; all rollouts of a level follow each other."""
@@ -140,9 +152,15 @@ class ClosureSolver(ExactSolver):
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """Label cases; see :meth:`Solver.certify`."""
-        return [self._certify(case) for case in cases]
+        return [self._answer(case, Graph.certify) for case in cases]
 
-    def _certify(self, case: Case) -> Verdict | Unsolved:
+    def measure(self, cases: Sequence[Case]) -> list[Needs | Unsolved]:
+        """Measure cases; see :meth:`Solver.measure`."""
+        return [self._answer(case, Graph.measure) for case in cases]
+
+    def _answer(
+        self, case: Case, answer_of: Callable[[Graph, Sequence[str], int], Answer | Unsolved]
+    ) -> Answer | Unsolved:
         try:
             level = Level.read(case.initial_state)
             graph = self.graph(level.start)
@@ -152,7 +170,7 @@ class ClosureSolver(ExactSolver):
             return Unsolved("solver_limit", str(error))
         if level.taken:
             return Unsolved("bad_episode", "the level starts after some actions, expected its start")
-        return graph.certify(case.actions, case.horizon)
+        return answer_of(graph, case.actions, case.horizon)
 
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> GraphDistances:
         """Search a level completely, whatever the limit of depth; see :meth:`ExactSolver.distance_map`."""

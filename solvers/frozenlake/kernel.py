@@ -24,6 +24,7 @@ from ..rows import (
     PLAN_END,
     SOLVED,
     STATUS,
+    new_measures,
 )
 
 forget_stale(__file__, rows)
@@ -196,3 +197,67 @@ def label_episodes(text, text_ends, starts, actions, ends, horizons, turns):
             cell = move(cell, direction, width, height)
         result[PLAN_END] = planned
     return codes, table, plans
+
+
+@compiled
+def measure_episodes(text, text_ends, starts, actions, ends, horizons, turns):
+    """Measure every state of a batch of episodes, successes included.
+
+    Args:
+        text: all maps concatenated (ASCII codes), without their position lines.
+        text_ends: end index of each map.
+        starts: (episodes, 2) row and column of the first state, -1 for the cell S.
+        actions: 0..3 for up, down, left, right; other codes change nothing.
+        ends: end index of each episode's actions.
+        horizons: budgets in actions.
+        turns: actions of a turn; steps and horizon of an episode are multiples of it.
+
+    Returns:
+        Problem codes of the maps; status of each episode (SOLVED or LOST if turns follow the end), and the columns of
+        :class:`..rows.Measures`.
+    """
+    count = ends.size
+    codes = np.zeros(count, np.int64)
+    statuses, needs, safe, plans = new_measures(ends, turns)
+    largest = 0
+    for episode in range(count):
+        largest = max(largest, text_ends[episode] - (text_ends[episode - 1] if episode else 0))
+    depths = np.empty(largest, np.int64)
+    queue = np.empty(largest, np.int64)
+    state = step = 0
+    for episode in range(count):
+        begin = ends[episode - 1] if episode else 0
+        turn, limit = turns[episode], horizons[episode]
+        rounds = (ends[episode] - begin) // turn
+        first_state, first_step = state, step
+        state, step = state + rounds + 1, step + rounds
+        chars = text[text_ends[episode - 1] if episode else 0 : text_ends[episode]]
+        codes[episode], width, height, cell = measure(chars, starts[episode, 0], starts[episode, 1])
+        if codes[episode] != OK:
+            continue
+        distances(chars, width, height, depths, queue)
+        for round_ in range(rounds + 1):
+            depth, kind = depths[cell], chars[cell + cell // width]
+            needs[first_state + round_] = depth if depth <= limit else INFINITE
+            if round_ == rounds:
+                break
+            if kind in (71, 72):
+                statuses[episode] = SOLVED if kind == 71 else LOST
+                break
+            left = limit - (round_ + 1) * turn
+            for direction in range(4):
+                if 0 <= depths[move(cell, direction, width, height)] <= left:
+                    safe[first_step + round_] |= 1 << direction
+            if turn > 1 and 0 <= depth <= left + turn:
+                there = cell
+                for place in range(min(turn, depth)):
+                    direction = 0
+                    while depths[move(there, direction, width, height)] != depth - 1 - place:
+                        direction += 1
+                    plans[first_step + round_, place] = direction
+                    there = move(there, direction, width, height)
+            for place in range(turn):
+                action = actions[begin + round_ * turn + place]
+                if 0 <= action < 4 and chars[cell + cell // width] not in (71, 72):
+                    cell = move(cell, action, width, height)
+    return codes, statuses, needs, safe, plans

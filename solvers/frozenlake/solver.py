@@ -7,16 +7,26 @@ one is a ``deadlock`` and no action may follow.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import LevelError
 from ...plugins import Settings
-from ..base import Case, CertificateKind, CertificateUnit, DistanceMap, ExactSolver, SolverSettings, Unsolved, Verdict
+from ..base import (
+    Case,
+    CertificateKind,
+    CertificateUnit,
+    DistanceMap,
+    ExactSolver,
+    Needs,
+    SolverSettings,
+    Unsolved,
+    Verdict,
+)
 from ..rows import (
     ACTIONS,
     INVALID,
@@ -25,8 +35,10 @@ from ..rows import (
     PLAN_END,
     SOLVED,
     STATUS,
+    Measures,
     action_codes,
     bad_episode,
+    episode_needs,
     translated,
     verdict,
 )
@@ -145,21 +157,11 @@ class FrozenLakeSolver(ExactSolver):
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """Label cases; see :meth:`Solver.certify`."""
-        answers: list[Verdict | Unsolved | None] = []
-        good: list[int] = []
-        states: list[tuple[str, int, int]] = []
-        for index, case in enumerate(cases):
-            answers.append(bad_episode(case))
-            if answers[index] is None:
-                try:
-                    states.append(split_state(case.initial_state))
-                    good.append(index)
-                except LevelError as error:
-                    answers[index] = Unsolved("bad_episode", str(error))
-        if good:
-            for index, answer in zip(good, _label([cases[index] for index in good], states), strict=True):
-                answers[index] = answer
-        return [answer for answer in answers if answer is not None]
+        return _answered(cases, _label)
+
+    def measure(self, cases: Sequence[Case]) -> list[Needs | Unsolved]:
+        """Measure cases; see :meth:`Solver.measure`."""
+        return _answered(cases, _measure)
 
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> FrozenLakeDistances:
         """Search a level; see :meth:`ExactSolver.distance_map`."""
@@ -173,10 +175,37 @@ class FrozenLakeSolver(ExactSolver):
         return FrozenLakeDistances(map_text, int(width), int(start), distances)
 
 
-def _label(cases: list[Case], states: list[tuple[str, int, int]]) -> list[Verdict | Unsolved]:
+Answer = TypeVar("Answer")
+States = list[tuple[str, int, int]]
+"""Map, row and column of the first state of each episode."""
+
+
+def _answered(
+    cases: Sequence[Case], answers_of: Callable[[list[Case], States], list[Answer | Unsolved]]
+) -> list[Answer | Unsolved]:
+    """Return the answers to the valid cases, and why the others are not valid, in order."""
+    answers: list[Answer | Unsolved | None] = []
+    good: list[int] = []
+    states: States = []
+    for index, case in enumerate(cases):
+        answers.append(bad_episode(case))
+        if answers[index] is None:
+            try:
+                states.append(split_state(case.initial_state))
+                good.append(index)
+            except LevelError as error:
+                answers[index] = Unsolved("bad_episode", str(error))
+    if good:
+        for index, answer in zip(good, answers_of([cases[index] for index in good], states), strict=True):
+            answers[index] = answer
+    return [answer for answer in answers if answer is not None]
+
+
+def _batch(cases: list[Case], states: States) -> tuple[Any, ...]:
+    """Return the arguments of the kernel for a batch."""
     texts = [map_text.encode("ascii", "replace") for map_text, _, _ in states]
     turns = np.array([case.actions_per_turn for case in cases])
-    codes, table, plans = kernel.label_episodes(
+    return (
         np.frombuffer(b"".join(texts), np.uint8),
         np.cumsum([len(text) for text in texts]),
         np.array([(row, column) for _, row, column in states]),
@@ -185,6 +214,22 @@ def _label(cases: list[Case], states: list[tuple[str, int, int]]) -> list[Verdic
         np.array([case.horizon for case in cases]) * turns,
         turns,
     )
+
+
+def _measure(cases: list[Case], states: States) -> list[Needs | Unsolved]:
+    codes, statuses, *measures = kernel.measure_episodes(*_batch(cases, states))
+    answers: list[Needs | Unsolved] = list(episode_needs(cases, Measures(*measures)))
+    for index in np.flatnonzero((codes != kernel.OK) | (statuses != LABELLED)).tolist():
+        if codes[index] != kernel.OK:
+            answers[index] = _malformed(cases[index].initial_state)
+        else:
+            end = "reached the goal" if statuses[index] == SOLVED else "fell into a hole"
+            answers[index] = Unsolved("bad_episode", f"actions follow the turn that {end}; leave them out")
+    return answers
+
+
+def _label(cases: list[Case], states: States) -> list[Verdict | Unsolved]:
+    codes, table, plans = kernel.label_episodes(*_batch(cases, states))
     words = [ACTIONS[code] for code in plans[: table[-1, PLAN_END]].tolist()]
     answers: list[Verdict | Unsolved] = []
     begin = 0

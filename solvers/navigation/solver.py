@@ -19,7 +19,17 @@ from pydantic import Field
 
 from ...errors import CertifyError, LevelError
 from ...plugins import Settings
-from ..base import Case, Certificate, CertificateKind, CertificateUnit, Solver, SolverSettings, Unsolved, Verdict
+from ..base import (
+    Case,
+    Certificate,
+    CertificateKind,
+    CertificateUnit,
+    Needs,
+    Solver,
+    SolverSettings,
+    Unsolved,
+    Verdict,
+)
 from .room import TURN_OF_MOVE, Pose, Room, State, read_state
 
 ACTIONS = ("moveahead", "moveback", "moveright", "moveleft", "rotateright", "rotateleft", "lookup", "lookdown")
@@ -92,20 +102,43 @@ class NavigationSolver(Solver):
         except (LevelError, CertifyError):
             return None
 
+    def measure(self, cases: Sequence[Case]) -> list[Needs | Unsolved]:
+        """Return the bounds, and in embedded rooms the actions that are safe by the exact distance; see the base."""
+        return [self._measure(case) for case in cases]
+
+    def _measure(self, case: Case) -> Needs | Unsolved:
+        try:
+            _, distances, room, poses = self._read(case)
+        except (LevelError, CertifyError) as error:
+            return Unsolved("bad_episode", str(error))
+        safe: list[tuple[str, ...]] = [()] * len(case.actions)
+        if room is not None and poses is not None:
+            safe = [_safe_actions(room, pose, case.horizon - 1 - turn) for turn, pose in enumerate(poses[:-1])]
+        return Needs([self.needed(distance) for distance in distances], safe)
+
+    def _read(self, case: Case) -> tuple[Sequence[Mapping[str, Any]], list[float], Room | None, list[Pose] | None]:
+        """Return log, distances, room and poses of an episode.
+
+        Raises:
+            LevelError, CertifyError: level, actions and log are not a valid episode.
+        """
+        state = read_state(case.initial_state, self.settings.threshold)
+        steps = _checked_steps(case, state)
+        poses = None if state.room is None else _poses(state.room, case.actions)
+        distances = _distances(state.start_distance, steps)
+        if state.room is not None and poses is not None:
+            _compare(state.room, poses, steps)
+        return steps, distances, state.room, poses
+
     def _label(self, case: Case) -> Verdict | Unsolved:
         try:
-            state = read_state(case.initial_state, self.settings.threshold)
-            steps = _checked_steps(case, state)
-            poses = None if state.room is None else _poses(state.room, case.actions)
-            distances = _distances(state.start_distance, steps)
-            if state.room is not None and poses is not None:
-                _compare(state.room, poses, steps)
+            steps, distances, room, poses = self._read(case)
         except (LevelError, CertifyError) as error:
             return Unsolved("bad_episode", str(error))
         reached = next((t for t, distance in enumerate(distances) if distance <= self.settings.threshold), None)
         if reached is not None:
             return Unsolved("not_a_failure", f"{distances[reached]:.2f} m from the target after {reached} actions")
-        return self._verdict(case, steps, distances, state.room, poses)
+        return self._verdict(case, steps, distances, room, poses)
 
     def _verdict(
         self,
@@ -144,7 +177,7 @@ class NavigationSolver(Solver):
         witness, feasible = None, ()
         if room is not None and poses is not None and _in_time(true[pivot], before):
             witness = _shortest_plan(room, poses[pivot])
-            feasible = tuple(a for a in ACTIONS if _in_time(room.turns(room.after(poses[pivot], a)[0]), after))
+            feasible = _safe_actions(room, poses[pivot], after)
         return Verdict(
             pivot_step=pivot,
             failure_mode=mode,
@@ -187,6 +220,11 @@ class NavigationSolver(Solver):
             [self._stagnates(distances, t) for t in range(len(actions))],
         )
         return [(row.index(True), mode) for mode, row in enumerate(fires) if True in row]
+
+
+def _safe_actions(room: Room, pose: Pose, turns: int) -> tuple[str, ...]:
+    """Return the actions after which the target can be reached in this many turns."""
+    return tuple(action for action in ACTIONS if _in_time(room.turns(room.after(pose, action)[0]), turns))
 
 
 def _in_time(needed: int | None, budget: int) -> bool:

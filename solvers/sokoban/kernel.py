@@ -12,7 +12,24 @@ from ...compiled import compiled, forget_stale
 from .. import rows as label
 from . import bits, layout, search
 from .bits import LOW6, ONE, SHIFT_32, ZERO, copy_words, inner, longer
-from .layout import BEYOND, CODE, ENTRIES, FORWARD, LEVELS, OK, PLAYER, START, STATES, TARGETS, UNKNOWN, WORDS
+from .layout import (
+    BEYOND,
+    BOXES,
+    CODE,
+    ENTRIES,
+    FORWARD,
+    LEVELS,
+    MASK_AT,
+    MASKS,
+    OK,
+    PLAYER,
+    START,
+    STATES,
+    STRIDE,
+    TARGETS,
+    UNKNOWN,
+    WORDS,
+)
 from .search import (
     add_players,
     advance,
@@ -239,6 +256,108 @@ def label_episodes(boards, actions, ends, horizons, turns, max_states):
             if result[label.AFTER] != UNKNOWN:
                 result[label.STATUS] = label.LABELLED
     return table, plans
+
+
+@inner
+def is_solved(board, key):
+    """Return whether every box is on a target."""
+    words = board.shape[WORDS]
+    open_boxes = ZERO
+    for i in range(words):
+        open_boxes |= key[i] & ~board.masks[TARGETS * words + i]
+    return open_boxes == ZERO
+
+
+@inner
+def same_search(boards, one, two):
+    """Return whether the backward searches of two levels of a batch are equal."""
+    a, b = boards.shape[one], boards.shape[two]
+    if a[CODE] != OK or b[CODE] != OK or a[WORDS] != b[WORDS] or a[STRIDE] != b[STRIDE] or a[BOXES] != b[BOXES]:
+        return False
+    same = True
+    for i in range(MASKS * a[WORDS]):
+        same &= boards.masks[a[MASK_AT] + i] == boards.masks[b[MASK_AT] + i]
+    return same
+
+
+@compiled
+def measure_episodes(boards, actions, ends, horizons, turns, max_states):
+    """Measure every state of a batch of episodes, successes included; episodes of a level in a row share its search.
+
+    Args:
+        boards: one level per episode.
+        actions: 0..3 for up, down, left, right; other codes change nothing.
+        ends: end index of each episode's actions.
+        horizons: budgets in actions.
+        turns: actions of a turn; steps and horizon of an episode are multiples of it.
+        max_states: maximum number of states per search.
+
+    Returns:
+        Status of each episode (of ``solvers/rows.py``; SOLVED if turns follow success), and the columns of
+        :class:`.rows.Measures`.
+    """
+    count = ends.size
+    statuses, needs, safe, plans = label.new_measures(ends, turns)
+    widest = 1
+    for episode in range(count):
+        widest = max(widest, boards.shape[episode, WORDS])
+    key, there = np.empty(widest, np.uint64), np.empty(widest, np.uint64)
+    back = new_space(widest)
+    state, step, last = 0, 0, -1
+    for episode in range(count):
+        begin = ends[episode - 1] if episode else 0
+        turn, limit = turns[episode], horizons[episode]
+        rounds = (ends[episode] - begin) // turn
+        first_state, first_step = state, step
+        state, step = state + rounds + 1, step + rounds
+        statuses[episode] = label.LIMIT
+        if boards.shape[episode, CODE] != OK:
+            continue
+        board = board_at(boards, episode)
+        words = board.shape[WORDS]
+        if last < 0 or not same_search(boards, last, episode):
+            back = seed_solved(cleared(back, words), board, max_states)
+        last = episode
+        while back.counts[LEVELS] <= limit and back.counts[STATES] <= max_states and not exhausted(back):
+            back = advance(back, board, max_states)
+        if back.counts[LEVELS] <= limit and back.counts[STATES] > max_states:
+            continue
+        statuses[episode] = label.LABELLED
+        player = board.shape[PLAYER]
+        copy_words(key, board.masks[START * words :], words)
+        for round_ in range(rounds + 1):
+            depth = depth_of(back, words, key, player)
+            needs[first_state + round_] = depth if depth <= limit else label.INFINITE
+            if round_ == rounds:
+                break
+            if depth == 0:
+                statuses[episode] = label.SOLVED
+                break
+            left = limit - (round_ + 1) * turn
+            for direction in range(4):
+                copy_words(there, key, words)
+                stand = move(board, there, player, direction)
+                if 0 <= depth_of(back, words, there, stand) <= left:
+                    safe[first_step + round_] |= 1 << direction
+            if turn > 1 and 0 <= depth <= left + turn:
+                copy_words(there, key, words)
+                stand = player
+                for place in range(min(turn, depth)):
+                    direction = 0
+                    trial = there.copy()
+                    new = move(board, trial, stand, direction)
+                    while depth_of(back, words, trial, new) != depth - 1 - place:
+                        direction += 1
+                        copy_words(trial, there, words)
+                        new = move(board, trial, stand, direction)
+                    plans[first_step + round_, place] = direction
+                    copy_words(there, trial, words)
+                    stand = new
+            for place in range(turn):
+                action = actions[begin + round_ * turn + place]
+                if 0 <= action < 4 and not is_solved(board, key):
+                    player = move(board, key, player, np.int64(action))
+    return statuses, needs, safe, plans
 
 
 @compiled

@@ -8,14 +8,14 @@ call, each episode independently. Solved means that every box is on a target; th
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from ...errors import LevelError
 from ...plugins import Settings
-from ..base import Case, CertificateKind, CertificateUnit, ExactSolver, SolverSettings, Unsolved, Verdict
+from ..base import Case, CertificateKind, CertificateUnit, ExactSolver, Needs, SolverSettings, Unsolved, Verdict
 from ..rows import (
     ACTIONS,
     INVALID,
@@ -24,8 +24,10 @@ from ..rows import (
     PLAN_END,
     SOLVED,
     STATUS,
+    Measures,
     action_codes,
     bad_episode,
+    episode_needs,
     translated,
     verdict,
 )
@@ -73,11 +75,37 @@ class SokobanSolver(ExactSolver):
                 answers[index] = answer
         return [answer for answer in answers if answer is not None]
 
-    def _label(self, cases: list[Case]) -> list[Verdict | Unsolved]:
+    def measure(self, cases: Sequence[Case]) -> list[Needs | Unsolved]:
+        """Measure cases; see :meth:`Solver.measure`. Successive cases of one level share its search."""
+        answers: list[Needs | Unsolved | None] = [bad_episode(case) for case in cases]
+        good = [index for index, answer in enumerate(answers) if answer is None]
+        if good:
+            for index, answer in zip(good, self._measure([cases[index] for index in good]), strict=True):
+                answers[index] = answer
+        return [answer for answer in answers if answer is not None]
+
+    def _measure(self, cases: list[Case]) -> list[Needs | Unsolved]:
+        batch = self._batch(cases)
+        statuses, *measures = kernel.measure_episodes(*batch)
+        answers: list[Needs | Unsolved] = list(episode_needs(cases, Measures(*measures)))
+        codes = batch[0].shape[:, CODE]
+        for index in np.flatnonzero((codes != OK) | (statuses != LABELLED)).tolist():
+            if codes[index] != OK:
+                answers[index] = _malformed(cases[index].initial_state)
+            elif statuses[index] == SOLVED:
+                answers[index] = Unsolved(
+                    "bad_episode", "actions follow the turn that solved the level; leave them out"
+                )
+            else:
+                answers[index] = self._too_large()
+        return answers
+
+    def _batch(self, cases: list[Case]) -> tuple[Any, ...]:
+        """Return the arguments of the kernel's searches of a batch."""
         texts = [clean_text(case.initial_state).encode("ascii", "replace") for case in cases]
         boards = parse_levels(np.frombuffer(b"".join(texts), np.uint8), np.cumsum([len(text) for text in texts]), 0)
         turns = np.array([case.actions_per_turn for case in cases])
-        table, plans = kernel.label_episodes(
+        return (
             boards,
             np.frombuffer(action_codes(cases), np.int8),
             np.cumsum(np.array([len(case.actions) for case in cases]) * turns),
@@ -85,6 +113,13 @@ class SokobanSolver(ExactSolver):
             turns,
             self.settings.max_states,
         )
+
+    def _too_large(self) -> Unsolved:
+        return Unsolved("solver_limit", f"a search met more than max_states = {self.settings.max_states} states")
+
+    def _label(self, cases: list[Case]) -> list[Verdict | Unsolved]:
+        boards, *batch = self._batch(cases)
+        table, plans = kernel.label_episodes(boards, *batch)
         words = [ACTIONS[code] for code in plans[: table[-1, PLAN_END]].tolist()]
         answers: list[Verdict | Unsolved] = []
         begin = 0
@@ -97,8 +132,7 @@ class SokobanSolver(ExactSolver):
             elif row[STATUS] == SOLVED:
                 answers.append(Unsolved("not_a_failure", f"every box is on a target after {row[PIVOT]} actions"))
             else:
-                limit = f"a search met more than max_states = {self.settings.max_states} states"
-                answers.append(Unsolved("solver_limit", limit))
+                answers.append(self._too_large())
             begin = end
         return answers
 

@@ -9,42 +9,12 @@ from pivot import plugins
 from pivot.environments.grid import GridEnv
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.proofs import prove
+from pivot.tests.solvers.turn_search import NAMES, Turns
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "sokoban": {"actions_per_turn": 3, "horizon": 5, "min_solution": 4, "max_solution": 13},
     "frozenlake": {"actions_per_turn": 5, "horizon": 5, "size": 6},
 }
-NAMES = ("up", "down", "left", "right")
-
-
-class Turns:
-    """Fewest turns to success from every state of a level, by a search over all turns."""
-
-    def __init__(self, env: GridEnv, level: str) -> None:
-        """Play every turn in every state that is reached from the level."""
-        env.reset(options={"state": level})
-        states, before = [level], {level: list[str]()}
-        won: list[str] = []
-        for state in states:  # grows
-            found: dict[str, bool] = {}
-            for turn in range(env.last_index + 1):
-                env.restore(b"0\n" + state.encode())
-                *_, ended, _, info = env.step(turn)
-                found[env.state_text()] = ended
-                if info["success"]:
-                    won.append(env.state_text())
-            for after, ended in found.items():
-                if after not in before:
-                    before[after] = []
-                    states += [] if ended else [after]
-                before[after].append(state)
-        self.needs = dict.fromkeys(won, 0)
-        queue = list(self.needs)
-        for state in queue:  # grows
-            for earlier in before[state]:
-                if earlier not in self.needs:
-                    self.needs[earlier] = self.needs[state] + 1
-                    queue.append(earlier)
 
 
 def _failure(env: GridEnv, level: str, rng: random.Random) -> tuple[list[str], list[str]] | None:

@@ -1,0 +1,153 @@
+"""``pivot.credit``: what each turn of an episode gained or lost, in memory, for the loop of a trainer.
+
+With ``need(s)`` the amount that success takes from a state by the measure of the certificate, and ``k`` the turns left
+after the turn from s to s': ``slack = k - need(s')``, ``progress = need(s) - need(s')``, the goal is within reach while
+``slack >= 0``, and the pivot is the first turn after which it is not (spec section 9, "Credit"). A need is None where
+it is more than the horizon, for ever or not, exactly as in the column ``need`` of the table ``steps``.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+from ..errors import CertifyError
+from .base import Case, Needs, Unsolved
+from .cases import read_episodes, shown, solver_of
+
+
+class TurnCredit(NamedTuple):
+    """What one turn gained or lost."""
+
+    need_before: int | None
+    """Needed amount before the turn, in turns (primitiveskill: stages); None where it is more than the horizon."""
+    need_after: int | None
+    """Needed amount after it."""
+    slack: int | None
+    """Turns left after the turn minus ``need_after``; negative once the goal is out of reach, None without a need."""
+    within_reach: bool
+    """Whether the goal can still be reached after the turn: ``slack`` is 0 or more."""
+    progress: int | None
+    """``need_before - need_after``; None where either is None."""
+    is_pivot: bool
+    """Whether the turn is the first after which the goal is out of reach; turn 0 if it was from the start. False for
+    the last turn of a failure without such a turn, which its label names by convention (``fallback``)."""
+    safe_actions: tuple[str, ...]
+    """Actions before the turn after which the goal is certainly within reach, see :class:`.base.Needs`."""
+    score: float = 0.0
+    """The number of the rule."""
+
+
+Rule = Callable[[TurnCredit], float]
+
+
+def progress(turn: TurnCredit) -> float:
+    """Return the progress of a turn, -1 for losing the way within the horizon, +1 for finding it again."""
+    if turn.progress is not None:
+        return float(turn.progress)
+    return float((turn.need_after is not None) - (turn.need_before is not None))
+
+
+def slack(turn: TurnCredit) -> float:
+    """Return the turns to spare after a turn, -1 where the goal is out of reach."""
+    return float(turn.slack) if turn.slack is not None and turn.within_reach else -1.0
+
+
+def pivot(turn: TurnCredit) -> float:
+    """Return -1 for the pivot and 0 for every other turn."""
+    return -1.0 if turn.is_pivot else 0.0
+
+
+RULES: Mapping[str, Rule] = {"progress": progress, "slack": slack, "pivot": pivot}
+"""Named rules. In a study of ten paired seeds on a small network, the area under the success curve changed against GRPO
+by (points, 95 % interval; FrozenLake, Sokoban): ``progress`` added to the outcome +11.6 +- 1.5, +0.2 +- 1.3; ``pivot``
+as a penalty -5.0 +- 1.6, +2.2 +- 1.1, so it hurts in FrozenLake. ``slack`` was not studied; whether the goal is within
+reach, as the only reward, hurt in both: -33.0 +- 1.8, -9.2 +- 2.9."""
+
+
+def credit(
+    env: str, episodes: Iterable[Mapping[str, Any]], *, rule: str | Rule = "progress", **solver_settings: Any
+) -> list[tuple[TurnCredit, ...] | Unsolved]:
+    """Return what each turn of many episodes gained or lost; successes are welcome, and nothing is written.
+
+    Args:
+        env: environment name. The credit of ``sokoban``, ``frozenlake`` and ``gym`` is exact; that of ``navigation``
+            rests on a lower bound and that of ``primitiveskill`` on a heuristic.
+        episodes: mappings as for :func:`pivot.certify_batch`; rows of the table ``episodes`` are valid. Put the
+            episodes of a level next to each other: they then share its search.
+        rule: name of a rule of :data:`RULES`, or a function from a :class:`TurnCredit` (with score 0) to a number.
+        solver_settings: settings of the solver, such as ``max_states``.
+
+    Returns:
+        Per episode, in order, one :class:`TurnCredit` per turn, or an :class:`.Unsolved` with the reason why there is
+        none.
+
+    Raises:
+        CertifyError: an argument is missing or of the wrong type, a rule returned no finite number, or the certificate
+            of the environment is only a convention (svg).
+        PluginError: the solver does not exist.
+    """
+    score = rule_of(rule)
+    kind, settings = solver_of(env, solver_settings)
+    cases = read_episodes(kind, episodes)
+    return [
+        answer if isinstance(answer, Unsolved) else turn_credits(case, answer, score)
+        for case, answer in zip(cases, kind(settings).measure(cases), strict=True)
+    ]
+
+
+def rule_of(rule: str | Rule) -> Rule:
+    """Return a rule by its name, or the rule itself.
+
+    Raises:
+        CertifyError: there is no such rule.
+    """
+    named = RULES.get(rule) if isinstance(rule, str) else rule
+    if not callable(named):
+        raise CertifyError(f"rule: found {shown(rule)}, expected one of {', '.join(RULES)}, or a function")
+    return named
+
+
+def turn_credits(case: Case, measured: Needs, rule: Rule) -> tuple[TurnCredit, ...]:
+    """Return the credit of every turn of an episode.
+
+    Raises:
+        CertifyError: the rule returned no finite number.
+    """
+    needs, left, lost = measured.needs, case.horizon, False
+    credits_: list[TurnCredit] = []
+    before = needs[0]
+    out_at_start = before is None or before > left
+    for after, safe in zip(needs[1:], measured.safe_actions, strict=True):
+        left -= 1
+        within = after is not None and after <= left
+        is_pivot = not lost and (not within or out_at_start)
+        lost = lost or is_pivot
+        facts = (
+            before,
+            after,
+            None if after is None else left - after,
+            within,
+            None if before is None or after is None else before - after,
+            is_pivot,
+            safe,
+        )
+        credits_.append(TurnCredit(*facts, _score(rule, TurnCredit(*facts))))
+        before = after
+    return tuple(credits_)
+
+
+def _score(rule: Rule, turn: TurnCredit) -> float:
+    score: Any = rule(turn)
+    if type(score) is not float:
+        score = float(score) if isinstance(score, int | float) and not isinstance(score, bool) else score
+    if not isinstance(score, float) or not isfinite(score):
+        raise CertifyError(f"rule: found {shown(score)} for {shown(turn)}, expected a finite number")
+    return score
+
+
+def pivot_of(turns: Sequence[TurnCredit]) -> int | None:
+    """Return the index of the pivot, or None."""
+    return next((t for t, turn in enumerate(turns) if turn.is_pivot), None)
+
+
+__all__ = ["RULES", "Rule", "TurnCredit", "credit", "pivot_of", "rule_of", "turn_credits"]
