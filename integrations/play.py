@@ -113,10 +113,7 @@ class Game:
         """Return the credit of every turn so far by the rule; None without a rule, or where the solver gave up."""
         if self.rule is None:
             return None
-        row = {name: getattr(episode, name) for name in ("initial_state", "actions", "horizon", "env_config")}
-        row |= {"steps": [step.info for step in episode.steps], "states": [step.state or "" for step in episode.steps]}
-        row["observations"] = [step.observation_text for step in episode.steps]
-        (turns,) = credit(self.env, [row], rule=self.rule)
+        (turns,) = credit(self.env, [episode.log()], rule=self.rule)
         return None if isinstance(turns, Unsolved) else [turn.score for turn in turns]
 
 

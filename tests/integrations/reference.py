@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pivot
 from pivot.datasets.config import env_config, environment
 from pivot.environments.base import Task
 from pivot.images import decode, frame_id
 from pivot.plugins import Settings
 from pivot.rollouts.base import Episode, Policy, Reply, TaskRollouts, Turn
 from pivot.rollouts.loop import roll_out_tasks
+from pivot.solvers.base import Unsolved
 
 
 class Parrot(Policy):
@@ -56,3 +58,11 @@ def facts(episode: Episode) -> tuple[Any, ...]:
         for step in episode.steps
     ]
     return episode.rewards, episode.episode_return, episode.success, episode.stop_reason, episode.actions, steps
+
+
+def scores_of(episode: Episode, rule: str = "progress") -> list[float]:
+    """The credit of a whole episode from the columns that a store has of it, without the log."""
+    row = {name: getattr(episode, name) for name in ("initial_state", "actions", "horizon", "env_config")}
+    (turns,) = pivot.credit(episode.env, [row], rule=rule)
+    assert not isinstance(turns, Unsolved)
+    return [turn.score for turn in turns]

@@ -3,11 +3,10 @@
 import random
 from typing import Any
 
-import pivot
 import pytest
 from pivot.errors import ConfigError
 from pivot.integrations.play import Game, Play
-from pivot.tests.integrations.reference import facts, own_rollout, shown_frames
+from pivot.tests.integrations.reference import facts, own_rollout, scores_of, shown_frames
 
 MOVES = ("up", "down", "left", "right")
 SETTINGS: dict[str, dict[str, Any]] = {"navigation": {"horizon": 6}}
@@ -55,9 +54,7 @@ def test_turn_rewards_are_the_credit_of_the_whole_episode_at_every_turn() -> Non
                 rewards = play.turn_rewards
                 assert rewards is not None
                 online.append(rewards[-1])
-            row = {name: getattr(play.episode, name) for name in ("initial_state", "actions", "horizon", "env_config")}
-            (turns,) = pivot.credit(env, [row], rule=rule)
-            assert online == [turn.score for turn in turns]
+            assert online == scores_of(play.episode, rule)
 
 
 def test_a_model_that_stops_early_pays_for_every_turn_that_is_left() -> None:

@@ -5,7 +5,6 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-import pivot
 import pytest
 
 vf: Any = pytest.importorskip("verifiers.v1", reason="needs verifiers; run: make test-integrations")
@@ -13,9 +12,10 @@ vf: Any = pytest.importorskip("verifiers.v1", reason="needs verifiers; run: make
 from pivot.environments.base import Task  # noqa: E402
 from pivot.errors import ConfigError  # noqa: E402
 from pivot.images import decode, frame_id  # noqa: E402
-from pivot.tests.integrations.reference import own_rollout, shown_frames  # noqa: E402
+from pivot.tests.integrations.reference import own_rollout, scores_of, shown_frames  # noqa: E402
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of  # noqa: E402
-from verifiers.v1.utils.loaders import load_environment, resolve_env_config  # noqa: E402
+
+loaders: Any = pytest.importorskip("verifiers.v1.utils.loaders")
 
 EPISODES = 20
 
@@ -47,10 +47,10 @@ def server() -> Iterator[ChatServer]:
 
 def environment(**taskset: Any) -> Any:
     """The environment as verifiers loads it by its name."""
-    return load_environment(resolve_env_config({"taskset": {"id": "pivot-vlm", **taskset}}))
+    return loaders.load_environment(loaders.resolve_env_config({"taskset": {"id": "pivot-vlm", **taskset}}))
 
 
-def run_all(env: Any, server: ChatServer, player_config: dict[str, Any] | None = None) -> list[Any]:
+def run_all(env: Any, server: ChatServer) -> list[Any]:
     """One episode of every task, one at a time."""
     context = vf.ModelContext(
         model=MODEL,
@@ -88,9 +88,7 @@ def test_every_picture_reaches_the_model_and_rewards_are_ours(name: str, rule: s
             assert all(any(part["type"] == "image_url" for part in user["content"]) for user in users)
         assert trace.reward == pytest.approx(own.episode_return)
         assert trace.info["actions"] == own.actions and trace.info["env_rewards"] == own.rewards
-        row = {key: getattr(own, key) for key in ("initial_state", "actions", "horizon", "env_config")}
-        (turns,) = pivot.credit(name, [row], rule=rule)
-        assert trace.info["turn_rewards"] == [turn.score for turn in turns]
+        assert trace.info["turn_rewards"] == scores_of(own, rule)
     assert next(bodies, None) is None
 
 
@@ -105,7 +103,8 @@ def test_the_levels_are_those_of_a_build(server: ChatServer) -> None:
 
 
 def test_a_player_at_its_limit_pays_for_the_turns_that_are_left(server: ChatServer) -> None:
-    env = load_environment(resolve_env_config({"taskset": {"id": "pivot-vlm", "tasks": 3}, "player": {"max_turns": 2}}))
+    settings = {"taskset": {"id": "pivot-vlm", "tasks": 3}, "player": {"max_turns": 2}}
+    env = loaders.load_environment(loaders.resolve_env_config(settings))
     for episode in run_all(env, server):
         (trace,) = episode.traces
         (own,) = own_rollout("sokoban", Task(**trace.task.data.level), replies_of(trace)).episodes
