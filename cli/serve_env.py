@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ConfigError
-from ..models.extras import look_for
+from ..errors import ConfigError, PluginError
+from ..models.extras import install_line, installed
 from .console import err
 from .from_config import env_settings
 from .options import option
@@ -13,6 +13,8 @@ from .options import option
 PORT = 8000
 RULE = "progress"
 NO_RULE = "none"
+INSTALL = f"{install_line('openenv')} && pip install --no-deps 'openenv-core>=0.3'"
+"""Commands that install the server. The dependencies of openenv-core include a web page with an older Pillow."""
 
 
 def serve_env(
@@ -41,7 +43,8 @@ def serve_env(
 
     pivot serve-env svg --rule none --port 8001
     """
-    look_for("openenv", "openenv")
+    if not installed("openenv"):
+        raise PluginError(f"package 'openenv' is not installed; get it with: {INSTALL}")
     import uvicorn  # noqa: PLC0415 - after the check above
 
     from ..integrations.openenv import make_app  # noqa: PLC0415 - imports FastAPI

@@ -5,10 +5,8 @@ life; every HTTP request has a new one) and ``types.py`` (actions, observations 
 """
 
 import itertools
-import json
-import os
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import FastAPI
 from openenv.core.env_server.http_server import create_app  # pyright: ignore[reportMissingImports]
@@ -19,9 +17,7 @@ from pydantic import Field
 from ..environments.base import Task
 from ..errors import ConfigError
 from ..solvers.credit import Rule
-from .play import DEFAULT_RULE, NO_RULE, Game, Play
-
-Value = TypeVar("Value")
+from .play import DEFAULT_RULE, Game, Play
 
 
 class PivotAction(Action):
@@ -184,41 +180,3 @@ def make_app(
         return PivotEnvironment(game, lambda: next(order), levels)
 
     return create_app(environment, PivotAction, PivotObservation, f"pivot-{env}", sessions)
-
-
-def app() -> FastAPI:
-    """Return the application that the environment variables describe, for ``uvicorn --factory``.
-
-    ``PIVOT_ENV`` is the environment (default ``sokoban``), ``PIVOT_SETTINGS`` its settings as JSON, ``PIVOT_TASKS`` and
-    ``PIVOT_SEED`` the levels, ``PIVOT_RULE`` the rule (``none`` for the rewards of the environment).
-
-    Raises:
-        ConfigError, PluginError, GenerationError: a variable cannot be used.
-    """
-    read = os.environ.get
-    numbers = [_json("PIVOT_TASKS", "100", int), _json("PIVOT_SEED", "0", int)]
-    rule = read("PIVOT_RULE", DEFAULT_RULE)
-    return make_app(
-        read("PIVOT_ENV", "sokoban"),
-        settings=_json("PIVOT_SETTINGS", "{}", dict),
-        tasks=numbers[0],
-        seed=numbers[1],
-        rule=None if rule == NO_RULE else rule,
-    )
-
-
-def _json(name: str, otherwise: str, kind: type[Value]) -> Value:
-    """Return the JSON value of an environment variable.
-
-    Raises:
-        ConfigError: it is none of this type.
-    """
-    text = os.environ.get(name, otherwise)
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if type(value) is not kind:
-        expected = "a JSON object" if kind is dict else "a whole number"
-        raise ConfigError(f"{name}: found {text!r}, expected {expected}")
-    return value

@@ -24,8 +24,6 @@ Parts = list[dict[str, Any]]
 
 DEFAULT_RULE = "progress"
 """Rule of the credit per turn."""
-NO_RULE = "none"
-"""Name for no credit, where a rule is given as text."""
 
 ENDINGS = {
     StopReason.SUCCESS: "The task is solved.",
