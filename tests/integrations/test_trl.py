@@ -117,6 +117,8 @@ def test_every_picture_reaches_the_model_and_rewards_are_ours(tmp_path: Path, mo
             per_device_train_batch_size=20,
             num_generations=4,
             max_steps=1,
+            top_k=4,
+            temperature=0.8,
             generation_kwargs={"min_new_tokens": 1},
             max_completion_length=1500,
             max_tool_calling_iterations=environments.horizon,
