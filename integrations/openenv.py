@@ -50,7 +50,7 @@ class PivotState(State):
     turn_rewards: list[float] | None = None
 
 
-class PivotEnvironment(Environment[PivotAction, PivotObservation, PivotState]):
+class PivotSession(Environment[PivotAction, PivotObservation, PivotState]):
     """The environment of one connection."""
 
     SUPPORTS_CONCURRENT_SESSIONS = True
@@ -176,7 +176,7 @@ def make_app(
     levels = game.tasks(tasks, seed)
     order = itertools.cycle(levels)
 
-    def environment() -> PivotEnvironment:
-        return PivotEnvironment(game, lambda: next(order), levels)
+    def environment() -> PivotSession:
+        return PivotSession(game, lambda: next(order), levels)
 
     return create_app(environment, PivotAction, PivotObservation, f"pivot-{env}", sessions)

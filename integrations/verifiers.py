@@ -101,14 +101,14 @@ class PivotHarness(vf.Harness[vf.HarnessConfig]):
         return vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
 
-class PivotEnvConfig(vf.EnvConfig):
+class PivotTasksetEnvConfig(vf.EnvConfig):
     """Settings of the environment: the player, ``--env.player.NAME``."""
 
     player: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
     """The agent that plays. Its harness needs no machine of its own."""
 
 
-class PivotEnv(vf.Env[PivotEnvConfig]):
+class PivotTasksetEnv(vf.Env[PivotTasksetEnvConfig]):
     """The conversation of a player with a level."""
 
     async def run(self, task: PivotTask, agents: vf.Agents) -> None:
