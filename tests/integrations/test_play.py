@@ -9,39 +9,72 @@ from pivot.integrations.play import Game, Play
 from pivot.tests.integrations.reference import facts, own_rollout, scores_of, shown_frames
 
 MOVES = ("up", "down", "left", "right")
-SETTINGS: dict[str, dict[str, Any]] = {"navigation": {"horizon": 6}}
 
 
-def some_reply(rng: random.Random) -> str:
+def some_reply(rng: random.Random, most: int = 1) -> str:
     """A reply of any quality."""
-    move = rng.choice(MOVES)
-    return rng.choice(
-        [f"<think>x</think><action>{move}</action>"] * 6 + [f"<action>{move}</action>", "", "left", "<think>"]
-    )
+    moves = ", ".join(rng.choices(MOVES, k=rng.randint(1, most)))
+    good = f"<think>x</think><action>{moves}</action>"
+    return rng.choice([good] * 6 + [f"<action>{moves}</action>", "", "left", "<think>"])
 
 
-def played(play: Play, rng: random.Random) -> tuple[list[str], list[str]]:
-    """Play to the end; return the replies and the ids of the pictures that a model sees."""
-    replies, shown = [], []
-    while not play.is_over:
-        shown += [part["frame_id"] for part in play.observe() if part["type"] == "image"]
-        replies.append(some_reply(rng))
-        play.take(replies[-1])
-    return replies, shown
-
-
-@pytest.mark.parametrize("env", ["sokoban", "frozenlake", "navigation", "svg"])
-def test_a_play_is_the_rollout_of_the_same_replies(env: str) -> None:
-    settings = SETTINGS.get(env, {})
+def compare(env: str, settings: dict[str, Any], count: int) -> None:
+    """Play levels with random replies, and compare records and pictures with PIVOT's rollouts."""
     game = Game(env, "test", settings, None if env == "svg" else "progress")
-    rng = random.Random(1)
-    for task in game.tasks(4 if env in ("sokoban", "frozenlake") else 1, 0):
-        play = game.play(task)
-        replies, shown = played(play, rng)
+    rng, most = random.Random(1), settings.get("actions_per_turn", 1)
+    for task in game.tasks(count, 0):
+        play, replies, shown = game.play(task), [], []
+        while not play.is_over:
+            shown += [part["frame_id"] for part in play.observe() if part["type"] == "image"]
+            replies.append(some_reply(rng, most))
+            play.take(replies[-1])
         record = own_rollout(env, task, replies, settings)
         assert facts(play.episode) == facts(record.episodes[0])
         assert shown == shown_frames(record) and len(shown) >= play.episode.num_steps
         play.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "count"),
+    [
+        ("sokoban", {}, 4),
+        ("sokoban", {"actions_per_turn": 3}, 4),
+        ("frozenlake", {}, 4),
+        ("navigation", {"horizon": 6}, 1),
+        ("svg", {}, 1),
+    ],
+)
+def test_a_play_is_the_rollout_of_the_same_replies(env: str, settings: dict[str, Any], count: int) -> None:
+    compare(env, settings, count)
+
+
+def stale(observe: Any) -> Any:
+    """An observation whose pictures are those of the first turn."""
+    first: list[dict[str, Any]] = []
+
+    def observed(play: Play) -> list[dict[str, Any]]:
+        parts = observe(play)
+        if play.episode.num_steps == 0:
+            first[:] = parts
+        return first
+
+    return observed
+
+
+@pytest.mark.parametrize(
+    ("name", "defect"),
+    [
+        ("observe", stale),
+        ("observe", lambda observe: lambda play: observe(play)[1:] if play.episode.num_steps else observe(play)),
+        ("take", lambda take: lambda play, text: take(play, text.replace("<think>", ""))),
+        ("take", lambda take: lambda play, text: take(play, text.replace("left", "right"))),
+    ],
+    ids=["stale picture", "lost picture", "lost tag", "other action"],
+)
+def test_a_planted_defect_is_found(name: str, defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Play, name, defect(getattr(Play, name)))
+    with pytest.raises(AssertionError):
+        compare("sokoban", {}, 4)
 
 
 def test_turn_rewards_are_the_credit_of_the_whole_episode_at_every_turn() -> None:

@@ -128,7 +128,7 @@ def test_a_run_generates_with_servers_that_get_every_update(
         ({"arm": "witness"}, "loss_correction"),
         ({"arm": "dpo_pivot"}, "loss_correction"),
         ({"arm": "oracle", "opd_objective": "distribution"}, "loss_opd"),
-        ({"arm": "vanilla_grpo", "credit": "progress"}, "credit"),
+        ({"arm": "vanilla_grpo", "credit": "slack"}, "credit"),
     ],
 )
 def test_what_learns_from_the_plan_learns_with_servers_too(
