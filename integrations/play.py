@@ -88,7 +88,7 @@ class Game:
             try:
                 credit(env, [], rule=rule)
             except CertifyError as error:
-                raise ConfigError(f"credit of {env}: {error}; None turns credit off") from error
+                raise ConfigError(f"credit of {env}: {error}; rule None (--rule none) turns credit off") from error
 
     @property
     def horizon(self) -> int:
