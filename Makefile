@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The repository root is the package, but the checkout may have a name that is invalid for packages (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo serve lock lint kernels browser test test-long test-guidance test-importers test-import-scale test-plants test-kill-points test-operations test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
+.PHONY: help install dev demo serve lock lint kernels browser test test-long test-guidance test-importers test-import-scale test-plants test-kill-points test-operations test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-integrations test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -171,8 +171,20 @@ maniskill-part: $(VENV)/.dev
 # The tests of training, in the same environment. If PyTorch cannot be installed, they are skipped and the reason is printed.
 training-part: $(VENV)/.dev
 	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
-	then $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m "train and not long" tests/training -n 2 --dist loadgroup; \
+	then $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m "train and not long" tests/training tests/integrations -n 2 --dist loadgroup; \
 	else echo "skipped: the tests of training, for which PyTorch cannot be installed here:"; tail -n 2 $(VENV)/training.log; fi
+
+# Each library gets a separate environment: their dependencies exclude each other. Those of openenv-core include a web
+# page, which is not used and requires an older Pillow.
+test-integrations: $(MANISKILL)/.torch  ## play environments in the loops of verifiers, OpenEnv and TRL; installs each in an environment of its own
+	$(PYTHON) -m venv $(VENV)/verifiers
+	$(VENV)/verifiers/bin/pip install --quiet -e '.[testing,verifiers]'
+	$(VENV)/verifiers/bin/python -m pytest $(ANY_FOLDER) tests/integrations/test_verifiers.py tests/integrations/test_play.py
+	$(PYTHON) -m venv $(VENV)/openenv
+	$(VENV)/openenv/bin/pip install --quiet -e '.[testing,openenv]'
+	$(VENV)/openenv/bin/pip install --quiet --no-deps 'openenv-core>=0.3'
+	$(VENV)/openenv/bin/python -m pytest $(ANY_FOLDER) tests/integrations/test_openenv.py
+	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/integrations/test_trl.py
 
 test-kills: $(MANISKILL)/.torch  ## kill runs of Stage II at twelve points, resume, and compare with an undisturbed run
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/training/test_rl_resume.py

@@ -32,6 +32,7 @@ from .probe import probe
 from .push import push
 from .relabel import relabel
 from .report import report
+from .serve_env import serve_env
 from .serving import serve_command
 from .settings_help import WithSettings, settings
 from .stats import stats
@@ -78,6 +79,7 @@ app.command("import")(with_links(import_rollouts))
 for command in (estimate, settings, doctor, cache, deploy):
     app.command()(command)
 app.command("serve-command")(serve_command)
+app.command("serve-env")(serve_env)
 train.command(cls=WithSettings)(with_links(rl))
 app.add_typer(train)
 evaluation.command()(with_links(policy))

@@ -62,6 +62,7 @@ RL_FLAGS = {
     "updates": Flag(default="the paper's 250; sokoban 350"),
     "prompts": Flag(default="the paper's 16; navigation 8"),
     "levels": Flag(default="the paper's number"),
+    "credit": Flag(default="none"),
     "shard": Flag(off="--no-shard"),
     "resume": Flag(off="-"),
 }
@@ -78,7 +79,18 @@ RL_PANELS = {
     ),
     "How it learns": (
         *("lr", "weight_decay", "max_grad_norm", "minibatch", "lora", "lora_rank", "lora_alpha", "gamma"),
-        *("invalid_penalty", "clip", "kl", "opd", "beta", "opd_objective", "opd_candidates", "opd_scope"),
+        *(
+            "invalid_penalty",
+            "credit",
+            "credit_weight",
+            "clip",
+            "kl",
+            "opd",
+            "beta",
+            "opd_objective",
+            "opd_candidates",
+            "opd_scope",
+        ),
         *("correction", "correction_step", "dpo_beta", "teacher_weights", "teacher_decay", "target_vocabulary"),
     ),
     "Memory and speed (results change by rounding alone)": (

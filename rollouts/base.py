@@ -318,6 +318,15 @@ class Episode:
     ] = None
     steps: list[Step] = field(default_factory=list)
 
+    def log(self) -> dict[str, Any]:
+        """Return what :func:`pivot.credit` and :func:`pivot.certify_batch` read of an episode."""
+        names = ("initial_state", "actions", "horizon", "env_config")
+        return {name: getattr(self, name) for name in names} | {
+            "steps": [step.info for step in self.steps],
+            "observations": [step.observation_text for step in self.steps],
+            "states": [step.state or "" for step in self.steps],
+        }
+
     def append(self, step: Step) -> None:
         """Append the next step and update the episode's columns; rewards are summed in order (spec section 1)."""
         self.steps.append(step)

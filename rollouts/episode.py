@@ -16,12 +16,12 @@ import numpy as np
 from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task, actions_per_turn
 from ..errors import CacheError, ConfigError, PluginError, PolicyError, ServerGoneError
 from ..identity import canonical_json
-from ..messages import Call, PromptMessages, cut_reply
+from ..images import Frame
+from ..messages import Call, EncodedFrame, PromptMessages, cut_reply
 from .base import (
     EndOfLogError,
     Episode,
     HistoryEntry,
-    ParsedReply,
     Policy,
     Reply,
     Status,
@@ -89,10 +89,10 @@ class TaskRun:
             "policy_config": canonical_json(self._policy_config),
         }
         most = actions_per_turn(config)
-        self._measure = Measure(self.profile.name, task.initial_state, config.horizon, most)
-        self._history_in_prompt = not prompt.frame_only
-        self._prompts = PromptCache(prompt, replace(self.profile, actions_per_turn=most), task)
-        self._frames = FrameBook()
+        self.measure = Measure(self.profile.name, task.initial_state, config.horizon, most)
+        self.history_in_prompt = not prompt.frame_only
+        self.prompts = PromptCache(prompt, replace(self.profile, actions_per_turn=most), task)
+        self.frames = FrameBook()
         self._episodes: dict[int, Episode] = {}
         self._calls: dict[int, list[Call]] = {}
 
@@ -111,7 +111,7 @@ class TaskRun:
         episode = Episode(
             episode_id=self.id_of(sample),
             sample_idx=sample,
-            optimal_start=self._measure.optimal_start,
+            optimal_start=self.measure.optimal_start,
             **self._shared,
         )
         self._episodes[sample], self._calls[sample] = episode, []
@@ -121,7 +121,7 @@ class TaskRun:
         """Run one episode until it ends, in success, failure or error, and keep its record."""
         episode = self._begin(sample)
         try:
-            outcome = await self._play(env, episode, call)
+            await self._play(env, episode, call)
         except _PolicyFailedError as failure:
             if isinstance(failure.cause, EndOfLogError):
                 episode.status = Status.TRUNCATED
@@ -131,9 +131,6 @@ class TaskRun:
             raise
         except Exception as error:  # noqa: BLE001 - a broken simulator is data: the record says what happened
             _break_off(episode, StopReason.ENV_ERROR, error)
-        else:
-            episode.stop_reason, episode.success = outcome
-            episode.failed = not episode.success
         return episode
 
     def give_up(self, sample: int, error: Exception) -> None:
@@ -142,82 +139,27 @@ class TaskRun:
         if episode.status is Status.COMPLETE and episode.stop_reason is None:
             _break_off(episode, StopReason.POLICY_ERROR, error)
 
-    async def _play(self, env: PivotEnv, episode: Episode, call: CallEnv) -> tuple[StopReason, bool]:
-        """Append the steps of the episode; return why it ended and whether it succeeded."""
+    async def _play(self, env: PivotEnv, episode: Episode, call: CallEnv) -> None:
+        """Append the steps of the episode until it ends."""
         limit = self.policy.episode_seconds
         deadline = None if limit is None else asyncio.get_running_loop().time() + limit
-        frame_id, info, before = await call(env, self._reset, env)
-        history: list[HistoryEntry] = []
-        for t in range(episode.horizon):
-            observation = str(info.get("observation_text", ""))
-            prompt = self._prompts.at(t, frame_id, history, observation)
-            reply, text, parsed = await self._ask(env, episode, t, prompt, deadline)
-            name = parsed.action.name if parsed.action is not None else self.profile.unusable_action
-            payload = parsed.action.payload if parsed.action is not None else None
-            next_frame_id, inside, (reward, terminated, truncated, info), after = await call(
-                env, self._step, env, name, payload
-            )
-            stored = _stored_info(judged(info, parsed.action_valid), stored_keys(self.profile))
-            episode.append(
-                Step(
-                    episode_id=episode.episode_id,
-                    t=t,
-                    prompt_hash=prompt.prompt_hash,
-                    observation_text=observation,
-                    response=text,
-                    finish_reason=reply.finish_reason,
-                    response_token_ids=reply.token_ids,
-                    response_logprobs=reply.logprobs,
-                    action=name,
-                    payload=payload,
-                    action_valid=parsed.action_valid,
-                    reply_outcome=parsed.outcome,
-                    moved=stored.get("moved"),
-                    reward=float(reward),
-                    remaining_turns=episode.horizon - 1 - t,
-                    frame_id=frame_id,
-                    next_frame_id=next_frame_id,
-                    inside_frame_ids=inside,
-                    info=stored,
-                    submission_outcome=info.get("submission_outcome"),
-                    score_parts=info.get("score_parts"),
-                    state=before.state,
-                    need=before.need,
-                )
-            )
-            if terminated or truncated:
-                success = self._succeeded(env, episode, info)
-                return _stop_reason(success, terminated), success
-            if self._history_in_prompt:
-                history.append(HistoryEntry(t + 1, name, frame_id))
-            frame_id, before = next_frame_id, after
-        raise RuntimeError(
-            f"the environment neither terminated nor truncated within its horizon of {episode.horizon} turns"
-        )
+        live = LiveEpisode(self, env, episode)
+        await call(env, live.start)
+        while not live.is_over:
+            reply = await self._ask(env, episode, live.t, live.prompt, deadline)
+            await call(env, live.take, reply)
 
-    def _reset(self, env: PivotEnv) -> tuple[str, dict[str, Any], Measured]:
-        """Start the level; return the id of the first frame, the environment's ``info`` and the state."""
-        frame, info = env.reset(options={"state": self.task.initial_state, "instruction": self.task.instruction})
-        return self._frames.id_of(env, frame), info, self._state_of(env)
-
-    def _step(
-        self, env: PivotEnv, name: str, payload: str | None
-    ) -> tuple[str, tuple[str, ...] | None, tuple[Any, bool, bool, dict[str, Any]], Measured]:
-        """Take a turn; return the ids of the next frame and of those inside, the other results, and the state."""
-        frame, reward, terminated, truncated, info = env.step(env.encode_action(name, payload))
-        inside = tuple(self._frames.add(env, each) for each in env.frames_inside()) or None
-        return self._frames.id_of(env, frame), inside, (reward, terminated, truncated, info), self._state_of(env)
-
-    def _state_of(self, env: PivotEnv) -> Measured:
-        return self._measure.of(env.state_text()) if self._measure.exact else Measured(env.changing_state())
+    def live(self, env: PivotEnv, sample: int = 0) -> "LiveEpisode":
+        """Return a new episode whose replies the caller gives one by one, for code that has its own loop."""
+        return LiveEpisode(self, env, self._begin(sample))
 
     async def _ask(
         self, env: PivotEnv, episode: Episode, t: int, prompt: PromptMessages, deadline: float | None
-    ) -> tuple[Reply, str, ParsedReply]:
-        """Return the reply, its stored text, and its parse."""
-        name, calls, profile = episode.episode_id, self._calls[episode.sample_idx], self.profile
+    ) -> Reply:
+        """Return the reply, its text cut to what is stored."""
+        name, calls = episode.episode_id, self._calls[episode.sample_idx]
         # A copy: the thread of another episode may add a frame while the policy reads them.
-        turn = Turn(name, t, turn_seed(name, t), prompt, dict(self._frames.frames), self.task, env)
+        turn = Turn(name, t, turn_seed(name, t), prompt, dict(self.frames.frames), self.task, env)
         started = perf_counter()
 
         def asked(report: Mapping[str, Any]) -> Call:
@@ -229,7 +171,7 @@ class TaskRun:
         try:
             async with wall_clock:
                 reply = await self.policy.reply(turn)
-            text = cut_reply(reply.text, profile.reply_limit)
+            text = cut_reply(reply.text, self.profile.reply_limit)
             answered = True
         except ENDS_THE_RUN:
             raise
@@ -243,32 +185,130 @@ class TaskRun:
                 calls.append(asked({"attempts": turn.sent.tries, "answered": False}))
         if self.policy.plays:
             calls.append(asked(reply.call))
-        parsed = reply.parsed or parse_reply(
-            text, profile.answer_tag, env.parse_action, profile.reply_limit, keeps_case=profile.keeps_case
-        )
-        return reply, text, parsed
-
-    def _succeeded(self, env: PivotEnv, episode: Episode, info: Mapping[str, Any]) -> bool:
-        if self.profile.has_success_bit:
-            return bool(info["success"])
-        return episode.episode_return >= env.success_return
+        return replace(reply, text=text)
 
     def collected(self) -> TaskRollouts:
         """Return the record of the task; its order does not depend on the order in which episodes ran."""
         samples = sorted(self._episodes)
         episodes = [self._episodes[sample] for sample in samples]
         for episode in episodes:
-            self._measure.note_needs(episode)
+            self.measure.note_needs(episode)
         steps = [step for episode in episodes for step in episode.steps]
         frame_ids = dict.fromkeys(key for step in steps for key in step.shown_frames)
         hashes = dict.fromkeys(step.prompt_hash for step in steps)
         return TaskRollouts(
             task=self.task,
             episodes=episodes,
-            frames={key: self._frames.frames[key] for key in frame_ids},
-            prompts={key: self._prompts.prompts[key] for key in hashes},
+            frames={key: self.frames.frames[key] for key in frame_ids},
+            prompts={key: self.prompts.prompts[key] for key in hashes},
             calls=[call for sample in samples for call in self._calls[sample]],
         )
+
+
+class LiveEpisode:
+    """One episode under way: it shows a prompt, takes a reply, and appends the step to the record."""
+
+    def __init__(self, run: TaskRun, env: PivotEnv, episode: Episode) -> None:
+        """Prepare an episode of ``run`` in ``env``, which nothing else uses until it ends; :meth:`start` begins it."""
+        self.episode = episode
+        self._run, self._env = run, env
+        self._history: list[HistoryEntry] = []
+        self._observation = ""
+        self._frame_id = ""
+        self._before = Measured("")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the episode ended."""
+        return self.episode.stop_reason is not None
+
+    @property
+    def t(self) -> int:
+        """Index of the next turn, 0-based."""
+        return self.episode.num_steps
+
+    def start(self) -> None:
+        """Reset the environment to the level."""
+        task = self._run.task
+        frame, info = self._env.reset(options={"state": task.initial_state, "instruction": task.instruction})
+        self._see(frame, info)
+
+    @property
+    def prompt(self) -> PromptMessages:
+        """Prompt of the next turn; :attr:`pictures` has its pictures."""
+        return self._run.prompts.at(self.t, self._frame_id, self._history, self._observation)
+
+    @property
+    def pictures(self) -> Mapping[str, EncodedFrame]:
+        """All pictures of the task that were shown, by frame id."""
+        return self._run.frames.frames
+
+    def take(self, reply: Reply) -> Step:
+        """Execute the action of a reply and return the step, which :attr:`episode` then contains.
+
+        Raises:
+            RuntimeError: the environment did not end within its horizon.
+        """
+        env, episode, profile = self._env, self.episode, self._run.profile
+        parsed = reply.parsed or parse_reply(
+            reply.text, profile.answer_tag, env.parse_action, profile.reply_limit, keeps_case=profile.keeps_case
+        )
+        name = parsed.action.name if parsed.action is not None else profile.unusable_action
+        payload = parsed.action.payload if parsed.action is not None else None
+        prompt, t, frame_id, before, observation = self.prompt, self.t, self._frame_id, self._before, self._observation
+        frame, reward, terminated, truncated, info = env.step(env.encode_action(name, payload))
+        inside = tuple(self._run.frames.add(env, each) for each in env.frames_inside()) or None
+        self._see(frame, info)
+        stored = _stored_info(judged(info, parsed.action_valid), stored_keys(profile))
+        step = Step(
+            episode_id=episode.episode_id,
+            t=t,
+            prompt_hash=prompt.prompt_hash,
+            observation_text=observation,
+            response=reply.text,
+            finish_reason=reply.finish_reason,
+            response_token_ids=reply.token_ids,
+            response_logprobs=reply.logprobs,
+            action=name,
+            payload=payload,
+            action_valid=parsed.action_valid,
+            reply_outcome=parsed.outcome,
+            moved=stored.get("moved"),
+            reward=float(reward),
+            remaining_turns=episode.horizon - 1 - t,
+            frame_id=frame_id,
+            next_frame_id=self._frame_id,
+            inside_frame_ids=inside,
+            info=stored,
+            submission_outcome=info.get("submission_outcome"),
+            score_parts=info.get("score_parts"),
+            state=before.state,
+            need=before.need,
+        )
+        episode.append(step)
+        if self._run.history_in_prompt:
+            self._history.append(HistoryEntry(t + 1, name, frame_id))
+        if terminated or truncated:
+            success = self._succeeded(info)
+            episode.stop_reason, episode.success = _stop_reason(success, terminated), success
+            episode.failed = not success
+        elif self.t == episode.horizon:
+            raise RuntimeError(
+                f"the environment neither terminated nor truncated within its horizon of {episode.horizon} turns"
+            )
+        return step
+
+    def _see(self, frame: Frame, info: Mapping[str, Any]) -> None:
+        """Keep the picture, the text and the state that the environment shows now."""
+        measure, env = self._run.measure, self._env
+        self._frame_id = self._run.frames.id_of(env, frame)
+        self._before = measure.of(env.state_text()) if measure.exact else Measured(env.changing_state())
+        self._observation = str(info.get("observation_text", ""))
+
+    def _succeeded(self, info: Mapping[str, Any]) -> bool:
+        if self._run.profile.has_success_bit:
+            return bool(info["success"])
+        return self.episode.episode_return >= self._env.success_return
 
 
 class _PolicyFailedError(Exception):

@@ -36,6 +36,7 @@ LAYERS = (
     "flows",
     "imports",
     "api",
+    "integrations",
     "cli",
     "testing",
 )
@@ -64,8 +65,10 @@ def _sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-BUILT_BY = ("pyproject.toml", "setup.py", "README.md", "LICENSE")
-"""Files that the build reads and the wheel does not contain."""
+ALIAS = "pivot_vlm/__init__.py"
+"""A package beside `pivot` in the wheel: verifiers loads tasksets by the name of a top-level package."""
+BUILT_BY = ("pyproject.toml", "setup.py", "README.md", "LICENSE", ALIAS)
+"""Files that the build reads and the package does not contain."""
 SHIPPED = [*sorted(path for path in ROOT.glob("*.py") if path.name not in BUILT_BY), *_sources(*LAYERS)]
 EVERYTHING = [*SHIPPED, *_sources("tests", "benchmarks")]
 
@@ -248,7 +251,8 @@ def test_no_decision_reads_the_first_word_of_a_message() -> None:
 
 def test_the_listed_packages_are_the_folders_with_modules() -> None:
     folders = {path.parent.relative_to(ROOT).parts for path in SHIPPED}
-    assert {".".join(("pivot", *parts)) for parts in folders} == set(PROJECT["tool"]["setuptools"]["packages"])
+    packages = {".".join(("pivot", *parts)) for parts in folders}
+    assert packages | {"pivot_vlm"} == set(PROJECT["tool"]["setuptools"]["packages"])
 
 
 def test_every_entry_point_loads() -> None:
@@ -312,7 +316,7 @@ def test_the_wheel_holds_every_module_and_no_tests(tmp_path: Path) -> None:
     assert "Description-Content-Type: text/markdown" in metadata
     assert "# PIVOT" in metadata and "pivot build" in metadata
     assert re.findall(RELATIVE, metadata) == []  # an index knows no file of ours
-    assert names == {f"pivot/{_name(path)}" for path in SHIPPED} | {f"pivot/{name}" for name in DATA}
+    assert names == {f"pivot/{_name(path)}" for path in SHIPPED} | {f"pivot/{name}" for name in DATA} | {ALIAS}
 
 
 def test_citation_and_changelog_name_this_version() -> None:

@@ -32,7 +32,7 @@ ELSEWHERE = {
     r" hub:": "needs the hub; test_push.py has one",
     r"serve-command .*\|": "starts a server",
     r"corridor|sleepwalk": "needs the example plugin; test_external.py installs and runs it",
-    r"^pivot (view|deploy --serve)": "serves until it is interrupted",
+    r"^pivot (view|deploy --serve|serve-env)": "serves until it is interrupted",
     r"runs/sokoban-mp": "needs a run of Stage II",
     r"^pivot (import|estimate|bound) |runs/mine": "needs rollouts of a trainer; tests/imports has some",
 }
@@ -41,6 +41,7 @@ SNIPPETS_ELSEWHERE = {
     r"s3://": "needs an object store; test_objects.py has one",
     r"from trl ": "needs PyTorch; test_train_view.py trains with TRL's trainer on a store",
     r"pivot\.Recorder|runs/mine": "needs a trainer; test_recorder.py has environments",
+    r"openenv|verifiers": "needs the library; tests/integrations has it",
 }
 """Python snippets that cannot run here, and why."""
 PROGRAMS = {
@@ -55,6 +56,7 @@ PROGRAMS = {
     "prefect": "needs a Prefect server; tests/flows has one",
     "ray": "needs a cluster; test_engines.py has one",
     "dask": "needs a cluster; test_engines.py has one",
+    "vf-eval": "needs verifiers and a model; tests/integrations has a stub",
 }
 """First words of console lines that are no commands of PIVOT, and why they do not run."""
 LANGUAGES = {

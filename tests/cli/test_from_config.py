@@ -51,6 +51,7 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "service": st.sampled_from(({}, {"base_url": "http://h/v1", "max_concurrency": 3})),
     "backend": st.just("openai"),
     "arm": st.sampled_from(("mp", "p", "vanilla_grpo")),
+    "credit": st.sampled_from((None, "progress", "slack")),
     "opd_objective": st.sampled_from(("printed", "gap")),
     "opd_scope": st.just("all"),
     "hand_over": st.just("restart"),

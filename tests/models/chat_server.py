@@ -288,8 +288,10 @@ def completion(reply: dict[str, Any]) -> dict[str, Any]:
         choice["logprobs"] = {"content": [{"token": text, "logprob": value} for text, value in pairs]}
     if reply.get("token_ids") is not None:
         choice["token_ids"] = reply["token_ids"]
-    usage = {"prompt_tokens": reply.get("prompt_tokens", 100), "completion_tokens": 20}
-    return {"id": "x", "object": "chat.completion", "model": MODEL, "choices": [choice], "usage": usage}
+    prompt = reply.get("prompt_tokens", 100)
+    usage = {"prompt_tokens": prompt, "completion_tokens": 20, "total_tokens": prompt + 20}
+    head = {"id": "x", "object": "chat.completion", "created": 0, "model": MODEL}
+    return head | {"choices": [choice], "usage": usage}
 
 
 def pictures_of(body: dict[str, Any]) -> list[bytes]:

@@ -89,6 +89,13 @@ def test_the_teachers_distribution_is_distilled_alike_in_any_micro_batches(playe
         short(player, arm="sdar", teacher_model="m", teacher_url="http://h/v1", opd_objective="distribution")
 
 
+def test_a_run_that_distils_distributions_resumes(player: Path, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"arm": "oracle", "opd_objective": "distribution", "opd": 1.0, "save_every": 1}
+    whole = _run(tmp_path / "whole", player, **fields)
+    _run(tmp_path / "parts", player, **{**fields, "updates": 1})
+    assert _run(tmp_path / "parts", player, resume=True, **fields) == whole
+
+
 def test_a_folder_of_another_run_is_refused(player: Path, tmp_path: Path) -> None:
     _run(tmp_path / "run", player, updates=1)
     with pytest.raises(TrainingError, match="expected an empty folder"):

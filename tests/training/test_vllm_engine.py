@@ -122,6 +122,25 @@ def test_a_run_generates_with_servers_that_get_every_update(
         assert line["grad_norm"] > 0
 
 
+@pytest.mark.parametrize(
+    ("fields", "figure"),
+    [
+        ({"arm": "witness"}, "loss_correction"),
+        ({"arm": "dpo_pivot"}, "loss_correction"),
+        ({"arm": "oracle", "opd_objective": "distribution"}, "loss_opd"),
+        ({"arm": "vanilla_grpo", "credit": "slack"}, "credit"),
+    ],
+)
+def test_what_learns_from_the_plan_learns_with_servers_too(
+    fields: dict[str, Any], figure: str, config: Any, tmp_path: Path
+) -> None:
+    loop.train(loop.prepare(config.model_copy(update={**fields, "updates": 2, "validation_episodes": 0})), Path("run"))
+    lines = lines_of(Path("run"))
+    assert [line["step"] for line in lines] == [1, 2]
+    assert any(line[figure] != 0 for line in lines)
+    assert all(line["grad_norm"] > 0 and line["generator_difference"] < 1e-5 for line in lines)
+
+
 @pytest.mark.parametrize("stale", ["visual", "lm_head", "layers"])
 def test_servers_that_hold_other_weights_stop_the_run(
     stale: str, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

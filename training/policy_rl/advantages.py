@@ -1,16 +1,21 @@
 """Returns of episodes, and the advantages of GRPO computed from them (spec section 8).
 
 The rollouts of one level are a group; advantages compare its complete episodes with each other. The advantage of an
-episode goes to every token of all its turns.
+episode goes to every token of all its turns. With a credit rule (an extension), a turn has an advantage of its own,
+``A_t = A + w * (c_t - mean) / (std + eps)``: ``c_t`` is the score of the turn by the rule (:func:`pivot.credit`), mean
+and population deviation are those over all turns of the group, and ``w`` is ``credit_weight``.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ...datasets.config import solver_type
 from ...errors import TrainingError
 from ...models.extras import need
 from ...rollouts.base import Episode, Status, TaskRollouts
+from ...solvers.base import ExactSolver, Unsolved
+from ...solvers.credit import credit
 from ..config import EXTRA
 from ..tensors import Tensor
 from .config import RlConfig
@@ -27,7 +32,7 @@ def group_advantages(returns: Tensor, eps: float = ADVANTAGE_EPS) -> Tensor:
     """Return ``(R - mean) / (std + eps)`` with the population deviation; exactly 0 where all returns agree.
 
     Args:
-        returns: returns of the complete episodes of one level, shape (episodes,).
+        returns: returns of the complete episodes of one level, or scores of all their turns, shape (values,).
         eps: added to the deviation.
     """
     rounded = returns.round(decimals=RETURN_DIGITS)
@@ -44,6 +49,51 @@ def training_return(episode: Episode, gamma: float, penalty: float) -> float:
     return total
 
 
+def check_credit(config: RlConfig) -> None:
+    """Check that the environment has exact needs for a credit rule.
+
+    Raises:
+        TrainingError: its solver knows no exact distances.
+    """
+    if config.credit is not None and not issubclass(solver_type(config.env), ExactSolver):
+        raise TrainingError(
+            f"credit {config.credit!r}: found environment {config.env}, whose solver knows bounds or conventions but "
+            "not the exact number of turns to success, expected one with an exact solver, such as frozenlake or "
+            "sokoban; remove --credit"
+        )
+
+
+def credit_advantages(groups: Sequence[Sequence[Episode]], rule: str) -> tuple[dict[str, list[float]], float, int]:
+    """Return the credit part of the advantage of every turn, before its weight.
+
+    Args:
+        groups: complete episodes, level by level.
+        rule: name in :data:`pivot.solvers.credit.RULES`.
+
+    Returns:
+        Advantages by episode, one per turn; the mean score of all turns; the number of episodes for which the solver
+        gave up, which have no entry.
+    """
+    parts: dict[str, list[float]] = {}
+    scores: list[float] = []
+    unsolved = 0
+    answers = iter(credit(groups[0][0].env, [each.log() for group in groups for each in group], rule=rule))
+    for group in groups:
+        solved: list[tuple[Episode, list[float]]] = []
+        for episode, turns in zip(group, answers, strict=False):
+            if isinstance(turns, Unsolved):
+                unsolved += 1
+            else:
+                solved.append((episode, [turn.score for turn in turns]))
+        flat = [score for _, own in solved for score in own]
+        if not flat:
+            continue
+        scaled = iter(group_advantages(torch.tensor(flat, dtype=torch.float64)).tolist())
+        parts |= {episode.episode_id: [next(scaled) for _ in own] for episode, own in solved}
+        scores += flat
+    return parts, sum(scores) / max(1, len(scores)), unsolved
+
+
 @dataclass(frozen=True, slots=True)
 class Groups:
     """Advantages of the episodes of an update, and counts of their groups."""
@@ -57,6 +107,21 @@ class Groups:
     """Groups whose returns are equal: GRPO learns nothing from them."""
     all_failed: int
     """Groups without a success."""
+    turns: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+    """Weighted credit of every turn, by episode; empty without a credit rule."""
+    mean_credit: float | None = None
+    """Mean score of a turn by the credit rule."""
+    uncredited: int = 0
+    """Complete episodes without credit, because their level is beyond the limits of the solver."""
+
+    def of_turn(self, episode_id: str, t: int) -> float:
+        """Return the advantage of turn ``t``, 0-based, of a complete episode."""
+        parts = self.turns.get(episode_id)
+        return self.advantages[episode_id] + (parts[t] if parts else 0.0)
+
+    def figures(self) -> dict[str, float | None]:
+        """Return the figures of the credit; empty without a credit rule."""
+        return {} if self.mean_credit is None else {"credit": self.mean_credit, "uncredited": self.uncredited}
 
 
 def group(rollouts: Sequence[TaskRollouts], config: RlConfig) -> Groups:
@@ -66,7 +131,8 @@ def group(rollouts: Sequence[TaskRollouts], config: RlConfig) -> Groups:
         TrainingError: no episode could be finished.
     """
     advantages: dict[str, float] = {}
-    count = silent = lost = 0
+    groups: list[list[Episode]] = []
+    silent = lost = 0
     for task in rollouts:
         complete = [episode for episode in task.episodes if episode.status is Status.COMPLETE]
         if not complete:
@@ -74,13 +140,17 @@ def group(rollouts: Sequence[TaskRollouts], config: RlConfig) -> Groups:
         returns = [training_return(each, config.gamma, config.invalid_penalty) for each in complete]
         scaled = group_advantages(torch.tensor(returns, dtype=torch.float64)).tolist()
         advantages |= {episode.episode_id: value for episode, value in zip(complete, scaled, strict=True)}
-        count += 1
+        groups.append(complete)
         silent += len({round(value, RETURN_DIGITS) for value in returns}) == 1
         lost += all(episode.failed for episode in complete)
-    if not count:
+    if not groups:
         reasons = (each.error for task in rollouts for each in task.episodes if each.error)
         raise TrainingError(
             f"no episode of this update could be finished ({next(reasons, 'there was none')}), expected at least one; "
             "repair the environment, then run again with --resume"
         )
-    return Groups(advantages, count, silent, lost)
+    if config.credit is None:
+        return Groups(advantages, len(groups), silent, lost)
+    parts, mean, uncredited = credit_advantages(groups, config.credit)
+    turns = {name: [config.credit_weight * value for value in values] for name, values in parts.items()}
+    return Groups(advantages, len(groups), silent, lost, turns, mean, uncredited)

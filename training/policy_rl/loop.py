@@ -30,7 +30,7 @@ from ..curves import draw_curves
 from ..encode import Encoder
 from ..loading import load_weights, uses_bf16
 from ..ranks import Ranks
-from .advantages import Groups, group
+from .advantages import Groups, check_credit, group
 from .averaging import AveragedModel
 from .config import MAY_CHANGE, RlConfig, settings_of_episodes
 from .engines.base import GenerationOptions, Generator, Trained, generator_type
@@ -92,6 +92,7 @@ def prepare(config: RlConfig) -> Prepared:
             "or 'gap'; set --opd-objective"
         )
     check_corrections(config)
+    check_credit(config)
     generator_type(config.engine)  # refuse an invalid engine before hours of work
     levels = plan_levels(config)
     ranks = Ranks.current()
@@ -342,6 +343,7 @@ class _Run:
         return {
             "step": number,
             **outcomes(rollouts, groups),
+            **groups.figures(),
             **failures.figures(),
             **samples.figures(),
             **correction_figures(samples.turns),

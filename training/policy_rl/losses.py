@@ -25,7 +25,7 @@ class TokenBatch:
     teacher: TokenValues
     """Log-probabilities under the Teacher's prompt; zeros for a turn that is not distilled."""
     advantages: TokenValues
-    """Advantage of the episode of each token."""
+    """Advantage of the episode of each token, or of its turn where there is a credit rule (``advantages.py``)."""
     valid: TokenMask
     """Tokens with a weight: all but placeholders of pictures."""
     active: TokenMask

@@ -68,7 +68,7 @@ class TurnSample:
     teacher: Row | None
     """Same tokens under the Teacher's prompt; None where the turn is not distilled."""
     advantage: float
-    """Advantage of the episode."""
+    """Advantage of the episode, and of the turn itself where there is a credit rule."""
     thinking: int
     """Number of tokens that belong to the thoughts; the others are the action."""
     at_pivot: bool | None = None

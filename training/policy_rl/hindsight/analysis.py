@@ -203,7 +203,7 @@ def make_samples(
                         step.t,
                         student,
                         teacher,
-                        groups.advantages[episode.episode_id],
+                        groups.of_turn(episode.episode_id, step.t),
                         thinking_tokens(student.tokens, decode),
                         None if verdict is None else verdict.pivot_step == step.t,
                     )

@@ -1,0 +1,4 @@
+"""Environments of PIVOT for the loops of other trainers: verifiers, TRL and OpenEnv.
+
+Each module imports its library; none of them is imported by the rest of PIVOT.
+"""

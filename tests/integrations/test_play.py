@@ -1,0 +1,130 @@
+"""Check episodes for loops of other trainers against PIVOT's own rollouts, with replies good and bad."""
+
+import random
+from typing import Any
+
+import pytest
+from pivot.errors import ConfigError
+from pivot.integrations.play import Game, Play
+from pivot.tests.integrations.reference import facts, own_rollout, scores_of, shown_frames
+
+MOVES = ("up", "down", "left", "right")
+
+
+def some_reply(rng: random.Random, most: int = 1) -> str:
+    """A reply of any quality."""
+    moves = ", ".join(rng.choices(MOVES, k=rng.randint(1, most)))
+    good = f"<think>x</think><action>{moves}</action>"
+    return rng.choice([good] * 6 + [f"<action>{moves}</action>", "", "left", "<think>"])
+
+
+def compare(env: str, settings: dict[str, Any], count: int) -> None:
+    """Play levels with random replies, and compare records and pictures with PIVOT's rollouts."""
+    game = Game(env, "test", settings, None if env == "svg" else "progress")
+    rng, most = random.Random(1), settings.get("actions_per_turn", 1)
+    for task in game.tasks(count, 0):
+        play, replies, shown = game.play(task), [], []
+        while not play.is_over:
+            shown += [part["frame_id"] for part in play.observe() if part["type"] == "image"]
+            replies.append(some_reply(rng, most))
+            play.take(replies[-1])
+        record = own_rollout(env, task, replies, settings)
+        assert facts(play.episode) == facts(record.episodes[0])
+        assert shown == shown_frames(record) and len(shown) >= play.episode.num_steps
+        play.close()
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "count"),
+    [
+        ("sokoban", {}, 4),
+        ("sokoban", {"actions_per_turn": 3}, 4),
+        ("frozenlake", {}, 4),
+        ("navigation", {"horizon": 6}, 1),
+        ("svg", {}, 1),
+    ],
+)
+def test_a_play_is_the_rollout_of_the_same_replies(env: str, settings: dict[str, Any], count: int) -> None:
+    compare(env, settings, count)
+
+
+def stale(observe: Any) -> Any:
+    """An observation whose pictures are those of the first turn."""
+    first: list[dict[str, Any]] = []
+
+    def observed(play: Play) -> list[dict[str, Any]]:
+        parts = observe(play)
+        if play.episode.num_steps == 0:
+            first[:] = parts
+        return first
+
+    return observed
+
+
+@pytest.mark.parametrize(
+    ("name", "defect"),
+    [
+        ("observe", stale),
+        ("observe", lambda observe: lambda play: observe(play)[1:] if play.episode.num_steps else observe(play)),
+        ("take", lambda take: lambda play, text: take(play, text.replace("<think>", ""))),
+        ("take", lambda take: lambda play, text: take(play, text.replace("left", "right"))),
+    ],
+    ids=["stale picture", "lost picture", "lost tag", "other action"],
+)
+def test_a_planted_defect_is_found(name: str, defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Play, name, defect(getattr(Play, name)))
+    with pytest.raises(AssertionError):
+        compare("sokoban", {}, 4)
+
+
+def test_turn_rewards_are_the_credit_of_the_whole_episode_at_every_turn() -> None:
+    for env, rule in (("sokoban", "progress"), ("frozenlake", "pivot")):
+        game = Game(env, "test", rule=rule)
+        for task in game.tasks(10, 3):
+            play, rng, online = game.play(task), random.Random(task.task_id), []
+            while not play.is_over:
+                play.take(some_reply(rng))
+                rewards = play.turn_rewards
+                assert rewards is not None
+                online.append(rewards[-1])
+            assert online == scores_of(play.episode, rule)
+
+
+def test_a_model_that_stops_early_pays_for_every_turn_that_is_left() -> None:
+    game = Game("sokoban", "test")
+    (task,) = game.tasks(1, 0)
+    play = game.play(task)
+    play.take("")
+    assert facts(play.finish()) == facts(own_rollout("sokoban", task, []).episodes[0])
+    with pytest.raises(ConfigError, match="after the end of the episode"):
+        play.take("")
+
+
+def test_a_text_is_shown_once_and_a_picture_at_every_turn() -> None:
+    game = Game("sokoban", "test")
+    (task,) = game.tasks(1, 0)
+    play = game.play(task)
+    assert [part["type"] for part in play.observe()] == ["text", "image", "text"]
+    play.take("")
+    assert [part["type"] for part in play.observe()] == ["image"]
+    assert play.observe_urls()[0]["image_url"]["url"].startswith("data:image/png;base64,")
+    play.finish()
+    assert play.observe() == [{"type": "text", "text": "No turns are left."}]
+
+
+def test_what_cannot_be_used_is_refused_before_the_first_episode() -> None:
+    with pytest.raises(ConfigError, match="credit of svg"):
+        Game("svg", "test")
+    assert Game("svg", "test", rule=None).rule is None
+    with pytest.raises(ConfigError, match="expected one of progress"):
+        Game("sokoban", "test", rule="best")
+    with pytest.raises(ConfigError, match="boxs"):
+        Game("sokoban", "test", {"boxs": 2})
+
+
+def test_credit_of_an_environment_without_rules_is_measured_from_its_states() -> None:
+    game = Game("navigation", "test", {"horizon": 6})
+    (task,) = game.tasks(1, 0)
+    play = game.play(task)
+    play.take("<think>x</think><action>moveahead</action>")
+    assert play.turn_rewards is not None and len(play.turn_rewards) == 1

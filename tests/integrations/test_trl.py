@@ -1,0 +1,167 @@
+"""Play 20 episodes in GRPOTrainer with a tiny model that calls the tool, and compare them with PIVOT's own."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pivot.errors import ConfigError
+from pivot.images import decode, frame_id
+from pivot.integrations.play import Game
+from pivot.integrations.trl import Environments, PivotEnvironment, credit_reward
+from pivot.tests.integrations.reference import facts, own_rollout, scores_of, shown_frames
+
+MOVES = ("up", "down", "left", "right")
+REPLY = "<think>go {0}</think><action>{0}</action>"
+
+
+def hash_of(image: Any) -> str:
+    return frame_id(np.asarray(image.convert("RGB")))
+
+
+def images_of(content: Sequence[dict[str, Any]]) -> list[str]:
+    return [hash_of(part["image"]) for part in content if part["type"] == "image"]
+
+
+def test_a_rollout_by_hand_is_the_rollout_of_the_same_replies() -> None:
+    environments = Environments("sokoban", tasks=3, seed=1)
+    tasks = Game("sokoban", "test").tasks(3, 1)
+    environment = environments()
+    rows: Any = environments.dataset()
+    for index, row in enumerate(rows):
+        shown, replies = images_of(environment.reset(**row)), []
+        for move in ("down", "up", "left"):
+            replies.append(REPLY.format(move))
+            pictures = images_of(environment.act(replies[-1]))
+            shown += pictures
+            if not pictures:  # solved
+                break
+        record = own_rollout("sokoban", tasks[index], replies)
+        assert shown == shown_frames(record)[: len(shown)] and len(shown) >= len(replies)
+        assert environment.get_reward() == record.episodes[0].episode_return
+        assert facts(environment.episode) == facts(record.episodes[0])
+        with pytest.raises(ConfigError, match="after the end of the episode"):
+            environment.act(replies[0])
+
+
+def test_credit_shapes_the_reward_of_a_rollout() -> None:
+    environments = Environments("frozenlake", tasks=1)
+    environment = environments()
+    environment.reset(task=0)
+    environment.act(REPLY.format("left"))
+    turns = scores_of(environment.episode)
+    assert environment.turn_rewards == turns
+    assert credit_reward([environment], prompts=[]) == [sum(turns)]
+    bare = Environments("svg", tasks=1, rule=None)()
+    bare.reset(task=0)
+    assert credit_reward([bare]) == [None]
+
+
+def test_only_the_tool_is_public() -> None:
+    names = {name for name, each in vars(PivotEnvironment).items() if callable(each) and not name.startswith("_")}
+    assert names == {"reset", "act", "get_reward"}
+
+
+@pytest.mark.train
+def test_every_picture_reaches_the_model_and_rewards_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+    trl: Any = pytest.importorskip("trl")
+    from pivot.tests.integrations.tool_player import call_of, make_tool_player
+
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    torch.set_num_threads(1)
+    settings = {"horizon": 5}  # the longest of the shortest solutions
+    environments = Environments("sokoban", tasks=5, seed=2, settings=settings)
+    tasks = Game("sokoban", "test", settings).tasks(5, 2)
+
+    def conversation(moves: Sequence[str]) -> list[dict[str, Any]]:
+        environment = environments()
+        messages: list[dict[str, Any]] = [{"role": "user", "content": environment.reset(task=0)}]
+        for move in moves:
+            if environment._play.is_over:  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
+                break
+            empty = [{"type": "text", "text": ""}]
+            messages.append({"role": "assistant", "content": empty, "tool_calls": [call_of(move)]})
+            content = environment.act(call_of(move)["function"]["arguments"]["reply"])
+            messages.append({"role": "tool", "name": "act", "content": content})
+        return messages
+
+    model, processor = make_tool_player(conversation, environments().act)
+    seen: list[list[str]] = []
+
+    def patches(pixels: Any, grids: Any) -> list[str]:
+        parts = pixels.split([int(grid.prod()) for grid in grids])
+        return [hashlib.sha256(part.float().contiguous().numpy().tobytes()).hexdigest() for part in parts]
+
+    model.model.visual.register_forward_pre_hook(
+        lambda _, arguments, named: seen.append(patches(arguments[0], named["grid_thw"])), with_kwargs=True
+    )
+    rollouts: list[tuple[Any, ...]] = []
+
+    def note(environments: Sequence[PivotEnvironment], completions: Any, **_: Any) -> list[float]:
+        """A reward of nothing, which sees whole rollouts."""
+        for environment, completion in zip(environments, completions, strict=True):
+            rollouts.append((environment.episode, completion, environment.get_reward()))
+        return [0.0] * len(environments)
+
+    trainer = trl.GRPOTrainer(
+        model=model,
+        processing_class=processor,
+        environment_factory=environments,
+        reward_funcs=[note, credit_reward],
+        train_dataset=environments.dataset(),
+        args=trl.GRPOConfig(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=20,
+            num_generations=4,
+            max_steps=1,
+            top_k=4,
+            temperature=0.8,
+            generation_kwargs={"min_new_tokens": 1},
+            max_completion_length=1500,
+            max_tool_calling_iterations=environments.horizon,
+            report_to=[],
+            use_cpu=True,
+            logging_steps=1,
+            save_strategy="no",
+            seed=3,
+        ),
+    )
+    trainer.train()
+
+    assert len(rollouts) == 20
+    sent = {key for call in seen for key in call}
+    for episode, completion, reward in rollouts:
+        replies = [
+            each["function"]["arguments"]["reply"]
+            for message in completion
+            if message["role"] == "assistant"
+            for each in message.get("tool_calls") or ()
+        ]
+        (task,) = [task for task in tasks if task.task_id == episode.task_id]
+        record = own_rollout("sokoban", task, replies, settings)
+        (own,) = record.episodes
+        assert len(replies) >= own.num_steps and own.stop_reason == episode.stop_reason, "the model did not play on"
+        assert facts(episode) == facts(own) and reward == own.episode_return
+        shown = shown_frames(record)
+        tools = [message["content"] for message in completion if message["role"] == "tool"]
+        returned = [key for content in tools if isinstance(content, list) for key in images_of(content)]
+        assert returned == shown[1 : own.num_steps]
+        pictures = {name: decode(frame.image) for name, frame in record.frames.items()}
+        keys = []
+        for name in shown:
+            done = processor.image_processor(images=[pictures[name]], return_tensors="pt")
+            keys += patches(done["pixel_values"], done["image_grid_thw"])
+        assert set(keys) <= sent
+        assert keys in [_of_one(call, keys) for call in seen], "no call of the model had all pictures of the episode"
+    columns = [line for line in trainer.state.log_history if "rewards/PivotEnvironment/mean" in line]
+    logged = sum(line["rewards/PivotEnvironment/mean"] for line in columns) / len(columns)
+    assert logged == pytest.approx(sum(reward for _, _, reward in rollouts) / 20, abs=1e-5)
+
+
+def _of_one(call: list[str], keys: list[str]) -> list[str]:
+    """The stretch of a batch of pictures that equals the pictures of one episode, if there is one."""
+    starts = range(len(call) - len(keys) + 1)
+    return next((keys for start in starts if call[start : start + len(keys)] == keys), [])
