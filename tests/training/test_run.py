@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 transformers = pytest.importorskip("transformers")
+safetensors: Any = pytest.importorskip("safetensors")
 pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 
 from pivot.errors import TrainingError  # noqa: E402 - after the skips
@@ -23,7 +24,7 @@ from pivot.training.analyzer_sft.config import make_sft_config  # noqa: E402
 from pivot.training.analyzer_sft.run import prepare, train  # noqa: E402
 from pivot.training.analyzer_sft.samples import Sample  # noqa: E402
 from pivot.training.analyzer_sft.trainer import encode_samples, make_trainer  # noqa: E402
-from pivot.training.checkpoint import FINAL  # noqa: E402
+from pivot.training.checkpoint import FINAL, STAGED_FINAL  # noqa: E402
 from pivot.training.config import recipe_fields, recipes  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.memory import estimate  # noqa: E402
@@ -62,6 +63,8 @@ def test_the_command_trains_a_checkpoint_that_answers(small_store: Path, small_m
     assert record["config"]["epochs"] == 2 and record["records"]["train"] == 16 and len(record["dataset_digest"]) == 64
     card = (out / FINAL / "README.md").read_text(encoding="utf-8")
     assert record["dataset_digest"] in card and "16 of sokoban" in card and "loss on held-out levels" in card
+    assert "lora_rank" not in card, "a full run has no adapters"
+    assert record["dataset_address"] == str(small_store.absolute())
     assert "already complete" in run(*command, "--resume")
 
     before, after = (json.loads((folder / "config.json").read_text()) for folder in (small_model, out / FINAL))
@@ -150,6 +153,38 @@ def test_a_streamed_run_trains_on_every_record(small_store: Path, small_model: P
     prepared = prepare(config_of(small_store / "dataset", small_model, streaming=True, evaluate=True))
     train(prepared, tmp_path / "run")
     assert len(losses(tmp_path / "run")) == prepared.plan.steps == 6
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_run_that_was_killed_before_its_end_makes_no_further_update(
+    streaming: bool, small_store: Path, small_model: Path, tmp_path: Path
+) -> None:
+    config = config_of(small_store / "dataset", small_model, streaming=streaming, epochs=1, save_every=3)
+    train(prepare(config), tmp_path / "run")
+    whole = (tmp_path / "run" / FINAL / "model.safetensors").read_bytes()
+    LocalStorage(tmp_path / "run").delete(FINAL)
+    train(prepare(config), tmp_path / "run", resume=True)
+    assert list(losses(tmp_path / "run")) == [1, 2, 3]
+    assert (tmp_path / "run" / FINAL / "model.safetensors").read_bytes() == whole
+
+
+def test_a_full_disk_stops_stage_one_with_what_to_do(
+    small_store: Path, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = transformers.modeling_utils.safe_save_file
+
+    def full(tensors: Any, file: Any, **more: Any) -> None:
+        if f"/{STAGED_FINAL}/" in str(file):
+            raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
+        save(tensors, file, **more)
+
+    monkeypatch.setattr(transformers.modeling_utils, "safe_save_file", full)
+    config = config_of(small_store / "dataset", small_model, epochs=1)
+    with pytest.raises(TrainingError, match=r"cannot write .*No space left on device.*--resume"):
+        train(prepare(config), tmp_path / "run")
+    monkeypatch.undo()
+    train(prepare(config), tmp_path / "run", resume=True)
+    assert list(losses(tmp_path / "run")) == [1, 2, 3]
 
 
 def test_the_estimate_counts_weights_exactly(small_store: Path, small_model: Path) -> None:

@@ -99,8 +99,9 @@ class SftConfig(Settings):
         return configs
 
 
-MAY_CHANGE = ("micro_batch", "save_every", "evaluate", "loader_workers", "report_to", "shape")
-"""Fields that may differ when a run is resumed: they change weights by rounding alone."""
+MAY_CHANGE = ("dataset", "micro_batch", "save_every", "evaluate", "loader_workers", "report_to", "shape")
+"""Fields that may differ when a run is resumed: they change weights by rounding alone. The address of the dataset may,
+because its digest is compared."""
 
 
 def make_sft_config(fields: Mapping[str, Any]) -> SftConfig:

@@ -30,6 +30,8 @@ from .trainer import Plan, Report, RunLog, load_model, make_plan, make_trainer
 TEMPLATE = Path(__file__).with_name("card_template.md")
 NOT_IN_CARD = ("dataset", "model", "configs", "shape", "report_to")
 """Settings that the card shows elsewhere, or that do not affect the weights."""
+OF_ADAPTERS = ("lora_rank", "lora_alpha")
+"""Settings that a run without adapters does not use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Prepared:
     report: DataReport
     plan: Plan
     model: Any
+    """The model; None with ``check_only``."""
     encoder: Encoder
 
 
@@ -138,6 +141,7 @@ def run_record(prepared: Prepared) -> dict[str, Any]:
     """Return the content of ``run.json``."""
     return {
         "config": prepared.config.model_dump(mode="json"),
+        "dataset_address": prepared.data.address,
         "versions": on_disk.training_versions(),
         "dataset_digest": prepared.data.digest,
         "model_revision": revision_of(prepared.config.model, prepared.config.revision),
@@ -198,7 +202,10 @@ def _train(
     log.trainer = trainer
     trainer.add_callback(log)
     trainer.accelerator.wait_for_everyone()
-    trainer.train(resume_from_checkpoint=str(storage.local_path(start.folder)) if start is not None else None)
+    if start is not None and start.step >= plan.steps:  # the library would make one more update of a stream
+        trainer.load_checkpoint(str(storage.local_path(start.folder)))
+    else:
+        trainer.train(resume_from_checkpoint=str(storage.local_path(start.folder)) if start is not None else None)
     trainer.accelerator.wait_for_everyone()
     loss = _last_validation_loss(storage)
     if trainer.is_world_process_zero():
@@ -232,6 +239,7 @@ def model_card(
     )
     side, settings = report.train, config.model_dump(mode="json")
     total = side.picture_tokens + side.prompt_tokens + side.target_tokens
+    hidden = NOT_IN_CARD if config.lora else (*NOT_IN_CARD, *OF_ADAPTERS)
     card = ModelCard.from_template(
         head,
         template_path=str(TEMPLATE),
@@ -243,7 +251,7 @@ def model_card(
         picture=round(side.picture_tokens / side.records),
         target=round(side.target_tokens / side.records),
         longest=side.longest,
-        settings={name: value for name, value in settings.items() if name not in NOT_IN_CARD and value is not None},
+        settings={name: value for name, value in settings.items() if name not in hidden and value is not None},
         results=results,
         versions=versions,
     )

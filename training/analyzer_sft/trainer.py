@@ -22,7 +22,7 @@ from ..adapters import adapter_config
 from ..config import EXTRA
 from ..curves import draw_losses
 from ..encode import Batch, Encoder, Reply
-from ..loading import load_weights, uses_bf16
+from ..loading import load_weights, processor_of, uses_bf16
 from ..tensors import Scalar, Tensor
 from .config import SftConfig
 from .samples import Sample, Stream, TrainingData, epoch_order
@@ -99,6 +99,10 @@ class AnalyzerTrainer(trl.SFTTrainer):
             return
         saved = type(self.model).from_pretrained(resume_from_checkpoint, dtype=self.model.dtype)
         self.model.load_state_dict(saved.state_dict())
+
+    def load_checkpoint(self, folder: str) -> None:
+        """Load the weights of a checkpoint to which no update is added."""
+        self._load_from_checkpoint(folder)
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """Save a checkpoint; a full disk is a TrainingError."""
@@ -227,9 +231,13 @@ def make_plan(config: SftConfig, records: int, processes: int) -> Plan:
 def load_model(config: SftConfig) -> tuple[Any, Any]:
     """Load model and processor; adapters train over weights in the precision of the computation.
 
+    With ``check_only`` the processor alone is loaded, and the model is None.
+
     Raises:
         TrainingError: the model does not exist, or is of an unsupported kind.
     """
+    if config.check_only:
+        return None, processor_of(config.model, config.revision)
     dtype = torch.bfloat16 if config.lora and uses_bf16(config.precision) else torch.float32
     return load_weights(config.model, config.revision, dtype)
 
