@@ -1,6 +1,6 @@
 """Functions that train and evaluate: train_sft, train_rl, evaluate_analyzer, evaluate_baselines, evaluate_policy."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..datasets.config import env_config
@@ -23,6 +23,8 @@ from .running import public
 from .stores import build
 
 if TYPE_CHECKING:
+    from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
+
     from ..training.analyzer_sft.run import Prepared, SftResult
     from ..training.evaluation.policy import PolicyResult
     from ..training.policy_rl.loop import Prepared as RlPrepared
@@ -54,6 +56,7 @@ def train_sft(
     *,
     report: Callable[[str], None] = _ignore,
     on_checked: "Callable[[Prepared], None]" = _ignore,
+    callbacks: "Sequence[TrainerCallback | type[TrainerCallback]]" = (),
 ) -> "SftResult":
     """Train an Analyzer from a dataset (Stage I).
 
@@ -62,6 +65,7 @@ def train_sft(
             ``{"dataset": "runs/first", "model": "Qwen/Qwen2.5-VL-3B-Instruct", "out": "runs/analyzer"}``.
         report: receives lines about the progress, in the main process alone.
         on_checked: receives the checked records before training starts, in the main process alone.
+        callbacks: instances or classes of ``transformers.TrainerCallback``.
 
     Returns:
         Updates, loss and data check; with ``dry_run`` the memory estimate alone.
@@ -73,7 +77,7 @@ def train_sft(
     check_packages(SFT_PACKAGES)
     from ..training.analyzer_sft import run  # noqa: PLC0415
 
-    return run.train_sft(settings, report=report, on_checked=on_checked)
+    return run.train_sft(settings, report=report, on_checked=on_checked, callbacks=callbacks)
 
 
 @public
@@ -82,6 +86,7 @@ def train_rl(
     *,
     report: Callable[[str], None] = _ignore,
     on_prepared: "Callable[[RlPrepared], None]" = _ignore,
+    callbacks: "Sequence[TrainerCallback | type[TrainerCallback]]" = (),
 ) -> "RlResult":
     """Train a policy on an environment with hindsight (Stage II), and label the rollouts that it stored.
 
@@ -90,9 +95,12 @@ def train_rl(
             ``{"env": "sokoban", "model": "runs/analyzer/final", "arm": "mp", "out": "runs/agent"}``.
         report: receives one line per update, in the main process alone.
         on_prepared: receives levels and model before training starts, in the main process alone.
+        callbacks: instances or classes of ``transformers.TrainerCallback``. The loop calls ``on_train_begin``,
+            ``on_step_begin``, ``on_step_end``, ``on_log`` (flat names), ``on_evaluate``, ``on_save`` and
+            ``on_train_end``, and obeys ``should_training_stop``, ``should_evaluate`` and ``should_save`` per update.
 
     Returns:
-        Updates and the last figures.
+        Updates and the last figures; with ``dry_run`` the memory estimate alone.
 
     Raises:
         TrainingError: the config or the model cannot be used. PluginError: a package is missing.
@@ -104,8 +112,13 @@ def train_rl(
     from ..training.policy_rl.rollout_store import FOLDER  # noqa: PLC0415
     from ..training.ranks import Ranks  # noqa: PLC0415
 
-    result = loop.train_rl(settings, report=report, on_prepared=on_prepared)
-    if settings.out is not None and Ranks.current().is_main and 0 < settings.keep_rollouts <= settings.updates:
+    result = loop.train_rl(settings, report=report, on_prepared=on_prepared, callbacks=callbacks)
+    if (
+        result.memory is None
+        and settings.out is not None
+        and Ranks.current().is_main
+        and 0 < settings.keep_rollouts <= settings.updates
+    ):
         report("labelling the stored rollouts …")
         finish_store(settings.out / FOLDER, execute_with(InProcess()), Silent())
     return result

@@ -68,9 +68,9 @@ _PANELS = {
         SHARE,
         (("analyzer_step_accuracy", "pivot step"), ("analyzer_mode_accuracy", "mode")),
     ),
-    "distance and clipping": (
+    "distance, clipping, entropy": (
         "nats per token; share",
-        (("kl", "KL to the start, nats"), ("clip_share", "share of tokens clipped")),
+        (("kl", "KL to the start, nats"), ("clip_share", "share of tokens clipped"), ("entropy", "entropy, nats")),
     ),
 }
 """Label of the y axis, and columns with their names, by title of the panel."""

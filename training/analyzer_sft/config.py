@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
 from ...labeling.vocabulary import Vocabulary
 from ...plugins import Settings
-from ..config import Precision, Shape, checked, recipe_fields
-
-Schedule = Literal["constant", "linear", "cosine"]
+from ..config import Precision, Schedule, Shape, checked, recipe_fields
 
 
 class SftConfig(Settings):

@@ -3,14 +3,16 @@
 A Teacher prompt is the Student's prompt with a context: a panel of three frames around the pivot step, the failure
 mode, the step, guidance. Grid prompts take the panel right after the current picture and the text before the closing
 instruction; the others take the text, then the panel, at their end. An arm without a context leaves the prompt
-unchanged, to the last token. A new arm is a row of :data:`ARMS`.
+unchanged, to the last token. A new arm is an :class:`Arm` that an entry point of the group ``pivot.arms`` names.
 """
 
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, Literal
 
+from .... import plugins
 from ....collage import episode_tiles, panel
 from ....environments.base import EnvProfile
 from ....identity import below, derive_seed, digest
@@ -44,6 +46,8 @@ class Arm:
     random_step: bool = False
     """Whether panel and step are those of a random step other than the pivot."""
     starts_from: Literal["an instruct checkpoint", "a Stage I checkpoint"] = "a Stage I checkpoint"
+    text: "Callable[[str, Hindsight], str] | None" = None
+    """Returns the text of the context of an environment, in place of :func:`hindsight_text`."""
 
 
 ARMS: Mapping[str, Arm] = {
@@ -93,7 +97,19 @@ ARMS: Mapping[str, Arm] = {
         Arm("analyzer_only", "control: the Analyzer runs and nothing is distilled", distils=False),
     )
 }
+"""PIVOT's own arms, by name."""
+REGISTERED = SimpleNamespace(**ARMS)
+"""The same arms, as entry points name them."""
 DEFAULT_ARM = "mp"
+
+
+def arm_of(name: str) -> Arm:
+    """Return the arm with a name.
+
+    Raises:
+        PluginError: it is not registered, or does not fit its contract.
+    """
+    return plugins.load("arms", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +125,8 @@ class Hindsight:
     """Picture of three frames; None in arms without a panel."""
     no_other_step: bool = False
     """Whether the arm needs a random other step and the episode has only one step."""
+    text: Callable[[str, "Hindsight"], str] | None = None
+    """Text of the arm, in place of the usual one."""
 
 
 def random_other_step(episode_id: str, step: int, num_steps: int) -> int:
@@ -143,11 +161,13 @@ def hindsight_of(
     if "panel" in arm.shows:
         picture = EncodedFrame.encode(panel([decode(frames[key]) for key in steps], step))
     alone = arm.random_step and len(steps) == 1
-    return Hindsight(arm.shows, step, reading.failure_mode, reading.failure_reason, picture, alone)
+    return Hindsight(arm.shows, step, reading.failure_mode, reading.failure_reason, picture, alone, arm.text)
 
 
 def hindsight_text(env: str, hindsight: Hindsight) -> str:
     """Return the text of a context, one line per part; empty guidance has no line."""
+    if hindsight.text is not None:
+        return hindsight.text(env, replace(hindsight, text=None))
     if "skill" in hindsight.parts:
         return f"A note by someone who has seen this whole attempt:\n{hindsight.guidance.strip()}"
     lines = ["What became clear after this attempt had failed; nobody knew it while acting:"]
