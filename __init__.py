@@ -14,9 +14,9 @@ Everything that the command line does is a function here, and the command line c
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
 ``pivot.append``, ``import_rollouts``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``, ``stats``,
-``report``, ``train_sft``, ``train_rl``, ``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy`` and
-``certify_batch`` are named like their commands; ``pivot.explore`` searches a level of any gymnasium environment, and
-``pivot.Recorder`` writes the episodes of your own trainer for ``pivot.import_rollouts``.
+``report``, ``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``, ``evaluate_baselines``,
+``evaluate_policy`` and ``certify_batch`` are named like their commands; ``pivot.explore`` searches a level of any
+gymnasium environment, and ``pivot.Recorder`` writes the episodes of your own trainer for ``pivot.import_rollouts``.
 Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
 
@@ -28,7 +28,14 @@ from .version import __version__
 if TYPE_CHECKING:
     from .api.reading import export, probe, query, report, stats, verify
     from .api.stores import Appended, append, build, compact, import_rollouts, migrate, relabel
-    from .api.training import evaluate_analyzer, evaluate_baselines, evaluate_policy, train_rl, train_sft
+    from .api.training import (
+        evaluate_analyzer,
+        evaluate_baselines,
+        evaluate_policy,
+        make_tiny_model,
+        train_rl,
+        train_sft,
+    )
     from .datasets.config import RunConfig
     from .datasets.parts import load_store
     from .datasets.progress import Reporter
@@ -82,6 +89,7 @@ __all__ = [
     "export",
     "import_rollouts",
     "load_store",
+    "make_tiny_model",
     "migrate",
     "probe",
     "query",
@@ -103,6 +111,7 @@ _HOMES = {
     "evaluate_analyzer": "api.training",
     "evaluate_baselines": "api.training",
     "evaluate_policy": "api.training",
+    "make_tiny_model": "api.training",
     "train_rl": "api.training",
     "train_sft": "api.training",
     "Appended": "api.stores",

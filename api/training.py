@@ -1,6 +1,8 @@
-"""Functions that train and evaluate: train_sft, train_rl, evaluate_analyzer, evaluate_baselines, evaluate_policy."""
+"""Functions that train and evaluate models, and that make a tiny one."""
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..datasets.config import env_config
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from ..training.evaluation.policy import PolicyResult
     from ..training.policy_rl.loop import Prepared as RlPrepared
     from ..training.policy_rl.loop import RlResult
+    from ..training.tiny_model import TinyModel
 
 # Modules that import PyTorch, which takes seconds, are imported in the functions that need them.
 
@@ -185,3 +188,39 @@ def evaluate_policy(
     from ..training.evaluation import policy  # noqa: PLC0415
 
     return policy.evaluate_policy(settings, report)
+
+
+TINY_STORE = {"environments": {"sokoban": {"tasks": 12}, "frozenlake": {"tasks": 12}}, "rollouts": 4}
+"""Config of the store that a tiny model is made for if none is given."""
+
+
+@public
+def make_tiny_model(
+    out: Path | str,
+    data: str | Path | None = None,
+    *,
+    seed: int = 0,
+    lessons: int = 80,
+    report: Callable[[str], None] = _ignore,
+) -> "TinyModel":
+    """Make a tiny Qwen2.5-VL from scratch for walks on a CPU; nothing is downloaded.
+
+    Args:
+        out: folder of the model; empty or missing.
+        data: store whose texts its tokenizer fits; None builds a small one of Sokoban and FrozenLake in a temporary
+            folder.
+        seed: seed of weights and lessons.
+        lessons: optimiser steps that teach the format of replies; 0 leaves the weights random.
+        report: receives lines about the progress.
+
+    Raises:
+        TrainingError: the folder is not empty, or the store cannot be read. PluginError: a package is missing.
+    """
+    check_packages(RL_PACKAGES)
+    from ..training import tiny_model  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        if data is None:
+            data = Path(folder) / "store"
+            build(TINY_STORE, data)
+        return tiny_model.make_tiny_model(Path(out), str(data), seed=seed, lessons=lessons, report=report)

@@ -1,6 +1,7 @@
 """A run from the command line to a checkpoint that others load: full and with adapters, both families, both logs."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ transformers = pytest.importorskip("transformers")
 safetensors: Any = pytest.importorskip("safetensors")
 pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 
-from pivot.errors import TrainingError  # noqa: E402 - after the skips
+import pivot  # noqa: E402 - after the skips
+from pivot.errors import TrainingError  # noqa: E402
 from pivot.images import decode, frame_id  # noqa: E402
 from pivot.messages import EncodedFrame  # noqa: E402
 from pivot.models.base import ChatAnswer, ChatRequest, Sampling  # noqa: E402
@@ -22,11 +24,11 @@ from pivot.tests.stores import build_small  # noqa: E402
 from pivot.tests.training.small import config_of, held, losses  # noqa: E402
 from pivot.training.analyzer_sft.config import make_sft_config  # noqa: E402
 from pivot.training.analyzer_sft.run import prepare, train  # noqa: E402
-from pivot.training.analyzer_sft.samples import Sample  # noqa: E402
+from pivot.training.analyzer_sft.samples import Sample, epoch_order  # noqa: E402
 from pivot.training.analyzer_sft.trainer import encode_samples, make_trainer  # noqa: E402
 from pivot.training.checkpoint import FINAL, STAGED_FINAL  # noqa: E402
 from pivot.training.config import recipe_fields, recipes  # noqa: E402
-from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.encode import IGNORED, Encoder  # noqa: E402
 from pivot.training.memory import estimate  # noqa: E402
 
 pytestmark = pytest.mark.train
@@ -153,6 +155,38 @@ def test_a_streamed_run_trains_on_every_record(small_store: Path, small_model: P
     prepared = prepare(config_of(small_store / "dataset", small_model, streaming=True, evaluate=True))
     train(prepared, tmp_path / "run")
     assert len(losses(tmp_path / "run")) == prepared.plan.steps == 6
+
+
+class Listener(transformers.TrainerCallback):
+    """Counts updates, and stops after the second."""
+
+    updates = 0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Count."""
+        self.updates += 1
+        control.should_training_stop = state.global_step == 2
+
+
+def test_users_callbacks_are_called_and_progress_is_that_of_stock_trainers(
+    small_store: Path, small_model: Path, tmp_path: Path
+) -> None:
+    config = config_of(small_store / "dataset", small_model, out=tmp_path / "run", micro_batch=2, save_every=1)
+    listener, messages = Listener(), list[str]()
+    pivot.train_sft(config, report=messages.append, callbacks=[listener])
+    assert listener.updates == 2 and list(losses(tmp_path / "run")) == [1, 2]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert all(line["tokens_per_second"] > 0 for line in lines)
+    assert re.search(r"update 1 of 6: loss \S+ lr \S+ token accuracy 0\.\d+; \d+ tokens/s, \d+:\d\d left", messages[0])
+    prepared = prepare(config)
+    order = epoch_order(prepared.report.train.records, 4, config.seed, 0)[:4]
+    samples: Any = prepared.data.train
+    batch = encode_samples(prepared.encoder, [samples[index] for index in order])
+    labels = batch.pop("labels")[:, 1:]
+    with torch.no_grad():
+        likely = prepared.model.eval()(**batch).logits[:, :-1].argmax(-1)
+    counted = labels != IGNORED
+    assert lines[0]["token_accuracy"] == pytest.approx((likely == labels)[counted].float().mean().item(), abs=0.02)
 
 
 @pytest.mark.parametrize("streaming", [False, True])

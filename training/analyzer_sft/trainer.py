@@ -59,6 +59,7 @@ class AnalyzerTrainer(trl.SFTTrainer):
         super().__init__(*args, **kwargs)
         # The mean over a micro-batch is what compute_loss returns; the library then divides by the accumulation steps.
         self.model_accepts_loss_kwargs = False
+        self._counts = torch.zeros(3)
 
     def compute_loss(
         self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -74,6 +75,9 @@ class AnalyzerTrainer(trl.SFTTrainer):
         loss = record_loss(outputs.log_probs, outputs.label_mask)
         self._stop_unless_finite(loss.detach(), "loss", ids)
         self.last_ids = ids
+        if model.training:
+            counts = outputs.is_top1.sum(), outputs.label_mask.sum(), inputs["attention_mask"].sum()
+            self._counts += torch.stack(counts).detach().float().cpu()
         return (loss, outputs) if return_outputs else loss
 
     def _stop_unless_finite(self, value: Any, what: str, ids: Sequence[str]) -> None:
@@ -100,6 +104,14 @@ class AnalyzerTrainer(trl.SFTTrainer):
         saved = type(self.model).from_pretrained(resume_from_checkpoint, dtype=self.model.dtype)
         self.model.load_state_dict(saved.state_dict())
 
+    def take_counts(self) -> tuple[float, int]:
+        """Return the share of target tokens that were most likely, and all tokens, since the last call; all call it."""
+        counts, self._counts = self._counts, torch.zeros(3)
+        if self.accelerator.num_processes > 1:
+            counts = self.accelerator.reduce(counts.to(self.accelerator.device), "sum")
+        right, supervised, tokens = counts.tolist()
+        return right / max(1.0, supervised), int(tokens)
+
     def load_checkpoint(self, folder: str) -> None:
         """Load the weights of a checkpoint to which no update is added."""
         self._load_from_checkpoint(folder)
@@ -121,8 +133,14 @@ class RunLog(transformers.TrainerCallback):
         self._storage = storage
         self._steps_per_epoch = steps_per_epoch
         self._report = report
-        self._started = perf_counter()
+        self._started = self._last = perf_counter()
+        self._resumed_at = 0
         self.trainer: Any = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start the clock."""
+        self._started = self._last = perf_counter()
+        self._resumed_at = state.global_step
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Check the gradient."""
@@ -134,17 +152,29 @@ class RunLog(transformers.TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
         """Append a line of metrics, and report some of them."""
-        if not state.is_world_process_zero or not logs or not {"loss", "eval_loss"} & logs.keys():
+        if not logs or not {"loss", "eval_loss"} & logs.keys():
+            return
+        speed: dict[str, float] = {}
+        if "loss" in logs:
+            now, (accuracy, tokens) = perf_counter(), self.trainer.take_counts()
+            speed = {"token_accuracy": accuracy, "tokens_per_second": round(tokens / (now - self._last), 1)}
+        self._last = perf_counter()
+        if not state.is_world_process_zero:
             return
         line: dict[str, Any] = {"step": state.global_step, "epoch": state.global_step / self._steps_per_epoch}
         names = {"loss": "loss", "eval_loss": "validation_loss", "grad_norm": "grad_norm", "learning_rate": "lr"}
         line |= {ours: logs[theirs] for theirs, ours in names.items() if theirs in logs}
-        line["seconds"] = round(perf_counter() - self._started, 3)
+        line |= {**speed, "seconds": round(perf_counter() - self._started, 3)}
         path = self._storage.local_path(on_disk.METRICS)
         with on_disk.writing(path), path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
         if "validation_loss" in line or state.global_step % max(1, state.max_steps // 20) == 0:
             shown = " ".join(f"{name} {line[name]:.4g}" for name in ("loss", "validation_loss", "lr") if name in line)
+            if speed:
+                left = line["seconds"] / max(1, state.global_step - self._resumed_at)
+                left = on_disk.duration(left * (state.max_steps - state.global_step))
+                pace = f"{speed['tokens_per_second']:.0f} tokens/s, {left} left"
+                shown = f"{shown} token accuracy {speed['token_accuracy']:.3f}; {pace}"
             self._report(f"update {state.global_step} of {state.max_steps}: {shown}")
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
