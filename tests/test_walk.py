@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 ELSEWHERE = {
-    r"^pivot (train|evaluate) ": "needs PyTorch and a model",
+    r"^pivot (train|evaluate|make-tiny-model) ": "needs PyTorch and a model",
     r" --(policy|teacher|base-url) ": "needs a model or its server",
     r" --backend ": "needs a simulator",
     r" --engine ": "needs a cluster; test_engines.py has one",
@@ -39,6 +39,7 @@ ELSEWHERE = {
 SNIPPETS_ELSEWHERE = {
     r"s3://": "needs an object store; test_objects.py has one",
     r"from trl ": "needs PyTorch; test_train_view.py trains with TRL's trainer on a store",
+    r"from transformers ": "needs PyTorch and a model",
 }
 """Python snippets that cannot run here, and why."""
 PROGRAMS = {

@@ -104,8 +104,8 @@ def with_sampler_weights(
     weighted: list[ScoredTurn] = []
     for each in scored:
         logprobs, old = generated.get((each.turn.episode_id, each.turn.t)), each.tokens.old
-        known = logprobs is not None and len(logprobs) == len(old)
-        weights = sampler_weights(old, torch.tensor(logprobs), most) if known else torch.ones_like(old)
+        reported = logprobs is not None and len(logprobs) == len(old)
+        weights = sampler_weights(old, torch.tensor(logprobs), most) if reported else torch.ones_like(old)
         weighted.append(replace(each, tokens=replace(each.tokens, sampler_weight=weights)))
     return weighted
 

@@ -31,7 +31,7 @@ class PlayedStore:
         """Store rollouts in ``run_folder``; ``policy`` is the config of the policy in the first stored update."""
         self._root, self._levels, self._config, self._policy = run_folder / FOLDER, levels, config, dict(policy)
         self._drawn: dict[int, tuple[int, ...]] = {}
-        """Levels of updates that did not play those that :meth:`.Levels.sample` names."""
+        """Levels of updates that played others than :meth:`.Levels.sample` names."""
         self._run = Run(self._store_config(1))
         self._drawn = self._stored()
 

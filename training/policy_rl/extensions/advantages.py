@@ -22,9 +22,9 @@ def complete_episodes(rollouts: Sequence[TaskRollouts]) -> list[Episode]:
 
 def _misfits(_: object, estimates: Estimates, *arguments: Any) -> Iterable[Misfit]:
     for episode in complete_episodes(arguments[0]):
-        found, count = estimates.get(episode.episode_id), len(episode.steps)
-        if found is None or len(found) != count:
-            yield Misfit(f"[{episode.episode_id!r}]", found, f"one advantage for each of its {count} turns")
+        values, count = estimates.get(episode.episode_id), len(episode.steps)
+        if values is None or len(values) != count:
+            yield Misfit(f"[{episode.episode_id!r}]", values, f"one advantage for each of its {count} turns")
 
 
 class AdvantageEstimator(Plugin, ABC):
@@ -43,7 +43,7 @@ class AdvantageEstimator(Plugin, ABC):
         """Return an advantage for every turn of every complete episode.
 
         Args:
-            rollouts: the rollouts of an update, level by level; ``complete_episodes`` lists those that count.
+            rollouts: the rollouts of an update, level by level; ``complete_episodes`` lists the episodes that count.
             grpo: GRPO's advantage of each complete episode, by its id.
             config: settings of the run, such as ``config.gamma``.
         """
