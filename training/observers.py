@@ -85,12 +85,14 @@ class Observers:
             run_name=out.name,
             report_to=names or "none",
             max_steps=updates,
+            save_strategy="no",  # the run's own settings decide
             use_cpu=not torch.cuda.is_available(),
         )
         integrations: Any = need("transformers.integrations", EXTRA)
-        trackers = integrations.get_reporting_integration_callbacks(names)
+        trackers = integrations.get_reporting_integration_callbacks(self._args.report_to)
         handler: Any = need("transformers.trainer_callback", EXTRA)
-        self._handler = handler.CallbackHandler([*trackers, *callbacks], model, processor, None, None)
+        usual = [transformers.DefaultFlowCallback, *trackers, *callbacks]
+        self._handler = handler.CallbackHandler(usual, model, processor, None, None)
         self._state: Any = handler.TrainerState(
             max_steps=updates,
             is_world_process_zero=ranks.is_main,
