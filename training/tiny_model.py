@@ -17,7 +17,7 @@ from ..datasets.split import SIDES
 from ..errors import TrainingError
 from ..models.extras import need
 from ..models.transformers.from_scratch import DEVIATION, bpe_tokenizer, make_vlm, save_vlm
-from ..rollouts.base import Status, TaskRollouts
+from ..rollouts.base import Status, Step, TaskRollouts
 from ..rollouts.scripted import ScriptedPolicy
 from ..storage import open_storage
 from .checkpoint import writing
@@ -80,7 +80,7 @@ def make_tiny_model(
     texts, targets, settings = _texts_of(data)
     rollouts = {env: _scripted(env, values, seed) for env, values in settings.items()}
     acting = [text for records in rollouts.values() for text in _prompt_texts(records)]
-    replies = [step.response for records in rollouts.values() for step in _valid_steps(records)]
+    replies = [_lesson(step) for records in rollouts.values() for step in _valid_steps(records)]
     whole = _shared([*texts, *acting], targets)
     tokenizer = bpe_tokenizer([*targets, *replies, *texts], MERGES, [*REPLY, *whole])
     model, processor = make_vlm(tokenizer, most_image_tokens=64, deviation=DEVIATION, seed=seed)
@@ -120,9 +120,15 @@ def _prompt_texts(records: Sequence[TaskRollouts]) -> list[str]:
     return [part["text"] for part in parts if part["type"] == "text"]
 
 
-def _valid_steps(records: Sequence[TaskRollouts]) -> list[Any]:
+def _valid_steps(records: Sequence[TaskRollouts]) -> list[Step]:
     episodes = (each for record in records for each in record.episodes if each.status is Status.COMPLETE)
     return [step for episode in episodes for step in episode.steps if step.action_valid]
+
+
+def _lesson(step: Step) -> str:
+    """Return the reply of a step with empty thoughts, which a tiny model learns in few lessons."""
+    thoughts, end, answer = step.response.partition("</think>")
+    return f"<think></think>{answer}" if end else thoughts
 
 
 def _shared(texts: Iterable[str], targets: Iterable[str]) -> list[str]:
@@ -142,7 +148,7 @@ def _teach(
         for record in records:
             scorer.pictures |= record.frames
             for step in _valid_steps([record]):
-                tokens = tuple(scorer.encoder.reply_tokens(step.response))
+                tokens = tuple(scorer.encoder.reply_tokens(_lesson(step)))
                 pairs.append(Row(record.prompts[step.prompt_hash], tokens))
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
     chosen, loss = random.Random(seed), None
