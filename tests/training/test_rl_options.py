@@ -283,7 +283,7 @@ def test_recipes_and_files_set_every_field_and_a_dry_run_writes_nothing(player: 
     assert "optimizer" in shown and "generation" in shown and "nothing was written" in shown
     assert not out.exists()
     config = make_rl_config({"env": "sokoban", "model": "m", "recipe": "tiny", "rollouts": 3})
-    assert (config.updates, config.prompts, config.rollouts, config.lr) == (4, 2, 3, 1e-3)
+    assert (config.updates, config.prompts, config.rollouts, config.lr) == (4, 2, 3, 1e-4)
     shown = command("train", "rl", "sokoban", "--model", "not/here", "--recipe", "qwen2.5-vl-3b", "--dry-run")
     assert "3,754" in shown or "3,755" in shown
     with pytest.raises(PivotError, match=r"no recipe 'large', expected a file or one of: qwen2\.5-vl-3b, tiny"):
