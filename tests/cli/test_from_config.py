@@ -52,6 +52,7 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "backend": st.just("openai"),
     "arm": st.sampled_from(("mp", "p", "vanilla_grpo")),
     "opd_objective": st.sampled_from(("printed", "gap")),
+    "advantages": st.just("grpo"),
     "opd_scope": st.just("all"),
     "hand_over": st.just("restart"),
     "teacher_model": st.none(),
