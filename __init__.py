@@ -14,10 +14,10 @@ Everything that the command line does is a function here, and the command line c
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
 ``pivot.append``, ``import_rollouts``, ``estimate``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``,
-``stats``, ``report``, ``train_sft``, ``train_rl``, ``evaluate_analyzer``, ``evaluate_baselines``, ``evaluate_policy``
-and ``certify_batch`` are named like their commands; ``pivot.credit`` returns what each turn gained or lost,
-``pivot.explore`` searches a level of any gymnasium environment, and ``pivot.Recorder`` writes the episodes of your own
-trainer for ``pivot.import_rollouts``.
+``stats``, ``report``, ``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``,
+``evaluate_baselines``, ``evaluate_policy`` and ``certify_batch`` are named like their commands; ``pivot.credit``
+returns what each turn gained or lost, ``pivot.explore`` searches a level of any gymnasium environment, and
+``pivot.Recorder`` writes the episodes of your own trainer for ``pivot.import_rollouts``.
 Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
 
@@ -29,7 +29,15 @@ from .version import __version__
 if TYPE_CHECKING:
     from .api.reading import bound, bound_problems, export, probe, query, report, stats, verify
     from .api.stores import Appended, append, build, compact, import_rollouts, migrate, relabel
-    from .api.training import estimate, evaluate_analyzer, evaluate_baselines, evaluate_policy, train_rl, train_sft
+    from .api.training import (
+        estimate,
+        evaluate_analyzer,
+        evaluate_baselines,
+        evaluate_policy,
+        make_tiny_model,
+        train_rl,
+        train_sft,
+    )
     from .datasets.config import RunConfig
     from .datasets.parts import load_store
     from .datasets.progress import Reporter
@@ -89,6 +97,7 @@ __all__ = [
     "export",
     "import_rollouts",
     "load_store",
+    "make_tiny_model",
     "migrate",
     "probe",
     "query",
@@ -111,6 +120,7 @@ _HOMES = {
     "evaluate_analyzer": "api.training",
     "evaluate_baselines": "api.training",
     "evaluate_policy": "api.training",
+    "make_tiny_model": "api.training",
     "train_rl": "api.training",
     "train_sft": "api.training",
     "Appended": "api.stores",

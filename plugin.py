@@ -37,7 +37,7 @@ from .labeling.statements import Choice, Offer, Statement, statement
 from .messages import EncodedFrame, PromptMessages
 from .models.base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, Sampling
 from .plugins import Settings
-from .rollouts.base import HistoryEntry, Policy, Reply, StudentPrompt, Turn
+from .rollouts.base import HistoryEntry, Policy, Reply, StudentPrompt, TaskRollouts, Turn
 from .rollouts.scripted.player import Player, PlayerHabits, uniforms
 from .solvers.base import (
     Case,
@@ -61,10 +61,17 @@ if TYPE_CHECKING:
     from .imports.base import Importer, Place, UnreadableError
     from .imports.episode import RecordedEpisode
     from .storage import FileRecord, Stat, Storage, Url
+    from .training.policy_rl.config import RlConfig
     from .training.policy_rl.engines.base import GenerationOptions, Generator, Trained
+    from .training.policy_rl.extensions.advantages import AdvantageEstimator, complete_episodes
+    from .training.policy_rl.extensions.objectives import Objective
+    from .training.policy_rl.hindsight.contexts import Arm, Hindsight
+    from .training.policy_rl.losses import TokenBatch
 
 __all__ = [
     "NO_FRAME",
+    "AdvantageEstimator",
+    "Arm",
     "Backend",
     "Case",
     "Certificate",
@@ -100,6 +107,7 @@ __all__ = [
     "GuidanceFilter",
     "GuidanceRequest",
     "GuidanceWriter",
+    "Hindsight",
     "HistoryEntry",
     "Importer",
     "LabelledEpisode",
@@ -107,6 +115,7 @@ __all__ = [
     "LevelError",
     "ModelOptions",
     "Objection",
+    "Objective",
     "Offer",
     "ParsedAction",
     "PivotEnv",
@@ -123,6 +132,7 @@ __all__ = [
     "Prover",
     "RecordedEpisode",
     "Reply",
+    "RlConfig",
     "Sampling",
     "ServerGoneError",
     "Settings",
@@ -136,6 +146,8 @@ __all__ = [
     "StudentPrompt",
     "TableSchema",
     "Task",
+    "TaskRollouts",
+    "TokenBatch",
     "Trained",
     "Turn",
     "UnreadableError",
@@ -143,6 +155,7 @@ __all__ = [
     "Url",
     "Verdict",
     "WorkerPool",
+    "complete_episodes",
     "derive_seed",
     "digest",
     "statement",
@@ -156,6 +169,11 @@ _HOMES = {
     **dict.fromkeys(("Importer", "Place", "UnreadableError"), "imports.base"),
     "RecordedEpisode": "imports.episode",
     **dict.fromkeys(("GenerationOptions", "Generator", "Trained"), "training.policy_rl.engines.base"),
+    **dict.fromkeys(("AdvantageEstimator", "complete_episodes"), "training.policy_rl.extensions.advantages"),
+    **dict.fromkeys(("Arm", "Hindsight"), "training.policy_rl.hindsight.contexts"),
+    "Objective": "training.policy_rl.extensions.objectives",
+    "RlConfig": "training.policy_rl.config",
+    "TokenBatch": "training.policy_rl.losses",
     **dict.fromkeys(("Column", "TableSchema"), "datasets.schema"),
     **dict.fromkeys(("FileRecord", "Stat", "Storage", "Url"), "storage"),
 }

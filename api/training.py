@@ -1,6 +1,7 @@
-"""Functions that train and evaluate: train_sft, train_rl, evaluate_analyzer, evaluate_baselines, evaluate_policy."""
+"""Functions that train and evaluate models, and that make a tiny one."""
 
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,13 @@ from .running import public
 from .stores import build
 
 if TYPE_CHECKING:
+    from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
+
     from ..training.analyzer_sft.run import Prepared, SftResult
     from ..training.evaluation.policy import PolicyResult
     from ..training.policy_rl.loop import Prepared as RlPrepared
     from ..training.policy_rl.loop import RlResult
+    from ..training.tiny_model import TinyModel
 
 # Modules that import PyTorch, which takes seconds, are imported in the functions that need them.
 
@@ -56,6 +60,7 @@ def train_sft(
     *,
     report: Callable[[str], None] = _ignore,
     on_checked: "Callable[[Prepared], None]" = _ignore,
+    callbacks: "Sequence[TrainerCallback | type[TrainerCallback]]" = (),
 ) -> "SftResult":
     """Train an Analyzer from a dataset (Stage I).
 
@@ -64,6 +69,7 @@ def train_sft(
             ``{"dataset": "runs/first", "model": "Qwen/Qwen2.5-VL-3B-Instruct", "out": "runs/analyzer"}``.
         report: receives lines about the progress, in the main process alone.
         on_checked: receives the checked records before training starts, in the main process alone.
+        callbacks: instances or classes of ``transformers.TrainerCallback``.
 
     Returns:
         Updates, loss and data check; with ``dry_run`` the memory estimate alone.
@@ -75,7 +81,7 @@ def train_sft(
     check_packages(SFT_PACKAGES)
     from ..training.analyzer_sft import run  # noqa: PLC0415
 
-    return run.train_sft(settings, report=report, on_checked=on_checked)
+    return run.train_sft(settings, report=report, on_checked=on_checked, callbacks=callbacks)
 
 
 @public
@@ -84,6 +90,7 @@ def train_rl(
     *,
     report: Callable[[str], None] = _ignore,
     on_prepared: "Callable[[RlPrepared], None]" = _ignore,
+    callbacks: "Sequence[TrainerCallback | type[TrainerCallback]]" = (),
 ) -> "RlResult":
     """Train a policy on an environment with hindsight (Stage II), and label the rollouts that it stored.
 
@@ -92,9 +99,12 @@ def train_rl(
             ``{"env": "sokoban", "model": "runs/analyzer/final", "arm": "mp", "out": "runs/agent"}``.
         report: receives one line per update, in the main process alone.
         on_prepared: receives levels and model before training starts, in the main process alone.
+        callbacks: instances or classes of ``transformers.TrainerCallback``. The loop calls ``on_train_begin``,
+            ``on_step_begin``, ``on_step_end``, ``on_log`` (flat names), ``on_evaluate``, ``on_save`` and
+            ``on_train_end``, and obeys ``should_training_stop``, ``should_evaluate`` and ``should_save`` per update.
 
     Returns:
-        Updates and the last figures.
+        Updates and the last figures; with ``dry_run`` the memory estimate alone.
 
     Raises:
         TrainingError: the config or the model cannot be used. PluginError: a package is missing.
@@ -106,8 +116,13 @@ def train_rl(
     from ..training.policy_rl.rollout_store import FOLDER  # noqa: PLC0415
     from ..training.ranks import Ranks  # noqa: PLC0415
 
-    result = loop.train_rl(settings, report=report, on_prepared=on_prepared)
-    if settings.out is not None and Ranks.current().is_main and 0 < settings.keep_rollouts <= settings.updates:
+    result = loop.train_rl(settings, report=report, on_prepared=on_prepared, callbacks=callbacks)
+    if (
+        result.memory is None
+        and settings.out is not None
+        and Ranks.current().is_main
+        and 0 < settings.keep_rollouts <= settings.updates
+    ):
         report("labelling the stored rollouts …")
         finish_store(settings.out / FOLDER, execute_with(InProcess()), Silent())
     return result
@@ -209,3 +224,39 @@ def evaluate_policy(
     from ..training.evaluation import policy  # noqa: PLC0415
 
     return policy.evaluate_policy(settings, report)
+
+
+TINY_STORE = {"environments": {"sokoban": {"tasks": 12}, "frozenlake": {"tasks": 12}}, "rollouts": 4}
+"""Config of the store that a tiny model is made for if none is given."""
+
+
+@public
+def make_tiny_model(
+    out: Path | str,
+    data: str | Path | None = None,
+    *,
+    seed: int = 0,
+    lessons: int = 80,
+    report: Callable[[str], None] = _ignore,
+) -> "TinyModel":
+    """Make a tiny Qwen2.5-VL from scratch for walks on a CPU; nothing is downloaded.
+
+    Args:
+        out: folder of the model; empty or missing.
+        data: store whose texts its tokenizer fits; None builds a small one of Sokoban and FrozenLake in a temporary
+            folder.
+        seed: seed of weights and lessons.
+        lessons: optimiser steps that teach the format of replies; 0 leaves the weights random.
+        report: receives lines about the progress.
+
+    Raises:
+        TrainingError: the folder is not empty, or the store cannot be read. PluginError: a package is missing.
+    """
+    check_packages(RL_PACKAGES)
+    from ..training import tiny_model  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        if data is None:
+            data = Path(folder) / "store"
+            build(TINY_STORE, data)
+        return tiny_model.make_tiny_model(Path(out), str(data), seed=seed, lessons=lessons, report=report)

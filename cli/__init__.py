@@ -25,6 +25,7 @@ from .evaluate_policy import policy
 from .export import export
 from .import_rollouts import import_rollouts
 from .links import with_links
+from .make_tiny_model import make_tiny_model
 from .options import unwrapped
 from .peek import peek
 from .plot import plot
@@ -80,6 +81,7 @@ for command in (estimate, settings, doctor, cache, deploy):
     app.command()(command)
 app.command("serve-command")(serve_command)
 app.command("serve-env")(serve_env)
+app.command("make-tiny-model")(make_tiny_model)
 train.command(cls=WithSettings)(with_links(rl))
 app.add_typer(train)
 evaluation.command()(with_links(policy))

@@ -23,6 +23,8 @@ _FLAGS = {
     "models": "--policy {name}, --teacher {name}",
     "policies": "--policy {name}",
     "writers": "--teacher {name}",
+    "objectives": "--opd-objective {name} --objective-set KEY=VALUE",
+    "advantages": "--advantages {name} --advantages-set KEY=VALUE",
 }
 """Groups whose settings a run chooses, and the option that does it."""
 

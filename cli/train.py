@@ -11,7 +11,7 @@ from ..errors import PivotError
 from ..models.extras import install_line
 from ..training.analyzer_sft.config import SftConfig
 from ..training.checkpoint import CHECK_PICTURE, FINAL, LOSS_PICTURE
-from ..training.config import recipe_fields, recipes
+from ..training.config import RECIPES, recipe_fields, recipes
 from .console import err, out, show_table, styled
 from .from_config import Flag, Form, from_config
 from .links import with_links
@@ -26,13 +26,18 @@ train = typer.Typer(
     name="train", help=f"Train models from a dataset. Needs: {escape(install_line('train'))}", no_args_is_help=True
 )
 
+
+def recipe_flag(folder: Path) -> Flag:
+    """Return the option of a recipe; the shipped ones are in ``folder``."""
+    text = f"Recipe with settings: a shipped one ({', '.join(recipes(folder))}), or a file."
+    return Flag(metavar="NAME|FILE", help=text)
+
+
 PRECISION = Flag(switches={"--bf16": "bf16", "--fp32": "fp32"})
 SFT_FLAGS = {
     "dataset": Flag(argument="DATASET"),
     "configs": Flag("--env", metavar="ENV"),
-    "recipe": Flag(
-        metavar="NAME|FILE", help=f"Recipe with settings: a shipped one ({', '.join(recipes())}), or a file."
-    ),
+    "recipe": recipe_flag(RECIPES),
     "lora": Flag(off="--full"),
     "precision": PRECISION,
     "gradient_checkpointing": Flag("--checkpointing"),
@@ -54,11 +59,16 @@ class SftForm(Form[SftConfig]):
 
     def resolve(self, values: Values) -> SftConfig:
         """Check the values; see the base class."""
-        recipe = values.get(("recipe",))
-        if recipe:
-            fields = {key: value for key, value in recipe_fields(recipe).items() if key not in values.data}
-            values.put_all(fields, f"recipe {recipe}")
+        put_recipe(values, RECIPES)
         return super().resolve(values)
+
+
+def put_recipe(values: Values, folder: Path) -> None:
+    """Put the settings of the recipe below the values that flags and file set; shipped ones are in ``folder``."""
+    recipe = values.get(("recipe",))
+    if recipe:
+        fields = {key: value for key, value in recipe_fields(recipe, folder).items() if key not in values.data}
+        values.put_all(fields, f"recipe {recipe}")
 
 
 SFT = SftForm("sft", SftConfig, SFT_FLAGS, SFT_PANELS)
@@ -94,7 +104,12 @@ def sft(config: SftConfig) -> None:
             raise
         raise typer.Exit(error.status) from error  # the first process shows it
     if result.memory is not None:
-        _show_estimate(config, result.memory)
+        show_estimate(config.model, result.memory)
+        out.print(
+            f"{config.micro_batch} records of {config.max_length} tokens at a time, batch {config.batch}, "
+            f"{config.epochs} epochs, lr {config.lr:g}; nothing was written",
+            soft_wrap=True,
+        )
     elif result.folder is not None and main_process:
         loss = "" if result.validation_loss is None else f", loss on held-out levels {result.validation_loss:.4g}"
         show_outcome(config.out, result, loss)
@@ -147,17 +162,10 @@ def _show_check(prepared: "Prepared") -> None:
         out.print(f"a record as the model sees it: {prepared.config.out / CHECK_PICTURE}", soft_wrap=True)
 
 
-def _show_estimate(config: SftConfig, made: "Estimate") -> None:
+def show_estimate(model: str, made: "Estimate") -> None:
+    """Show the memory of one process by part."""
     rows = [[name, f"{size / 2**30:.2f} GiB"] for name, size in made.parts.items()]
-    show_table(
-        f"Memory of one process: {config.model}",
-        ["part", "estimate"],
-        [*rows, ["sum", f"{made.total / 2**30:.2f} GiB"]],
-    )
-    out.print(
-        f"{made.parameters / 1e6:,.1f} M parameters, {made.trained / 1e6:,.1f} M of them trained; "
-        f"{config.micro_batch} records of "
-        f"{config.max_length} tokens at a time, batch {config.batch}, {config.epochs} epochs, lr {config.lr:g}; "
-        "nothing was written",
-        soft_wrap=True,
-    )
+    total = ["sum", f"{made.total / 2**30:.2f} GiB"]
+    show_table(f"Memory of one process: {model}", ["part", "estimate"], [*rows, total])
+    parameters = f"{made.parameters / 1e6:,.1f} M parameters, {made.trained / 1e6:,.1f} M of them trained"
+    out.print(parameters, soft_wrap=True)

@@ -10,12 +10,12 @@ from pydantic import BaseModel
 
 from ..api import training as api
 from ..datasets.config import environment
-from ..training.policy_rl.config import RlConfig
-from ..training.policy_rl.hindsight.contexts import ARMS
+from ..training.policy_rl.config import RECIPES, RlConfig
+from ..training.policy_rl.hindsight.contexts import arm_of
 from ..training.wording import taught_vocabulary
 from .console import err, out, quoted, show_table
 from .from_config import Flag, Form, env_settings, from_config, parameter
-from .train import PRECISION, is_main, log_line, show_outcome
+from .train import PRECISION, is_main, log_line, put_recipe, recipe_flag, show_estimate, show_outcome
 from .values import Values
 
 if TYPE_CHECKING:
@@ -65,6 +65,9 @@ RL_FLAGS = {
     "credit": Flag(default="none"),
     "shard": Flag(off="--no-shard"),
     "resume": Flag(off="-"),
+    "recipe": recipe_flag(RECIPES),
+    "dry_run": Flag(off="-"),
+    "clip_high": Flag(default="--clip"),
 }
 RL_PANELS = {
     "How much it plays": (
@@ -73,33 +76,37 @@ RL_PANELS = {
         "rollouts",
         "levels",
         "held_out",
+        "resample",
         "max_tokens",
         "analyzer_tokens",
         "seed",
     ),
     "How it learns": (
-        *("lr", "weight_decay", "max_grad_norm", "minibatch", "lora", "lora_rank", "lora_alpha", "gamma"),
+        *("lr", "schedule", "warmup", "weight_decay", "max_grad_norm", "minibatch", "lora", "lora_rank"),
         *(
+            "lora_alpha",
+            "gamma",
             "invalid_penalty",
             "credit",
             "credit_weight",
             "clip",
+            "clip_high",
             "kl",
-            "opd",
-            "beta",
-            "opd_objective",
-            "opd_candidates",
-            "opd_scope",
+            "sampler_cap",
+            "advantages",
         ),
+        *("advantages_set", "opd", "beta", "opd_objective", "objective_set", "opd_candidates", "opd_scope"),
         *("correction", "correction_step", "dpo_beta", "teacher_weights", "teacher_decay", "target_vocabulary"),
     ),
     "Memory and speed (results change by rounding alone)": (
         *("micro_batch_tokens", "engine", "server_command", "server_devices", "hand_over", "generate"),
         *("precision", "gradient_checkpointing", "shard"),
     ),
-    "Validation and checkpoints": (
+    "Validation, checkpoints and reports": (
         *("validate_every", "validation_episodes", "validation_temperature", "save_every", "keep_rollouts"),
+        "report_to",
     ),
+    "Checks": ("dry_run", "shape"),
 }
 
 
@@ -107,7 +114,8 @@ class RlForm(EnvForm[RlConfig]):
     """The options of :class:`.RlConfig`."""
 
     def resolve(self, values: Values) -> RlConfig:
-        """Check the values; failure modes have the names of Stage I by default."""
+        """Check the values; failure modes have the names of Stage I by default, and a recipe gives what is not set."""
+        put_recipe(values, RECIPES)
         for name in ("updates", "prompts"):
             if values.get((name,)) == "0":  # the paper's number, as in Python
                 values.put((name,), 0, f"--{name}")
@@ -144,11 +152,21 @@ def rl(config: RlConfig) -> None:
 
     pivot train rl frozenlake --model Qwen/Qwen2.5-VL-3B-Instruct --arm vanilla_grpo --out runs/lake
 
+    pivot train rl sokoban --model runs/analyzer/final --recipe qwen2.5-vl-3b --dry-run
+
     torchrun --nproc-per-node 8 -m pivot train rl sokoban --model runs/analyzer/final --out runs/sokoban-mp --shard
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run ends its servers, as after Ctrl-C
     result = api.train_rl(config, report=log_line, on_prepared=_show_levels)
     if not is_main():
+        return
+    if result.memory is not None:
+        show_estimate(config.model, result.memory)
+        out.print(
+            f"micro-batches of {config.micro_batch_tokens} tokens, {config.generate} replies together; nothing was "
+            "written",
+            soft_wrap=True,
+        )
         return
     show_outcome(config.out, result)
     rows = [
@@ -172,5 +190,5 @@ def rl(config: RlConfig) -> None:
 def _show_levels(prepared: "Prepared") -> None:
     config = prepared.config
     counts = f"{len(prepared.levels.train)} levels, {len(prepared.levels.validation)} held out"
-    start = ARMS[config.arm].starts_from
+    start = arm_of(config.arm).starts_from
     err.print(f"{config.env}, arm {config.arm} (meant to start from {start}): {counts}", soft_wrap=True)

@@ -302,19 +302,28 @@ class Store:
         Raises:
             StoreError: it is missing or malformed.
         """
-        raw = self.storage.read_json(MANIFEST)
-        try:
-            return {name: FileRecord.decode(entry) for name, entry in raw["files"].items()}
-        except (KeyError, TypeError, AttributeError) as error:
-            raise StoreError(
-                f"{self.storage.address(MANIFEST)} is not a manifest "
-                "(expected {'files': {path: {'sha256', 'bytes'}}}); run the same build again to write it"
-            ) from error
+        return read_manifest(self.storage)
 
     def write_manifest(self, files: dict[str, FileRecord], name: str = MANIFEST) -> None:
         """Write the manifest, which completes the store, or the file ``name`` that replaces it later."""
         entries = {path: asdict(files[path]) for path in sorted(files)}
         self.storage.write_json(name, {"files": entries})
+
+
+def read_manifest(storage: Storage) -> dict[str, FileRecord]:
+    """Read the manifest of a store.
+
+    Raises:
+        StoreError: it is missing or malformed.
+    """
+    raw = storage.read_json(MANIFEST)
+    try:
+        return {name: FileRecord.decode(entry) for name, entry in raw["files"].items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"{storage.address(MANIFEST)} is not a manifest "
+            "(expected {'files': {path: {'sha256', 'bytes'}}}); run the same build again to write it"
+        ) from error
 
 
 def stored_config(root: Address, *, complete: bool = True, checked: bool = False) -> RunConfig:

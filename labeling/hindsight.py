@@ -5,7 +5,8 @@ mode, the step, a plan that still worked, guidance. Grid prompts take the panel 
 text before the closing instruction; the others take the text, then the panel, at their end.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..identity import digest
@@ -34,10 +35,14 @@ class Hindsight:
     """Whether the arm needs a random other step and the episode has only one step."""
     plan: tuple[str, ...] = ()
     """Actions of a plan that still worked from the step, as the agent would write them; for the part ``plan``."""
+    text: Callable[[str, "Hindsight"], str] | None = None
+    """Text of an arm of another package, in place of the usual one."""
 
 
 def hindsight_text(env: str, hindsight: Hindsight) -> str:
     """Return the text of a context, one line per part; empty guidance has no line."""
+    if hindsight.text is not None:
+        return hindsight.text(env, replace(hindsight, text=None))
     if "skill" in hindsight.parts:
         return f"A note by someone who has seen this whole attempt:\n{hindsight.guidance.strip()}"
     lines = ["What became clear after this attempt had failed; nobody knew it while acting:"]

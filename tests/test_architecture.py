@@ -55,6 +55,7 @@ DATA = (
         "training/analyzer_sft/card_template.md",
     ),
     *(f"training/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "qwen3-vl-2b", "tiny")),
+    *(f"training/policy_rl/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "tiny")),
     *(f"insight/report/assets/{name}" for name in ASSETS),
 )
 """Files of the wheel that are no modules."""
@@ -259,7 +260,7 @@ def test_every_entry_point_loads() -> None:
     groups = PROJECT["project"]["entry-points"] | {"console_scripts": PROJECT["project"]["scripts"]}
     points = [EntryPoint(name, value, group) for group, names in groups.items() for name, value in names.items()]
     for point in points:
-        assert callable(point.load()) or point.group in ("pivot.prompts", "pivot.domains"), point
+        assert callable(point.load()) or point.group in ("pivot.prompts", "pivot.domains", "pivot.arms"), point
 
 
 def test_entry_point_groups_are_those_that_plugins_reads() -> None:

@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 ELSEWHERE = {
-    r"^pivot (train|evaluate) ": "needs PyTorch and a model",
+    r"^pivot (train|evaluate|make-tiny-model) ": "needs PyTorch and a model",
     r" --(policy|teacher|base-url) ": "needs a model or its server",
     r" --backend ": "needs a simulator",
     r" --engine ": "needs a cluster; test_engines.py has one",
@@ -42,6 +42,7 @@ SNIPPETS_ELSEWHERE = {
     r"from trl ": "needs PyTorch; test_train_view.py trains with TRL's trainer on a store",
     r"pivot\.Recorder|runs/mine": "needs a trainer; test_recorder.py has environments",
     r"openenv|verifiers": "needs the library; tests/integrations has it",
+    r"from transformers ": "needs PyTorch and a model",
 }
 """Python snippets that cannot run here, and why."""
 PROGRAMS = {

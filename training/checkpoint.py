@@ -153,6 +153,13 @@ def training_versions() -> dict[str, str]:
     return versions
 
 
+def duration(seconds: float) -> str:
+    """Return seconds as hours, minutes and seconds, such as ``1:05:09``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 def read_metrics(storage: Storage) -> list[dict[str, Any]]:
     """Return the lines of ``metrics.jsonl``, without an incomplete last line of a killed run."""
     if storage.stat(METRICS) is None:

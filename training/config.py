@@ -22,6 +22,7 @@ EXTRA = "train"
 """Extra of PIVOT that installs what training needs."""
 
 Precision = Literal["auto", "bf16", "fp32"]
+Schedule = Literal["constant", "linear", "cosine"]
 
 AnyConfig = TypeVar("AnyConfig", bound=Settings)
 
@@ -42,20 +43,21 @@ class Shape(Settings):
     """Whether the output head shares the weights of the input embeddings."""
 
 
-def recipes() -> tuple[str, ...]:
-    """Return the names of the shipped recipes."""
-    return tuple(name.removesuffix(RECIPE_SUFFIX) for name in open_storage(FollowedPath(RECIPES)).listing())
+def recipes(folder: Path = RECIPES) -> tuple[str, ...]:
+    """Return the names of the shipped recipes of a stage; by default those of Stage I."""
+    return tuple(name.removesuffix(RECIPE_SUFFIX) for name in open_storage(FollowedPath(folder)).listing())
 
 
-def recipe_fields(name: str) -> dict[str, Any]:
-    """Return the settings in a recipe, given the name of a shipped one or the path of a YAML file.
+def recipe_fields(name: str, folder: Path = RECIPES) -> dict[str, Any]:
+    """Return the settings in a recipe, given the name of a shipped one (in ``folder``) or the path of a YAML file.
 
     Raises:
         TrainingError: the recipe does not exist, or does not hold settings.
     """
-    path = RECIPES / f"{name}{RECIPE_SUFFIX}" if name in recipes() else Path(name)
+    shipped = recipes(folder)
+    path = folder / f"{name}{RECIPE_SUFFIX}" if name in shipped else Path(name)
     if not path.exists():
-        raise TrainingError(f"no recipe {name!r}, expected a file or one of: {', '.join(recipes())}")
+        raise TrainingError(f"no recipe {name!r}, expected a file or one of: {', '.join(shipped)}")
     try:
         fields = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -84,5 +86,9 @@ def differing_fields(stored: Mapping[str, Any], config: Settings, ignored: Colle
     A setting that ``run.json`` lacks, because an older version wrote it, counts as having its default.
     """
     now, defaults = json.loads(config.model_dump_json()), type(config).model_fields
-    unchanged = {name for name in now if name not in stored and getattr(config, name) == defaults[name].get_default()}
+    unchanged = {
+        name
+        for name in now
+        if name not in stored and getattr(config, name) == defaults[name].get_default(call_default_factory=True)
+    }
     return [name for name in now if name not in {*ignored, *unchanged} and stored.get(name) != now[name]]

@@ -68,9 +68,9 @@ _PANELS = {
         SHARE,
         (("analyzer_step_accuracy", "pivot step"), ("analyzer_mode_accuracy", "mode")),
     ),
-    "distance and clipping": (
+    "distance, clipping, entropy": (
         "nats per token; share",
-        (("kl", "KL to the start, nats"), ("clip_share", "share of tokens clipped")),
+        (("kl", "KL to the start, nats"), ("clip_share", "share of tokens clipped"), ("entropy", "entropy, nats")),
     ),
 }
 """Label of the y axis, and columns with their names, by title of the panel."""
@@ -91,6 +91,7 @@ def curves_figure(lines: Sequence[dict[str, Any]], title: str) -> Any:
     panels = figure.subplots(3, 3).flatten()
     for axes, (name, (unit, series)) in zip(panels, _PANELS.items(), strict=False):
         axes.set(title=name, xlabel="update", ylabel=unit)
+        axes.xaxis.set_major_locator(need("matplotlib.ticker", "train").MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         for column, label in series:
             points = [(record["step"], record[column]) for record in records if record.get(column) is not None]

@@ -1,10 +1,11 @@
-"""Estimate of the memory that a run needs: ``pivot train sft --dry-run``.
+"""Estimate of the memory that a run needs: ``pivot train sft --dry-run`` and ``pivot train rl --dry-run``.
 
 Weights, gradients and AdamW's two moments are counted exactly, on a model without storage. Activations are estimated
 from the shapes: all values that the layers keep for the backward pass, or, when activations are recomputed, those of
 one layer and the inputs of the others.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from .adapters import adapter_config
 from .analyzer_sft.config import SftConfig
 from .config import Shape
 from .loading import uses_bf16
+from .policy_rl.config import RlConfig
 
 torch: Any = need("torch", "train")
 transformers: Any = need("transformers", "train")
@@ -43,13 +45,53 @@ class Estimate:
         return sum(self.parts.values())
 
 
+PROMPT = 2048
+"""Tokens of a prompt with its picture, in front of replies that are generated."""
+
+
 def estimate(config: SftConfig) -> Estimate:
-    """Estimate the memory of one process of a run; weights are not loaded.
+    """Estimate the memory of one process of a run of Stage I; weights are not loaded.
 
     Raises:
         TrainingError: the model's config cannot be read, and the recipe has no shape.
     """
     settings = model_settings(config)
+    return _estimate(config, settings, config.micro_batch * config.max_length, {})
+
+
+def estimate_rl(config: RlConfig) -> Estimate:
+    """Estimate the memory of one process of a run of Stage II without ``shard``; weights are not loaded.
+
+    Raises:
+        TrainingError: the config of a model cannot be read, and the recipe has no shape.
+    """
+    settings = model_settings(config)
+    count, text = _parameters(settings), settings.get_text_config()
+    width = HALF if uses_bf16(config.precision) else FULL
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * head * width
+    more: dict[str, int] = {}
+    if not config.lora and (config.kl > 0 or config.teacher_weights == "start"):
+        more["reference"] = count * FULL
+    if config.teacher_weights == "ema":
+        more["teacher"] = count * FULL
+    if config.teacher_model is not None and config.teacher_url is None:
+        other = config.model_copy(update={"model": config.teacher_model, "revision": config.teacher_revision})
+        more["teacher"] = _parameters(model_settings(other)) * width
+    if config.engine == "in-process":
+        longest = PROMPT + max(config.max_tokens, config.analyzer_tokens)
+        more["generation, keys and values"] = config.generate * longest * per_token
+    return _estimate(config, settings, config.micro_batch_tokens, more)
+
+
+def _parameters(settings: Any) -> int:
+    with torch.device("meta"):
+        model = transformers.AutoModelForImageTextToText.from_config(settings)
+    return sum(each.numel() for each in model.parameters())
+
+
+def _estimate(config: SftConfig | RlConfig, settings: Any, tokens: int, more: Mapping[str, int]) -> Estimate:
+    """Return the estimate of a run that differentiates ``tokens`` at a time and holds ``more`` parts, in bytes."""
     with torch.device("meta"):
         model = transformers.AutoModelForImageTextToText.from_config(settings)
     parameters = sum(each.numel() for each in model.parameters())
@@ -60,7 +102,6 @@ def estimate(config: SftConfig) -> Estimate:
         trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
     width = HALF if uses_bf16(config.precision) else FULL
     frozen = parameters * (width if config.lora else FULL) + (trained * FULL if config.lora else 0)
-    tokens = config.micro_batch * config.max_length
     text, vision = settings.get_text_config(), settings.vision_config
     patches = round(PICTURE_SHARE * tokens) * getattr(vision, "spatial_merge_size", 2) ** 2
     vision_layers = getattr(vision, "depth", None) or vision.num_hidden_layers
@@ -68,6 +109,7 @@ def estimate(config: SftConfig) -> Estimate:
         "weights": frozen,
         "gradients": trained * FULL,
         "optimizer": trained * 2 * FULL,
+        **more,
         "activations, language": _activations(
             tokens,
             text.num_hidden_layers,
@@ -91,7 +133,7 @@ def _activations(tokens: int, layers: int, hidden: int, inner: int, width: int, 
     return layers * tokens * hidden * width + one if recomputed else layers * one
 
 
-def model_settings(config: SftConfig) -> Any:
+def model_settings(config: SftConfig | RlConfig) -> Any:
     """Return the config of the model, or one made from the recipe's shape if the model is not on this machine.
 
     Raises:

@@ -7,7 +7,7 @@ so that the labels of a whole split fit into memory while its pictures are read 
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,19 @@ from ..datasets.config import environment
 from ..datasets.parquet import check_columns
 from ..datasets.schema import DATASET, TableSchema
 from ..datasets.split import SIDES
-from ..datasets.store import DATASET_FOLDER, MANIFEST, RUN
+from ..datasets.store import DATASET_FOLDER, MANIFEST, RUN, read_manifest
 from ..errors import PluginError, StoreError, TrainingError
 from ..identity import digest
+from ..labeling.analyzer import LOG_HEADING
 from ..labeling.target import BadTargetError, parse_target
-from ..labeling.vocabulary import Vocabulary, profile_under, target_modes
-from ..storage import FollowedPath, Storage, open_storage, parse_address
+from ..labeling.vocabulary import Vocabulary, profile_under, target_mode, target_modes
+from ..storage import FileRecord, FollowedPath, Storage, open_storage, parse_address
 from .wording import prompt_in_words, target_in_words
 
 ALL = "all"
 """The config of all environments."""
+ROLES = ("system", "user", "assistant")
+"""Roles that a message may have; a chat template would show any other text."""
 REBUILD = "build the dataset again, or restore the file from a copy"
 BATCH_ROWS = 8
 """Rows in memory at a time; a collage of rendered views has up to 1 MB."""
@@ -67,12 +70,26 @@ class DatasetFiles:
     """Names in ``storage`` with the environment that each may hold, in a fixed order."""
     manifest: str | None
     """SHA-256 of the store's manifest; None for a dataset folder outside a store."""
+    listed: Mapping[str, FileRecord] = field(default_factory=dict[str, FileRecord])
+    """Entries of the files in the manifest."""
 
     @property
     def digest(self) -> str:
-        """Digest of the content: the manifest's, or one of all files."""
-        files = {name: self.storage.record(name).sha256 for names in self.by_side.values() for name, _ in names}
-        return self.manifest or digest(files, 64)
+        """Digest of the content: the manifest's, or one of all files.
+
+        Raises:
+            TrainingError: a file is not as the manifest lists it.
+        """
+        files = {name: self.storage.record(name) for names in self.by_side.values() for name, _ in names}
+        if self.manifest is None:
+            return digest({name: record.sha256 for name, record in files.items()}, 64)
+        changed = [name for name, record in files.items() if self.listed.get(name) != record]
+        if changed:
+            raise TrainingError(
+                f"{self.storage.address(changed[0])} is not the file that {MANIFEST} lists; restore it from a copy, or "
+                "make the dataset again with: pivot relabel STORE"
+            )
+        return self.manifest
 
 
 def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
@@ -89,11 +106,16 @@ def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
             )
         storage = open_storage(FollowedPath(_fetched(source, configs)))  # the hub's cache is made of links
     storage.check_contents()
-    manifest = None
+    manifest, listed = None, dict[str, FileRecord]()
     if storage.stat(RUN) is not None:
         if storage.stat(MANIFEST) is None:
             raise TrainingError(f"{source} holds no {MANIFEST}: its build did not finish; run the same build again")
-        manifest = storage.record(MANIFEST).sha256
+        manifest, beginning = storage.record(MANIFEST).sha256, f"{DATASET_FOLDER}/"
+        try:
+            entries = read_manifest(storage)
+        except StoreError as error:
+            raise TrainingError(str(error)) from error
+        listed = {name.removeprefix(beginning): entry for name, entry in entries.items() if name.startswith(beginning)}
         storage = open_storage(parse_address(source) / DATASET_FOLDER)
     present: dict[str, dict[str, list[str]]] = {}
     for name in sorted(storage.listing()):
@@ -111,7 +133,13 @@ def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
     if unknown:
         raise TrainingError(f"{source} has no config {unknown[0]!r}; it has: {', '.join(sorted(present))}, {ALL}")
     by_side = {side: [(name, env) for env in chosen for name in present[env].get(side, [])] for side in SIDES}
-    return DatasetFiles(storage, by_side, manifest)
+    return DatasetFiles(storage, by_side, manifest, listed)
+
+
+def absolute_source(source: str) -> str:
+    """Return the address of a dataset as it is valid in every folder; a hub id stays as it is."""
+    address = parse_address(source)
+    return str(address.absolute()) if isinstance(address, Path) and address.exists() else source
 
 
 def _fetched(source: str, configs: Sequence[str]) -> Path:
@@ -231,6 +259,10 @@ def check_row(row: Mapping[str, Any], where: str, env: str | None = None) -> Non
     if env is not None and row.get("env", env) != env:
         raise _refusal(where, f"a record of {row['env']}", f"one of {env}, whose config this is")
     steps = row.get("num_steps", 0)
+    if steps > row.get("horizon", steps):
+        raise _refusal(where, f"num_steps {steps}", f"at most {row['horizon']}, as column horizon says")
+    if None in row.get("actions", ()):
+        raise _refusal(where, "an action without a value in column actions", "a text for every step")
     for name, length in (("actions", len), ("action_log", lambda text: len(text.splitlines()))):
         if name in row and (length(row[name]) != steps or not steps):
             raise _refusal(where, f"{length(row[name])} steps in column {name}", f"{steps}, as column num_steps says")
@@ -239,9 +271,7 @@ def check_row(row: Mapping[str, Any], where: str, env: str | None = None) -> Non
     if "images" in row:
         _check_images(row["images"], where)
     if "prompt" in row:
-        marks = sum(part["type"] == "image" for message in row["prompt"] for part in message["content"])
-        if marks != 1:
-            raise _refusal(where, f"{marks} image parts in the prompt", "one, where the collage goes")
+        _check_prompt(row["prompt"], row.get("num_steps"), where)
     if "completion" in row:
         _check_target(row, where)
 
@@ -258,9 +288,34 @@ def _check_images(images: Sequence[Mapping[str, Any] | None], where: str) -> Non
         raise _refusal(where, "an empty image", "exactly one image, the collage")
 
 
+def _check_messages(column: str, messages: Sequence[Mapping[str, Any] | None], where: str) -> None:
+    """Refuse messages with a missing value inside, or with a role that no chat has."""
+    for message in messages:
+        content = None if message is None else message["content"]
+        if message is None or content is None or any(part is None or part["type"] is None for part in content):
+            raise _refusal(where, f"a message without a value inside column {column}", "a role and typed parts in each")
+        if message["role"] not in ROLES:
+            raise _refusal(where, f"role {message['role']!r} in column {column}", f"one of {', '.join(ROLES)}")
+        if any(part["type"] == "text" and part["text"] is None for part in content):
+            raise _refusal(where, f"a text part without a text in column {column}", "a text")
+
+
+def _check_prompt(prompt: Sequence[Any], steps: int | None, where: str) -> None:
+    _check_messages("prompt", prompt, where)
+    parts = [part for message in prompt for part in message["content"]]
+    marks = sum(part["type"] == "image" for part in parts)
+    if marks != 1:
+        raise _refusal(where, f"{marks} image parts in the prompt", "one, where the collage goes")
+    text = "".join(part["text"] for part in parts if part["type"] == "text")
+    logged = sum(line.startswith("step ") for line in text.partition(LOG_HEADING)[2].splitlines())
+    if steps is not None and logged not in (0, steps):
+        raise _refusal(where, f"{logged} steps in the log of the prompt", f"{steps}, as column num_steps says")
+
+
 def _check_target(row: Mapping[str, Any], where: str) -> None:
     completion = row["completion"]
-    texts = [part["text"] for message in completion for part in message["content"] or ()]
+    _check_messages("completion", completion, where)
+    texts = [part["text"] for message in completion for part in message["content"]]
     if len(completion) != 1 or completion[0]["role"] != "assistant" or len(texts) != 1 or not texts[0]:
         raise _refusal(where, "a completion that is not one text", "the target as the assistant's only turn")
     try:
@@ -281,6 +336,11 @@ def _check_target(row: Mapping[str, Any], where: str) -> None:
     if target.failure_mode not in allowed:
         modes = ", ".join(sorted(allowed))
         raise _refusal(where, f"failure_mode {target.failure_mode!r} in the target", f"one of {modes}")
+    column = row.get("failure_mode", target.failure_mode)
+    names = {target_mode(row["env"], column, "certificate"), target_mode(row["env"], column, "paper")}
+    if target.failure_mode not in names:
+        expected = f"{' or '.join(sorted(names))}, as column failure_mode says"
+        raise _refusal(where, f"failure_mode {target.failure_mode!r} in the target", expected)
 
 
 def _refusal(where: str, what: str, expected: str, remedy: str = REBUILD) -> TrainingError:

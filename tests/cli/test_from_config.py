@@ -53,6 +53,7 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "arm": st.sampled_from(("mp", "p", "vanilla_grpo")),
     "credit": st.sampled_from((None, "progress", "slack")),
     "opd_objective": st.sampled_from(("printed", "gap")),
+    "advantages": st.just("grpo"),
     "opd_scope": st.just("all"),
     "hand_over": st.just("restart"),
     "teacher_model": st.none(),

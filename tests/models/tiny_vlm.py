@@ -3,7 +3,6 @@
 About 0.2 million parameters; heads of 32 numbers, the smallest that vLLM serves on a CPU.
 """
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 pytest.importorskip("transformers")
 
-from pivot.tests.models.from_scratch import MERGE, bpe_tokenizer, make_vlm
+from pivot.models.transformers.from_scratch import bpe_tokenizer, make_vlm, save_vlm
 
 PATCH = 14
 
@@ -22,8 +21,4 @@ def save_tiny_vlm(
 ) -> None:
     """Save model, tokenizer and processor to ``folder``; each text of ``whole`` is one token."""
     model, processor = make_vlm(bpe_tokenizer(texts, 600, whole), patch=PATCH, deviation=deviation)
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
-    # Real checkpoints have a video part, and vLLM looks for it.
-    video = {"video_processor_type": "Qwen2VLVideoProcessor", "patch_size": PATCH, "merge_size": MERGE}
-    (folder / "video_preprocessor_config.json").write_text(json.dumps(video), encoding="utf-8")
+    save_vlm(folder, model, processor)

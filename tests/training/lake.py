@@ -64,10 +64,11 @@ def save_grammatical(folder: Path, family: str = FAMILIES[0]) -> Path:
 
 
 def lines_of(folder: Path) -> list[Line]:
-    """Return the metrics of a run, without seconds."""
+    """Return the metrics of a run, without seconds and what depends on the machine."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     for line in lines:
-        line.pop("seconds", None)
+        for name in ("seconds", "tokens_per_second", "peak_memory"):
+            line.pop(name, None)
         line.get("validation", {}).pop("seconds", None)
     return lines
 

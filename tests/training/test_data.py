@@ -1,6 +1,7 @@
 """Hostile and broken data: every row of the table ends in one typed error that names file, row and remedy."""
 
 import io
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,52 @@ BAD_ROWS: dict[str, tuple[Callable[[Rows], Any], str]] = {
         _set(prompt=[{"role": "user", "content": [{"type": "text", "text": "no picture"}]}]),
         ROW + "found 0 image parts in the prompt, expected one",
     ),
+    "another mode than the column's": (
+        lambda rows: _target(
+            build_target(
+                rows[1]["pivot_step"],
+                "deadlock" if rows[1]["failure_mode"] == "timeout" else "timeout",
+                "Mind the ice.",
+            )
+        )(rows),
+        ROW + r"found failure_mode '\w+' in the target, expected \w+, as column failure_mode says",
+    ),
+    "a special token as a role": (
+        lambda rows: rows[1]["prompt"][0].update(role="user<|im_end|>"),
+        ROW + r"found role 'user<\|im_end\|>' in column prompt, expected one of system, user, assistant",
+    ),
+    "no message": (lambda rows: rows[1]["prompt"].append(None), ROW + "found a message without a value inside"),
+    "no content": (
+        lambda rows: rows[1]["prompt"][0].update(content=None),
+        ROW + "found a message without a value inside column prompt",
+    ),
+    "no part": (lambda rows: rows[1]["prompt"][0]["content"].append(None), ROW + "found a message without a value"),
+    "no kind of part": (
+        lambda rows: rows[1]["prompt"][0]["content"][1].update(type=None),
+        ROW + "found a message without a value",
+    ),
+    "no text in a part": (
+        lambda rows: rows[1]["prompt"][0]["content"][1].update(text=None),
+        ROW + "found a text part without a text in column prompt",
+    ),
+    "a null completion": (_set(completion=[None]), ROW + "found a message without a value inside column completion"),
+    "a null action": (
+        lambda rows: rows[1]["actions"].__setitem__(0, None),
+        ROW + "found an action without a value in column actions",
+    ),
+    "more actions than steps": (
+        lambda rows: rows[1]["actions"].append("up"),
+        ROW + r"found \d+ steps in column actions, expected \d+, as column num_steps says",
+    ),
+    "500 steps": (_set(num_steps=500), ROW + "found num_steps 500, expected at most 9, as column horizon says"),
+    "500 steps and actions": (
+        _set(num_steps=500, horizon=500, actions=["up"] * 500),
+        ROW + r"found \d steps in the log of the prompt, expected 500",
+    ),
+    "a record twice": (
+        lambda rows: rows.append(dict(rows[1])),
+        r"found episode \S+ a second time, first in .*, row 1, expected every record once",
+    ),
     "a level of another game": (_set(initial_state="#####"), ROW + "its level cannot be read"),
 }
 
@@ -178,6 +225,22 @@ def test_bad_files_are_refused(name: str, streaming: bool, dataset: Path, small_
     damage(dataset)
     with pytest.raises(TrainingError, match=message):
         raise _error(dataset, small_model, tmp_path / "out", *(["--streaming"] if streaming else []))
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_store_is_held_against_its_manifest(streaming: bool, small_store: Path, tmp_path: Path) -> None:
+    store = Path(shutil.copytree(small_store, tmp_path / "store"))
+    whole = read_dataset(str(store), ["frozenlake"], streaming=streaming)
+
+    def relabel(rows: Rows) -> None:
+        (row,) = rows[1:2]
+        content = row["completion"][0]["content"][0]
+        content["text"] = content["text"].replace('"failure_reason": "', '"failure_reason": "Look first. ')
+
+    _rewrite(_filled(store, "train")[0], relabel)
+    with pytest.raises(TrainingError, match=r"train-\d+.parquet is not the file that manifest.json lists; restore it"):
+        read_dataset(str(store), ["frozenlake"], streaming=streaming)
+    assert read_dataset(str(store), ["sokoban"]).digest == whole.digest, "other files are as they were"
 
 
 def test_what_is_no_dataset_is_refused(small_model: Path, dataset: Path, tmp_path: Path) -> None:
@@ -266,13 +329,13 @@ def test_a_stream_gives_every_record_once_an_epoch(small_store: Path) -> None:
 
 
 def test_check_only_shows_what_is_taught_and_writes_no_run(dataset: Path, small_model: Path, tmp_path: Path) -> None:
-    shown = run(
-        *("train", "sft", dataset, "--model", small_model, "--env", "frozenlake"), "--check-only", "--batch", "4"
-    )
+    light = Path(shutil.copytree(small_model, tmp_path / "light"))
+    (light / "model.safetensors").unlink()  # the check needs no weights
+    shown = run(*("train", "sft", dataset, "--model", light, "--env", "frozenlake"), "--check-only", "--batch", "4")
     first = held(dataset)[0]
     assert f"{first.target}<|im_end|>" in shown.replace("\n", " ")
     assert "records per epoch left" in shown
-    assert [path.name for path in tmp_path.iterdir()] == ["dataset"]
+    assert [path.name for path in tmp_path.iterdir() if path != light] == ["dataset"]
 
 
 def test_failure_modes_can_be_said_in_the_papers_words(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from pivot.tests.training.analyzers import reads
 from pivot.training.analyzer import Analyzer, case_of_record
 from pivot.training.evaluation import run as evaluation
 from pivot.training.evaluation.analyzer import Choice, evaluate
+from pivot.training.evaluation.report import put_into_card
 from pivot.training.evaluation.run import make_backend
-from pivot.training.records import SHOWN_COLUMNS, Records, open_records
+from pivot.training.records import SHOWN_COLUMNS, Records, absolute_source, open_records
 
 pictures = pytest.mark.train
 """Needs matplotlib."""
@@ -100,6 +101,45 @@ def test_a_run_of_training_is_evaluated_in_this_process(
     assert answer.tokens is not None and answer.logprobs is not None
     assert len(answer.tokens) == len(answer.logprobs) == 6
     assert answer.text in "".join(answer.tokens)
+
+
+def test_a_run_with_a_relative_dataset_is_evaluated_from_any_folder(
+    small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(small_store.parent)
+    address = absolute_source(small_store.name)
+    assert absolute_source("someone/something") == "someone/something"
+    (tmp_path / "run" / "final").mkdir(parents=True)
+    (tmp_path / "run" / "final" / "config.json").write_text("{}", encoding="utf-8")
+    record: dict[str, Any] = {"config": {"dataset": small_store.name}, "dataset_address": address}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    trained = evaluation.training_run("run")
+    assert trained is not None and open_records(trained["dataset"], "sokoban").files.manifest
+    record["dataset_address"] = str(tmp_path / "moved")
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    assert evaluation.training_run("run") == {"dataset": small_store.name}, "moved: named as the user wrote it"
+
+
+def test_the_card_of_a_run_gets_the_accuracies(tmp_path: Path) -> None:
+    hub: Any = pytest.importorskip("huggingface_hub")
+    card = tmp_path / "run" / "final" / "README.md"
+    shares = {name: {"value": value} for name, value in (("pivot exact", 0.52345), ("mode", 0.948), ("joint", 0.5))}
+    summary = {"side": "validation", "environments": {"lake": {"records": 40, "levels": 5, "shares": shares}}}
+    put_into_card(tmp_path / "run", summary)
+    assert not card.exists(), "a checkpoint without a card gets none"
+    card.parent.mkdir(parents=True)
+    card.write_text("---\nlibrary_name: transformers\n---\n\n# PIVOT Analyzer\n", encoding="utf-8")
+    for _ in range(2):
+        put_into_card(tmp_path / "run", summary)
+    text = card.read_text(encoding="utf-8")
+    assert "model-index:" in text and text.endswith("# PIVOT Analyzer\n")
+    results = hub.ModelCard(text).data.eval_results
+    assert [(each.metric_name, each.metric_value) for each in results] == [
+        ("pivot step, lake", 0.5234),
+        ("failure mode, lake", 0.948),
+        ("pivot step and failure mode, lake", 0.5),
+    ]
 
 
 def test_baselines_are_shown_and_written(small_store: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def _batch(seed: int, tokens: int = 40) -> dict[str, Any]:
     }
 
 
-def _loss(batch: dict[str, Any], weights: Weights, logprobs: Any, **counts: int) -> Any:
+def _loss(batch: dict[str, Any], weights: Weights, logprobs: Any, **counts: Any) -> Any:
     counts = {"valid_count": int(batch["valid"].sum()), "active_count": int(batch["active"].sum())} | counts
     tokens = TokenBatch(**{name: each for name, each in batch.items() if name != "logprobs"})
     return stage_two_loss(logprobs, tokens, **counts, weights=weights)

@@ -1,6 +1,7 @@
 """A run from the command line to a checkpoint that others load: full and with adapters, both families, both logs."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 transformers = pytest.importorskip("transformers")
+safetensors: Any = pytest.importorskip("safetensors")
 pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 
-from pivot.errors import TrainingError  # noqa: E402 - after the skips
+import pivot  # noqa: E402 - after the skips
+from pivot.errors import TrainingError  # noqa: E402
 from pivot.images import decode, frame_id  # noqa: E402
 from pivot.messages import EncodedFrame  # noqa: E402
 from pivot.models.base import ChatAnswer, ChatRequest, Sampling  # noqa: E402
@@ -21,11 +24,11 @@ from pivot.tests.stores import build_small  # noqa: E402
 from pivot.tests.training.small import config_of, held, losses  # noqa: E402
 from pivot.training.analyzer_sft.config import make_sft_config  # noqa: E402
 from pivot.training.analyzer_sft.run import prepare, train  # noqa: E402
-from pivot.training.analyzer_sft.samples import Sample  # noqa: E402
+from pivot.training.analyzer_sft.samples import Sample, epoch_order  # noqa: E402
 from pivot.training.analyzer_sft.trainer import encode_samples, make_trainer  # noqa: E402
-from pivot.training.checkpoint import FINAL  # noqa: E402
+from pivot.training.checkpoint import FINAL, STAGED_FINAL  # noqa: E402
 from pivot.training.config import recipe_fields, recipes  # noqa: E402
-from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.encode import IGNORED, Encoder  # noqa: E402
 from pivot.training.memory import estimate  # noqa: E402
 
 pytestmark = pytest.mark.train
@@ -62,6 +65,8 @@ def test_the_command_trains_a_checkpoint_that_answers(small_store: Path, small_m
     assert record["config"]["epochs"] == 2 and record["records"]["train"] == 16 and len(record["dataset_digest"]) == 64
     card = (out / FINAL / "README.md").read_text(encoding="utf-8")
     assert record["dataset_digest"] in card and "16 of sokoban" in card and "loss on held-out levels" in card
+    assert "lora_rank" not in card, "a full run has no adapters"
+    assert record["dataset_address"] == str(small_store.absolute())
     assert "already complete" in run(*command, "--resume")
 
     before, after = (json.loads((folder / "config.json").read_text()) for folder in (small_model, out / FINAL))
@@ -150,6 +155,70 @@ def test_a_streamed_run_trains_on_every_record(small_store: Path, small_model: P
     prepared = prepare(config_of(small_store / "dataset", small_model, streaming=True, evaluate=True))
     train(prepared, tmp_path / "run")
     assert len(losses(tmp_path / "run")) == prepared.plan.steps == 6
+
+
+class Listener(transformers.TrainerCallback):
+    """Counts updates, and stops after the second."""
+
+    updates = 0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Count."""
+        self.updates += 1
+        control.should_training_stop = state.global_step == 2
+
+
+def test_users_callbacks_are_called_and_progress_is_that_of_stock_trainers(
+    small_store: Path, small_model: Path, tmp_path: Path
+) -> None:
+    config = config_of(small_store / "dataset", small_model, out=tmp_path / "run", micro_batch=2, save_every=1)
+    listener, messages = Listener(), list[str]()
+    pivot.train_sft(config, report=messages.append, callbacks=[listener])
+    assert listener.updates == 2 and list(losses(tmp_path / "run")) == [1, 2]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert all(line["tokens_per_second"] > 0 for line in lines)
+    assert re.search(r"update 1 of 6: loss \S+ lr \S+ token accuracy 0\.\d+; \d+ tokens/s, \d+:\d\d left", messages[0])
+    prepared = prepare(config)
+    order = epoch_order(prepared.report.train.records, 4, config.seed, 0)[:4]
+    samples: Any = prepared.data.train
+    batch = encode_samples(prepared.encoder, [samples[index] for index in order])
+    labels = batch.pop("labels")[:, 1:]
+    with torch.no_grad():
+        likely = prepared.model.eval()(**batch).logits[:, :-1].argmax(-1)
+    counted = labels != IGNORED
+    assert lines[0]["token_accuracy"] == pytest.approx((likely == labels)[counted].float().mean().item(), abs=0.02)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_run_that_was_killed_before_its_end_makes_no_further_update(
+    streaming: bool, small_store: Path, small_model: Path, tmp_path: Path
+) -> None:
+    config = config_of(small_store / "dataset", small_model, streaming=streaming, epochs=1, save_every=3)
+    train(prepare(config), tmp_path / "run")
+    whole = (tmp_path / "run" / FINAL / "model.safetensors").read_bytes()
+    LocalStorage(tmp_path / "run").delete(FINAL)
+    train(prepare(config), tmp_path / "run", resume=True)
+    assert list(losses(tmp_path / "run")) == [1, 2, 3]
+    assert (tmp_path / "run" / FINAL / "model.safetensors").read_bytes() == whole
+
+
+def test_a_full_disk_stops_stage_one_with_what_to_do(
+    small_store: Path, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = transformers.modeling_utils.safe_save_file
+
+    def full(tensors: Any, file: Any, **more: Any) -> None:
+        if f"/{STAGED_FINAL}/" in str(file):
+            raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
+        save(tensors, file, **more)
+
+    monkeypatch.setattr(transformers.modeling_utils, "safe_save_file", full)
+    config = config_of(small_store / "dataset", small_model, epochs=1)
+    with pytest.raises(TrainingError, match=r"cannot write .*No space left on device.*--resume"):
+        train(prepare(config), tmp_path / "run")
+    monkeypatch.undo()
+    train(prepare(config), tmp_path / "run", resume=True)
+    assert list(losses(tmp_path / "run")) == [1, 2, 3]
 
 
 def test_the_estimate_counts_weights_exactly(small_store: Path, small_model: Path) -> None:

@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
 from ...labeling.vocabulary import Vocabulary
 from ...plugins import Settings
-from ..config import Precision, Shape, checked, recipe_fields
-
-Schedule = Literal["constant", "linear", "cosine"]
+from ..config import Precision, Schedule, Shape, checked, recipe_fields
 
 
 class SftConfig(Settings):
@@ -99,8 +97,9 @@ class SftConfig(Settings):
         return configs
 
 
-MAY_CHANGE = ("micro_batch", "save_every", "evaluate", "loader_workers", "report_to", "shape")
-"""Fields that may differ when a run is resumed: they change weights by rounding alone."""
+MAY_CHANGE = ("dataset", "micro_batch", "save_every", "evaluate", "loader_workers", "report_to", "shape")
+"""Fields that may differ when a run is resumed: they change weights by rounding alone. The address of the dataset may,
+because its digest is compared."""
 
 
 def make_sft_config(fields: Mapping[str, Any]) -> SftConfig:

@@ -85,11 +85,17 @@ def check_data(data: TrainingData, encoder: Encoder, max_length: int) -> DataRep
     """
     special = encoder.special_tokens()
     levels: dict[tuple[str, str], str] = {}
+    episodes: dict[str, str] = {}
     sides, example = [], None
     for number, samples in enumerate((data.train, data.validation)):
         split = SplitReport()
         for sample in iter(samples):
             _check_levels(sample, levels, first_side=number == 0)
+            if (earlier := episodes.setdefault(sample.episode_id, sample.where)) != sample.where:
+                raise TrainingError(
+                    f"{sample.where}: found episode {sample.episode_id} a second time, first in {earlier}, expected "
+                    "every record once; remove one of the two"
+                )
             batch = _checked_batch(sample, encoder, special, max_length, split)
             if example is None:
                 example = _decoded(sample, batch, encoder)

@@ -12,15 +12,14 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from ...errors import TrainingError
 from ...images import encode_png
-from ...models.extras import need
 from ...models.weights import revision_of
 from ...storage import Storage, open_storage
 from .. import checkpoint as on_disk
 from ..adapters import merged
-from ..config import EXTRA
 from ..curves import draw_losses
 from ..encode import Encoder
 from ..memory import Estimate, estimate
+from ..observers import check_trackers
 from ..ranks import Ranks
 from .config import MAY_CHANGE, SftConfig
 from .data_check import DataReport, check_data
@@ -30,6 +29,8 @@ from .trainer import Plan, Report, RunLog, load_model, make_plan, make_trainer
 TEMPLATE = Path(__file__).with_name("card_template.md")
 NOT_IN_CARD = ("dataset", "model", "configs", "shape", "report_to")
 """Settings that the card shows elsewhere, or that do not affect the weights."""
+OF_ADAPTERS = ("lora_rank", "lora_alpha")
+"""Settings that a run without adapters does not use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Prepared:
     report: DataReport
     plan: Plan
     model: Any
+    """The model; None with ``check_only``."""
     encoder: Encoder
 
 
@@ -67,6 +69,7 @@ def train_sft(
     *,
     report: Report = lambda _: None,
     on_checked: Callable[[Prepared], None] = lambda _: None,
+    callbacks: Sequence[Any] = (),
 ) -> SftResult:
     """Run Stage I as its config says: check the data, train, and write the Analyzer to ``OUT/final``.
 
@@ -74,6 +77,7 @@ def train_sft(
         config: every setting of the run.
         report: receives lines about the progress, in the main process alone.
         on_checked: receives model, data and data check before training starts, in the main process alone.
+        callbacks: instances or classes of ``transformers.TrainerCallback``.
 
     Raises:
         TrainingError: the model, the data, a setting or the folder cannot be used, or a loss is not finite.
@@ -93,23 +97,8 @@ def train_sft(
         on_checked(prepared)
     if config.check_only or config.out is None:
         return SftResult(None, prepared.plan.steps, None, data=prepared.report)
-    return train(prepared, config.out, resume=config.resume, report=report if is_main else lambda _: None)
-
-
-def check_trackers(names: Sequence[str]) -> None:
-    """Check before the data that the experiment trackers are installed.
-
-    Raises:
-        TrainingError: one is not.
-    """
-    integrations: Any = need("transformers.integrations", EXTRA)
-    installed = integrations.get_available_reporting_integrations()
-    missing = [name for name in names if name not in (*installed, "all", "none")]
-    if missing:
-        raise TrainingError(
-            f"--report-to: tracker {missing[0]!r} is not installed, expected one of: "
-            f"{', '.join([*sorted(installed), 'all', 'none'])}; install it with pip, or remove --report-to"
-        )
+    shown = report if is_main else lambda _: None
+    return train(prepared, config.out, resume=config.resume, report=shown, callbacks=callbacks)
 
 
 def prepare(config: SftConfig) -> Prepared:
@@ -138,6 +127,7 @@ def run_record(prepared: Prepared) -> dict[str, Any]:
     """Return the content of ``run.json``."""
     return {
         "config": prepared.config.model_dump(mode="json"),
+        "dataset_address": prepared.data.address,
         "versions": on_disk.training_versions(),
         "dataset_digest": prepared.data.digest,
         "model_revision": revision_of(prepared.config.model, prepared.config.revision),
@@ -147,7 +137,14 @@ def run_record(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report = lambda _: None) -> SftResult:
+def train(
+    prepared: Prepared,
+    out: Path,
+    *,
+    resume: bool = False,
+    report: Report = lambda _: None,
+    callbacks: Sequence[Any] = (),
+) -> SftResult:
     """Train, or resume a run that was stopped at any moment; the losses are those of an uninterrupted run.
 
     Args:
@@ -155,6 +152,7 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
         out: folder of the run; empty unless ``resume``.
         resume: resume from the last complete checkpoint.
         report: receives lines about the progress.
+        callbacks: instances or classes of ``transformers.TrainerCallback``.
 
     Raises:
         TrainingError: ``out`` holds something else, or a loss is not finite.
@@ -167,13 +165,13 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
             str(out), prepared.plan.steps, _last_validation_loss(storage), already_complete=True, data=prepared.report
         )
     if not ranks.is_main:
-        return _train(prepared, out, storage, _checkpoint(storage, resume), report)
+        return _train(prepared, out, storage, _checkpoint(storage, resume), report, callbacks)
     with storage.lock():
         start = _checkpoint(storage, resume)
         on_disk.clear_torn(storage, start)
         on_disk.cut_metrics(storage, 0 if start is None else start.step)
         storage.write_json(on_disk.RUN, run_record(prepared))
-        return _train(prepared, out, storage, start, report)
+        return _train(prepared, out, storage, start, report, callbacks)
 
 
 def _checkpoint(storage: Storage, resume: bool) -> on_disk.Checkpoint | None:
@@ -190,15 +188,24 @@ def check_folder(storage: Storage, prepared: Prepared, *, resume: bool) -> None:
 
 
 def _train(
-    prepared: Prepared, out: Path, storage: Storage, start: on_disk.Checkpoint | None, report: Report
+    prepared: Prepared,
+    out: Path,
+    storage: Storage,
+    start: on_disk.Checkpoint | None,
+    report: Report,
+    callbacks: Sequence[Any],
 ) -> SftResult:
     config, plan = prepared.config, prepared.plan
     trainer = make_trainer(config, plan, prepared.data, prepared.model, prepared.encoder, out)
     log = RunLog(storage, plan.steps_per_epoch, report)
     log.trainer = trainer
-    trainer.add_callback(log)
+    for each in (log, *callbacks):
+        trainer.add_callback(each)
     trainer.accelerator.wait_for_everyone()
-    trainer.train(resume_from_checkpoint=str(storage.local_path(start.folder)) if start is not None else None)
+    if start is not None and start.step >= plan.steps:  # the library would make one more update of a stream
+        trainer.load_checkpoint(str(storage.local_path(start.folder)))
+    else:
+        trainer.train(resume_from_checkpoint=str(storage.local_path(start.folder)) if start is not None else None)
     trainer.accelerator.wait_for_everyone()
     loss = _last_validation_loss(storage)
     if trainer.is_world_process_zero():
@@ -232,6 +239,7 @@ def model_card(
     )
     side, settings = report.train, config.model_dump(mode="json")
     total = side.picture_tokens + side.prompt_tokens + side.target_tokens
+    hidden = NOT_IN_CARD if config.lora else (*NOT_IN_CARD, *OF_ADAPTERS)
     card = ModelCard.from_template(
         head,
         template_path=str(TEMPLATE),
@@ -243,7 +251,7 @@ def model_card(
         picture=round(side.picture_tokens / side.records),
         target=round(side.target_tokens / side.records),
         longest=side.longest,
-        settings={name: value for name, value in settings.items() if name not in NOT_IN_CARD and value is not None},
+        settings={name: value for name, value in settings.items() if name not in hidden and value is not None},
         results=results,
         versions=versions,
     )

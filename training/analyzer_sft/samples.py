@@ -26,7 +26,7 @@ from ...identity import derive_seed
 from ...images import MAX_PIXELS, readable_formats
 from ...labeling.vocabulary import Vocabulary
 from ...storage import Storage
-from ..records import ALL, REBUILD, check_row, find_files, rows_of, target_text
+from ..records import ALL, REBUILD, absolute_source, check_row, find_files, rows_of, target_text
 from ..wording import prompt_in_words, target_in_words
 
 COLUMNS = (
@@ -207,6 +207,8 @@ class TrainingData:
     """Digest of the manifest, or of the content of the files."""
     train: Sequence[Sample] | Stream
     validation: Sequence[Sample]
+    address: str = ""
+    """Address that names the dataset from every folder."""
 
 
 def read_dataset(
@@ -244,7 +246,7 @@ def read_dataset(
                 f"{source}: the {side} split of config {', '.join(configs)} holds no record, expected at least one; "
                 "build more levels (pivot build --tasks), so that both splits get some"
             )
-    return TrainingData(source, files.digest, train, validation)
+    return TrainingData(source, files.digest, train, validation, absolute_source(source))
 
 
 def _read_file(storage: Storage, name: str, env: str) -> DatasetFile:

@@ -22,7 +22,7 @@ from ..adapters import adapter_config
 from ..config import EXTRA
 from ..curves import draw_losses
 from ..encode import Batch, Encoder, Reply
-from ..loading import load_weights, uses_bf16
+from ..loading import load_weights, processor_of, uses_bf16
 from ..tensors import Scalar, Tensor
 from .config import SftConfig
 from .samples import Sample, Stream, TrainingData, epoch_order
@@ -59,6 +59,7 @@ class AnalyzerTrainer(trl.SFTTrainer):
         super().__init__(*args, **kwargs)
         # The mean over a micro-batch is what compute_loss returns; the library then divides by the accumulation steps.
         self.model_accepts_loss_kwargs = False
+        self._counts = torch.zeros(3)
 
     def compute_loss(
         self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
@@ -74,6 +75,9 @@ class AnalyzerTrainer(trl.SFTTrainer):
         loss = record_loss(outputs.log_probs, outputs.label_mask)
         self._stop_unless_finite(loss.detach(), "loss", ids)
         self.last_ids = ids
+        if model.training:
+            counts = outputs.is_top1.sum(), outputs.label_mask.sum(), inputs["attention_mask"].sum()
+            self._counts += torch.stack(counts).detach().float().cpu()
         return (loss, outputs) if return_outputs else loss
 
     def _stop_unless_finite(self, value: Any, what: str, ids: Sequence[str]) -> None:
@@ -100,6 +104,18 @@ class AnalyzerTrainer(trl.SFTTrainer):
         saved = type(self.model).from_pretrained(resume_from_checkpoint, dtype=self.model.dtype)
         self.model.load_state_dict(saved.state_dict())
 
+    def take_counts(self) -> tuple[float, int]:
+        """Return the share of target tokens that were most likely, and all tokens, since the last call; all call it."""
+        counts, self._counts = self._counts, torch.zeros(3)
+        if self.accelerator.num_processes > 1:
+            counts = self.accelerator.reduce(counts.to(self.accelerator.device), "sum")
+        right, supervised, tokens = counts.tolist()
+        return right / max(1.0, supervised), int(tokens)
+
+    def load_checkpoint(self, folder: str) -> None:
+        """Load the weights of a checkpoint to which no update is added."""
+        self._load_from_checkpoint(folder)
+
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """Save a checkpoint; a full disk is a TrainingError."""
         with on_disk.writing(self.args.output_dir):
@@ -117,8 +133,14 @@ class RunLog(transformers.TrainerCallback):
         self._storage = storage
         self._steps_per_epoch = steps_per_epoch
         self._report = report
-        self._started = perf_counter()
+        self._started = self._last = perf_counter()
+        self._resumed_at = 0
         self.trainer: Any = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start the clock."""
+        self._started = self._last = perf_counter()
+        self._resumed_at = state.global_step
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Check the gradient."""
@@ -130,17 +152,29 @@ class RunLog(transformers.TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
         """Append a line of metrics, and report some of them."""
-        if not state.is_world_process_zero or not logs or not {"loss", "eval_loss"} & logs.keys():
+        if not logs or not {"loss", "eval_loss"} & logs.keys():
+            return
+        speed: dict[str, float] = {}
+        if "loss" in logs:
+            now, (accuracy, tokens) = perf_counter(), self.trainer.take_counts()
+            speed = {"token_accuracy": accuracy, "tokens_per_second": round(tokens / (now - self._last), 1)}
+        self._last = perf_counter()
+        if not state.is_world_process_zero:
             return
         line: dict[str, Any] = {"step": state.global_step, "epoch": state.global_step / self._steps_per_epoch}
         names = {"loss": "loss", "eval_loss": "validation_loss", "grad_norm": "grad_norm", "learning_rate": "lr"}
         line |= {ours: logs[theirs] for theirs, ours in names.items() if theirs in logs}
-        line["seconds"] = round(perf_counter() - self._started, 3)
+        line |= {**speed, "seconds": round(perf_counter() - self._started, 3)}
         path = self._storage.local_path(on_disk.METRICS)
         with on_disk.writing(path), path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
         if "validation_loss" in line or state.global_step % max(1, state.max_steps // 20) == 0:
             shown = " ".join(f"{name} {line[name]:.4g}" for name in ("loss", "validation_loss", "lr") if name in line)
+            if speed:
+                left = line["seconds"] / max(1, state.global_step - self._resumed_at)
+                left = on_disk.duration(left * (state.max_steps - state.global_step))
+                pace = f"{speed['tokens_per_second']:.0f} tokens/s, {left} left"
+                shown = f"{shown} token accuracy {speed['token_accuracy']:.3f}; {pace}"
             self._report(f"update {state.global_step} of {state.max_steps}: {shown}")
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -227,9 +261,13 @@ def make_plan(config: SftConfig, records: int, processes: int) -> Plan:
 def load_model(config: SftConfig) -> tuple[Any, Any]:
     """Load model and processor; adapters train over weights in the precision of the computation.
 
+    With ``check_only`` the processor alone is loaded, and the model is None.
+
     Raises:
         TrainingError: the model does not exist, or is of an unsupported kind.
     """
+    if config.check_only:
+        return None, processor_of(config.model, config.revision)
     dtype = torch.bfloat16 if config.lora and uses_bf16(config.precision) else torch.float32
     return load_weights(config.model, config.revision, dtype)
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import TrainingError
+from ...models.extras import need
 from ...storage import open_storage
+from ..checkpoint import FINAL
 from .analyzer import Evaluation
 from .charts import accuracy_chart, confusion_chart, reliability_chart
 
@@ -191,3 +193,38 @@ def read_summary(root: Path) -> dict[str, Any]:
     if not isinstance(summary, dict) or "environments" not in summary:
         raise TrainingError(f"{storage.address(SUMMARY)} is not an evaluation; run pivot evaluate analyzer again")
     return summary
+
+
+CARD = "README.md"
+SHOWN_IN_CARD = {"pivot exact": "pivot step", "mode": "failure mode", "joint": "pivot step and failure mode"}
+"""Names of the accuracies in the model card, by column."""
+
+
+def put_into_card(run: Path, summary: Mapping[str, Any]) -> None:
+    """Put the accuracies on held-out levels into the card of a run's final model, as ``model-index``.
+
+    Args:
+        run: folder of a run of ``pivot train sft``; one without a card stays as it is.
+        summary: figures of its final model on its own dataset.
+    """
+    storage = open_storage(run)
+    name = f"{FINAL}/{CARD}"
+    if storage.stat(name) is None:
+        return
+    hub: Any = need("huggingface_hub", "train")
+    card = hub.ModelCard(storage.read_bytes(name).decode(), ignore_metadata_errors=True)
+    card.data.model_name = card.data.model_name or run.name
+    card.data.eval_results = [
+        hub.EvalResult(
+            task_type="image-text-to-text",
+            task_name=f"failure localisation, {env}, {figures['records']} records of {figures['levels']} levels",
+            dataset_type="pivot",
+            dataset_name=f"{env}, {summary['side']} split",
+            metric_type="accuracy",
+            metric_name=f"{label}, {env}",
+            metric_value=round(figures["shares"][column]["value"], 4),
+        )
+        for env, figures in summary["environments"].items()
+        for column, label in SHOWN_IN_CARD.items()
+    ]
+    storage.write_bytes(name, str(card).rstrip().encode() + b"\n")

@@ -19,7 +19,7 @@ from ..wording import taught_vocabulary
 from .analyzer import Choice, evaluate, read_labels, worked_examples
 from .baselines import check_learned
 from .config import AnalyzerEvaluationConfig, BaselinesConfig
-from .report import HEADER, markdown, read_summary, table_rows, write_report
+from .report import HEADER, markdown, put_into_card, read_summary, table_rows, write_report
 from .suite import FAILURES, LEVELS, Build, build_suite, run_suite, suite_choice, write_suite
 
 OnReading = Callable[[Reading], None]
@@ -84,6 +84,8 @@ def evaluate_analyzer(config: AnalyzerEvaluationConfig, *, build: Build, begin: 
         on_reading=begin("read", len(labels.rows)),
         labels=labels,
     )
+    if run is not None and config.data is None and choice == Choice(seed=config.seed):
+        put_into_card(Path(config.model), result.summary)
     return EvaluationReport(out, write_report(out, result, others), result.summary, others)
 
 
@@ -163,6 +165,8 @@ def make_backend(name: str, options: Mapping[str, Any], service: Mapping[str, An
 def training_run(model: str) -> dict[str, Any] | None:
     """Return the stored config of a run of ``pivot train sft``; None where ``model`` is not the folder of one.
 
+    ``dataset`` is the address that is valid in every folder, if the dataset is still there.
+
     Raises:
         TrainingError: its ``run.json`` cannot be read.
     """
@@ -171,7 +175,9 @@ def training_run(model: str) -> dict[str, Any] | None:
     if storage.stat(f"{FINAL}/config.json") is None or storage.stat(RUN) is None:
         return None
     try:
-        return storage.read_json(RUN).get("config", {})
+        record = storage.read_json(RUN)
+        config, address = record.get("config", {}), record.get("dataset_address")
+        return config | {"dataset": address} if address and Path(address).exists() else config
     except (StoreError, ValueError, AttributeError) as error:
         raise TrainingError(
             f"{folder / RUN} cannot be read ({error}); name the checkpoint: {folder / FINAL}"

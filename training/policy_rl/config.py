@@ -12,13 +12,15 @@ from ...labeling.vocabulary import Vocabulary
 from ...models.address import bare_url
 from ...plugins import Settings
 from ...solvers.credit import RULES
-from ..config import Precision, checked
-from .hindsight.contexts import ARMS, DEFAULT_ARM
-from .losses import OPD_OBJECTIVES
+from ..config import Precision, Schedule, Shape, checked, recipe_fields
+from .hindsight.contexts import ARMS, DEFAULT_ARM, arm_of
 
 PAPER_UPDATES = {"sokoban": 350}
 PAPER_PROMPTS = {"navigation": 8}
 """Values of single environments in the paper; the others have 250 updates of 16 levels (spec section 8)."""
+RECIPES = Path(__file__).with_name("recipes")
+_GROUPS = {"arm": "arms", "opd_objective": "objectives", "advantages": "advantages"}
+"""Groups of the plugins that fields name."""
 
 
 class RlConfig(Settings):
@@ -57,8 +59,15 @@ class RlConfig(Settings):
     """Different levels of the run, held-out levels included; 0 for the paper's number."""
     held_out: float = Field(default=0.1, gt=0, lt=1)
     """Share of the levels that is kept for validation."""
+    resample: int = Field(default=0, ge=0)
+    """Times that an update replaces levels whose episodes all have the same return, from which GRPO learns nothing, by
+    other levels (dynamic sampling); success and return are logged of the first levels."""
     lr: float = Field(default=1e-6, gt=0)
-    """Learning rate of AdamW, constant over the run."""
+    """Peak learning rate of AdamW."""
+    schedule: Schedule = "constant"
+    """Shape of the learning rate after its warm-up."""
+    warmup: int = Field(default=0, ge=0)
+    """Updates in which the learning rate rises to its peak."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Weight decay of AdamW."""
     max_grad_norm: float = Field(default=1.0, gt=0)
@@ -88,6 +97,15 @@ class RlConfig(Settings):
     """Weight of the credit, after it is scaled to a deviation of 1 over the turns of a level's episodes."""
     clip: float = Field(default=0.2, gt=0, lt=1)
     """Clipping range of the policy ratio: between ``1 - clip`` and ``1 + clip``."""
+    clip_high: float | None = Field(default=None, gt=0)
+    """Clipping range of the policy ratio upwards (clip-higher); by default ``clip``."""
+    sampler_cap: float = Field(default=0.0, ge=0)
+    """Largest importance weight of a token against the engine that sampled it (truncated importance sampling); 0 for
+    no such weights. Engines such as vLLM compute other probabilities than the trainer."""
+    advantages: str = "grpo"
+    """Estimator of the advantages: ``grpo``, or an installed one (group ``pivot.advantages``)."""
+    advantages_set: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the estimator."""
     kl: float = Field(default=0.01, ge=0)
     """Weight of the KL divergence from the weights that the run starts from; 0 keeps no copy of them."""
     opd: float = Field(default=0.01, ge=0)
@@ -98,6 +116,8 @@ class RlConfig(Settings):
     """Distillation loss: ``printed`` is the paper's; ``centred``, ``gap`` and ``distribution`` are extensions that also
     make tokens less likely that the Teacher finds unlikely. ``distribution`` is the KL divergence from the Teacher's
     distribution in place of the sampled token."""
+    objective_set: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the distillation loss, if an installed one has any (group ``pivot.objectives``)."""
     opd_candidates: int = Field(default=20, ge=1)
     """Most likely tokens of the Teacher at each token, from which the objective ``distribution`` computes the
     divergence; all others are one class."""
@@ -155,6 +175,10 @@ class RlConfig(Settings):
     """Updates between checkpoints."""
     keep_rollouts: int = Field(default=1, ge=0)
     """Updates between stored rollouts: 1 stores those of every update, 0 stores none."""
+    report_to: tuple[str, ...] = ()
+    """Experiment trackers of the transformers library, such as ``wandb``, ``trackio`` or ``tensorboard``."""
+    shape: Shape | None = None
+    """Architecture of the model, for ``dry_run`` where the model cannot be loaded; recipes set it."""
 
     # What one call does; not part of the stored config.
 
@@ -162,12 +186,18 @@ class RlConfig(Settings):
     """Folder of checkpoints and results; empty, or the folder of the run to resume."""
     resume: bool = Field(default=False, exclude=True)
     """Resume from the last complete checkpoint in ``out``."""
+    recipe: str | None = Field(default=None, exclude=True)
+    """Recipe whose settings are the defaults of this run: the name of a shipped one, or a YAML file."""
+    dry_run: bool = Field(default=False, exclude=True)
+    """Estimate the memory of one process, and stop before anything is read or written."""
 
     @model_validator(mode="before")
     @classmethod
     def _paper_sizes(cls, fields: Any) -> Any:
         if not isinstance(fields, dict):
             return fields
+        if isinstance(fields.get("recipe"), str):
+            fields = recipe_fields(fields["recipe"], RECIPES) | fields
         env = fields.get("env", "")
         paper = {"updates": PAPER_UPDATES.get(env, 250), "prompts": PAPER_PROMPTS.get(env, 16)}
         return fields | {name: fields.get(name) or value for name, value in paper.items()}
@@ -177,13 +207,19 @@ class RlConfig(Settings):
     def _without_credentials(cls, url: str | None) -> str | None:
         return url and bare_url(url)
 
-    @field_validator("arm", "opd_objective", "credit")
+    @field_validator("arm", "opd_objective", "advantages")
     @classmethod
-    def _in_its_table(cls, name: str | None, info: ValidationInfo) -> str | None:
-        tables: Mapping[str, Mapping[str, object]] = {"arm": ARMS, "opd_objective": OPD_OBJECTIVES, "credit": RULES}
-        table = tables[str(info.field_name)]
-        if name is not None and name not in table:
-            raise ValueError(f"found {name!r}, expected one of: {', '.join(table)}")
+    def _is_registered(cls, name: str, info: ValidationInfo) -> str:
+        group = _GROUPS[str(info.field_name)]
+        if name not in plugins.names(group):
+            raise ValueError(f"found {name!r}, expected one of: {', '.join(plugins.names(group))}")
+        return name
+
+    @field_validator("credit")
+    @classmethod
+    def _is_a_rule(cls, name: str | None) -> str | None:
+        if name is not None and name not in RULES:
+            raise ValueError(f"found {name!r}, expected one of: {', '.join(RULES)}")
         return name
 
     @field_validator("engine")
@@ -196,10 +232,15 @@ class RlConfig(Settings):
 
     @model_validator(mode="after")
     def _fits_the_arm(self) -> "RlConfig":
-        analyzer = ARMS[self.arm].analyzer
+        if self.credit is not None and self.advantages != "grpo":
+            raise ValueError(
+                f"credit {self.credit!r}: found advantages {self.advantages!r}, too, expected grpo: credit is added to "
+                "its advantages"
+            )
+        analyzer = arm_of(self.arm).analyzer
         if analyzer == "frozen" and self.teacher_model is None:
             raise ValueError(f"arm {self.arm}: found no Teacher, expected a frozen larger model (--teacher-model)")
-        if self.teacher_model is not None and not ARMS[self.arm].distils:
+        if self.teacher_model is not None and not arm_of(self.arm).distils:
             raise ValueError(f"arm {self.arm}: found a --teacher-model, expected none: nothing is distilled")
         if self.teacher_model is not None and self.teacher_weights != "live":
             raise ValueError(
@@ -209,15 +250,15 @@ class RlConfig(Settings):
             raise ValueError(
                 f"arm {self.arm}: found a --teacher-url, expected none: only arm sdar has a served Teacher"
             )
-        if self.teacher_url is not None and self.opd_objective == "distribution":
+        if self.teacher_url is not None and plugins.load("objectives", self.opd_objective).measures():
             raise ValueError(
-                "opd_objective 'distribution': found a --teacher-url, whose server returns the log-probabilities of "
-                "sampled tokens alone, expected a Teacher that is loaded; remove --teacher-url"
+                f"opd_objective {self.opd_objective!r}: found a --teacher-url, whose server returns the "
+                "log-probabilities of sampled tokens alone, expected a Teacher that is loaded; remove --teacher-url"
             )
         if self.hand_over != "restart" and (self.engine != "vllm" or self.lora):
             reason = "adapters, which are swapped" if self.lora else f"engine {self.engine}, which needs none"
             raise ValueError(f"hand_over {self.hand_over!r}: found {reason}, expected engine 'vllm' and all weights")
-        if self.correction_step != "pivot" and ARMS[self.arm].corrects is None:
+        if self.correction_step != "pivot" and arm_of(self.arm).corrects is None:
             raise ValueError(
                 f"correction_step {self.correction_step!r}: arm {self.arm} corrects nothing, expected arm witness or "
                 "dpo_pivot"
@@ -229,7 +270,7 @@ class RlConfig(Settings):
 
 NOT_RESULTS = (
     *("updates", "micro_batch_tokens", "shard", "save_every", "keep_rollouts"),
-    *("teacher_url", "server_command", "server_devices", "hand_over"),
+    *("teacher_url", "server_command", "server_devices", "hand_over", "report_to", "shape"),
 )
 """Fields that change weights by rounding alone."""
 MAY_CHANGE = tuple(name for name in NOT_RESULTS if name != "keep_rollouts")
@@ -237,14 +278,20 @@ MAY_CHANGE = tuple(name for name in NOT_RESULTS if name != "keep_rollouts")
 ADDED = (
     *("teacher_weights", "teacher_decay", "opd_candidates", "correction", "correction_step", "dpo_beta"),
     *("credit", "credit_weight"),
+    *("resample", "schedule", "warmup", "clip_high", "sampler_cap", "advantages", "advantages_set", "objective_set"),
 )
 """Fields added after release 0.2.0: a default stays out of episode ids, so that runs of that release resume."""
+
+
+def may_change(config: RlConfig) -> tuple[str, ...]:
+    """Return the fields that may differ when a run is resumed; a falling learning rate depends on ``updates``."""
+    return MAY_CHANGE if config.schedule == "constant" else tuple(name for name in MAY_CHANGE if name != "updates")
 
 
 def settings_of_episodes(config: RlConfig) -> dict[str, Any]:
     """Return the settings that decide the episodes of a run, from which their ids are derived."""
     fields = type(config).model_fields
-    defaults = {name for name in ADDED if getattr(config, name) == fields[name].get_default()}
+    defaults = {name for name in ADDED if getattr(config, name) == fields[name].get_default(call_default_factory=True)}
     return config.model_dump(mode="json", exclude={*NOT_RESULTS, *defaults})
 
 

@@ -9,7 +9,7 @@ from ...storage import Storage
 from .. import checkpoint as on_disk
 from .config import RlConfig
 from .hindsight.analysis import Failures, UpdateSamples
-from .hindsight.contexts import ARMS, hindsight_text
+from .hindsight.contexts import arm_of, hindsight_text
 
 SAMPLES = "samples.txt"
 SAMPLE_HEAD = "===== update"
@@ -38,8 +38,8 @@ def cut_samples(storage: Storage, last: int) -> None:
     storage.write_bytes(SAMPLES, "".join(kept).encode())
 
 
-def progress(line: Mapping[str, Any], updates: int) -> str:
-    """Return the message about an update."""
+def progress(line: Mapping[str, Any], updates: int, left: float) -> str:
+    """Return the message about an update; ``left`` are the seconds that the remaining updates may take."""
     seconds = line["seconds"]
     shown = [f"success {line['success']:.2f}", f"return {line['return']:.2f}", f"silent {line['zero_variance']:.2f}"]
     if line.get("opd_gap") is not None:
@@ -51,7 +51,9 @@ def progress(line: Mapping[str, Any], updates: int) -> str:
     if "validation" in line:
         shown.append(f"held-out {line['validation']['success']['value']:.2f}")
     phases = ", ".join(f"{name} {seconds[name]:.1f}" for name in PHASES if name in seconds)
-    return f"update {line['step']} of {updates}: {', '.join(shown)}; {sum(seconds.values()):.1f} s ({phases})"
+    speed = f"{line['tokens_per_second']:.0f} tokens/s, {on_disk.duration(left)} left"
+    took = f"{sum(seconds.values()):.1f} s ({phases})"
+    return f"update {line['step']} of {updates}: {', '.join(shown)}; {took}; {speed}"
 
 
 def sample_text(
@@ -89,7 +91,7 @@ def policy_card(config: RlConfig, storage: Storage) -> str:
         else "not measured"
     )
     settings = "\n".join(f"| {name} | {value} |" for name, value in config.model_dump(mode="json").items())
-    arm = ARMS[config.arm].summary
+    arm = arm_of(config.arm).summary
     return (
         f"# PIVOT policy: {config.env}\n\nMade by `pivot train rl` (Stage II of PIVOT), arm `{config.arm}`: {arm}. It "
         "acts as the Student alone; Analyzer and Teacher are not needed.\n\n"

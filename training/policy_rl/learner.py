@@ -9,7 +9,8 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import isfinite, sqrt
+from functools import partial
+from math import cos, inf, isfinite, pi, sqrt
 from typing import Any
 
 from ...errors import TrainingError
@@ -18,7 +19,8 @@ from ...models.extras import need
 from ..config import EXTRA
 from ..tensors import Scalar, TokenMask, TokenValues
 from .config import RlConfig
-from .hindsight.contexts import ARMS
+from .extensions.objectives import CANDIDATES, TEACHER_CANDIDATES, Objective, objective_of
+from .hindsight.contexts import arm_of
 from .losses import (
     Loss,
     TokenBatch,
@@ -27,10 +29,22 @@ from .losses import (
     is_clipped,
     k3,
     preference_loss,
+    ratio_of,
     stage_two_loss,
     witness_loss,
 )
-from .scoring import LoadedTeacher, Scorer, Teacher, TopTokens, TurnSample, micro_batches, score_rows
+from .scoring import (
+    SAMPLED,
+    LoadedTeacher,
+    Measured,
+    Scorer,
+    Teacher,
+    TurnSample,
+    entropy,
+    measure_rows,
+    micro_batches,
+    score_rows,
+)
 from .sharding import WholeModel
 
 torch: Any = need("torch", EXTRA)
@@ -52,6 +66,8 @@ class ScoredTurn:
     tokens: TokenBatch
     correction_reference: TokenValues | None = None
     """Log-probabilities of the correction under the weights of the start; only in the arms with a preference."""
+    entropy: TokenValues | None = None
+    """Entropy of the Student at each token, in nats."""
 
     @property
     def gap(self) -> TokenValues:
@@ -66,8 +82,13 @@ class ScoredTurn:
 
 def join_tokens(turns: Sequence[ScoredTurn], device: Any) -> TokenBatch:
     """Return the tokens of some turns, turn after turn, on a device."""
-    columns = ([getattr(each.tokens, name.name) for each in turns] for name in fields(TokenBatch))
-    return TokenBatch(*(None if column[0] is None else torch.cat(column).to(device) for column in columns))
+
+    def joined(values: Sequence[Any]) -> Any:
+        if isinstance(values[0], Mapping):
+            return {name: joined([value[name] for value in values]) for name in values[0]}
+        return None if values[0] is None else torch.cat(values).to(device)
+
+    return TokenBatch(*(joined([getattr(each.tokens, name.name) for each in turns]) for name in fields(TokenBatch)))
 
 
 def score_turns(
@@ -78,13 +99,14 @@ def score_turns(
     config: RlConfig,
     frozen: Teacher | None = None,
     teacher_weights: WholeModel | None = None,
+    objective: Objective | None = None,
 ) -> list[ScoredTurn]:
     """Score all turns of an update; each process scores its share of the micro-batches.
 
     Turns with and without a Teacher do not share a micro-batch, so that Student and Teacher are scored in one shape
     wherever their prompts have the same length. ``teacher_weights`` are those of the Teacher, by default the model's.
-    ``frozen`` is a Teacher of another model; a turn that it cannot score is not distilled. If the models are sharded,
-    only one of them is whole at a time.
+    ``frozen`` is a Teacher of another model; a turn that it cannot score is not distilled. ``objective`` may measure
+    further quantities of the Teacher. If the models are sharded, only one of them is whole at a time.
     """
     model.model.eval()
     cache, ranks = model.vision_cache(), model.ranks
@@ -99,7 +121,7 @@ def score_turns(
     preferred = [
         (index, turn.correction.row)
         for index, turn in enumerate(turns)
-        if turn.correction is not None and ARMS[config.arm].corrects == "preference"
+        if turn.correction is not None and arm_of(config.arm).corrects == "preference"
     ]
     further = micro_batches([scorer.length(row) for _, row in preferred], config.micro_batch_tokens)
     students += [row for _, row in preferred]
@@ -107,28 +129,30 @@ def score_turns(
     distilled = [indices for indices in mine if turns[indices[0]].teacher is not None]
     references = [] if reference is None else [reference.vision_cache()]
 
-    tops: dict[int, TopTokens] = {}
+    measured: dict[int, Measured] = {}
 
     def under(weights: WholeModel) -> dict[int, TokenValues]:
         if weights is not own:
             return {}
         rows = [turn.teacher or turn.student for turn in turns]
-        if config.opd_objective == "distribution" and isinstance(teacher, LoadedTeacher):
-            tops.update(ranks.join(teacher.top(rows, distilled, config.opd_candidates)))
-            return {index: each.sampled for index, each in tops.items()}
+        if objective is not None and objective.measures() and isinstance(teacher, LoadedTeacher):
+            measured.update(ranks.join(teacher.measured(rows, distilled, partial(objective.measure, config=config))))
+            return {index: each[SAMPLED] for index, each in measured.items()}
         return ranks.join(teacher.score(rows, distilled))
 
     with model.whole():
-        scored = score_rows(scorer, [cache, *([] if model.sharded else references)], students, mine_scored)
+        student = measure_rows(scorer, cache, students, mine_scored, entropy)
+        scored = [] if model.sharded else score_rows(scorer, references, students, mine_scored)
         under_teacher = under(model)
     if own is not model:
         with own.whole():
             under_teacher = under(own)
     if reference is not None and model.sharded:
         with reference.whole():
-            scored += score_rows(scorer, references, students, mine_scored)
-    old, *others = map(ranks.join, scored)
-    start = others[0] if others else old
+            scored = score_rows(scorer, references, students, mine_scored)
+    before = ranks.join(student)
+    old = {index: each[SAMPLED] for index, each in before.items()}
+    start = ranks.join(scored[0]) if scored else old
     corrections = {index: start[len(turns) + place] for place, (index, _) in enumerate(preferred)}
     result = []
     for index, turn in enumerate(turns):
@@ -141,18 +165,21 @@ def score_turns(
             valid=valid,
             active=valid if index in under_teacher else torch.zeros_like(valid),
         )
-        result.append(ScoredTurn(turn, with_candidates(tokens, index, tops), corrections.get(index)))
+        tokens = with_quantities(tokens, index, measured)
+        result.append(ScoredTurn(turn, tokens, corrections.get(index), before[index]["entropy"]))
     return result
 
 
-def with_candidates(tokens: TokenBatch, index: int, tops: Mapping[int, TopTokens]) -> TokenBatch:
-    """Return the tokens of turn ``index`` with the Teacher's candidates: zeros in a turn without a Teacher."""
-    if not tops:
+def with_quantities(tokens: TokenBatch, index: int, measured: Mapping[int, Measured]) -> TokenBatch:
+    """Return the tokens of turn ``index`` with the quantities of the Teacher: zeros in a turn without a Teacher."""
+    if not measured:
         return tokens
-    if index in tops:
-        return replace(tokens, candidates=tops[index].candidates, teacher_candidates=tops[index].logprobs)
-    shape = len(tokens.old), next(iter(tops.values())).candidates.shape[1]
-    return replace(tokens, candidates=torch.zeros(shape, dtype=torch.long), teacher_candidates=torch.zeros(shape))
+    values = dict(measured.get(index) or next(iter(measured.values())))
+    if index not in measured:
+        values = {name: each.new_zeros((len(tokens.old), *each.shape[1:])) for name, each in values.items()}
+    del values[SAMPLED]
+    candidates, teacher = values.pop(CANDIDATES, None), values.pop(TEACHER_CANDIDATES, None)
+    return replace(tokens, candidates=candidates, teacher_candidates=teacher, quantities=values)
 
 
 def hindsight_figures(scored: Sequence[ScoredTurn], beta: float) -> dict[str, float | None]:
@@ -203,13 +230,28 @@ def _log_ratio(logprobs: TokenValues, start: TokenValues, valid: TokenMask | Non
     return (difference if valid is None else difference.where(valid.to(logprobs.device), 0.0)).sum()
 
 
+def learning_rate(config: RlConfig, number: int) -> float:
+    """Return the learning rate of update ``number``, counted from 1: it rises linearly, then follows the schedule.
+
+    The schedules fall towards 0, which the update after the last would have.
+    """
+    if number < config.warmup:
+        return config.lr * number / config.warmup
+    start = max(1, config.warmup)
+    done = (number - start) / max(1, config.updates + 1 - start)
+    return config.lr * {"constant": 1.0, "linear": 1 - done, "cosine": (1 + cos(pi * done)) / 2}[config.schedule]
+
+
 class Learner:
     """The trained model and its optimiser."""
 
-    def __init__(self, model: WholeModel, scorer: Scorer, config: RlConfig) -> None:
-        """Make a new optimiser for ``model``."""
+    def __init__(self, model: WholeModel, scorer: Scorer, config: RlConfig, objective: Objective | None = None) -> None:
+        """Make a new optimiser for ``model``; ``objective`` is by default the one that ``config`` names."""
         self.model, self.scorer, self.config = model, scorer, config
-        self._weights = Weights(config.clip, config.kl, config.opd, config.beta, config.opd_objective)
+        self._distil = partial((objective or objective_of(config)).loss, config=config)
+        weights = config.clip, config.kl, config.opd, config.beta, config.opd_objective, config.clip_high
+        self._weights = Weights(*weights)
+        self._ratios = inf, -inf
         self.optimizer = torch.optim.AdamW(model.trained(), lr=config.lr, weight_decay=config.weight_decay)
 
     def update(self, scored: Sequence[ScoredTurn], number: int) -> dict[str, float | None]:
@@ -222,6 +264,10 @@ class Learner:
         order = list(range(len(scored)))
         random.Random(derive_seed("minibatches", config.seed, number)).shuffle(order)
         cosine = None
+        self._ratios = inf, -inf
+        lr = learning_rate(config, number)
+        for each in self.optimizer.param_groups:
+            each["lr"] = lr
         self.model.train(config.gradient_checkpointing)
         for first in range(0, len(order), config.minibatch):
             chosen = [scored[index] for index in order[first : first + config.minibatch]]
@@ -235,7 +281,7 @@ class Learner:
             sums["grad_norm"] += norm
         self.optimizer.zero_grad(set_to_none=True)
         self.model.train(False)
-        return self._figures(sums) | {"gradient_cosine": cosine}
+        return self._figures(sums) | {"gradient_cosine": cosine, "lr": lr}
 
     def _accumulate(self, chosen: Sequence[ScoredTurn], sums: Sums, term: str = "total") -> None:
         """Add the gradient of one term of a minibatch's loss, over all processes."""
@@ -246,7 +292,8 @@ class Learner:
         groups = [[chosen[index] for index in indices] for indices in batches]
         for group in self.model.share(groups, filler=[groups[0][0].weightless()]):
             logprobs, tokens = self._forward(group)
-            loss = stage_two_loss(logprobs, tokens, valid_count=valid, active_count=active, weights=self._weights)
+            counts = {"valid_count": valid, "active_count": active}
+            loss = stage_two_loss(logprobs, tokens, **counts, weights=self._weights, distil=self._distil)
             getattr(loss, term).backward()
             self._count(sums, logprobs.detach(), tokens, loss)
         if term == "total":
@@ -258,7 +305,7 @@ class Learner:
         turns = [(each, each.turn.correction) for each in chosen if each.turn.correction is not None]
         if not turns:
             return
-        config, prefers = self.config, ARMS[self.config.arm].corrects == "preference"
+        config, prefers = self.config, arm_of(self.config.arm).corrects == "preference"
         count = len(turns) if prefers else sum(correction.supervised for _, correction in turns)
         lengths = [
             2 * max(self.scorer.length(correction.row), self.scorer.length(each.turn.student))
@@ -297,7 +344,10 @@ class Learner:
 
     def _count(self, sums: Sums, logprobs: TokenValues, tokens: TokenBatch, loss: Loss) -> None:
         mask = tokens.valid
-        clipped = is_clipped(logprobs, tokens.old, tokens.advantages, self.config.clip)
+        clipped = is_clipped(logprobs, tokens.old, tokens.advantages, self.config.clip, self.config.clip_high)
+        if bool(mask.any()):
+            least, most = ratio_of(logprobs, tokens.old)[mask].aminmax()
+            self._ratios = min(self._ratios[0], least.item()), max(self._ratios[1], most.item())
         added = {
             "tokens": mask.sum(),
             "clipped": (clipped & mask).sum(),
@@ -341,10 +391,13 @@ class Learner:
         ranks.add([totals])
         total = dict(zip(names, totals.tolist(), strict=True))
         steps, tokens = max(1.0, sums["steps"]), max(1.0, total["tokens"])
+        least, most = zip(*ranks.join({ranks.rank: self._ratios}).values(), strict=True)
         return {
             **{name: total[name] / steps for name in names[3:]},
             "kl": total["kl"] / tokens if self.config.kl > 0 else None,
             "clip_share": total["clipped"] / tokens,
+            "ratio_min": min(least) if isfinite(min(least)) else None,
+            "ratio_max": max(most) if isfinite(max(most)) else None,
             "grad_norm": sums["grad_norm"] / steps,
             "optimizer_steps": int(sums["steps"]),
         }

@@ -45,6 +45,13 @@ class Levels:
         rng = random.Random(derive_seed("levels", config.seed, number))
         return sample_below(rng, len(self.train), config.prompts)
 
+    def others(self, number: int, config: RlConfig) -> list[int]:
+        """Return the indices of the levels that update ``number`` may play in place of :meth:`sample`'s, in order."""
+        chosen = set(self.sample(number, config))
+        rest = [index for index in range(len(self.train)) if index not in chosen]
+        random.Random(derive_seed("other levels", config.seed, number)).shuffle(rest)
+        return rest[: config.resample * config.prompts]
+
 
 def plan_levels(config: RlConfig) -> Levels:
     """Sample the levels of a run.

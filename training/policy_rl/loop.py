@@ -8,7 +8,7 @@ share; all of them hold the same weights, or shards of them (``sharding.py``).
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -20,7 +20,7 @@ from ...models.base import Backend
 from ...models.extras import need
 from ...models.transformers.model import Engine
 from ...models.weights import revision_of
-from ...rollouts.base import Status, TaskRollouts
+from ...rollouts.base import TaskRollouts
 from ...rollouts.policies import ModelPolicy
 from ...storage import Storage, open_storage
 from .. import checkpoint as on_disk
@@ -29,18 +29,33 @@ from ..config import EXTRA
 from ..curves import draw_curves
 from ..encode import Encoder
 from ..loading import load_weights, uses_bf16
+from ..memory import Estimate, estimate_rl
+from ..observers import Observers, check_trackers
 from ..ranks import Ranks
-from .advantages import Groups, check_credit, group
+from .advantages import check_credit, group
 from .averaging import AveragedModel
-from .config import MAY_CHANGE, RlConfig, settings_of_episodes
+from .config import RlConfig, may_change, settings_of_episodes
 from .engines.base import GenerationOptions, Generator, Trained, generator_type
 from .engines.teacher import ServedTeacher
+from .extensions.advantages import estimator_of
+from .extensions.objectives import objective_of
+from .figures import (
+    Clock,
+    Line,
+    Played,
+    cost_figures,
+    outcomes,
+    play_update,
+    teacher_warning,
+    token_figures,
+    with_sampler_weights,
+)
 from .hindsight.analysis import Failures, UpdateSamples, analyze, make_samples
-from .hindsight.contexts import ARMS
+from .hindsight.contexts import arm_of
 from .hindsight.corrections import check_corrections, correction_figures, with_corrections
 from .hindsight.skills import SkillWriter, check_same_tokens
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
-from .learner import INFORMED, Learner, ScoredTurn, hindsight_figures, score_turns
+from .learner import Learner, hindsight_figures, score_turns
 from .levels import Levels, first_turns, measure, plan_levels, roll_out
 from .rollout_store import PlayedStore
 from .scoring import LoadedTeacher, Scorer, Teacher
@@ -51,7 +66,6 @@ torch: Any = need("torch", EXTRA)
 
 OPTIMIZER = "optimizer.pt"
 Report = Callable[[str], None]
-Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -77,6 +91,8 @@ class RlResult:
     """Last line of ``metrics.jsonl``."""
     already_complete: bool = False
     """Whether the run was complete before this call."""
+    memory: Estimate | None = None
+    """Memory estimate of a dry run."""
 
 
 def prepare(config: RlConfig) -> Prepared:
@@ -91,6 +107,7 @@ def prepare(config: RlConfig) -> Prepared:
             "opd_scope 'pivot': found the objective 'printed', whose gate is near 0 at the pivot, expected 'centred' "
             "or 'gap'; set --opd-objective"
         )
+    check_trackers(config.report_to)
     check_corrections(config)
     check_credit(config)
     generator_type(config.engine)  # refuse an invalid engine before hours of work
@@ -126,6 +143,7 @@ def train_rl(
     *,
     report: Report = lambda _: None,
     on_prepared: Callable[[Prepared], None] = lambda _: None,
+    callbacks: Sequence[Any] = (),
 ) -> RlResult:
     """Run Stage II as its config says, and write the policy to ``OUT/final``.
 
@@ -133,18 +151,21 @@ def train_rl(
         config: every setting of the run.
         report: receives one line per update, in the main process alone.
         on_prepared: receives levels and model before the first update, in the main process alone.
+        callbacks: instances or classes of ``transformers.TrainerCallback``.
 
     Raises:
         TrainingError: the model, a setting or the folder cannot be used, or a gradient is not finite.
         PluginError, ConfigError, GenerationError: the environment cannot be used.
     """
+    if config.dry_run:
+        return RlResult("", 0, {}, memory=estimate_rl(config))
     if config.out is None:
         raise TrainingError("no folder given, expected one for checkpoints and results; name it with --out DIR")
     prepared = prepare(config)
     if not prepared.ranks.is_main:
-        return train(prepared, config.out, resume=config.resume)
+        return train(prepared, config.out, resume=config.resume, callbacks=callbacks)
     on_prepared(prepared)
-    return train(prepared, config.out, resume=config.resume, report=report)
+    return train(prepared, config.out, resume=config.resume, report=report, callbacks=callbacks)
 
 
 def run_record(prepared: Prepared) -> dict[str, Any]:
@@ -159,7 +180,14 @@ def run_record(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report = lambda _: None) -> RlResult:
+def train(
+    prepared: Prepared,
+    out: Path,
+    *,
+    resume: bool = False,
+    report: Report = lambda _: None,
+    callbacks: Sequence[Any] = (),
+) -> RlResult:
     """Train, or resume a run that was stopped at any moment.
 
     Args:
@@ -167,46 +195,40 @@ def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report
         out: folder of the run; empty unless ``resume``.
         resume: resume from the last complete checkpoint.
         report: receives one line per update.
+        callbacks: instances or classes of ``transformers.TrainerCallback``.
 
     Raises:
         TrainingError: ``out`` holds something else, or a gradient is not finite.
     """
     storage, config = open_storage(out), prepared.config
-    on_disk.check_run(storage, run_record(prepared), config, MAY_CHANGE, resume=resume)
+    on_disk.check_run(storage, run_record(prepared), config, may_change(config), resume=resume)
     last = on_disk.read_metrics(storage)[-1:] if resume else []
     if last and last[0]["step"] >= config.updates and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
         return RlResult(str(out), config.updates, last[0], already_complete=True)
     start = on_disk.last_checkpoint(storage) if resume else None
     prepared.ranks.wait()
     if not prepared.ranks.is_main:
-        return _Run(prepared, storage, start, report).go()
+        return _Run(prepared, storage, start, report, callbacks).go()
     with storage.lock():
         storage.delete(on_disk.FINAL)  # of a run with fewer updates, which this one continues
         on_disk.clear_torn(storage, start)
         on_disk.cut_metrics(storage, 0 if start is None else start.step)
         cut_samples(storage, 0 if start is None else start.step)
         storage.write_json(on_disk.RUN, run_record(prepared))
-        return _Run(prepared, storage, start, report).go()
-
-
-@dataclass(slots=True)
-class Clock:
-    """Seconds by phase."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Add the time of a block to the seconds of a phase."""
-        started = perf_counter()
-        yield
-        self.seconds[name] = round(self.seconds.get(name, 0.0) + perf_counter() - started, 3)
+        return _Run(prepared, storage, start, report, callbacks).go()
 
 
 class _Run:
     """The state of one :func:`train`."""
 
-    def __init__(self, prepared: Prepared, storage: Storage, start: on_disk.Checkpoint | None, report: Report) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        storage: Storage,
+        start: on_disk.Checkpoint | None,
+        report: Report,
+        callbacks: Sequence[Any] = (),
+    ) -> None:
         self.config, self.levels, self.ranks = prepared.config, prepared.levels, prepared.ranks
         self.storage, self.report = storage, report
         self.encoder, self.model = prepared.encoder, prepared.model
@@ -223,11 +245,12 @@ class _Run:
         elif prepared.frozen is not None:
             larger, its_encoder = prepared.frozen
             self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), VisionCache(larger))
-            if ARMS[self.config.arm].analyzer == "frozen":
+            if arm_of(self.config.arm).analyzer == "frozen":
                 self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
         self.weights = distribute(self.model, self.ranks, shard=self.config.shard)
         self.reference = self._start_weights() if self.config.kl > 0 else None
-        self.learner = Learner(self.weights, self.scorer, self.config)
+        self.objective, self.estimator = objective_of(self.config), estimator_of(self.config)
+        self.learner = Learner(self.weights, self.scorer, self.config, self.objective)
         if start is not None:
             self.weights.load_optimizer(self.learner.optimizer, storage.local_path(f"{start.folder}/{OPTIMIZER}"))
         self.average: AveragedModel | None = None
@@ -252,6 +275,15 @@ class _Run:
         self.played = PlayedStore(storage.local_path(), self.levels, self.config, first.config)
         if self.ranks.is_main:
             self.played.remove_after(self.done)
+        self.observers = Observers(
+            folder,
+            self.config.updates,
+            self.ranks,
+            model=self.model,
+            processor=self.encoder.processor,
+            report_to=self.config.report_to,
+            callbacks=callbacks,
+        )
 
     def _start_weights(self) -> WholeModel:
         """Return the weights that the run started from."""
@@ -277,38 +309,44 @@ class _Run:
             self.generator.close()
 
     def _go(self) -> RlResult:
-        config = self.config
+        config, observers, started = self.config, self.observers, perf_counter()
+        observers.begin(self.done)
         if self.done == 0 and config.validation_episodes:
             self._write({"step": 0, **self._validate(0)})
         for number in range(self.done + 1, config.updates + 1):
+            observers.begin_update()
             line = self._update(number)
-            if self._is_due(number, config.validate_every) and config.validation_episodes:
+            observers.end_update(number)
+            stops = observers.wants("should_training_stop")
+            due = self._is_due(number, config.validate_every) or observers.wants("should_evaluate")
+            if due and config.validation_episodes:
                 line |= self._validate(number)
             self._write(line)
-            self.report(progress(line, config.updates))
+            left = (perf_counter() - started) / (number - self.done) * (config.updates - number)
+            self.report(progress(line, config.updates, left))
             self._warn_of_teacher(line)
-            if self._is_due(number, config.save_every):
+            if self._is_due(number, config.save_every) or stops or observers.wants("should_save"):
                 self._save(number)
+                observers.saved()
+            if stops:
+                break
         with self.weights.whole():
             if self.ranks.is_main:
                 self._save_final(on_disk.FINAL)
         self.ranks.wait()
-        return RlResult(str(self.storage.local_path()), config.updates, on_disk.read_metrics(self.storage)[-1])
+        observers.end()
+        last = on_disk.read_metrics(self.storage)[-1]
+        return RlResult(str(self.storage.local_path()), last["step"], last)
 
     def _is_due(self, number: int, every: int) -> bool:
         return number == self.config.updates or (every > 0 and number % every == 0)
 
     def _warn_of_teacher(self, line: Line) -> None:
         """Report once that the Teacher does not tell the pivot's action from others."""
-        informed, arm = line["teacher_informed"], ARMS[self.config.arm]
-        if self.warned or informed is None or informed >= INFORMED or not arm.shows:
-            return
-        self.warned = True
-        self.report(
-            f"warning: the Teacher hardly tells the pivot's action from others (teacher_informed {informed:+.3f} nats, "
-            f"expected {INFORMED} or more): the distillation then raises what failed. Start from a checkpoint that "
-            "reads hindsight, or keep the Teacher apart with --teacher-weights start"
-        )
+        message = None if self.warned or not arm_of(self.config.arm).shows else teacher_warning(line)
+        if message is not None:
+            self.warned = True
+            self.report(message)
 
     # One update
 
@@ -320,42 +358,57 @@ class _Run:
                 self._sync(number - 1)
         with clock.phase("rollout"), self.weights.whole():
             policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
-            tasks = [self.levels.train[index] for index in self.levels.sample(number, config)]
-            run_id = self.played.run_id(policy.config)
-            rollouts = roll_out(self.levels, tasks, policy, config.rollouts, self.ranks, run_id)
-            groups = group(rollouts, config)
+            played = self._play(number, policy)
+            rollouts, groups = played.rollouts, group(played.rollouts, config)
+            results = outcomes(played.first, group(played.first, config)) | {"resampled": played.resampled}
+            estimates = self.estimator.advantages(rollouts, groups.advantages, config)
         with clock.phase("analyze"), self.weights.whole():
             backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
             failures = analyze(rollouts, self.levels, config, backend, self.ranks, self.writer)
-            samples = make_samples(rollouts, groups, failures, self.levels, config, self.encoder.tokenizer.decode)
+            decode = self.encoder.tokenizer.decode
+            samples = make_samples(rollouts, groups, failures, self.levels, config, decode, estimates)
             samples = with_corrections(samples, rollouts, failures, self.levels, config, self.encoder)
         with clock.phase("score"):
             self.scorer.pictures = dict(samples.pictures)
             if self.frozen is not None:
                 self.frozen.show(samples.pictures)
             teacher = self.frozen, self.teacher_weights
-            scored = score_turns(samples.turns, self.scorer, self.weights, self.reference, config, *teacher)
+            models = self.scorer, self.weights, self.reference
+            scored = score_turns(samples.turns, *models, config, *teacher, self.objective)
+            if config.sampler_cap:
+                scored = with_sampler_weights(scored, rollouts, config.sampler_cap)
         with clock.phase("update"):
             measured = self.learner.update(scored, number)
             if self.average is not None:
                 self.average.update()
-        self._store(number, rollouts, samples, failures)
+        self._store(number, played, samples, failures)
+        tokens = token_figures(rollouts, scored)
         return {
             "step": number,
-            **outcomes(rollouts, groups),
+            **results,
             **groups.figures(),
             **failures.figures(),
             **samples.figures(),
             **correction_figures(samples.turns),
             **hindsight_figures(scored, config.beta),
             **measured,
-            **token_figures(rollouts, scored),
+            **tokens,
+            **cost_figures(tokens["tokens"], clock.seconds),
             "teacher_unscored": sum(
                 each.turn.teacher is not None and not bool(each.tokens.active.any()) for each in scored
             ),
             "sync_difference": self.sync_difference,
             "seconds": clock.seconds,
         }
+
+    def _play(self, number: int, policy: ModelPolicy) -> Played:
+        run_id = self.played.run_id(policy.config)
+
+        def play(indices: Sequence[int]) -> list[TaskRollouts]:
+            tasks = [self.levels.train[index] for index in indices]
+            return roll_out(self.levels, tasks, policy, self.config.rollouts, self.ranks, run_id)
+
+        return play_update(self.levels, number, self.config, play)
 
     def _sync(self, updates: int) -> None:
         """Renew the generator's copy of the weights, if it has one that is older."""
@@ -396,12 +449,14 @@ class _Run:
     def _write(self, line: Line) -> None:
         if self.ranks.is_main:
             append(self.storage, on_disk.METRICS, json.dumps(line) + "\n")
+        self.observers.log(line)
 
-    def _store(self, number: int, rollouts: Sequence[TaskRollouts], samples: UpdateSamples, failures: Failures) -> None:
+    def _store(self, number: int, played: Played, samples: UpdateSamples, failures: Failures) -> None:
         """Store the rollouts of an update, and two of its episodes as text."""
         if self.ranks.is_main:
-            self.played.store(number, rollouts)
-            append(self.storage, SAMPLES, sample_text(number, self.config.env, rollouts, samples, failures))
+            self.played.store(number, played.rollouts, played.indices)
+            text = sample_text(number, self.config.env, played.rollouts, samples, failures)
+            append(self.storage, SAMPLES, text)
 
     def _save(self, number: int) -> None:
         optimizer = self.weights.optimizer_state(self.learner.optimizer)
@@ -443,47 +498,3 @@ class _Run:
             further, config = on_disk.further_files(self.config.model), self.config
             whole = merged(self.model, config.model, config.revision) if config.lora else self.model
             on_disk.save_final(self.storage, whole, self.encoder.processor, card, further, name)
-
-
-# Figures of an update
-
-
-def outcomes(rollouts: Sequence[TaskRollouts], groups: Groups) -> Line:
-    """Return the outcomes of the episodes of an update, as shares."""
-    episodes = [episode for task in rollouts for episode in task.episodes]
-    complete = [episode for episode in episodes if episode.status is Status.COMPLETE]
-    steps = [step for episode in complete for step in episode.steps]
-    count = max(1, len(complete))
-    return {
-        "episodes": len(complete),
-        "errors": len(episodes) - len(complete),
-        "success": sum(bool(episode.success) for episode in complete) / count,
-        "return": sum(episode.episode_return for episode in complete) / count,
-        "zero_variance": groups.zero_variance / max(1, groups.count),
-        "all_failed": groups.all_failed / max(1, groups.count),
-        "steps": len(steps),
-        "format_broken": sum(not step.action_valid for step in steps) / max(1, len(steps)),
-        "replies_cut": sum(step.finish_reason == "length" for step in steps) / max(1, len(steps)),
-    }
-
-
-def token_figures(rollouts: Sequence[TaskRollouts], scored: Sequence[ScoredTurn]) -> Line:
-    """Return counts of tokens, and the mean distance between log-probabilities of the generator and the scorer."""
-    generated = {
-        (step.episode_id, step.t): step.response_logprobs
-        for task in rollouts
-        for episode in task.episodes
-        for step in episode.steps
-    }
-    valid = sum(int(each.tokens.valid.sum()) for each in scored)
-    differences = []
-    for each in scored:
-        logprobs, tokens = generated.get((each.turn.episode_id, each.turn.t)), each.tokens
-        if logprobs is not None and len(logprobs) == len(tokens.old):
-            differences.append((torch.tensor(logprobs) - tokens.old)[tokens.valid].abs())
-    return {
-        "tokens": valid,
-        "placeholders": sum(int((~each.tokens.valid).sum()) for each in scored),
-        "opd_active": sum(int(each.tokens.active.sum()) for each in scored) / max(1, valid),
-        "generator_difference": torch.cat(differences).mean().item() if differences else None,
-    }

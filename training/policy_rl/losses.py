@@ -4,14 +4,13 @@
 in as arguments: they are those of the whole batch, over all micro-batches and processes, so that the gradients of the
 micro-batches add up to the gradient of the batch.
 
-A new distillation loss is a function of :class:`TokenBatch` and a row of :data:`OPD_OBJECTIVES`. If it needs another
-quantity per token, that is a field of :class:`TokenBatch`, which ``score_turns`` of ``learner.py`` fills.
+The distillation losses are the functions behind the plugins of ``extensions/objectives.py``, where a new one goes.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from ..tensors import CandidateIds, CandidateValues, Scalar, TokenMask, TokenValues
+from ..tensors import CandidateIds, CandidateValues, Scalar, Tensor, TokenMask, TokenValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,11 @@ class TokenBatch:
     """Their log-probabilities under the Teacher's prompt."""
     student_candidates: CandidateValues | None = None
     """Their log-probabilities under the Student's prompt, with their gradient."""
+    quantities: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """Further quantities of the Teacher per token, by name, shape (tokens, ...), as the objective's ``measure`` names
+    them; zeros for a turn that is not distilled."""
+    sampler_weight: TokenValues | None = None
+    """Truncated importance weight of each token against the engine that sampled it; None for 1 everywhere."""
 
 
 MAX_LOG_RATIO, MAX_K3 = 20.0, 10.0
@@ -47,23 +51,40 @@ def ratio_of(logprobs: TokenValues, old: TokenValues) -> TokenValues:
     return (logprobs - old).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
-def clipped_surrogate(logprobs: TokenValues, old: TokenValues, advantages: TokenValues, clip: float) -> TokenValues:
-    """Return ``-min(rho A, clip(rho, 1 - clip, 1 + clip) A)`` per token, with ``rho = exp(l - l_old)``.
+def clipped_surrogate(
+    logprobs: TokenValues, old: TokenValues, advantages: TokenValues, clip: float, high: float | None = None
+) -> TokenValues:
+    """Return ``-min(rho A, clip(rho, 1 - clip, 1 + high) A)`` per token, with ``rho = exp(l - l_old)``.
 
     Args:
         logprobs: ``l``, shape (tokens,).
         old: log-probabilities before the update, shape (tokens,).
         advantages: advantage of the episode of each token, shape (tokens,).
-        clip: clipping range of ``rho``.
+        clip: clipping range of ``rho`` downwards.
+        high: clipping range upwards; None for ``clip``.
     """
     ratio = ratio_of(logprobs, old)
-    return -(ratio * advantages).minimum(ratio.clamp(1 - clip, 1 + clip) * advantages)
+    return -(ratio * advantages).minimum(ratio.clamp(1 - clip, 1 + (clip if high is None else high)) * advantages)
 
 
-def is_clipped(logprobs: TokenValues, old: TokenValues, advantages: TokenValues, clip: float) -> TokenMask:
+def is_clipped(
+    logprobs: TokenValues, old: TokenValues, advantages: TokenValues, clip: float, high: float | None = None
+) -> TokenMask:
     """Return where clipping removes the gradient, shape (tokens,); arguments as in :func:`clipped_surrogate`."""
     ratio = ratio_of(logprobs, old)
-    return ((ratio > 1 + clip) & (advantages > 0)) | ((ratio < 1 - clip) & (advantages < 0))
+    above = ratio > 1 + (clip if high is None else high)
+    return (above & (advantages > 0)) | ((ratio < 1 - clip) & (advantages < 0))
+
+
+def sampler_weights(old: TokenValues, sampled: TokenValues, most: float) -> TokenValues:
+    """Return ``min(exp(l_old - l_sampler), most)`` per token: truncated importance sampling.
+
+    Args:
+        old: log-probabilities of the trainer before the update, shape (tokens,).
+        sampled: log-probabilities of the engine that sampled the tokens, shape (tokens,).
+        most: largest weight.
+    """
+    return ratio_of(old, sampled).clamp(max=most)
 
 
 def k3(logprobs: TokenValues, reference: TokenValues) -> TokenValues:
@@ -130,7 +151,7 @@ OPD_OBJECTIVES: Mapping[str, OpdObjective] = {
     "gap": gap_opd,
     "distribution": distribution_opd,
 }
-"""Distillation losses by name; all but ``printed`` are extensions."""
+"""PIVOT's own distillation losses by name; all but ``printed`` are extensions."""
 
 
 # Corrections: extensions that learn from the solver's plan
@@ -173,7 +194,9 @@ class Weights:
     beta: float
     """``beta_opd``, slope of the gate."""
     opd_objective: str
-    """Name in :data:`OPD_OBJECTIVES`."""
+    """Name in :data:`OPD_OBJECTIVES`, for a loss without a plugin."""
+    clip_high: float | None = None
+    """Clipping range upwards; None for ``clip``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +209,18 @@ class Loss:
     total: Scalar
 
 
+Distil = Callable[[TokenValues, TokenBatch], TokenValues]
+"""Distillation loss per token, shape (tokens,), of ``l`` and the batch."""
+
+
 def stage_two_loss(
-    logprobs: TokenValues, tokens: TokenBatch, *, valid_count: int, active_count: int, weights: Weights
+    logprobs: TokenValues,
+    tokens: TokenBatch,
+    *,
+    valid_count: int,
+    active_count: int,
+    weights: Weights,
+    distil: Distil | None = None,
 ) -> Loss:
     """Return ``GRPO + kl * k3 + lambda_opd * OPD`` of some tokens of a batch.
 
@@ -199,11 +232,17 @@ def stage_two_loss(
         valid_count: valid tokens of the whole batch.
         active_count: active tokens of the whole batch.
         weights: weights of the terms.
+        distil: the distillation loss; None for the one that ``weights`` name.
     """
     valid, active = tokens.valid, tokens.active
-    surrogate = clipped_surrogate(logprobs, tokens.old, tokens.advantages, weights.clip)
+    surrogate = clipped_surrogate(logprobs, tokens.old, tokens.advantages, weights.clip, weights.clip_high)
+    if tokens.sampler_weight is not None:
+        surrogate = surrogate * tokens.sampler_weight
     scored = replace(tokens, teacher=tokens.teacher.where(active, logprobs.detach()))
-    distilled = OPD_OBJECTIVES[weights.opd_objective](logprobs, scored, weights.beta)
+    if distil is None:
+        distilled = OPD_OBJECTIVES[weights.opd_objective](logprobs, scored, weights.beta)
+    else:
+        distilled = distil(logprobs, scored)
     grpo = (surrogate * valid).sum() / max(1, valid_count)
     kl = (k3(logprobs, tokens.reference) * valid).sum() / max(1, valid_count)
     opd = (distilled * active).sum() / max(1, active_count)

@@ -15,7 +15,7 @@ from ...datasets.run import Run
 from ...datasets.schema import STORE_TABLES
 from ...datasets.stages.base import Pending
 from ...datasets.stages.rollout import RolloutStage
-from ...datasets.store import DATABASE, MANIFEST, Store
+from ...datasets.store import DATABASE, MANIFEST, RUN, Store, stored_config
 from ...rollouts.base import TaskRollouts
 from ...rollouts.policies import NAME
 from .config import RlConfig
@@ -30,13 +30,30 @@ class PlayedStore:
     def __init__(self, run_folder: Path, levels: Levels, config: RlConfig, policy: Mapping[str, Any]) -> None:
         """Store rollouts in ``run_folder``; ``policy`` is the config of the policy in the first stored update."""
         self._root, self._levels, self._config, self._policy = run_folder / FOLDER, levels, config, dict(policy)
+        self._drawn: dict[int, tuple[int, ...]] = {}
+        """Levels of updates that played others than :meth:`.Levels.sample` names."""
         self._run = Run(self._store_config(1))
+        self._drawn = self._stored()
+
+    def _stored(self) -> dict[int, tuple[int, ...]]:
+        """Return the levels of each stored update, as the store of a resumed run names them."""
+        store = Store(self._root, self._store_config(1))
+        if not self._config.resample or store.storage.stat(RUN) is None:
+            return {}
+        drawn = stored_config(self._root, complete=False).environments[self._config.env].drawn or ()
+        per, every = self._config.prompts, self._config.keep_rollouts
+        return {every * (1 + first // per): tuple(drawn[first : first + per]) for first in range(0, len(drawn), per)}
+
+    def _levels_of(self, update: int) -> tuple[int, ...]:
+        """Return the levels of an update by their indices in the plan of all levels."""
+        sampled = self._levels.sample(update, self._config)
+        return self._drawn.get(update) or tuple(self._levels.indices[index] for index in sampled)
 
     def _store_config(self, shards: int) -> RunConfig:
         """Return the config of the store with ``shards`` shards; it does not depend on the rollouts."""
         config, levels = self._config, self._levels
         updates = [(shard + 1) * config.keep_rollouts for shard in range(shards)]
-        drawn = tuple(levels.indices[index] for update in updates for index in levels.sample(update, config))
+        drawn = tuple(index for update in updates for index in self._levels_of(update))
         env = EnvRun(tasks=len(drawn), settings=levels.config.model_dump(mode="json"), drawn=drawn)
         return RunConfig(
             environments={config.env: env},
@@ -51,8 +68,8 @@ class PlayedStore:
         """Return the run id of the episodes of a policy."""
         return self._run.run_id_with(policy)
 
-    def store(self, number: int, rollouts: Sequence[TaskRollouts]) -> None:
-        """Store the rollouts of update ``number``, if ``keep_rollouts`` includes it.
+    def store(self, number: int, rollouts: Sequence[TaskRollouts], indices: Sequence[int]) -> None:
+        """Store the rollouts of update ``number``, if ``keep_rollouts`` includes it; ``indices`` are its levels.
 
         Raises:
             StoreError: they cannot be written.
@@ -60,6 +77,7 @@ class PlayedStore:
         shards, rest = divmod(number, self._config.keep_rollouts) if self._config.keep_rollouts else (0, 1)
         if rest:
             return
+        self._drawn[number] = tuple(self._levels.indices[index] for index in indices)
         config = self._store_config(shards)
         store, shard = Store(self._root, config), config.shards()[-1]
         for name in (MANIFEST, DATABASE):

@@ -6,7 +6,7 @@ stored reply contains one, it is scored as the padding token and has no weight (
 """
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from ...models.extras import need
 from ...models.transformers.model import picture_of
 from ..config import EXTRA
 from ..encode import EncodedPrompt, Encoder
-from ..tensors import CandidateIds, CandidateValues, Tensor, TokenMask, TokenValues
+from ..tensors import CandidateIds, Tensor, TokenMask, TokenValues
 from .vision_cache import Picture, VisionCache
 
 torch: Any = need("torch", EXTRA)
@@ -37,14 +37,17 @@ class Row:
     """Tokens as they were sampled, with the end token; at least one."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopTokens:
-    """The most likely tokens at each token of a reply."""
+Measured = Mapping[str, Tensor]
+"""Quantities of the tokens of a reply by name, shape (tokens, ...)."""
+Measure = Callable[[Tensor], Measured]
+"""Returns quantities per token, shape (tokens, ...), of log-probabilities of the vocabulary, (tokens, vocabulary)."""
+SAMPLED = "sampled"
+"""Key of the log-probabilities of the reply's own tokens."""
 
-    sampled: TokenValues
-    """Log-probabilities of the reply's own tokens."""
-    candidates: CandidateIds
-    logprobs: CandidateValues
+
+def entropy(logprobs: Tensor) -> Measured:
+    """Return the entropy of the distribution at each token, in nats."""
+    return {"entropy": torch.special.entr(logprobs.exp()).sum(-1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,20 +128,21 @@ class Scorer:
         return values.squeeze(1) if candidates is None else values
 
     @torch.no_grad()
-    def top(self, model: Any, rows: Sequence[Row], cache: VisionCache, count: int) -> list[TopTokens]:
-        """Return the ``count`` most likely tokens at each reply token, for each row, on the CPU; without a gradient."""
-        parts: tuple[list[Tensor], list[Tensor], list[Tensor]] = [], [], []
+    def measured(self, model: Any, rows: Sequence[Row], cache: VisionCache, measure: Measure) -> list[Measured]:
+        """Return what ``measure`` makes of the scores at each reply token, for each row, on the CPU; no gradient.
+
+        Key :data:`SAMPLED` holds the log-probabilities of the reply's own tokens.
+        """
+        pieces: list[Measured] = []
         with self._autocast(model):
             hidden, targets = self._hidden(model, rows, cache)
             for states, chosen in zip(hidden.split(SCORED_AT_ONCE), targets.split(SCORED_AT_ONCE), strict=True):
                 every = self._logprobs(model.get_output_embeddings(), states)
-                # The most likely tokens of a small vocabulary would include placeholders, which have no probability.
-                logprobs, ids = every.topk(min(count, every.shape[1] - len(self.encoder.placeholders)), dim=1)
-                values = (every.gather(1, chosen[:, None]).squeeze(1), ids, logprobs)
-                for part, value in zip(parts, values, strict=True):
-                    part.append(value.cpu())
+                values = {SAMPLED: every.gather(1, chosen[:, None]).squeeze(1), **measure(every)}
+                pieces.append({name: value.cpu() for name, value in values.items()})
         lengths = [len(row.tokens) for row in rows]
-        return [TopTokens(*each) for each in zip(*(torch.cat(part).split(lengths) for part in parts), strict=True)]
+        columns = {name: torch.cat([piece[name] for piece in pieces]).split(lengths) for name in pieces[0]}
+        return [{name: parts[index] for name, parts in columns.items()} for index in range(len(rows))]
 
     def _autocast(self, model: Any) -> Any:
         return torch.autocast(torch.device(model.device).type, torch.bfloat16, enabled=self.half)
@@ -266,11 +270,18 @@ class LoadedTeacher:
         """Score with :func:`score_rows`."""
         return score_rows(self.scorer, [self._cache], rows, batches)[0]
 
-    def top(self, rows: Sequence[Row], batches: Sequence[Sequence[int]], count: int) -> dict[int, TopTokens]:
-        """Return the ``count`` most likely tokens at each reply token of the rows in ``batches``, by index."""
-        tops_by_row: dict[int, TopTokens] = {}
-        for indices in batches:
-            with self._cache.around():
-                tops = self.scorer.top(self._cache.model, [rows[index] for index in indices], self._cache, count)
-            tops_by_row.update(zip(indices, tops, strict=True))
-        return tops_by_row
+    def measured(self, rows: Sequence[Row], batches: Sequence[Sequence[int]], measure: Measure) -> dict[int, Measured]:
+        """Return quantities of the rows in ``batches``, by index; see :meth:`Scorer.measured`."""
+        return measure_rows(self.scorer, self._cache, rows, batches, measure)
+
+
+def measure_rows(
+    scorer: Scorer, cache: VisionCache, rows: Sequence[Row], batches: Sequence[Sequence[int]], measure: Measure
+) -> dict[int, Measured]:
+    """Return quantities of the rows of ``batches`` under the weights of ``cache``, by index, on the CPU."""
+    measured: dict[int, Measured] = {}
+    for indices in batches:
+        with cache.around():
+            values = scorer.measured(cache.model, [rows[index] for index in indices], cache, measure)
+        measured.update(zip(indices, values, strict=True))
+    return measured

@@ -20,7 +20,7 @@ from ..config import RlConfig
 from ..engines.http import answer_all
 from ..levels import Levels
 from ..scoring import Row, TurnSample
-from .contexts import ARMS, Arm, Hindsight, hindsight_of, teacher_prompt
+from .contexts import Arm, Hindsight, arm_of, hindsight_of, teacher_prompt
 from .skills import SkillWriter, write_skills
 
 THOUGHT = "</think>"
@@ -110,7 +110,7 @@ def analyze(
     answers = solver_type(config.env)().certify([episode.case() for episode in episodes])
     certified = zip(episodes, answers, strict=True)
     verdicts = {episode.episode_id: answer for episode, answer in certified if isinstance(answer, Verdict)}
-    arm, vocabulary = ARMS[config.arm], config.target_vocabulary
+    arm, vocabulary = arm_of(config.arm), config.target_vocabulary
     if arm.analyzer == "nobody":
         return Failures(episodes, verdicts, {})
     if frozen is not None:
@@ -174,12 +174,14 @@ def make_samples(
     levels: Levels,
     config: RlConfig,
     decode: Callable[[Sequence[int]], str],
+    estimates: Mapping[str, Sequence[float]] | None = None,
 ) -> UpdateSamples:
     """Return a sample of every turn of every complete episode, with the Teacher's prompt where a Teacher scores it.
 
-    ``decode`` converts the tokens of a reply to text.
+    ``decode`` converts the tokens of a reply to text. ``estimates`` are the advantages of the turns by episode, by
+    default that of the episode.
     """
-    arm = ARMS[config.arm]
+    arm = arm_of(config.arm)
     pictures = {key: each for task in rollouts for key, each in task.frames.items()}
     hindsight = _contexts(failures, levels, config, pictures)
     pictures |= {each.panel.frame_id: each.panel for each in hindsight.values() if each.panel is not None}
@@ -203,7 +205,9 @@ def make_samples(
                         step.t,
                         student,
                         teacher,
-                        groups.of_turn(episode.episode_id, step.t),
+                        groups.of_turn(episode.episode_id, step.t)
+                        if estimates is None
+                        else estimates[episode.episode_id][step.t],
                         thinking_tokens(student.tokens, decode),
                         None if verdict is None else verdict.pivot_step == step.t,
                     )
@@ -215,7 +219,7 @@ def _contexts(
     failures: Failures, levels: Levels, config: RlConfig, pictures: Mapping[str, EncodedFrame]
 ) -> dict[str, Hindsight]:
     """Return the hindsight in the Teacher's prompts by episode; ``pictures`` are the frames of the rollouts."""
-    arm, profile = ARMS[config.arm], levels.env.profile
+    arm, profile = arm_of(config.arm), levels.env.profile
     images = {key: each.image for key, each in pictures.items()}
     hindsight: dict[str, Hindsight] = {}
     for episode in failures.episodes if arm.distils else ():

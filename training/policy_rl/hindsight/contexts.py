@@ -1,14 +1,16 @@
 """Arms of Stage II, and the hindsight that each puts into the Teacher's prompt (spec section 8).
 
 ``labeling/hindsight.py`` writes the contexts; an arm without one leaves the prompt unchanged, to the last token. A new
-arm is a row of :data:`ARMS`.
+arm is an :class:`Arm` that an entry point of the group ``pivot.arms`` names.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Literal
 
+from .... import plugins
 from ....collage import episode_tiles, panel
 from ....environments.base import EnvProfile
 from ....identity import below, derive_seed
@@ -36,6 +38,8 @@ class Arm:
     random_step: bool = False
     """Whether panel and step are those of a random step other than the pivot."""
     starts_from: Literal["an instruct checkpoint", "a Stage I checkpoint"] = "a Stage I checkpoint"
+    text: "Callable[[str, Hindsight], str] | None" = None
+    """Returns the text of the context of an environment, in place of :func:`hindsight_text`."""
 
 
 ARMS: Mapping[str, Arm] = {
@@ -85,7 +89,19 @@ ARMS: Mapping[str, Arm] = {
         Arm("analyzer_only", "control: the Analyzer runs and nothing is distilled", distils=False),
     )
 }
+"""PIVOT's own arms, by name."""
+REGISTERED = SimpleNamespace(**ARMS)
+"""The same arms, as entry points name them."""
 DEFAULT_ARM = "mp"
+
+
+def arm_of(name: str) -> Arm:
+    """Return the arm with a name.
+
+    Raises:
+        PluginError: it is not registered, or does not fit its contract.
+    """
+    return plugins.load("arms", name)
 
 
 def random_other_step(episode_id: str, step: int, num_steps: int) -> int:
@@ -120,7 +136,7 @@ def hindsight_of(
     if "panel" in arm.shows:
         picture = EncodedFrame.encode(panel([decode(frames[key]) for key in steps], step))
     alone = arm.random_step and len(steps) == 1
-    return Hindsight(arm.shows, step, reading.failure_mode, reading.failure_reason, picture, alone)
+    return Hindsight(arm.shows, step, reading.failure_mode, reading.failure_reason, picture, alone, text=arm.text)
 
 
 __all__ = [

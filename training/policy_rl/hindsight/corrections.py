@@ -21,7 +21,7 @@ from ..config import RlConfig
 from ..levels import Levels
 from ..scoring import Correction, Row, TurnSample
 from .analysis import THOUGHT, Failures, UpdateSamples, thinking_tokens
-from .contexts import ARMS
+from .contexts import arm_of
 
 
 def check_corrections(config: RlConfig) -> None:
@@ -30,7 +30,7 @@ def check_corrections(config: RlConfig) -> None:
     Raises:
         TrainingError: its solver knows no exact distances.
     """
-    if ARMS[config.arm].corrects is not None and not issubclass(solver_type(config.env), ExactSolver):
+    if arm_of(config.arm).corrects is not None and not issubclass(solver_type(config.env), ExactSolver):
         raise TrainingError(
             f"arm {config.arm}: found environment {config.env}, whose solver proves no shortest plans, expected one "
             "with an exact solver, such as frozenlake or sokoban; choose another --arm"
@@ -46,7 +46,7 @@ def with_corrections(
     encoder: Encoder,
 ) -> UpdateSamples:
     """Return the samples of an update with a correction of each failure that has one; others stay as they are."""
-    kind = ARMS[config.arm].corrects
+    kind = arm_of(config.arm).corrects
     if kind is None:
         return samples
     solver = solver_type(config.env)()

@@ -1,0 +1,186 @@
+"""Arms, objectives and estimators of advantages of another package: two files, and no change of ours."""
+
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+import pytest
+from pivot import plugins
+from pivot.errors import ConfigError, PluginError, PolicyError, TrainingError
+from pivot.rollouts.base import Policy, Reply, Turn
+from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.tests.training.lake import lines_of, save_grammatical, short, torch
+from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.advantages import group
+from pivot.training.policy_rl.config import make_rl_config
+from pivot.training.policy_rl.extensions.advantages import complete_episodes, estimator_of
+from pivot.training.policy_rl.extensions.objectives import objective_of
+from pivot.training.policy_rl.learner import ScoredTurn
+from pivot.training.policy_rl.levels import plan_levels, roll_out
+from pivot.training.policy_rl.losses import gap_opd
+
+pytestmark = pytest.mark.train
+EXAMPLE = Path(__file__).resolve().parents[1] / "external" / "objective"
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, installed in a folder of its own."""
+    assert len([path for path in EXAMPLE.iterdir() if path.is_file()]) == 2
+    source = Path(shutil.copytree(EXAMPLE, tmp_path_factory.mktemp("source") / "objective"))
+    target = tmp_path_factory.mktemp("packages")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    subprocess.run([*command, "--target", target, source], check=True)
+    return target
+
+
+@pytest.fixture(autouse=True)
+def installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Find the example among the plugins, and draw no curves."""
+    monkeypatch.syspath_prepend(str(package))
+    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
+    for cached in (plugins._entry_points, plugins.load):
+        cached.cache_clear()
+    yield
+    for cached in (plugins._entry_points, plugins.load):
+        cached.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A player on disk that only knows the grammar."""
+    return save_grammatical(tmp_path_factory.mktemp("player") / "start")
+
+
+def _run(out: Path, player: Path, **fields: Any) -> list[dict[str, Any]]:
+    loop.train(loop.prepare(short(player, **fields)), out)
+    return lines_of(out)
+
+
+def test_a_loss_with_one_more_quantity_of_the_teacher_trains(
+    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without sharpness the loss is the objective ``gap``; the quantity is the entropy, in whatever micro-batches."""
+    monkeypatch.setattr(loop, "settings_of_episodes", lambda _: {})  # the same noise in all of them
+    common: dict[str, Any] = {"arm": "oracle", "updates": 1, "opd": 1.0}
+    turns: list[ScoredTurn] = []
+    update = loop.Learner.update
+
+    def seen(learner: Any, scored: Any, number: int) -> Any:
+        turns[:] = scored
+        return update(learner, scored, number)
+
+    monkeypatch.setattr(loop.Learner, "update", seen)
+    (gap,) = _run(tmp_path / "gap", player, opd_objective="gap", **common)
+    (plain,) = _run(tmp_path / "plain", player, opd_objective="confident", objective_set={"sharpness": 0}, **common)
+    assert plain["loss_opd"] == gap["loss_opd"]
+    (sharp,) = _run(tmp_path / "sharp", player, opd_objective="confident", objective_set={"sharpness": 2}, **common)
+    assert 0 < abs(sharp["loss_opd"]) < abs(gap["loss_opd"])
+    for turn in turns:
+        entropy, active = turn.tokens.quantities["entropy"], turn.tokens.active
+        assert entropy.shape == active.shape and turn.entropy is not None
+        assert bool((entropy[active] >= 0).all()) and not bool(entropy[~active].any())
+    (split,) = _run(
+        *(tmp_path / "split", player),
+        **{"opd_objective": "confident", "objective_set": {"sharpness": 2}, "micro_batch_tokens": 70, **common},
+    )
+    assert split["loss_opd"] == pytest.approx(sharp["loss_opd"], rel=1e-3)
+    objective = objective_of(short(player, opd_objective="confident"))
+    (some,) = [each.tokens for each in turns if bool(each.tokens.active.any())][:1]
+    logprobs = some.old.clone().requires_grad_()
+    objective.loss(logprobs, some, short(player)).sum().backward()
+    expected = some.old.clone().requires_grad_()
+    (gap_opd(expected, some, 5.0) * (-some.quantities["entropy"]).exp()).sum().backward()
+    torch.testing.assert_close(logprobs.grad, expected.grad)
+
+
+def test_an_arm_of_another_package_shows_its_own_text(player: Path, tmp_path: Path) -> None:
+    (line,) = _run(tmp_path / "run", player, arm="verdict", updates=1)
+    assert line["opd_active"] > 0
+    assert "This attempt at frozenlake ended in failure: " in (tmp_path / "run" / "samples.txt").read_text()
+
+
+class Wanderer(Policy):
+    """Goes one of two ways by turn and episode, and fails at times."""
+
+    config_type = ScriptedPolicy.config_type
+    name = "wanderer"
+    config: dict[str, Any] = {}  # noqa: RUF012  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
+
+    async def reply(self, turn: Turn) -> Reply:
+        if turn.episode_id.endswith("f"):
+            raise PolicyError("not today")
+        move = ("right", "down", "left")[(int(turn.episode_id[-1], 16) + turn.t) % 3]
+        return Reply(f"<think></think><action>{move}</action>", token_ids=(1,))
+
+
+def test_gigpo_compares_the_visits_of_a_state(player: Path) -> None:
+    config = short(player, advantages="gigpo", advantages_set={"omega": 0.5}, gamma=0.9)
+    levels = plan_levels(config)
+    rollouts = roll_out(levels, levels.train[:3], Wanderer(), 8)
+    grpo = group(rollouts, config).advantages
+    estimates = estimator_of(config).advantages(rollouts, grpo, config)
+    compared = 0
+    for task in rollouts:
+        episodes = complete_episodes([task])
+        visits: dict[str, list[float]] = defaultdict(list)
+        for episode in episodes:
+            for t, step in enumerate(episode.steps):
+                ahead = sum(0.9**k * reward for k, reward in enumerate(episode.rewards[t:]))
+                visits[str(step.state)].append(ahead)
+        for episode in episodes:
+            for t, step in enumerate(episode.steps):
+                same = visits[str(step.state)]
+                ahead = sum(0.9**k * reward for k, reward in enumerate(episode.rewards[t:]))
+                spread = pstdev(same)
+                own = 0.5 * (ahead - fmean(same)) / spread if spread > 1e-9 else 0.0
+                compared += own != 0.0
+                assert estimates[episode.episode_id][t] == pytest.approx(grpo[episode.episode_id] + own, abs=1e-6)
+    assert compared > 5
+    plain = estimator_of(short(player)).advantages(rollouts, grpo, config)
+    assert all(set(plain[name]) == {value} for name, value in grpo.items())
+
+
+def test_gigpo_trains(player: Path, tmp_path: Path) -> None:
+    (line,) = _run(tmp_path / "run", player, arm="vanilla_grpo", updates=1, advantages="gigpo")
+    assert line["grad_norm"] > 0
+
+
+def test_estimates_that_miss_a_turn_are_refused_with_the_package(
+    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = short(player, advantages="gigpo")
+    estimator: Any = estimator_of(config)
+    monkeypatch.setattr(type(estimator), "advantages", type(estimator).advantages.__wrapped__)
+    plain = type(estimator).advantages
+
+    class Short(type(estimator)):
+        """Forgets the last turn of every episode."""
+
+        def advantages(self, rollouts: Any, grpo: Any, config: Any) -> Any:
+            return {name: values[:-1] for name, values in plain(self, rollouts, grpo, config).items()}
+
+    levels = plan_levels(config)
+    rollouts = roll_out(levels, levels.train[:1], Wanderer(), 4)
+    grpo = group(rollouts, config).advantages
+    with pytest.raises(PluginError, match=r"answered advantages\(\).*expected one advantage for each of its \d+ turns"):
+        Short().advantages(rollouts, grpo, config)
+
+
+def test_what_is_not_installed_is_refused_with_what_is(player: Path) -> None:
+    for fields, message in (
+        ({"arm": "none"}, "arm: found 'none', expected one of: .*verdict"),
+        ({"opd_objective": "none"}, "opd_objective: found 'none', expected one of: .*confident"),
+        ({"advantages": "none"}, "advantages: found 'none', expected one of: gigpo, grpo"),
+    ):
+        with pytest.raises(TrainingError, match=message):
+            make_rl_config({"env": "frozenlake", "model": "m", **fields})
+    with pytest.raises((TrainingError, ConfigError), match=r"sharpness: found -1\.0, expected 0\.0 or more"):
+        objective_of(short(player, opd_objective="confident", objective_set={"sharpness": -1.0}))
+    with pytest.raises(TrainingError, match="sampled tokens alone"):
+        short(player, arm="sdar", teacher_model="m", teacher_url="http://h/v1", opd_objective="confident")

@@ -1,0 +1,291 @@
+"""Settings of Stage II that its users know from other trainers: schedules, callbacks, trackers, sampling, estimates."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+import pytest
+from pivot.benchmarks.learning.stage2 import lessons
+from pivot.datasets.store import stored_config
+from pivot.errors import PivotError, TrainingError
+from pivot.tests.cli.command_line import error_of
+from pivot.tests.cli.command_line import run as command
+from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
+from pivot.training import checkpoint as on_disk
+from pivot.training.encode import Encoder
+from pivot.training.loading import load_weights
+from pivot.training.memory import estimate_rl
+from pivot.training.observers import flat_metrics
+from pivot.training.policy_rl import figures, loop
+from pivot.training.policy_rl.config import RECIPES, make_rl_config, settings_of_episodes
+from pivot.training.policy_rl.learner import learning_rate
+from pivot.training.policy_rl.levels import plan_levels
+from pivot.training.policy_rl.losses import clipped_surrogate, is_clipped, sampler_weights
+from pivot.training.policy_rl.scoring import SAMPLED, Row, Scorer, entropy
+from pivot.training.policy_rl.vision_cache import VisionCache
+
+transformers: Any = pytest.importorskip("transformers")
+
+pytestmark = pytest.mark.train
+
+
+@pytest.fixture(scope="module")
+def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A player on disk that only knows the grammar."""
+    return save_grammatical(tmp_path_factory.mktemp("player") / "start")
+
+
+@pytest.fixture(autouse=True)
+def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no curves; a picture takes as long as an update here."""
+    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
+
+
+def _run(out: Path, player: Path, *, resume: bool = False, callbacks: Any = (), **fields: Any) -> list[dict[str, Any]]:
+    config = short(player, arm="vanilla_grpo", **fields)
+    loop.train(loop.prepare(config), out, resume=resume, callbacks=callbacks)
+    return lines_of(out)
+
+
+# Losses
+
+
+def test_the_upper_clipping_range_is_its_own() -> None:
+    old = torch.zeros(5, dtype=torch.float64)
+    ratios = torch.tensor([0.7, 0.9, 1.15, 1.25, 1.4], dtype=torch.float64)
+    gains = torch.ones(5, dtype=torch.float64)
+    values = clipped_surrogate(ratios.log(), old, gains, 0.2, 0.3)
+    assert values.tolist() == pytest.approx([-0.7, -0.9, -1.15, -1.25, -1.3])
+    assert is_clipped(ratios.log(), old, gains, 0.2, 0.3).tolist() == [False] * 4 + [True]
+    assert is_clipped(ratios.log(), old, gains, 0.2).tolist() == [False] * 3 + [True] * 2
+    losses = clipped_surrogate(ratios.log(), old, -gains, 0.2, 0.3)
+    assert losses.tolist() == pytest.approx([0.8, 0.9, 1.15, 1.25, 1.4])
+
+
+def test_importance_weights_are_truncated() -> None:
+    old, sampled = torch.tensor([-1.0, -1.0, -1.0, 0.0]), torch.tensor([-1.0, -2.0, -0.5, -200.0])
+    assert sampler_weights(old, sampled, 2.0).tolist() == pytest.approx([1.0, 2.0, 0.606530660, 2.0])
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_learning_rates_rise_and_fall(schedule: str) -> None:
+    config = short("none", updates=10, warmup=4, lr=1.0, schedule=schedule)
+    rates = [learning_rate(config, number) for number in range(1, 11)]
+    assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
+    falls = [rates[index] - rates[index + 1] for index in range(3, 9)]
+    if schedule == "constant":
+        assert rates[3:] == [1.0] * 7
+    else:
+        assert min(falls) > 0 and rates[-1] > 0
+        assert learning_rate(config, 11) == pytest.approx(0.0, abs=1e-12)
+    assert learning_rate(short("none", lr=0.5), 1) == 0.5, "by default it is constant from the first update"
+
+
+def test_the_entropy_is_that_of_the_whole_distribution(player: Path) -> None:
+    model, processor = load_weights(str(player), None, torch.float32)
+    scorer = Scorer(Encoder(processor))
+    prompts = [prompt for prompt, _ in lessons(plan_levels(short(player)), scorer)][:2]
+    rows = [Row(prompt, tuple(scorer.encoder.reply_tokens("<think></think>"))) for prompt in prompts]
+    measured = scorer.measured(model, rows, VisionCache(model), entropy)
+    count = sum(len(row.tokens) for row in rows)
+    every = torch.arange(model.get_output_embeddings().out_features).repeat(count, 1)
+    with torch.no_grad():
+        values = scorer(model, rows, candidates=every).double()
+    expected = [-sum(math.exp(each) * each for each in row if each > -math.inf) for row in values[:, 1:].tolist()]
+    assert torch.cat([each["entropy"] for each in measured]).tolist() == pytest.approx(expected, rel=1e-4)
+    assert torch.equal(torch.cat([each[SAMPLED] for each in measured]), values[:, 0].float())
+
+
+# Runs
+
+
+def test_a_falling_rate_is_used_and_cannot_be_prolonged(player: Path, tmp_path: Path) -> None:
+    lines = _run(tmp_path / "run", player, updates=2, schedule="linear", warmup=1, save_every=1)
+    assert [line["lr"] for line in lines] == [1e-3, 5e-4]
+    with pytest.raises(TrainingError, match="was started with updates 2, found 3"):
+        _run(tmp_path / "run", player, updates=3, schedule="linear", warmup=1, save_every=1, resume=True)
+
+
+def test_every_update_has_the_figures_of_its_policy_and_its_cost(player: Path, tmp_path: Path) -> None:
+    lines = _run(tmp_path / "run", player, updates=1)
+    raw = json.loads((tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert raw["tokens_per_second"] > 0 and raw["peak_memory"] > 2**27
+    (line,) = lines
+    assert 0.1 < line["entropy"] < torch.tensor(4.0).log().item(), "four moves are open, and nearly nothing else"
+    assert 1 <= line["reply_tokens"] <= line["reply_tokens_max"] <= 8
+    assert 0 < line["ratio_min"] <= 1 <= line["ratio_max"]
+    assert line["lr"] == 1e-3 and line["resampled"] == 0 and line["sampler_weight"] is None
+
+
+def test_runs_of_the_last_landing_resume(player: Path, tmp_path: Path) -> None:
+    """A run.json without the new fields has their defaults, and its episodes their ids."""
+    whole = _run(tmp_path / "whole", player, updates=2, save_every=1)
+    _run(tmp_path / "old", player, updates=1, save_every=1)
+    record = json.loads((tmp_path / "old" / "run.json").read_text(encoding="utf-8"))
+    new = (
+        *("schedule", "warmup", "clip_high", "sampler_cap", "resample", "advantages", "advantages_set"),
+        *("objective_set", "report_to", "shape"),
+    )
+    for name in new:
+        del record["config"][name]
+        assert name not in settings_of_episodes(short(player)), name
+    (tmp_path / "old" / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    assert _run(tmp_path / "old", player, updates=2, save_every=1, resume=True) == whole
+    with pytest.raises(TrainingError, match=r"was started with clip_high None, found 0\.3"):
+        _run(tmp_path / "old", player, updates=2, save_every=1, clip_high=0.3, resume=True)
+
+
+def test_silent_levels_are_replaced_and_stored_as_played(
+    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All levels count as silent but one: the others are replaced as often as the config says, also after a kill."""
+    seen: list[list[int]] = []
+    play = figures.play_update
+
+    def played(*arguments: Any) -> Any:
+        made = play(*arguments)
+        seen.append(list(made.indices))
+        return made
+
+    monkeypatch.setattr(loop, "play_update", played)
+    monkeypatch.setattr(figures, "is_silent", lambda task, _: int(task.task.task_id[-1], 16) % 2 == 0)
+    fields: dict[str, Any] = {"prompts": 3, "levels": 24, "resample": 2, "save_every": 1}
+    whole = _run(tmp_path / "whole", player, updates=2, **fields)
+    assert sum(line["resampled"] for line in whole) > 0
+    assert all(len(set(indices)) == 3 for indices in seen)
+    _run(tmp_path / "parts", player, updates=1, **fields)
+    assert _run(tmp_path / "parts", player, updates=2, resume=True, **fields) == whole
+    assert seen[:2] == seen[2:]
+    for run in ("whole", "parts"):
+        config = stored_config(tmp_path / run / "rollouts", complete=False).environments["frozenlake"]
+        levels = plan_levels(short(player, **fields))
+        assert config.drawn == tuple(levels.indices[index] for indices in seen[:2] for index in indices)
+        stored = pl.read_parquet(tmp_path / run / "rollouts" / "episodes" / "frozenlake" / "*.parquet")
+        assert set(stored["task_id"]) == {levels.train[index].task_id for indices in seen[:2] for index in indices}
+
+
+def test_the_weights_of_the_sampler_scale_the_gradient(
+    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "settings_of_episodes", lambda _: {})  # the same noise in all of them
+    plain = _run(tmp_path / "plain", player, updates=1, kl=0.0)[0]
+    equal = _run(tmp_path / "equal", player, updates=1, kl=0.0, sampler_cap=2.0)[0]
+    assert equal["sampler_weight"] == pytest.approx(1.0, abs=1e-4), "this engine computes as the trainer does"
+    assert equal["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-3)
+    logprobs = figures.generator_logprobs
+
+    def unlikely(rollouts: Any) -> Any:
+        return {key: [each - 1 for each in value or ()] for key, value in logprobs(rollouts).items()}
+
+    monkeypatch.setattr(figures, "generator_logprobs", unlikely)
+    capped = _run(tmp_path / "capped", player, updates=1, kl=0.0, sampler_cap=1.5)[0]
+    assert capped["sampler_weight"] == pytest.approx(1.5)
+    assert capped["grad_norm"] == pytest.approx(1.5 * plain["grad_norm"], rel=1e-3)
+
+
+# Callbacks and trackers
+
+
+class Recorder(transformers.TrainerCallback):
+    """Writes down what it is called with, and stops the run after an update."""
+
+    events: ClassVar[list[str]] = []
+    logs: ClassVar[list[dict[str, Any]]] = []
+    stop = 2
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            Recorder.events.append(name)
+        return super().__getattribute__(name)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
+        """Keep the figures."""
+        assert more["model"] is not None and more["processing_class"] is not None
+        self.logs.append(logs)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop, and ask for a validation."""
+        assert state.max_steps == 4
+        if state.global_step == self.stop:
+            control.should_training_stop = control.should_evaluate = True
+
+
+def test_callbacks_are_called_and_obeyed(player: Path, tmp_path: Path) -> None:
+    Recorder.events.clear()
+    Recorder.logs.clear()
+    lines = _run(tmp_path / "run", player, updates=4, validate_every=3, validation_episodes=2, callbacks=[Recorder])
+    assert [line["step"] for line in lines] == [0, 1, 2]
+    assert "validation" in lines[0] and "validation" not in lines[1] and "validation" in lines[2]
+    assert [each for each in Recorder.events if each != "on_init_end"] == [
+        *("on_train_begin", "on_log", "on_evaluate", "on_step_begin", "on_step_end", "on_log"),
+        *("on_step_begin", "on_step_end", "on_log", "on_evaluate", "on_save", "on_train_end"),
+    ]
+    last = Recorder.logs[-1]
+    assert last["success"] == lines[-1]["success"]
+    assert last["validation/success/value"] == lines[-1]["validation"]["success"]["value"]
+    assert all(isinstance(value, int | float) for value in last.values())
+    storage = on_disk.open_storage(tmp_path / "run")
+    assert on_disk.last_checkpoint(storage) == on_disk.Checkpoint(2)
+    assert weights_in(tmp_path / "run" / "final").keys() == weights_in(player).keys()
+    resumed = _run(
+        *(tmp_path / "run", player),
+        **{"updates": 4, "validate_every": 3, "validation_episodes": 2, "resume": True},
+    )
+    assert [line["step"] for line in resumed] == [0, 1, 2, 3, 4], "a stopped run goes on"
+
+
+def test_metrics_have_flat_names() -> None:
+    line = {"step": 3, "success": 0.5, "kl": None, "seconds": {"rollout": 1.5}, "validation": {"success": {"low": 0}}}
+    assert flat_metrics(line) == {"success": 0.5, "seconds/rollout": 1.5, "validation/success/low": 0}
+
+
+def test_tensorboard_gets_the_figures(player: Path, tmp_path: Path) -> None:
+    events: Any = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    lines = _run(tmp_path / "run", player, updates=2, report_to=("tensorboard",))
+    (folder,) = {path.parent for path in (tmp_path / "run").rglob("events.out.tfevents*")}
+    board = events.EventAccumulator(str(folder)).Reload()
+    assert [each.value for each in board.Scalars("train/success")] == [line["success"] for line in lines]
+    assert [each.step for each in board.Scalars("train/seconds/rollout")] == [1, 2]
+
+
+def test_a_missing_tracker_is_refused_before_anything_is_loaded() -> None:
+    with pytest.raises(TrainingError, match=r"--report-to: tracker 'no_such_tracker' is not installed"):
+        loop.prepare(short("nowhere", report_to=("no_such_tracker",)))
+
+
+# Estimates, recipes and files
+
+
+def test_the_estimate_has_the_parts_of_stage_two(player: Path) -> None:
+    model = transformers.AutoModelForImageTextToText.from_pretrained(player)
+    count = sum(each.numel() for each in model.parameters())
+    full = estimate_rl(short(player))
+    assert full.parts["weights"] == full.parts["reference"] == full.parts["gradients"] == 4 * count
+    assert full.parts["optimizer"] == 8 * count
+    text = model.config.get_text_config()
+    per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * 4
+    per_token *= getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    assert full.parts["generation, keys and values"] == 16 * (2048 + 8) * per_token
+    assert "reference" not in estimate_rl(short(player, kl=0.0)).parts
+    assert estimate_rl(short(player, arm="oracle", teacher_weights="ema")).parts["teacher"] == 4 * count
+    assert estimate_rl(short(player, arm="oracle", teacher_model=str(player))).parts["teacher"] == 4 * count
+    assert estimate_rl(short(player, lora=True)).total < full.total
+
+
+def test_recipes_and_files_set_every_field_and_a_dry_run_writes_nothing(player: Path, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("arm: oracle\nlr: 0.5\nsettings: {size: 3}\nclip_high: 0.28\nreport_to: [none]\n", encoding="utf-8")
+    out = tmp_path / "run"
+    common = ("train", "rl", "frozenlake", "--model", player, "--out", out, "--dry-run")
+    shown = command(*common, "--recipe", "tiny", "--config", file, "--rollouts", "3")
+    assert "optimizer" in shown and "generation" in shown and "nothing was written" in shown
+    assert not out.exists()
+    config = make_rl_config({"env": "sokoban", "model": "m", "recipe": "tiny", "rollouts": 3})
+    assert (config.updates, config.prompts, config.rollouts, config.lr) == (4, 2, 3, 1e-4)
+    shown = command("train", "rl", "sokoban", "--model", "not/here", "--recipe", "qwen2.5-vl-3b", "--dry-run")
+    assert "3,754" in shown or "3,755" in shown
+    with pytest.raises(PivotError, match=r"no recipe 'large', expected a file or one of: qwen2\.5-vl-3b, tiny"):
+        raise error_of(*common, "--recipe", "large")
+    assert {path.stem for path in RECIPES.iterdir()} == {"qwen2.5-vl-3b", "tiny"}
