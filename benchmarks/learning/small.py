@@ -25,7 +25,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pivot.benchmarks.learning.ledger import Ledger, area, figures_table, key_of
-from pivot.benchmarks.learning.small_arms import ANALYZER_ACCURACY, ARMS, CONTROLS, TILT, SmallArm
+from pivot.benchmarks.learning.small_arms import (
+    ANALYZER_ACCURACY,
+    ARMS,
+    CONTROLS,
+    RATE_GAME,
+    RATE_WEIGHTS,
+    RATED,
+    TILT,
+    SmallArm,
+)
 from pivot.benchmarks.learning.worlds import FAR, World, exact_success, explore
 from pivot.datasets.config import solver_type
 from pivot.identity import derive_seed
@@ -396,20 +405,18 @@ def run(jobs: Sequence[Job], path: Path, workers: int) -> None:
 
 def rate_jobs() -> list[Job]:
     """Return the runs that look at weights: seeds and levels of their own."""
-    arms = [replace(arm, weight=weight) for arm in ARMS.values() for weight in arm.weights]
-    return [(game, arm, seed, RATE_UPDATES) for seed in RATE_SEEDS for game in GAMES for arm in arms]
+    arms = [replace(ARMS[name], weight=weight) for name in RATED for weight in RATE_WEIGHTS]
+    return [(RATE_GAME, arm, seed, RATE_UPDATES) for seed in RATE_SEEDS for arm in arms]
 
 
 def rates_table(rows: Sequence[dict[str, Any]]) -> str:
     """Return the mean area under the curve of training levels by arm and weight, in Markdown."""
-    lines = ["| arm | weight | " + " | ".join(GAMES) + " |", "|---|---|" + "---|" * len(GAMES)]
-    for arm in ARMS.values():
-        for weight in arm.weights:
-            cells = []
-            for game in GAMES:
-                chosen = [row for row in rows if key_of(row)[:3] == (game, arm.name, weight)]
-                cells.append(f"{np.mean([area(row['train_curve']) for row in chosen]):.1f}" if chosen else "–")
-            lines.append(f"| `{arm.name}` | {weight:g} | {' | '.join(cells)} |")
+    lines = ["| arm | weight | seeds | area, training levels |", "|---|---|---|---|"]
+    for name in RATED:
+        for weight in RATE_WEIGHTS:
+            areas = [area(row["train_curve"]) for row in rows if key_of(row)[:3] == (RATE_GAME, name, weight)]
+            mean = f"{np.mean(areas):.1f}" if areas else "–"
+            lines.append(f"| `{name}` | {weight:g} | {len(areas)} | {mean} |")
     return "\n".join(lines)
 
 

@@ -32,8 +32,6 @@ class SmallArm:
     """Whether each turn's advantage has its exact progress, turns needed before minus after, added."""
     weight: float = 0.0
     """Weight of the distillation, the corrections or the progress."""
-    weights: tuple[float, ...] = ()
-    """Weights looked at on other seeds (``small rates``); empty where the weight is the paper's or part of the name."""
 
 
 ARMS: Mapping[str, SmallArm] = {
@@ -46,19 +44,19 @@ ARMS: Mapping[str, SmallArm] = {
         SmallArm("mp_random_r", "safe", "random", weight=0.01),
         SmallArm("oracle", "fatal", weight=0.01),
         SmallArm("oracle_1", "fatal", weight=1.0),
-        SmallArm("oracle_centred", "fatal", objective="centred", weight=1.0, weights=(0.01, 0.1, 1.0)),
-        SmallArm("oracle_gap", "fatal", objective="gap", weight=1.0, weights=(0.01, 0.1, 1.0)),
-        SmallArm("distribution_oracle", "fatal", objective="distribution", weight=1.0, weights=(0.01, 0.1, 1.0)),
-        SmallArm("distribution_analyzer", "fatal", "analyzer", "distribution", weight=1.0, weights=(0.01, 0.1, 1.0)),
-        SmallArm("distribution_safe", "safe", objective="distribution", weight=1.0, weights=(0.01, 0.1, 1.0)),
-        SmallArm("distribution_safe_random", "safe", "random", "distribution", weight=1.0, weights=(0.01, 0.1, 1.0)),
-        SmallArm("distribution_safe_half", "safe", "half", "distribution", weight=1.0, weights=(0.01, 0.1, 1.0)),
-        SmallArm("witness_pivot", corrects="witness", weight=1.0, weights=(0.1, 1.0)),
-        SmallArm("witness_random", corrects="witness", step="random", weight=1.0, weights=(0.1, 1.0)),
-        SmallArm("witness_start", corrects="witness", step="start", weight=1.0, weights=(0.1, 1.0)),
-        SmallArm("dpo_pivot", corrects="preference", weight=1.0, weights=(0.1, 1.0)),
-        SmallArm("dpo_random", corrects="preference", step="random", weight=1.0, weights=(0.1, 1.0)),
-        SmallArm("progress", progress=True, weight=1.0, weights=(0.1, 1.0)),
+        SmallArm("oracle_centred", "fatal", objective="centred", weight=1.0),
+        SmallArm("oracle_gap", "fatal", objective="gap", weight=1.0),
+        SmallArm("distribution_oracle", "fatal", objective="distribution", weight=1.0),
+        SmallArm("distribution_analyzer", "fatal", "analyzer", "distribution", weight=1.0),
+        SmallArm("distribution_safe", "safe", objective="distribution", weight=1.0),
+        SmallArm("distribution_safe_random", "safe", "random", "distribution", weight=1.0),
+        SmallArm("distribution_safe_half", "safe", "half", "distribution", weight=1.0),
+        SmallArm("witness_pivot", corrects="witness", weight=1.0),
+        SmallArm("witness_random", corrects="witness", step="random", weight=1.0),
+        SmallArm("witness_start", corrects="witness", step="start", weight=1.0),
+        SmallArm("dpo_pivot", corrects="preference", weight=1.0),
+        SmallArm("dpo_random", corrects="preference", step="random", weight=1.0),
+        SmallArm("progress", progress=True, weight=1.0),
     )
 }
 CONTROLS: Mapping[str, str] = {
@@ -68,3 +66,6 @@ CONTROLS: Mapping[str, str] = {
     "mpr": "mp_random_r",
 }
 """Arm that differs by the step alone: a gain is evidence for the location only against it."""
+RATED = ("oracle_centred", "distribution_oracle", "distribution_safe", "witness_pivot", "dpo_pivot", "progress")
+"""Arms whose weight was looked at on other seeds (``small rates``). Their controls have the same weight."""
+RATE_GAME, RATE_WEIGHTS = "frozenlake", (0.1, 1.0)
