@@ -1,0 +1,71 @@
+"""Arms of the small-network study, and its stand-ins for Teachers.
+
+A Teacher is the Student's own distribution, tilted at the step that the hint names and untouched elsewhere: ``fatal``
+lowers the action that was taken there by ``TILT`` nats, ``safe`` also raises the action that the hint names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+TILT = 4.0
+"""Nats by which a hint moves one action."""
+ANALYZER_ACCURACY = 0.45
+"""Share of pivots that the stand-in for an Analyzer names right, as at nine turns of Sokoban (results.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmallArm:
+    """One arm: GRPO, and what is added to it."""
+
+    name: str
+    hint: Literal["fatal", "safe", "nothing"] | None = None
+    """Content of the Teacher's hint; None for no Teacher."""
+    named: Literal["solver", "analyzer", "random", "half"] = "solver"
+    """Step that the hint names: the pivot; the pivot in ``ANALYZER_ACCURACY`` of the failures and a random other step
+    in the rest; a random other step; the pivot, with a wrong action in half of the failures."""
+    objective: str = "printed"
+    corrects: Literal["witness", "preference"] | None = None
+    step: Literal["pivot", "random", "start"] = "pivot"
+    """Step that a correction is about, as ``--correction-step``."""
+    progress: bool = False
+    """Whether each turn's advantage has its exact progress, turns needed before minus after, added."""
+    weight: float = 0.0
+    """Weight of the distillation, the corrections or the progress."""
+
+
+ARMS: Mapping[str, SmallArm] = {
+    arm.name: arm
+    for arm in (
+        SmallArm("vanilla_grpo"),
+        SmallArm("empty", "nothing", weight=0.01),
+        SmallArm("mp", "fatal", "analyzer", weight=0.01),
+        SmallArm("mpr", "safe", "analyzer", weight=0.01),
+        SmallArm("mp_random_r", "safe", "random", weight=0.01),
+        SmallArm("oracle", "fatal", weight=0.01),
+        SmallArm("oracle_1", "fatal", weight=1.0),
+        SmallArm("oracle_centred", "fatal", objective="centred", weight=1.0),
+        SmallArm("oracle_gap", "fatal", objective="gap", weight=1.0),
+        SmallArm("distribution_oracle", "fatal", objective="distribution", weight=1.0),
+        SmallArm("distribution_analyzer", "fatal", "analyzer", "distribution", weight=1.0),
+        SmallArm("distribution_safe", "safe", objective="distribution", weight=1.0),
+        SmallArm("distribution_safe_random", "safe", "random", "distribution", weight=1.0),
+        SmallArm("distribution_safe_half", "safe", "half", "distribution", weight=1.0),
+        SmallArm("witness_pivot", corrects="witness", weight=1.0),
+        SmallArm("witness_random", corrects="witness", step="random", weight=1.0),
+        SmallArm("witness_start", corrects="witness", step="start", weight=1.0),
+        SmallArm("dpo_pivot", corrects="preference", weight=1.0),
+        SmallArm("dpo_random", corrects="preference", step="random", weight=1.0),
+        SmallArm("progress", progress=True, weight=1.0),
+    )
+}
+CONTROLS: Mapping[str, str] = {
+    "witness_pivot": "witness_random",
+    "dpo_pivot": "dpo_random",
+    "distribution_safe": "distribution_safe_random",
+    "mpr": "mp_random_r",
+}
+"""Arm that differs by the step alone: a gain is evidence for the location only against it."""
+RATED = ("oracle_centred", "distribution_oracle", "distribution_safe", "witness_pivot", "dpo_pivot", "progress")
+"""Arms whose weight was looked at on other seeds (``small rates``). Their controls have the same weight."""
+RATE_GAME, RATE_WEIGHTS = "frozenlake", (0.1, 1.0)

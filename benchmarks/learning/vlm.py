@@ -1,0 +1,223 @@
+"""The model of the study with pictures, its exact success, and the literacy gate of its Teacher.
+
+Prompts depend on the picture alone, so success is computed, not sampled: every state that an episode can reach is
+rendered, the probability of each action is read, and dynamic programming does the rest (``worlds.py``). The gate plays
+held-out levels at random and measures, with the figures that ``pivot train rl`` prints, whether the Teacher follows
+hints that are true, false, and planted on a step that is not the pivot.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pivot.benchmarks.learning.worlds import World, exact_success
+from pivot.environments.base import Task
+from pivot.identity import below, derive_seed
+from pivot.images import frame_id
+from pivot.labeling.analyzer import analyzer_text
+from pivot.labeling.target import build_target
+from pivot.messages import EncodedFrame
+from pivot.models.extras import need
+from pivot.plugins import Settings
+from pivot.rollouts.base import Policy, Reply, TaskRollouts, Turn
+from pivot.rollouts.prompts.render import render_student
+from pivot.solvers.rows import ACTIONS
+from pivot.tests.labeling.episodes import random_failures
+from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
+from pivot.training.encode import Encoder
+from pivot.training.policy_rl.advantages import group
+from pivot.training.policy_rl.config import RlConfig, make_rl_config
+from pivot.training.policy_rl.hindsight.analysis import Failures, UpdateSamples, analyze, make_samples
+from pivot.training.policy_rl.hindsight.contexts import Hindsight, hindsight_text, random_other_step
+from pivot.training.policy_rl.learner import hindsight_figures, score_turns
+from pivot.training.policy_rl.levels import Levels, roll_out
+from pivot.training.policy_rl.scoring import Row, Scorer, micro_batches, score_rows
+from pivot.training.policy_rl.sharding import WholeModel
+from pivot.training.policy_rl.vision_cache import VisionCache
+from pivot.training.ranks import ALONE
+
+torch: Any = need("torch", "train")
+
+GAMES: dict[str, dict[str, Any]] = {
+    "frozenlake": {"size": 4, "horizon": 9, "cell": 16},
+    "sokoban": {"horizon": 4, "max_solution": 3, "cell": 16},
+}
+LEVELS, HELD_OUT = 400, 0.25
+PATCH, IMAGE_TOKENS = 8, 128
+"""Pixels of a patch, two by two of which are an image token: a cell. Most image tokens of a picture."""
+TRUE_AT_LEAST, FALSE_BETWEEN = 0.8, (0.45, 0.55)
+"""The gate: ``gap_detects_pivot`` on held-out levels with true and with false hints."""
+GRAMMAR = ("<think>", "</think>", "<action>", "</action>", *ACTIONS, "invalid")
+LOG_MOVED = (" moved=true remaining_turns=", " moved=false remaining_turns=")
+
+
+def settings_of(game: str, model: str, seed: int = 0, **fields: Any) -> RlConfig:
+    """Return the settings of a run: rates are those of a small model, sizes of an update are the paper's."""
+    size = {"env": game, "settings": GAMES[game], "levels": LEVELS, "held_out": HELD_OUT, "lr": 1e-3}
+    quiet = {"validation_episodes": 0, "keep_rollouts": 0, "save_every": 10_000}
+    short = {"max_tokens": 8, "analyzer_tokens": 16, "generate": 128, "micro_batch_tokens": 8192}
+    return make_rl_config(size | quiet | short | {"model": model, "seed": seed} | fields)
+
+
+def whole_texts(game: str, levels: Levels) -> list[str]:
+    """Return the texts that are one token each: the fixed parts of the prompts of all three roles, and of targets."""
+    profile, horizon = levels.env.profile, levels.config.horizon
+    student = render_student(levels.prompt, profile, levels.train[0], t=0, frame_id="")
+    whole = dict.fromkeys(part["text"] for part in student.messages[-1]["content"] if part["type"] == "text")
+    for mode in profile.failure_modes:
+        for step in range(horizon):
+            told = hindsight_text(game, Hindsight(("panel", "mode", "pivot"), step, mode, "", None))
+            whole |= dict.fromkeys(told.splitlines())
+            whole |= dict.fromkeys(part for part in build_target(step, mode).split(str(step)) if len(part) > 1)
+    for failure in random_failures(game, 400, **GAMES[game]):
+        lines = analyzer_text(profile, failure).splitlines()
+        whole |= dict.fromkeys(line for line in lines if len(line) > 12 and not line.startswith("step "))
+    whole |= dict.fromkeys(f"step {step}: action=" for step in range(horizon))
+    whole |= dict.fromkeys(f"{moved}{left}" for moved in LOG_MOVED for left in range(horizon))
+    return list(whole)
+
+
+def make_start_model(game: str, levels: Levels, seed: int) -> tuple[Any, Encoder]:
+    """Return a model of random weights, fewer than 1.5 million, and its encoder."""
+    text = {"head_dim": 32, "hidden_size": 96, "intermediate_size": 192, "num_attention_heads": 3}
+    vision = {"fullatt_block_indexes": [0, 1], "window_size": 8 * PATCH}
+    model, processor = make_vlm(
+        bpe_tokenizer([], 264, dict.fromkeys((*GRAMMAR, *whole_texts(game, levels)))),
+        patch=PATCH,
+        most_image_tokens=IMAGE_TOKENS,
+        text=text,
+        vision=vision,
+        deviation=DEVIATION,
+        seed=seed,
+    )
+    return model, Encoder(processor)
+
+
+# Exact success
+
+
+def state_rows(levels: Levels, world: World, scorer: Scorer, encoder: Encoder) -> list[Row]:
+    """Return four rows per state, one per action in its usual reply, and put the pictures into the scorer."""
+    env = levels.env(levels.config)
+    rows: list[Row] = []
+    replies = [tuple(encoder.reply_tokens(reply_text(action))) for action in ACTIONS]
+    for state in world.states:
+        frame, _ = env.reset(options={"state": state})
+        kind, encoded = env.encode_frame(frame)
+        name = frame_id(frame)
+        scorer.pictures[name] = EncodedFrame(name, frame.shape[1], frame.shape[0], kind, encoded)
+        prompt = render_student(levels.prompt, env.profile, levels.train[0], t=0, frame_id=name)
+        rows += [Row(prompt, reply) for reply in replies]
+    return rows
+
+
+def reply_text(action: str) -> str:
+    """Return the reply that the start gives: no thoughts, and an action."""
+    return f"<think></think><action>{action}</action>"
+
+
+def read_policy(model: Any, encoder: Encoder, levels: Levels, world: World) -> NDArray[np.float64]:
+    """Return the probability of each action's usual reply in each state; shape (states, 4).
+
+    What is missing from 1 counts as unusable, so the exact success is a lower bound that is tight for a model that
+    keeps to the form of the start; other wordings of the same action are in the missing part.
+    """
+    scorer = Scorer(encoder)
+    rows = state_rows(levels, world, scorer, encoder)
+    batches = micro_batches([scorer.length(row) for row in rows], 16_384)
+    model.eval()
+    scores = score_rows(scorer, [VisionCache(model)], rows, batches)[0]
+    return np.array([scores[index].double().sum().exp().item() for index in range(len(rows))]).reshape(-1, 4)
+
+
+def exact(model: Any, encoder: Encoder, levels: Levels, world: World) -> dict[str, float]:
+    """Return the exact success on the levels of ``world``, and the mean probability outside the usual replies."""
+    policy = read_policy(model, encoder, levels, world)
+    return {"success": float(exact_success(world, policy).mean()), "unusual": float(1 - policy.sum(axis=1).mean())}
+
+
+# Failures with hints, true and false
+
+
+class UniformPlayer(Policy):
+    """A player that moves at random, as a function of episode and turn."""
+
+    name = "uniform"
+    config_type = Settings
+    config: ClassVar[dict[str, Any]] = {}  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
+
+    def __init__(self, encoder: Encoder) -> None:
+        """Reply with the tokens of ``encoder``."""
+        super().__init__()
+        self._replies = {text: tuple(encoder.reply_tokens(text)) for text in map(reply_text, ACTIONS)}
+
+    async def reply(self, turn: Turn) -> Reply:
+        """Return the reply of a turn."""
+        rng = random.Random(derive_seed(turn.episode_id, "uniform", turn.t))
+        text = reply_text(ACTIONS[below(rng, len(ACTIONS))])
+        return Reply(text, token_ids=self._replies[text])
+
+
+Played = tuple[Sequence[TaskRollouts], Failures, RlConfig]
+"""Episodes of a random player, its failures with the solver's readings, and the settings of the arm ``oracle``."""
+
+
+def play_failures(levels: Levels, tasks: Sequence[Task], encoder: Encoder, each: int) -> Played:
+    """Return episodes of a random player, their failures with the solver's readings, and the settings of the oracle."""
+    config = settings_of(levels.env.profile.name, "none", arm="oracle")
+    rollouts = roll_out(levels, tasks, UniformPlayer(encoder), each)
+    unused: Any = None
+    return rollouts, analyze(rollouts, levels, config, unused, ALONE), config
+
+
+def with_hints(failures: Failures, kind: str) -> Failures:
+    """Return the failures with hints of a kind: ``true``, ``uniform`` (any step) or ``other`` (never the pivot)."""
+    if kind == "true":
+        return failures
+    steps = {each.episode_id: each.num_steps for each in failures.episodes}
+
+    def step_of(name: str, pivot: int) -> int:
+        if kind == "other":
+            return random_other_step(name, pivot, steps[name])
+        return below(random.Random(derive_seed(name, "uniform hint")), steps[name])
+
+    readings = {
+        name: replace(each, pivot_step=step_of(name, each.pivot_step)) for name, each in failures.readings.items()
+    }
+    return replace(failures, readings=readings)
+
+
+def samples_with(kind: str, levels: Levels, encoder: Encoder, played: Played) -> UpdateSamples:
+    """Return the samples of all turns, with Teacher's prompts under hints of a kind."""
+    rollouts, failures, config = played
+    hinted = with_hints(failures, kind)
+    return make_samples(rollouts, group(rollouts, config), hinted, levels, config, encoder.tokenizer.decode)
+
+
+def gate(model: Any, encoder: Encoder, levels: Levels, each: int = 2, tasks: int = 40) -> dict[str, Any]:
+    """Measure on held-out levels whether the Teacher follows hints.
+
+    Returns:
+        ``gap_detects_pivot`` with hints that are ``true``, ``uniform`` (false: they say nothing about the pivot) and
+        ``other`` (never the pivot: a planted mistake, which has to fall below one half), ``informed`` in nats, and
+        whether the gate is passed.
+    """
+    played = play_failures(levels, levels.validation[:tasks], encoder, each)
+    figures: dict[str, Any] = {}
+    model.eval()
+    for kind in ("true", "uniform", "other"):
+        samples = samples_with(kind, levels, encoder, played)
+        scorer = Scorer(encoder)
+        scorer.pictures = dict(samples.pictures)
+        turns = [turn for turn in samples.turns if turn.teacher is not None]
+        with torch.no_grad():
+            scored = score_turns(turns, scorer, WholeModel(model), None, played[2])
+        measured = hindsight_figures(scored, played[2].beta)
+        figures[kind] = round(measured["gap_detects_pivot"] or 0.0, 3)
+        if kind == "true":
+            figures["informed"] = round(measured["teacher_informed"] or 0.0, 3)
+    low, high = FALSE_BETWEEN
+    return figures | {"passed": figures["true"] >= TRUE_AT_LEAST and low <= figures["uniform"] <= high}
