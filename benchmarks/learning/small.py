@@ -118,7 +118,8 @@ def setup(game: str, seed: int) -> Setup:
     levels = plan_levels(make_rl_config(fields | {"seed": seed}))
     worlds = [explore(levels.env, levels.config, tasks) for tasks in (levels.train, levels.validation)]
     inputs, held_out_inputs = map(one_hot, worlds)
-    return Setup(*worlds, inputs, held_out_inputs, cloned(worlds[0], inputs, seed))
+    train, held_out = worlds
+    return Setup(train, held_out, inputs, held_out_inputs, cloned(train, inputs, seed))
 
 
 def cloned(world: World, inputs: Any, seed: int) -> Any:
@@ -355,8 +356,8 @@ def _update(
             teacher_candidates=teacher[chosen] if distilled else None,
             student_candidates=student if distilled else None,
         )
-        counts = {"valid_count": len(chosen), "active_count": int(active[chosen].sum())}
-        loss = stage_two_loss(own, batch, **counts, weights=weights).total
+        count = int(active[chosen].sum())
+        loss = stage_two_loss(own, batch, valid_count=len(chosen), active_count=count, weights=weights).total
         has = fixes[chosen] >= 0
         if bool(has.any()):
             best = fixes[chosen][has][:, None]

@@ -162,7 +162,7 @@ def test_a_predicate_names_failures(tmp_path: Path) -> None:
 
 
 def test_a_false_name_of_a_failure_is_refuted(tmp_path: Path) -> None:
-    task = GymEnv.make_task(GymConfig(**OWN), 0)
+    task = GymEnv.make_task(GymConfig.model_validate(OWN), 0)
     case = Case(task.initial_state, ["right", "down"], 14)  # cell 5 is a hole
     (verdict,) = ClosureSolver().certify([case])
     assert isinstance(verdict, Verdict)

@@ -227,7 +227,7 @@ class Nodes(ClusterPool):
 
 def test_nodes_that_cannot_work_together_are_refused(tmp_path: Path) -> None:
     def older(report: nodes.NodeReport) -> nodes.NodeReport:
-        return replace(report, versions=report.versions | {"pyarrow": "25.0", "Python": "3.12"})
+        return replace(report, versions={**report.versions, "pyarrow": "25.0", "Python": "3.12"})
 
     with pytest.raises(ConfigError, match=r"node far has other versions.*Python 3\.12 \(here .*pyarrow 25\.0 \(here"):
         nodes.check_nodes(Nodes(older), tmp_path, writes=True)
