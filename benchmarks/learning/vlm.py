@@ -99,44 +99,45 @@ def make_start_model(game: str, levels: Levels, seed: int) -> tuple[Any, Encoder
 # Exact success
 
 
-def state_rows(levels: Levels, world: World, scorer: Scorer, encoder: Encoder) -> list[Row]:
-    """Return four rows per state, one per action in its usual reply, and put the pictures into the scorer."""
-    env = levels.env(levels.config)
-    rows: list[Row] = []
-    replies = [tuple(encoder.reply_tokens(reply_text(action))) for action in ACTIONS]
-    for state in world.states:
-        frame, _ = env.reset(options={"state": state})
-        kind, encoded = env.encode_frame(frame)
-        name = frame_id(frame)
-        scorer.pictures[name] = EncodedFrame(name, frame.shape[1], frame.shape[0], kind, encoded)
-        prompt = render_student(levels.prompt, env.profile, levels.train[0], t=0, frame_id=name)
-        rows += [Row(prompt, reply) for reply in replies]
-    return rows
-
-
 def reply_text(action: str) -> str:
     """Return the reply that the start gives: no thoughts, and an action."""
     return f"<think></think><action>{action}</action>"
 
 
-def read_policy(model: Any, encoder: Encoder, levels: Levels, world: World) -> NDArray[np.float64]:
-    """Return the probability of each action's usual reply in each state; shape (states, 4).
+class ExactReader:
+    """Reads the exact success of models on the levels of a world; prompts and pictures are made once."""
 
-    What is missing from 1 counts as unusable, so the exact success is a lower bound that is tight for a model that
-    keeps to the form of the start; other wordings of the same action are in the missing part.
-    """
-    scorer = Scorer(encoder)
-    rows = state_rows(levels, world, scorer, encoder)
-    batches = micro_batches([scorer.length(row) for row in rows], 16_384)
-    model.eval()
-    scores = score_rows(scorer, [VisionCache(model)], rows, batches)[0]
-    return np.array([scores[index].double().sum().exp().item() for index in range(len(rows))]).reshape(-1, 4)
+    def __init__(self, levels: Levels, world: World, encoder: Encoder) -> None:
+        """Render every state of ``world`` and put it into the Student's prompt, once with the reply of each action."""
+        self._world, self._scorer = world, Scorer(encoder, capacity=1 << 30)
+        env, self._rows = levels.env(levels.config), list[Row]()
+        replies = [tuple(encoder.reply_tokens(reply_text(action))) for action in ACTIONS]
+        for state in world.states:
+            frame, _ = env.reset(options={"state": state})
+            kind, encoded = env.encode_frame(frame)
+            name = frame_id(frame)
+            self._scorer.pictures[name] = EncodedFrame(name, frame.shape[1], frame.shape[0], kind, encoded)
+            prompt = render_student(levels.prompt, env.profile, levels.train[0], t=0, frame_id=name)
+            self._rows += [Row(prompt, reply) for reply in replies]
+        self._batches = micro_batches([self._scorer.length(row) for row in self._rows], 16_384)
 
+    def policy(self, model: Any) -> NDArray[np.float64]:
+        """Return the probability of each action's usual reply in each state; shape (states, 4).
 
-def exact(model: Any, encoder: Encoder, levels: Levels, world: World) -> dict[str, float]:
-    """Return the exact success on the levels of ``world``, and the mean probability outside the usual replies."""
-    policy = read_policy(model, encoder, levels, world)
-    return {"success": float(exact_success(world, policy).mean()), "unusual": float(1 - policy.sum(axis=1).mean())}
+        What is missing from 1 counts as unusable, so the exact success is a lower bound that is tight for a model that
+        keeps to the form of the start; other wordings of the same action are in the missing part.
+        """
+        model.eval()
+        scores = score_rows(self._scorer, [VisionCache(model)], self._rows, self._batches)[0]
+        return np.array([scores[index].double().sum().exp().item() for index in range(len(self._rows))]).reshape(-1, 4)
+
+    def __call__(self, model: Any) -> dict[str, float]:
+        """Return the exact success over all levels, and the mean probability outside the usual replies."""
+        policy = self.policy(model)
+        return {
+            "success": float(exact_success(self._world, policy).mean()),
+            "unusual": float(1 - policy.sum(axis=1).mean()),
+        }
 
 
 # Failures with hints, true and false

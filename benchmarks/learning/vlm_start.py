@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pivot.benchmarks.learning.vlm import (
+    ExactReader,
     Played,
-    exact,
     gate,
     make_start_model,
     play_failures,
@@ -163,7 +163,7 @@ def teach(
     levels = plan_levels(settings_of(game, "none", seed))
     model, encoder = make_start_model(game, levels, seed)
     world = explore(levels.env, levels.config, levels.train)
-    few = explore(levels.env, levels.config, levels.train[:40])
+    read = ExactReader(levels, explore(levels.env, levels.config, levels.train[:40]), encoder)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0)
     rng, pool, history = random.Random(seed), None, list[dict[str, Any]]()
     figures: dict[str, Any] = {}
@@ -180,7 +180,7 @@ def teach(
         optimizer.step()
         if (number + 1) % CHECK_EVERY and number + 1 < lessons:
             continue
-        figures = {"lessons": number + 1, "loss": round(loss.item(), 3), **exact(model, encoder, levels, few)}
+        figures = {"lessons": number + 1, "loss": round(loss.item(), 3), **read(model)}
         figures |= {"gate": gate(model, encoder, levels), "cpu_seconds": round(process_time() - began)}
         report(json.dumps(figures))
         history.append(figures)

@@ -1,0 +1,305 @@
+"""Which hindsight helps a model that sees? Arms of ``pivot train rl`` from one start, paired by seed.
+
+``python -m pivot.benchmarks.learning.study start`` teaches the start and passes it through the literacy gate;
+``study run`` trains what ``results/study.jsonl`` does not have yet, a line per finished run, so the same command goes
+on where the file ends; ``study table`` and ``study curves`` show what is there. Arms with a Teacher are run only from
+a start that passed the gate.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+from pivot.benchmarks.learning.ledger import Ledger, Row, by_arm, figures_table, key_of
+from pivot.benchmarks.learning.vlm import GAMES, ExactReader, settings_of
+from pivot.benchmarks.learning.vlm_start import LESSONS, teach
+from pivot.benchmarks.learning.worlds import explore
+from pivot.models.extras import need
+from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.config import RlConfig
+from pivot.training.policy_rl.hindsight.contexts import ARMS as PRODUCT_ARMS
+
+torch: Any = need("torch", "train")
+transformers: Any = need("transformers", "train")
+
+RESULTS = Path(__file__).parent / "results"
+WORK = Path("runs/study")
+UPDATES, EVERY = 64, 8
+"""Updates of a run, and between two points of the exact curve."""
+PROTOCOL = 1
+"""Raised with every change that moves figures: results of different protocols are never compared."""
+MANY, FEW = 12, 6
+"""Paired seeds of the arms that the question is about, and of the others."""
+MELTING = ("gap_detects_pivot", "teacher_informed")
+ENDS = 4
+"""Updates at both ends of a run over which the figures of the Teacher are averaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyArm:
+    """An arm of the study: settings of ``pivot train rl`` and its number of seeds."""
+
+    fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    seeds: int = FEW
+    games: tuple[str, ...] = ("frozenlake",)
+
+    @property
+    def weight(self) -> float:
+        """Weight of what the arm adds to GRPO, by which results are filed."""
+        fallback = RlConfig.model_fields
+        arm = PRODUCT_ARMS[self.fields["arm"]]
+        name = "correction" if arm.corrects else "opd"
+        return float(self.fields.get(name, fallback[name].default)) if arm.corrects or arm.distils else 0.0
+
+    @property
+    def needs_literacy(self) -> bool:
+        """Whether a Teacher has to read hindsight."""
+        return bool(PRODUCT_ARMS[self.fields["arm"]].shows)
+
+    @property
+    def missing(self) -> list[str]:
+        """Settings that this version of ``pivot train rl`` does not have."""
+        return [name for name in self.fields if name not in RlConfig.model_fields]
+
+
+def _arm(arm: str, seeds: int = FEW, games: tuple[str, ...] = ("frozenlake",), **fields: Any) -> StudyArm:
+    return StudyArm({"arm": arm} | fields, seeds, games)
+
+
+ARMS: Mapping[str, StudyArm] = {
+    "vanilla_grpo": _arm("vanilla_grpo", MANY, tuple(GAMES)),
+    "witness_pivot": _arm("witness", MANY, tuple(GAMES), correction=1.0),
+    "witness_random": _arm("witness", MANY, tuple(GAMES), correction=1.0, correction_step="random"),
+    "dpo_pivot": _arm("dpo_pivot", MANY, tuple(GAMES), correction=1.0),
+    "distribution_oracle": _arm("oracle", MANY, tuple(GAMES), opd=0.1, opd_objective="distribution"),
+    "mp": _arm("mp", MANY),
+    "oracle": _arm("oracle", MANY),
+    "distribution_analyzer": _arm("mp", MANY, opd=0.1, opd_objective="distribution"),
+    "dpo_random": _arm("dpo_pivot", correction=1.0, correction_step="random"),
+    "witness_start": _arm("witness", correction=1.0, correction_step="start"),
+    "progress": _arm("vanilla_grpo", credit="progress"),
+    "mpr": _arm("mpr"),
+    "mp_random_r": _arm("mp_random_r"),
+    "empty": _arm("empty"),
+    "oracle_1": _arm("oracle", opd=1.0),
+    "oracle_centred": _arm("oracle", opd=1.0, opd_objective="centred"),
+    "oracle_gap": _arm("oracle", opd=1.0, opd_objective="gap"),
+    "oracle_1_start": _arm("oracle", opd=1.0, teacher_weights="start"),
+    "oracle_1_ema": _arm("oracle", opd=1.0, teacher_weights="ema"),
+}
+"""Arms in the order in which they run. Weights are those of the study on a small network (``small rates``)."""
+CONTROLS = {"witness_pivot": "witness_random", "dpo_pivot": "dpo_random", "mpr": "mp_random_r"}
+"""Arm that differs by the step alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run of the study."""
+
+    game: str
+    arm: str
+    seed: int
+    work: Path
+    updates: int = UPDATES
+    fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Settings that differ from the study's, for tests."""
+
+    @property
+    def start(self) -> Path:
+        """Folder of the start of the game, common to all arms and seeds."""
+        return self.work / self.game / "start"
+
+
+def digest_of(start: Path) -> str:
+    """Return a digest of the weights of a start."""
+    return hashlib.sha256((start / "model.safetensors").read_bytes()).hexdigest()[:16]
+
+
+def train_arm(job: Job) -> Row:
+    """Train one arm in segments, and read the exact success on held-out levels between them.
+
+    A run that was killed starts again: it takes minutes, and its result is a function of the job.
+    """
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    began, wall = process_time(), perf_counter()
+    arm, out = ARMS[job.arm], job.work / job.game / f"{job.arm}-{job.seed}"
+    shutil.rmtree(out, ignore_errors=True)
+    curve: list[dict[str, float]] = []
+    read: ExactReader | None = None
+    for done in [*range(0, job.updates, EVERY), job.updates]:
+        fields = {**arm.fields, **job.fields, "updates": max(1, done)}
+        prepared = loop.prepare(settings_of(job.game, str(job.start), job.seed, **fields))
+        if read is None:
+            levels = prepared.levels
+            read = ExactReader(levels, explore(levels.env, levels.config, levels.validation), prepared.encoder)
+        if done:
+            loop.train(prepared, out, resume=done > EVERY)
+        curve.append(read(prepared.model))
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    shutil.rmtree(out)
+    return {
+        "game": job.game,
+        "arm": job.arm,
+        "seed": job.seed,
+        "weight": arm.weight,
+        "protocol": PROTOCOL,
+        "start": digest_of(job.start),
+        "updates": job.updates,
+        "curve": [round(each["success"], 5) for each in curve],
+        "unusual": round(curve[-1]["unusual"], 5),
+        "silent": _mean(lines, "zero_variance"),
+        "analyzer_step_accuracy": _mean(lines, "analyzer_step_accuracy"),
+        **{name: [_mean(lines[:ENDS], name), _mean(lines[-ENDS:], name)] for name in MELTING},
+        "cpu_seconds": round(process_time() - began),
+        "seconds": round(perf_counter() - wall),
+    }
+
+
+def _mean(lines: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [line[name] for line in lines if line.get(name) is not None]
+    return round(float(np.mean(values)), 3) if values else None
+
+
+# What is to run
+
+
+def jobs(games: Sequence[str], work: Path, most_seeds: int = MANY) -> list[Job]:
+    """Return all runs of the study, seed by seed, so that whatever is finished is paired."""
+    return [
+        Job(game, name, seed, work)
+        for seed in range(most_seeds)
+        for game in games
+        for name, arm in ARMS.items()
+        if game in arm.games and seed < (arm.seeds if game == "frozenlake" else FEW)
+    ]
+
+
+def runnable(job: Job) -> str | None:
+    """Return why a run cannot be made from its start, or None."""
+    arm = ARMS[job.arm]
+    if arm.missing:
+        return f"this version has no setting {', '.join(arm.missing)}"
+    if not (job.start / "start.json").exists():
+        return f"there is no start in {job.start}; run: study start --games {job.game}"
+    figures = json.loads((job.start / "start.json").read_text(encoding="utf-8"))
+    if arm.needs_literacy and not figures["gate"]["passed"]:
+        return f"the start of {job.game} did not pass the literacy gate ({figures['gate']})"
+    return None
+
+
+def run(chosen: Sequence[Job], path: Path, workers: int) -> None:
+    """Train what the file of results does not have yet, and append a line per finished run."""
+    ledger = Ledger(path, PROTOCOL)
+    finished = ledger.keys()
+    reasons: dict[str, list[str]] = {}
+    missing: list[Job] = []
+    for job in chosen:
+        if (job.game, job.arm, ARMS[job.arm].weight, job.seed) in finished:
+            continue
+        reason = runnable(job)
+        if reason is None:
+            missing.append(job)
+        else:
+            reasons.setdefault(f"{job.game} {job.arm}: {reason}", []).append(str(job.seed))
+    for reason, seeds in reasons.items():
+        print(f"left out, seeds {', '.join(seeds)}: {reason}", flush=True)  # noqa: T201
+    with ProcessPoolExecutor(workers) as pool:
+        for number, row in enumerate(pool.map(train_arm, missing), 1):
+            ledger.append(row)
+            what = f"{row['game']} {row['arm']} seed {row['seed']}: {row['curve'][0]:.3f} -> {row['curve'][-1]:.3f}"
+            print(f"{number}/{len(missing)} {what}, {row['cpu_seconds']} s", flush=True)  # noqa: T201
+
+
+# What came out
+
+
+def done_table(rows: Sequence[Row], chosen: Sequence[Job]) -> str:
+    """Return how many of the wanted runs are done, game by game."""
+    keys = {key_of(row) for row in rows}
+    lines = []
+    for game in GAMES:
+        wanted = {(job.game, job.arm, ARMS[job.arm].weight, job.seed) for job in chosen if job.game == game}
+        if wanted:
+            lines.append(f"{game}: {len(wanted & keys)} of {len(wanted)} runs")
+    return "\n".join(lines)
+
+
+def teacher_table(rows: Sequence[Row], game: str) -> str:
+    """Return how well the Teacher tells the pivot at both ends of a run, in Markdown: whether it melts."""
+    lines = [
+        f"| {game} | seeds | gap detects pivot, first and last | informed, nats, first and last |",
+        "|---|---|---|---|",
+    ]
+    for name in ARMS:
+        mine = [
+            row for row in rows if row["game"] == game and row["arm"] == name and row["teacher_informed"][0] is not None
+        ]
+        if mine and ARMS[name].needs_literacy:
+            cells = [" to ".join(_at(mine, figure, end) for end in (0, 1)) for figure in MELTING]
+            lines.append(f"| `{name}` | {len(mine)} | {cells[0]} | {cells[1]} |")
+    return "\n".join(lines)
+
+
+def _at(rows: Sequence[Row], figure: str, end: int) -> str:
+    values = [row[figure][end] for row in rows if row[figure][end] is not None]
+    return f"{np.mean(values):.2f}" if values else "–"
+
+
+def draw(rows: Sequence[Row], game: str, path: Path) -> None:
+    """Draw the mean exact success of each arm over updates, and the points of all seeds."""
+    figure = need("matplotlib.figure", "train").Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.add_subplot()
+    for name in by_arm(rows, game, "final"):
+        curves = np.array([row["curve"] for row in rows if row["game"] == game and row["arm"] == name])
+        places = np.arange(curves.shape[1]) * EVERY
+        (line,) = axes.plot(places, 100 * curves.mean(axis=0), label=f"{name} ({len(curves)} seeds)")
+        axes.plot(places, 100 * curves.T, ".", color=line.get_color(), markersize=3, alpha=0.5)
+    axes.set(xlabel="update", ylabel="exact success on held-out levels, %", title=game)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=100, facecolor="white")
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m pivot.benchmarks.learning.study", description=__doc__)
+    parser.add_argument("command", choices=("start", "run", "table", "curves"))
+    parser.add_argument("--results", type=Path, default=RESULTS / "study.jsonl")
+    parser.add_argument("--work", type=Path, default=WORK, help="folder of starts and of unfinished runs")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--games", nargs="+", choices=tuple(GAMES), default=tuple(GAMES))
+    parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=tuple(ARMS))
+    parser.add_argument("--lessons", type=int, default=LESSONS)
+    parser.add_argument("--out", type=Path, default=Path("curves"), help="prefix of the pictures")
+    args = parser.parse_args()
+    chosen = [job for job in jobs(args.games, args.work) if job.arm in args.arms]
+    if args.command == "start":
+        torch.set_num_threads(1)
+        for game in args.games:
+            teach(game, args.work / game / "start", lessons=args.lessons)
+        return
+    if args.command == "run":
+        run(chosen, args.results, args.workers)
+    rows = Ledger(args.results, PROTOCOL).rows()
+    texts = [done_table(rows, chosen)]
+    for game in args.games:
+        if args.command == "curves":
+            draw(rows, game, args.out.with_name(f"{args.out.name}-{game}.png"))
+        else:
+            texts += [figures_table(rows, game, ARMS, CONTROLS), teacher_table(rows, game)]
+    print("\n\n".join(texts))  # noqa: T201 - a command's answer
+
+
+if __name__ == "__main__":
+    main()
