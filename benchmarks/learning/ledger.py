@@ -98,7 +98,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """What the interval allows to say."""
+        """Conclusion that the interval allows."""
         inside = self.low >= -MARGIN and self.high <= MARGIN
         if self.low > 0 or self.high < 0:
             return ("higher" if self.low > 0 else "lower") + (f", by less than {MARGIN:g}" if inside else "")

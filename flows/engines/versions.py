@@ -14,8 +14,8 @@ from ...plugins import GROUPS
 PROJECT = "pivot-vlm"
 OURS = Path(__file__).parents[2]
 ROOMS = (
-    *("api", "cli", "collage", "datasets", "environments", "flows", "imports", "insight", "labeling", "models"),
-    *("rollouts", "solvers", "storage", "testing", "training"),
+    *("api", "cli", "collage", "datasets", "environments", "flows", "imports", "insight", "integrations", "labeling"),
+    *("models", "rollouts", "solvers", "storage", "testing", "training"),
 )
 """Folders of the package. A checkout has others, such as tests and runs, which decide no bytes."""
 
@@ -43,7 +43,7 @@ def versions_here() -> Mapping[str, str]:
 
 def source_digest(package: Path) -> str:
     """Return a digest of names and contents of the source files of a package: of its root, and of all its folders."""
-    files = list(package.glob("*.py"))
+    files = [package / name for name in next(os.walk(package))[2] if name.endswith(".py")]
     for room in ROOMS:
         for folder, _, names in os.walk(package / room):
             files += [Path(folder) / name for name in names if name.endswith(".py")]
