@@ -98,7 +98,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """What the interval allows to say."""
+        """Conclusion that the interval allows."""
         inside = self.low >= -MARGIN and self.high <= MARGIN
         if self.low > 0 or self.high < 0:
             return ("higher" if self.low > 0 else "lower") + (f", by less than {MARGIN:g}" if inside else "")
@@ -149,9 +149,10 @@ def figures_table(rows: Sequence[Row], game: str, arms: Iterable[str], controls:
         if arm not in areas:
             continue
         first, last = paired(areas[arm], base), paired(finals[arm], finals.get(BASELINE, {}))
-        own = arm == BASELINE or first is None or last is None
         mean, final = np.mean(list(areas[arm].values())), np.mean(list(finals[arm].values()))
-        cells = ("–", "–", "–") if own else (str(first), str(last), first.verdict)
+        cells = ("–", "–", "–")
+        if arm != BASELINE and first is not None and last is not None:
+            cells = str(first), str(last), first.verdict
         lines.append(
             f"| `{arm}` | {len(areas[arm])} | {mean:.1f} | {cells[0]} | {final:.1f} | {cells[1]} | {cells[2]} |"
         )

@@ -116,9 +116,9 @@ def setup(game: str, seed: int) -> Setup:
     """
     fields = {"env": game, "settings": GAMES[game], "model": "none", "levels": LEVELS, "held_out": HELD_OUT}
     levels = plan_levels(make_rl_config(fields | {"seed": seed}))
-    worlds = [explore(levels.env, levels.config, tasks) for tasks in (levels.train, levels.validation)]
-    inputs, held_out_inputs = map(one_hot, worlds)
-    return Setup(*worlds, inputs, held_out_inputs, cloned(worlds[0], inputs, seed))
+    world, held_out = (explore(levels.env, levels.config, tasks) for tasks in (levels.train, levels.validation))
+    inputs = one_hot(world)
+    return Setup(world, held_out, inputs, one_hot(held_out), cloned(world, inputs, seed))
 
 
 def cloned(world: World, inputs: Any, seed: int) -> Any:
@@ -336,7 +336,7 @@ def _update(
     teacher, active = every, torch.zeros(len(old), dtype=torch.bool)
     if arm.hint:
         teacher, active = teach(arm, failures, turns, world, logits)
-    told = teacher.gather(1, taken)[:, 0]
+    teacher_logprobs = teacher.gather(1, taken)[:, 0]
     fixes = corrector.fixes(failures, len(old))
     weights = Weights(CLIP, KL, arm.weight if arm.hint else 0.0, BETA, arm.objective)
     order = torch.from_numpy(rng.permutation(len(old)))
@@ -347,7 +347,7 @@ def _update(
         batch = TokenBatch(
             old=old[chosen],
             reference=reference.gather(1, taken)[chosen, 0],
-            teacher=told[chosen],
+            teacher=teacher_logprobs[chosen],
             advantages=turns.advantage[chosen],
             valid=torch.ones(len(chosen), dtype=torch.bool),
             active=active[chosen],
@@ -376,7 +376,7 @@ def _update(
         return None
     at_pivot = np.zeros(len(old), bool)
     at_pivot[[failure.first + failure.verdict.pivot_step for failure in failures]] = True
-    return roc_area((old - told)[active].tolist(), at_pivot[active.numpy()].tolist())
+    return roc_area((old - teacher_logprobs)[active].tolist(), at_pivot[active.numpy()].tolist())
 
 
 # Commands

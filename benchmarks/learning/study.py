@@ -190,7 +190,7 @@ def runnable(job: Job) -> str | None:
     if arm.missing:
         return f"this version has no setting {', '.join(arm.missing)}"
     if not (job.start / "start.json").exists():
-        return f"there is no start in {job.start}; run: study start --games {job.game}"
+        return f"no start was found in {job.start}; run: study start --games {job.game}"
     figures = json.loads((job.start / "start.json").read_text(encoding="utf-8"))
     if arm.needs_literacy and not figures["gate"]["passed"]:
         return f"the start of {job.game} did not pass the literacy gate ({figures['gate']})"
@@ -224,13 +224,13 @@ def run(chosen: Sequence[Job], path: Path, workers: int) -> None:
 
 
 def done_table(rows: Sequence[Row], chosen: Sequence[Job]) -> str:
-    """Return how many of the wanted runs are done, game by game."""
+    """Return how many of the planned runs are done, game by game."""
     keys = {key_of(row) for row in rows}
     lines = []
     for game in GAMES:
-        wanted = {(job.game, job.arm, ARMS[job.arm].weight, job.seed) for job in chosen if job.game == game}
-        if wanted:
-            lines.append(f"{game}: {len(wanted & keys)} of {len(wanted)} runs")
+        planned = {(job.game, job.arm, ARMS[job.arm].weight, job.seed) for job in chosen if job.game == game}
+        if planned:
+            lines.append(f"{game}: {len(planned & keys)} of {len(planned)} runs")
     return "\n".join(lines)
 
 

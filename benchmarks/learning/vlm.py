@@ -69,8 +69,8 @@ def whole_texts(game: str, levels: Levels) -> list[str]:
     whole = dict.fromkeys(part["text"] for part in student.messages[-1]["content"] if part["type"] == "text")
     for mode in profile.failure_modes:
         for step in range(horizon):
-            told = hindsight_text(game, Hindsight(("panel", "mode", "pivot"), step, mode, "", None))
-            whole |= dict.fromkeys(told.splitlines())
+            text = hindsight_text(game, Hindsight(("panel", "mode", "pivot"), step, mode, "", None))
+            whole |= dict.fromkeys(text.splitlines())
             whole |= dict.fromkeys(part for part in build_target(step, mode).split(str(step)) if len(part) > 1)
     for failure in random_failures(game, 400, **GAMES[game]):
         lines = analyzer_text(profile, failure).splitlines()
