@@ -133,13 +133,12 @@ def _job(start: Path, arm: str, seed: int = 0) -> study.Job:
 def test_arms_of_a_seed_start_from_one_model(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "EVERY", 1)
     monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
-    rows = {arm: study.train_arm(_job(start, arm)) for arm in ("vanilla_grpo", "witness_pivot", "oracle_1")}
+    rows = {arm: study.train_arm(_job(start, arm)) for arm in ("vanilla_grpo", "oracle_1")}
     assert len({row["start"] for row in rows.values()}) == 1
     assert len({row["curve"][0] for row in rows.values()}) == 1, "the first point is that of the start"
-    assert len({tuple(row["curve"]) for row in rows.values()}) == 3, "and then each goes its way"
+    assert len({tuple(row["curve"]) for row in rows.values()}) == 2, "and then each goes its way"
     assert all(len(row["curve"]) == 3 for row in rows.values())
     assert rows["oracle_1"]["teacher_informed"][0] is not None
-    assert study.train_arm(_job(start, "vanilla_grpo"))["curve"] == rows["vanilla_grpo"]["curve"]
 
 
 def test_a_start_that_failed_the_gate_trains_no_teacher(
