@@ -152,7 +152,7 @@ def figures_table(rows: Sequence[Row], game: str, arms: Iterable[str], controls:
         mean, final = np.mean(list(areas[arm].values())), np.mean(list(finals[arm].values()))
         cells = ("–", "–", "–")
         if arm != BASELINE and first is not None and last is not None:
-            cells = (str(first), str(last), first.verdict)
+            cells = str(first), str(last), first.verdict
         lines.append(
             f"| `{arm}` | {len(areas[arm])} | {mean:.1f} | {cells[0]} | {final:.1f} | {cells[1]} | {cells[2]} |"
         )

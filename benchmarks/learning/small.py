@@ -116,10 +116,9 @@ def setup(game: str, seed: int) -> Setup:
     """
     fields = {"env": game, "settings": GAMES[game], "model": "none", "levels": LEVELS, "held_out": HELD_OUT}
     levels = plan_levels(make_rl_config(fields | {"seed": seed}))
-    worlds = [explore(levels.env, levels.config, tasks) for tasks in (levels.train, levels.validation)]
-    inputs, held_out_inputs = map(one_hot, worlds)
-    train, held_out = worlds
-    return Setup(train, held_out, inputs, held_out_inputs, cloned(train, inputs, seed))
+    world, held_out = (explore(levels.env, levels.config, tasks) for tasks in (levels.train, levels.validation))
+    inputs = one_hot(world)
+    return Setup(world, held_out, inputs, one_hot(held_out), cloned(world, inputs, seed))
 
 
 def cloned(world: World, inputs: Any, seed: int) -> Any:
@@ -356,8 +355,8 @@ def _update(
             teacher_candidates=teacher[chosen] if distilled else None,
             student_candidates=student if distilled else None,
         )
-        count = int(active[chosen].sum())
-        loss = stage_two_loss(own, batch, valid_count=len(chosen), active_count=count, weights=weights).total
+        counts = {"valid_count": len(chosen), "active_count": int(active[chosen].sum())}
+        loss = stage_two_loss(own, batch, **counts, weights=weights).total
         has = fixes[chosen] >= 0
         if bool(has.any()):
             best = fixes[chosen][has][:, None]

@@ -46,8 +46,9 @@ EXPERT = 0.02
 """Share of its moves that the careless expert chooses; all others are uniformly random, which alone wins a fifth."""
 AVOIDED = 0.02
 """Factor of the probability of the action that a hint names, in what the Teacher is taught."""
-REPLIES = {"student": 8, "teacher": 16, "analyzer": 4}
-"""Records of each kind per lesson."""
+REPLIES = {"student": 6, "hinted": 10, "other": 6, "analyzer": 2}
+"""Records of each kind per lesson: Student, Teacher at the step that the hint names, Teacher at other steps, Analyzer.
+The hinted step is one of nine; by its share alone it would hardly be learned."""
 LESSONS, CHECK_EVERY, RENEW_EVERY = 6000, 300, 600
 """Most lessons, lessons between two looks at success and gate, and between two sets of failures."""
 LR, WARM_UP = 1e-3, 100
@@ -59,6 +60,8 @@ class Lesson:
 
     row: Row
     target: NDArray[np.float64]
+    hinted: bool = False
+    """Whether the hint names the step of this record."""
 
 
 def careless(world: World) -> NDArray[np.float64]:
@@ -82,10 +85,11 @@ def lessons_of(
         student.append(Lesson(turn.student, target))
         if turn.teacher is None:
             continue
-        if samples.hindsight[turn.episode_id].step == turn.t:
+        hinted = samples.hindsight[turn.episode_id].step == turn.t
+        if hinted:
             target = target * np.where(np.array(ACTIONS) == step.action, AVOIDED, 1.0)
             target = target / target.sum()
-        teacher.append(Lesson(turn.teacher, target))
+        teacher.append(Lesson(turn.teacher, target, hinted))
     return student, teacher
 
 
@@ -114,7 +118,8 @@ class Pool:
     """Records of one set of failures."""
 
     student: list[Lesson]
-    teacher: list[Lesson]
+    hinted: list[Lesson]
+    other: list[Lesson]
     analyzer: list[Row]
     scorer: Scorer
 
@@ -131,12 +136,17 @@ def make_pool(levels: Levels, world: World, encoder: Encoder, seed: int, tasks: 
         scorer.pictures |= dict(samples.pictures)
         student, further = lessons_of(samples, played[0], world)
         teacher += further
-    return Pool(student, teacher, analyzer_rows(played, levels, encoder, scorer), scorer)
+    hinted, other = ([each for each in teacher if each.hinted is which] for which in (True, False))
+    return Pool(student, hinted, other, analyzer_rows(played, levels, encoder, scorer), scorer)
 
 
 def lesson_loss(model: Any, pool: Pool, encoder: Encoder, rng: random.Random) -> Any:
     """Return the loss of a lesson: of actions the cross entropy with what is taught, of all else that of the tokens."""
-    lessons = rng.choices(pool.student, k=REPLIES["student"]) + rng.choices(pool.teacher, k=REPLIES["teacher"])
+    lessons = [
+        lesson
+        for kind, records in (("student", pool.student), ("hinted", pool.hinted), ("other", pool.other))
+        for lesson in rng.choices(records, k=REPLIES[kind])
+    ]
     actions = torch.tensor([encoder.tokenizer.convert_tokens_to_ids(action) for action in ACTIONS])
     rows = [lesson.row for lesson in lessons]
     count = sum(len(row.tokens) for row in rows)

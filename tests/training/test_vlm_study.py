@@ -1,0 +1,208 @@
+"""Test the study with pictures: exact success against episodes, the literacy gate, the paired start, resumed runs."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+
+from pivot.benchmarks.learning import study, vlm, vlm_start
+from pivot.benchmarks.learning.ledger import Ledger
+from pivot.benchmarks.learning.worlds import World, exact_success, explore
+from pivot.environments.base import Task
+from pivot.models.transformers.model import Engine
+from pivot.rollouts.policies import ModelPolicy
+from pivot.tests.training.lake import torch
+from pivot.training.encode import Encoder
+from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.engines.base import GenerationOptions
+from pivot.training.policy_rl.engines.in_process import InProcessBackend
+from pivot.training.policy_rl.learner import ScoredTurn
+from pivot.training.policy_rl.levels import Levels, plan_levels, roll_out
+from pivot.training.policy_rl.losses import TokenBatch
+
+pytestmark = pytest.mark.train
+SMALL = {"size": 3, "horizon": 4, "cell": 16}
+
+
+@pytest.fixture(scope="module")
+def small_lakes() -> Any:
+    """Lakes of nine cells and four turns, few of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(vlm.GAMES, "frozenlake", SMALL)
+        patch.setattr(vlm, "LEVELS", 40)
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def start(small_lakes: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A start after a few lessons: it keeps the form and has not learned to read hints."""
+    work = tmp_path_factory.mktemp("study")
+    small_lakes.setattr(vlm_start, "REPLIES", {"student": 8, "hinted": 0, "other": 0, "analyzer": 0})
+    small_lakes.setattr(vlm_start, "WARM_UP", 10)
+    small_lakes.setattr(vlm_start, "LR", 3e-3)
+    reports: list[str] = []
+    vlm_start.teach("frozenlake", work / "frozenlake" / "start", lessons=60, report=reports.append)
+    assert json.loads(reports[-1])["lessons"] == 60
+    return work / "frozenlake" / "start"
+
+
+@pytest.fixture(scope="module")
+def model(start: Path) -> tuple[Levels, Any, Encoder]:
+    """Levels, and the start as it is loaded by a run."""
+    prepared = loop.prepare(vlm.settings_of("frozenlake", str(start)))
+    return prepared.levels, prepared.model, prepared.encoder
+
+
+def _played(levels: Levels, tasks: Sequence[Task], player: Any, encoder: Encoder, episodes: int) -> float:
+    """Return the share of won episodes, played 400 at a time."""
+    engine = Engine(player, encoder.processor, encoder.placeholders)
+    wins = 0
+    for part in range(episodes // 400):
+        options = GenerationOptions(model="start", run=f"sampled {part}", max_tokens=8)
+        policy = ModelPolicy(InProcessBackend(options, engine, batch=400))
+        rollouts = roll_out(levels, tasks, policy, 400 // len(tasks), run_id=f"sampled {part}")
+        wins += sum(bool(episode.success) for task in rollouts for episode in task.episodes)
+    player.generation_config = engine.own_defaults
+    return wins / (episodes // 400 * 400)
+
+
+@pytest.mark.parametrize("episodes", [400, pytest.param(20_000, marks=pytest.mark.long)])
+def test_exact_success_is_that_of_sampled_episodes(model: tuple[Levels, Any, Encoder], episodes: int) -> None:
+    """Episodes are played by the product's loop and engine, which know nothing of the enumeration."""
+    levels, player, encoder = model
+    tasks = levels.train[:20]
+    world = explore(levels.env, levels.config, tasks)
+    policy = vlm.ExactReader(levels, world, encoder).policy(player)
+    values = exact_success(world, policy)
+    unusual = 1 - policy.sum(axis=1).min()
+    assert unusual < 0.5, "the start keeps to the form"
+    share = _played(levels, tasks, player, encoder, episodes)
+    deviation = ((values * (1 - values)).sum() / (episodes // len(tasks))) ** 0.5 / len(values)
+    outside = world.horizon * (1 - policy.sum(axis=1)).mean()
+    assert -4 * deviation < share - values.mean() < 4 * deviation + outside
+
+
+def test_an_illiterate_teacher_fails_the_gate(model: tuple[Levels, Any, Encoder]) -> None:
+    levels, player, encoder = model
+    figures = vlm.gate(player, encoder, levels)
+    assert not figures["passed"]
+    assert figures["true"] < vlm.TRUE_AT_LEAST
+    assert abs(figures["informed"]) < 0.3, figures
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_literate_teacher_passes_the_gate(
+    small_lakes: pytest.MonkeyPatch, model: tuple[Levels, Any, Encoder], monkeypatch: pytest.MonkeyPatch, obeys: bool
+) -> None:
+    """A planted Teacher avoids the action of the hinted step; one that finds the pivot without hints is no reader."""
+    _, player, encoder = model
+    small_lakes.setattr(vlm, "LEVELS", 200)
+    many = plan_levels(vlm.settings_of("frozenlake", "none"))
+
+    def ideal(turns: Any, *_: Any) -> list[ScoredTurn]:
+        scored = []
+        for turn in turns:
+            text = json.dumps(turn.teacher.prompt.messages)
+            avoids = f"The step that lost it: step {turn.t}, counted" in text if obeys else turn.at_pivot
+            none = torch.zeros(len(turn.student.tokens))
+            batch = TokenBatch(none, none, none - 3.0 * avoids, none, none == 0, none == 0)
+            scored.append(ScoredTurn(turn, batch))
+        return scored
+
+    monkeypatch.setattr(vlm, "score_turns", ideal)
+    figures = vlm.gate(player, encoder, many, each=4, tasks=200)
+    small_lakes.setattr(vlm, "LEVELS", 40)
+    assert figures["passed"] is obeys
+    assert figures["true"] > 0.9
+    if obeys:
+        assert figures["other"] < figures["uniform"], "a planted wrong pivot is seen"
+    else:
+        assert figures["uniform"] > 0.9
+
+
+def _job(start: Path, arm: str, seed: int = 0) -> study.Job:
+    few = {"prompts": 4, "rollouts": 2, "minibatch": 16, "analyzer_tokens": 2}
+    return study.Job("frozenlake", arm, seed, start.parents[1], 2, few)
+
+
+def test_arms_of_a_seed_start_from_one_model(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "EVERY", 1)
+    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
+    rows = {arm: study.train_arm(_job(start, arm)) for arm in ("vanilla_grpo", "oracle_1")}
+    assert len({row["start"] for row in rows.values()}) == 1
+    assert len({row["curve"][0] for row in rows.values()}) == 1, "the first point is that of the start"
+    assert len({tuple(row["curve"]) for row in rows.values()}) == 2, "and then each goes its way"
+    assert all(len(row["curve"]) == 3 for row in rows.values())
+    assert rows["oracle_1"]["teacher_informed"][0] is not None
+
+
+def test_a_start_that_failed_the_gate_trains_no_teacher(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained: list[tuple[str, int]] = []
+
+    def row(job: study.Job) -> dict[str, Any]:
+        trained.append((job.arm, job.seed))
+        weight = study.ARMS[job.arm].weight
+        figures = {"game": job.game, "arm": job.arm, "seed": job.seed, "weight": weight, "curve": [0.2, 0.3]}
+        return figures | {"protocol": study.PROTOCOL, "cpu_seconds": 1}
+
+    monkeypatch.setattr(study, "ProcessPoolExecutor", _InThisProcess)
+    monkeypatch.setattr(study, "train_arm", row)
+    chosen = [_job(start, arm, seed) for seed in range(2) for arm in ("vanilla_grpo", "oracle", "progress")]
+    path = tmp_path / "study.jsonl"
+    study.run(chosen[:3], path, 1)
+    printed = capsys.readouterr().out
+    assert "left out, seeds 0: frozenlake oracle: the start of frozenlake did not pass the literacy gate" in printed
+    if study.ARMS["progress"].missing:
+        assert "frozenlake progress: this version has no setting credit" in printed
+    study.run([job for job in chosen if job.arm == "vanilla_grpo"], path, 1)
+    assert [each for each in trained if each[0] == "vanilla_grpo"] == [("vanilla_grpo", 0), ("vanilla_grpo", 1)]
+    assert {each["seed"] for each in Ledger(path, study.PROTOCOL).rows()} == {0, 1}
+
+
+class _InThisProcess:
+    """A pool without processes."""
+
+    def __init__(self, workers: int) -> None:
+        del workers
+
+    def __enter__(self) -> "_InThisProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def map(self, work: Any, items: Any) -> Any:
+        return map(work, items)
+
+
+def test_the_study_has_the_seeds_that_it_needs() -> None:
+    """Twelve for the arms that the question is about, six for the others, and five arms on Sokoban."""
+    jobs = study.jobs(tuple(vlm.GAMES), Path("runs"))
+    lakes = [job for job in jobs if job.game == "frozenlake"]
+    counts = {arm: sum(job.arm == arm for job in lakes) for arm in study.ARMS}
+    assert sorted(counts.values()) == [6] * 11 + [12] * 8
+    assert len([job for job in jobs if job.game == "sokoban"]) == 5 * 6
+    assert all(arm.games[0] == "frozenlake" for arm in study.ARMS.values())
+    assert replace(jobs[0], seed=5).start == jobs[0].start
+
+
+def test_levels_of_all_seeds_hold_out_the_same_side(small_lakes: pytest.MonkeyPatch) -> None:
+    """The start was taught on training levels of seed 0: no other seed measures on one of them."""
+    taught = {task.initial_state for task in plan_levels(vlm.settings_of("frozenlake", "none", 0)).train}
+    for seed in (1, 2):
+        assert not taught & {
+            task.initial_state for task in plan_levels(vlm.settings_of("frozenlake", "none", seed)).validation
+        }
+
+
+def test_a_world_of_levels_has_their_states(model: tuple[Levels, Any, Encoder]) -> None:
+    levels, _, _ = model
+    world: World = explore(levels.env, levels.config, levels.validation)
+    assert [world.states[start] for start in world.starts] == [task.initial_state for task in levels.validation]
