@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ..api import reading as api
 from ..datasets.store import Store
@@ -38,10 +38,10 @@ class ExportOptions(Options):
         warn(f"pivot export DIR --format {kind} is now pivot export {kind} DIR; the former order goes with a release")
         return values | {"kind": kind, "store": address_of("STORE", root) if isinstance(root, str) else root}
 
-    @model_validator(mode="after")
-    def _is_registered(self) -> "ExportOptions":
-        registered("exporters", self.kind)
-        return self
+    @field_validator("kind")
+    @classmethod
+    def _is_registered(cls, kind: str) -> str:
+        return registered("exporters", kind)
 
 
 EXPORT = Form(
