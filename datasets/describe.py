@@ -133,7 +133,8 @@ def certificate_text(certificate: dict[str, Any], decimals: int = FLOAT_DECIMALS
     least = "at least " if certificate["kind"] == "lower_bound" else ""
     verb = "open" if unit == "stages" else "needed"
     before, after = (_amount(certificate[side], unit, verb, least) for side in ("before", "after"))
-    if certificate["kind"] == "exact" and certificate["reachable_after"] is None:
+    is_open = certificate["after"] is None and certificate["reachable_after"] is None
+    if certificate["kind"] == "exact" and is_open:
         after = f"more than {certificate['budget_after']} are needed"
         if certificate["before"] is None:
             before = f"more than {certificate['budget_before']} are needed"

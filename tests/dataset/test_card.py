@@ -117,11 +117,13 @@ def test_rejected_labels_are_counted_by_rule(tmp_path: Path, monkeypatch: pytest
 
 def test_a_certificate_in_words() -> None:
     facts = {"kind": "exact", "unit": "moves", "budget_before": 5, "budget_after": 4, "before": 3.0, "after": None}
+    facts |= {"reachable_after": False}
     text = certificate_text(facts)
     assert text == (
         "before the action 3 moves are needed with 5 turns left; after it the goal is out of reach with 4 (exact)"
     )
     assert "4.5 moves are needed with 4 (exact)" in certificate_text(facts | {"after": 4.5})
+    assert "after it more than 4 are needed with 4" in certificate_text(facts | {"reachable_after": None})
     bound = facts | {"kind": "lower_bound", "unit": "turns", "after": 5.0}
     assert certificate_text(bound) == (
         "before the action at least 3 turns are needed with 5 turns left; after it at least 5 turns are needed with 4 "
