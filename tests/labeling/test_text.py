@@ -19,6 +19,7 @@ from pivot.labeling.domains import GENERAL_MEANINGS, domain_of
 from pivot.labeling.target import FIELDS, MAX_TARGET_CHARS, BadTargetError, Target, build_target, parse_target
 from pivot.messages import bare_messages
 from pivot.solvers.base import FAILURE_MODES
+from pivot.solvers.closure.graph import OUT_OF_BUDGET
 
 LOGS: tuple[LogDetail, ...] = get_args(LogDetail)
 LOG_LINE = re.compile(r"step \d+: action=\S+( [a-z_]+=\S+)*")
@@ -236,7 +237,7 @@ def test_a_log_of_actions_names_no_field_and_has_a_version_of_its_own(env: str) 
 
 
 def test_every_mode_and_environment_has_a_meaning() -> None:
-    assert set(GENERAL_MEANINGS) == set(FAILURE_MODES)
+    assert set(GENERAL_MEANINGS) == {*FAILURE_MODES, OUT_OF_BUDGET}
     for env in ("sokoban", "frozenlake"):
         assert set(domain_of(env).meanings) == set(profile(env).failure_modes)
 

@@ -360,7 +360,8 @@ class _Run:
             policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
             played = self._play(number, policy)
             rollouts, groups = played.rollouts, group(played.rollouts, config)
-            results = outcomes(played.first, group(played.first, config)) | {"resampled": played.resampled}
+            first = group(played.first, config) if played.resampled else groups
+            results = outcomes(played.first, first) | {"resampled": played.resampled}
             estimates = self.estimator.advantages(rollouts, groups.advantages, config)
         with clock.phase("analyze"), self.weights.whole():
             backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
