@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 ROOT = Path(__file__).resolve().parents[2]
 FILE: dict[str, Any] = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
 FLOWS: dict[str, Flow[..., Any]] = {name: value for name, value in vars(deployments).items() if isinstance(value, Flow)}
-FREE = {"habits", "config", "engine", "filters", "kwargs", "options", "actions"}
+FREE = {"habits", "config", "engine", "filters", "kwargs", "options", "actions", "failure_modes"}
 """Objects with names of their own: settings of plugins and of gymnasium environments, and filters by environment."""
 
 

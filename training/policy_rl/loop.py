@@ -44,7 +44,6 @@ from .figures import (
     Line,
     Played,
     cost_figures,
-    outcomes,
     play_update,
     teacher_warning,
     token_figures,
@@ -360,8 +359,7 @@ class _Run:
             policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
             played = self._play(number, policy)
             rollouts, groups = played.rollouts, group(played.rollouts, config)
-            first = group(played.first, config) if played.resampled else groups
-            results = outcomes(played.first, first) | {"resampled": played.resampled}
+            results = played.figures(groups, config)
             estimates = self.estimator.advantages(rollouts, groups.advantages, config)
         with clock.phase("analyze"), self.weights.whole():
             backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
@@ -373,9 +371,9 @@ class _Run:
             self.scorer.pictures = dict(samples.pictures)
             if self.frozen is not None:
                 self.frozen.show(samples.pictures)
-            teacher = self.frozen, self.teacher_weights
             models = self.scorer, self.weights, self.reference
-            scored = score_turns(samples.turns, *models, config, *teacher, self.objective)
+            rest = config, self.frozen, self.teacher_weights, self.objective
+            scored = score_turns(samples.turns, *models, *rest)
             if config.sampler_cap:
                 scored = with_sampler_weights(scored, rollouts, config.sampler_cap)
         with clock.phase("update"):

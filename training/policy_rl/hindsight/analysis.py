@@ -206,7 +206,7 @@ def make_samples(
                         student,
                         teacher,
                         groups.of_turn(episode.episode_id, step.t)
-                        if estimates is None
+                        if estimates is None or config.advantages == "grpo"
                         else estimates[episode.episode_id][step.t],
                         thinking_tokens(student.tokens, decode),
                         None if verdict is None else verdict.pivot_step == step.t,
