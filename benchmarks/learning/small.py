@@ -355,8 +355,8 @@ def _update(
             teacher_candidates=teacher[chosen] if distilled else None,
             student_candidates=student if distilled else None,
         )
-        counts = {"valid_count": len(chosen), "active_count": int(active[chosen].sum())}
-        loss = stage_two_loss(own, batch, **counts, weights=weights).total
+        count = int(active[chosen].sum())
+        loss = stage_two_loss(own, batch, valid_count=len(chosen), active_count=count, weights=weights).total
         has = fixes[chosen] >= 0
         if bool(has.any()):
             best = fixes[chosen][has][:, None]
