@@ -14,7 +14,7 @@ def _row(arm: str, seed: int, curve: list[float]) -> dict[str, object]:
 
 
 def test_an_interval_is_that_of_paired_differences() -> None:
-    """By hand: the differences are 1 to 4, the quantile of t with three degrees of freedom is 3.182."""
+    """The differences are 1 to 4; the quantile of t with three degrees of freedom is 3.182."""
     first, second = {0: 11.0, 1: 22.0, 2: 33.0, 3: 44.0, 9: 0.0}, {0: 10.0, 1: 20.0, 2: 30.0, 3: 40.0, 8: 5.0}
     found = paired(first, second)
     assert found is not None

@@ -121,6 +121,15 @@ class Graph:
             states.append(state if stays else int(self.successors[state, index[action]]))
         return states
 
+    def _states_of(self, actions: Sequence[str], horizon: int) -> list[int] | Unsolved:
+        """Return the states of an episode, or why it is none of this level."""
+        if not 0 < len(actions) <= horizon:
+            return Unsolved("bad_episode", f"found {len(actions)} actions, expected 1 to the horizon of {horizon}")
+        try:
+            return self.walk(actions)
+        except ValueError as error:
+            return Unsolved("bad_episode", str(error))
+
     def certify(self, actions: Sequence[str], horizon: int) -> Verdict | Unsolved:
         """Label a failed episode of this level (spec section 1); what the limits leave open is not guessed.
 
@@ -128,12 +137,9 @@ class Graph:
             actions: names of the actions taken, one per turn.
             horizon: ``T_max``, the turn budget.
         """
-        if not 0 < len(actions) <= horizon:
-            return Unsolved("bad_episode", f"found {len(actions)} actions, expected 1 to the horizon of {horizon}")
-        try:
-            states = self.walk(actions)
-        except ValueError as error:
-            return Unsolved("bad_episode", str(error))
+        states = self._states_of(actions, horizon)
+        if isinstance(states, Unsolved):
+            return states
         if states[-1] == WON:
             return Unsolved("not_a_failure", f"the episode succeeds after {len(actions)} actions")
         for step, state in enumerate(states[1:]):
@@ -152,12 +158,9 @@ class Graph:
             actions: names of the actions taken, one per turn.
             horizon: ``T_max``, the turn budget.
         """
-        if not 0 < len(actions) <= horizon:
-            return Unsolved("bad_episode", f"found {len(actions)} actions, expected 1 to the horizon of {horizon}")
-        try:
-            states = self.walk(actions)
-        except ValueError as error:
-            return Unsolved("bad_episode", str(error))
+        states = self._states_of(actions, horizon)
+        if isinstance(states, Unsolved):
+            return states
         needs: list[int | None] = []
         for step, state in enumerate(states):
             least, most = self.bounds(state)

@@ -28,7 +28,7 @@ class Limits:
 
 @dataclass
 class Search:
-    """A search under way; states are numbered in the order in which they are met, and expanded in that order.
+    """An unfinished search; states are numbered and expanded in the order of discovery.
 
     A step from state ``s`` by action number ``a`` is the number ``s * len(actions) + a``.
     """

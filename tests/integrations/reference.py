@@ -52,7 +52,7 @@ def shown_frames(record: TaskRollouts) -> list[str]:
 
 
 def facts(episode: Episode) -> tuple[Any, ...]:
-    """What has to agree between two records of one episode."""
+    """Return the fields that must be equal in two records of one episode."""
     steps = [
         (step.action, step.action_valid, step.reply_outcome, step.frame_id, step.next_frame_id)
         for step in episode.steps

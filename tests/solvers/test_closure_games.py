@@ -113,7 +113,7 @@ def lake(seed: int) -> tuple[Graph, Game]:
 
 
 def test_limits_leave_labels_out_and_change_none() -> None:
-    """What a limited search says is what the whole one says, but for needs and modes beyond the limit."""
+    """A limited search agrees with the whole one, except for needs and modes beyond the limit."""
     choose, kinds = random.Random(5), Counter[str]()
     for seed in range(3):
         graph, game = lake(seed)

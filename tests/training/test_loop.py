@@ -14,6 +14,7 @@ from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.advantages import group, training_return
+from pivot.training.policy_rl.figures import outcomes
 from pivot.training.policy_rl.hindsight.analysis import thinking_tokens
 from pivot.training.policy_rl.learner import roc_area
 from pivot.training.policy_rl.levels import measure, plan_levels, roll_out
@@ -185,7 +186,7 @@ def test_an_episode_in_error_is_owed_twice_then_dropped_and_counted(times: int, 
     levels = plan_levels(config)
     rollouts = roll_out(levels, levels.train[:4], Moody(times), 8)
     groups = group(rollouts, config)
-    figures = loop.outcomes(rollouts, groups)
+    figures = outcomes(rollouts, groups)
     assert (figures["errors"] > 0) is errors
     assert figures["episodes"] + figures["errors"] == 32
     assert len(groups.advantages) == figures["episodes"]
