@@ -7,6 +7,10 @@ from typing import Any, ClassVar
 
 import polars as pl
 import pytest
+
+pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+transformers: Any = pytest.importorskip("transformers")
+
 from pivot.benchmarks.learning.stage2 import lessons
 from pivot.datasets.store import stored_config
 from pivot.errors import PivotError, TrainingError
@@ -25,8 +29,6 @@ from pivot.training.policy_rl.levels import plan_levels
 from pivot.training.policy_rl.losses import clipped_surrogate, is_clipped, sampler_weights
 from pivot.training.policy_rl.scoring import SAMPLED, Row, Scorer, entropy
 from pivot.training.policy_rl.vision_cache import VisionCache
-
-transformers: Any = pytest.importorskip("transformers")
 
 pytestmark = pytest.mark.train
 
