@@ -11,24 +11,24 @@ import pytest
 pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 transformers: Any = pytest.importorskip("transformers")
 
-from pivot.benchmarks.learning.stage2 import lessons
-from pivot.datasets.store import stored_config
-from pivot.errors import PivotError, TrainingError
-from pivot.tests.cli.command_line import error_of
-from pivot.tests.cli.command_line import run as command
-from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
-from pivot.training import checkpoint as on_disk
-from pivot.training.encode import Encoder
-from pivot.training.loading import load_weights
-from pivot.training.memory import estimate_rl
-from pivot.training.observers import flat_metrics
-from pivot.training.policy_rl import figures, loop
-from pivot.training.policy_rl.config import RECIPES, make_rl_config, settings_of_episodes
-from pivot.training.policy_rl.learner import learning_rate
-from pivot.training.policy_rl.levels import plan_levels
-from pivot.training.policy_rl.losses import clipped_surrogate, is_clipped, sampler_weights
-from pivot.training.policy_rl.scoring import SAMPLED, Row, Scorer, entropy
-from pivot.training.policy_rl.vision_cache import VisionCache
+from pivot.benchmarks.learning.stage2 import lessons  # noqa: E402
+from pivot.datasets.store import stored_config  # noqa: E402
+from pivot.errors import PivotError, TrainingError  # noqa: E402
+from pivot.tests.cli.command_line import error_of  # noqa: E402
+from pivot.tests.cli.command_line import run as command  # noqa: E402
+from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in  # noqa: E402
+from pivot.training import checkpoint as on_disk  # noqa: E402
+from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.loading import load_weights  # noqa: E402
+from pivot.training.memory import estimate_rl  # noqa: E402
+from pivot.training.observers import flat_metrics  # noqa: E402
+from pivot.training.policy_rl import figures, loop  # noqa: E402
+from pivot.training.policy_rl.config import RECIPES, make_rl_config, settings_of_episodes  # noqa: E402
+from pivot.training.policy_rl.learner import learning_rate  # noqa: E402
+from pivot.training.policy_rl.levels import plan_levels  # noqa: E402
+from pivot.training.policy_rl.losses import clipped_surrogate, is_clipped, sampler_weights  # noqa: E402
+from pivot.training.policy_rl.scoring import SAMPLED, Row, Scorer, entropy  # noqa: E402
+from pivot.training.policy_rl.vision_cache import VisionCache  # noqa: E402
 
 pytestmark = pytest.mark.train
 
