@@ -163,10 +163,10 @@ def test_retry_after(value: str | None, seconds: float | None) -> None:
 
 
 def test_retry_after_is_honoured_and_tries_are_counted() -> None:
-    with served(fault=lambda key, tried: "429" if tried < 3 else None, retry_after="0.3") as server:
+    with served(fault=lambda key, tried: "429" if tried < 3 else None, retry_after="1") as server:
         (answer,) = ask(server)
     assert answer.call["attempts"] == 3
-    assert answer.call["latency"] < 0.3
+    assert answer.call["latency"] < 1, "the latency is that of the last try, without the waits"
     assert server.log.faults == {"429": 2}
 
 

@@ -32,9 +32,9 @@ def grammar(answer: str) -> ParsedAction | None:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_every_reply_has_its_outcome(name: str) -> None:
     text, action, outcome = HOSTILE[name]
-    started = time.perf_counter()
+    started = time.process_time()
     parsed = parse_reply(text, "action", grammar)
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
     assert (None if parsed.action is None else parsed.action.name) == action
     assert parsed.outcome is outcome
     assert parsed.action_valid is (outcome is ReplyOutcome.OK)
