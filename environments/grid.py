@@ -206,9 +206,16 @@ class GridEnv(NamedActions):
     # --- PIVOT -------------------------------------------------------------------------------------------------------
 
     def parse_action(self, answer: str) -> ParsedAction | None:
-        """Parse the moves of one turn, separated by commas; return None for anything else."""
-        moves = [each.strip() for each in answer.split(",")]
-        if len(moves) > self.config.actions_per_turn or not set(moves) <= set(ACTIONS):
+        """Parse the moves of one turn, separated by commas.
+
+        Among several, a word that is no move costs its own place only: the turn is named by the others, in their order.
+
+        Returns:
+            The turn; None if there is no move, or if there are more words than a turn may have.
+        """
+        words = [each.strip() for each in answer.split(",")]
+        moves = [word for word in words if word in ACTIONS]
+        if len(words) > self.config.actions_per_turn or not moves:
             return None
         return ParsedAction(TURN_SEPARATOR.join(moves))
 

@@ -152,8 +152,18 @@ def test_a_turn_ends_at_success_and_keeps_its_name() -> None:
     _, reward, ended, _, info = env.step(env.encode_action(action.name))
     assert (ended, info["success"], info["remaining_turns"]) == (True, True, 4)
     assert reward == pytest.approx(9.9)
-    for text in ("", "up,", "up down", "up,jump", "up," * 5 + "up", "up|down"):
+    for text in ("", ",", "jump", "up down", "jump, leap", "up," * 5 + "up", "up|down"):
         assert env.parse_action(text) is None
+
+
+def test_a_word_that_is_no_move_costs_its_own_place_only() -> None:
+    env = plugins.load("environments", "frozenlake").from_settings(SETTINGS["frozenlake"] | {"actions_per_turn": 3})
+    turns = {"up, jump": "up", "jump, up": "up", "up,": "up", "left, jump, up": "left|up", "left, jump, up, up": None}
+    for text, name in turns.items():
+        action = env.parse_action(text)
+        assert (action and action.name) == name, text
+    one = plugins.load("environments", "frozenlake").from_settings({})
+    assert one.parse_action("up, jump") is None
 
 
 def test_every_turn_has_its_own_index() -> None:
