@@ -439,7 +439,7 @@ def _sticky() -> dict[str, str | bytes]:
 
 
 def slow_but_legal() -> dict[str, str | bytes]:
-    """Large drawings of honest work, 0.05 to 0.15 s of processor time each, far below the limit on a slow machine too."""
+    """Large drawings of honest work, 0.05 to 0.15 s of processor time each, so that slow machines stay in the limit."""
     return {
         "slow paths": svg(
             "".join(
