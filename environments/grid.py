@@ -208,10 +208,10 @@ class GridEnv(NamedActions):
     def parse_action(self, answer: str) -> ParsedAction | None:
         """Parse the moves of one turn, separated by commas.
 
-        Among several, a word that is no move costs its own place only: the turn is named by the others, in their order.
+        Among several, an unusable word costs only its own place: the others name the turn, in their order.
 
         Returns:
-            The turn; None if there is no move, or if there are more words than a turn may have.
+            The turn; None without any move, or with more words than a turn may have.
         """
         words = [each.strip() for each in answer.split(",")]
         moves = [word for word in words if word in ACTIONS]

@@ -90,7 +90,7 @@ def _need_after(env: GridEnv, needs: dict[str, int], state: str, turns: Any) -> 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_labels_are_those_of_a_search_over_whole_turns(name: str) -> None:
-    assert _check(name, 4, 12) > 30
+    assert _check(name, 2, 12) > 12
 
 
 @pytest.mark.long
@@ -156,7 +156,7 @@ def test_a_turn_ends_at_success_and_keeps_its_name() -> None:
         assert env.parse_action(text) is None
 
 
-def test_a_word_that_is_no_move_costs_its_own_place_only() -> None:
+def test_an_unusable_word_costs_only_its_own_place() -> None:
     env = plugins.load("environments", "frozenlake").from_settings(SETTINGS["frozenlake"] | {"actions_per_turn": 3})
     turns = {"up, jump": "up", "jump, up": "up", "up,": "up", "left, jump, up": "left|up", "left, jump, up, up": None}
     for text, name in turns.items():
