@@ -39,14 +39,14 @@ def rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("rows_alone")
 @pytest.mark.parametrize("table", [*TABLES, "dataset/frozenlake", "dataset/frozenlake_episodes"])
 def test_any_cell_of_any_column_is_found(lake: Patient, table: str) -> None:
-    """One cell of each column becomes another value, and null."""
+    """One cell of each column becomes another value or null, in turn; the plants do both."""
     name = lake.file("frozenlake", table)
     schema = schema_of(name)
-    for column in schema.columns:
+    for number, column in enumerate(schema.columns):
         if column.type == CERTIFICATE or (schema is CALLS and column.name in FREE):
             continue
         place = len(read_rows(lake.source, name)) // 2
-        for change in (lambda value, kind=column.type: other(value, kind), lambda value: None):
+        for change in (lambda value, kind=column.type: other(value, kind), lambda value: None)[number % 2 :][:1]:
             rows = read_rows(lake.source, name)
             before = rows[place][column.name]
             rows[place][column.name] = change(before)

@@ -63,6 +63,7 @@ def events_in(prefect_home: Path) -> int:
         return records.execute("SELECT count(*) FROM events").fetchone()[0]
 
 
+@pytest.mark.operations
 def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(
     tmp_path: Path, prefect_home: Path, env: dict[str, str]
 ) -> None:

@@ -199,8 +199,7 @@ def balance(server: ChatServer, answers: int) -> Callable[[str, int], str | None
     return lambda key, tried: "402" if server.log.answered >= end else None
 
 
-@pytest.mark.parametrize("role", ["policy", "teacher"])
-@pytest.mark.parametrize("at_a_time", [4, 256])
+@pytest.mark.parametrize(("role", "at_a_time"), [("policy", 256), ("teacher", 4)])
 def test_a_balance_that_ends_stops_the_run_and_the_next_one_goes_on(role: str, at_a_time: int, tmp_path: Path) -> None:
     tasks = {"sokoban": 6} if role == "policy" else {"frozenlake": 20}
     with served(both) as server:

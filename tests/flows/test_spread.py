@@ -385,6 +385,7 @@ def test_a_reply_that_cannot_travel_is_the_episodes_own_error(tmp_path: Path, mo
     assert all("cannot be sent to another process" in text for text in load_store(tmp_path).episodes.collect()["error"])
 
 
+@pytest.mark.operations
 @pytest.mark.timeout(180)
 def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(tmp_path: Path) -> None:
     with served(latency=0.1, slots=16) as server:

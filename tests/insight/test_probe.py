@@ -237,8 +237,7 @@ LIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-@pytest.mark.parametrize("env", ["sokoban", "svg"])
+@pytest.mark.parametrize(("env", "lie"), [*(("sokoban", lie) for lie in LIES), *(("svg", lie) for lie in [*LIES][::4])])
 def test_a_lie_is_caught(lie: str, env: str, five: Path, tmp_path: Path) -> None:
     root = copy_store(five, tmp_path / "store")
     name = f"probe/{env}/00000.parquet"

@@ -87,7 +87,7 @@ def test_credit_equals_a_search_that_plays_the_environment(name: str) -> None:
 
 @pytest.mark.parametrize("name", LONG)
 def test_credit_of_turns_of_several_actions(name: str) -> None:
-    assert _check(name, LONG[name], levels=3, rollouts=4) > 40
+    assert _check(name, LONG[name], levels=2, rollouts=3) > 15
 
 
 @pytest.mark.long
