@@ -74,10 +74,10 @@ def test_any_number_of_workers_writes_the_same_bytes(tmp_path: Path) -> None:
     settings = {"id": "MiniGrid-Empty-Random-5x5-v0", "kwargs": {"tile_size": 8}, "horizon": 6}
     config = {"environments": {"gym": {"tasks": 6, "settings": settings}}, "rollouts": 2, "tasks_per_shard": 2}
     stores: list[dict[str, str]] = []
-    for workers in (1, 2, 3):
+    for workers in (1, 3):
         pivot.build(config, tmp_path / str(workers), workers=workers)
         stores.append(fingerprint(tmp_path / str(workers)))
-    assert stores[0] == stores[1] == stores[2]
+    assert stores[0] == stores[1]
     assert len([name for name in stores[0] if name.startswith("labels/")]) == 3
 
 
