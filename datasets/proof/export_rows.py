@@ -148,15 +148,21 @@ def _pair(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
 
 
 def _sibling(row: Row, facts: Facts, reply: str) -> Problems:
-    """Check that the reply of a sibling is that rollout's reply to the same prompt."""
-    if row["sibling_id"] is None:
+    """Check that a reply that is no template is a stored reply to the same prompt, of the rollout that it names."""
+    column = "chosen_from" if "chosen_from" in row else "thought"
+    origin, name, t = row[column], row["sibling_id"], row["sibling_t"]
+    template = "witness" if column == "chosen_from" else "template"
+    right = template if name is None else "own" if name == row["episode_id"] else "sibling"
+    if origin != right:
+        yield f"{column} is {origin!r}, its sibling_id means {right!r}"
+    if name is None:
         return
-    steps, t = facts.steps.get(row["sibling_id"], []), row["sibling_t"]
+    steps = facts.steps.get(name, [])
     step = steps[t] if isinstance(t, int) and 0 <= t < len(steps) else None
-    if row["sibling_id"] == row["episode_id"] or step is None:
-        yield f"its sibling {row['sibling_id']!r}, step {t}, is not a step of another rollout"
+    if step is None or (name == row["episode_id"] and t == row["t"]):
+        yield f"its reply is said to be of {name!r}, step {t}, which is not another stored step"
     elif step["response"] != reply or step["prompt_hash"] != row["prompt_hash"]:
-        yield "its reply is not the sibling's reply to the same prompt"
+        yield "its reply is not the stored reply to the same prompt"
 
 
 def _credit(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
