@@ -7,16 +7,19 @@ sound imports torchaudio, which needs CUDA; pictures do not use it.
 import hashlib
 import json
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from transformers import Seq2SeqTrainingArguments
+
 sys.modules["torchaudio"] = ModuleType("torchaudio")
+sys.modules["torchaudio"].__spec__ = ModuleSpec("torchaudio", None)
 
 from llamafactory.data.loader import _get_merged_dataset  # noqa: E402
 from llamafactory.data.mm_plugin import BasePlugin  # noqa: E402
 from llamafactory.hparams import DataArguments, ModelArguments  # noqa: E402
-from transformers import Seq2SeqTrainingArguments  # noqa: E402
 
 
 def digest(image: Any) -> str:
