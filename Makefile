@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The repository root is the package, but the checkout may have a name that is invalid for packages (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo serve lock lint kernels browser test test-long test-guidance test-importers test-import-scale test-exports test-plants test-kill-points test-operations test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-integrations test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
+.PHONY: help install dev demo serve lock lint kernels browser test test-long test-guidance test-importers test-import-scale test-exports test-export-scale test-plants test-kill-points test-operations test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-integrations test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -117,6 +117,9 @@ LLAMAFACTORY_NEEDS := 'transformers<=5.6' 'datasets==4.0.0' 'trl<=0.24' 'peft<=0
 
 test-exports: $(VENV)/.dev $(LOADERS)/.installed  ## read exports with the loaders of ms-swift and LLaMA-Factory; installs them and PyTorch (3 GB)
 	PIVOT_LOADERS=$(CURDIR)/$(LOADERS) $(BIN)/pytest $(ANY_FOLDER) tests/dataset/test_export_loaders.py
+
+test-export-scale: $(VENV)/.dev  ## export a million rows and check that it takes less than 1 GB (five minutes)
+	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/dataset/test_export_scale.py
 
 test-kill-points: $(VENV)/.dev  ## interrupt builds and exports at 300 points: kills, a full disk, a lost server or connection (eight minutes)
 	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py tests/flows/test_export_kills.py
