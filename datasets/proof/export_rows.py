@@ -166,7 +166,7 @@ def _pair(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
 
 
 def _sibling(row: Row, facts: Facts, reply: str) -> Problems:
-    """Check that a reply that is no template is a stored reply to the same prompt, of the rollout that it names."""
+    """Check that a reply with a sibling_id is the stored reply of that rollout to the same prompt."""
     column = "chosen_from" if "chosen_from" in row else "thought"
     origin, name, t = row[column], row["sibling_id"], row["sibling_t"]
     template = "witness" if column == "chosen_from" else "template"
