@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The repository root is the package, but the checkout may have a name that is invalid for packages (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo serve lock lint kernels browser test test-long test-guidance test-importers test-import-scale test-plants test-kill-points test-operations test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-integrations test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
+.PHONY: help install dev demo serve lock lint kernels browser test test-long test-guidance test-importers test-import-scale test-exports test-export-scale test-plants test-kill-points test-operations test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-integrations test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -99,8 +99,30 @@ test-importers: $(VENV)/.dev $(IMPORTERS)/.installed  ## import logs that inspec
 test-import-scale: $(VENV)/.dev  ## import 100,000 episodes and check that it takes less than 1 GB (five minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/imports/test_import_scale.py
 
-test-kill-points: $(VENV)/.dev  ## interrupt builds at 200 points: kills, a full disk, a lost server or connection (six minutes)
-	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py
+# Each trainer gets an environment of its own: ms-swift needs a newer datasets library than LLaMA-Factory accepts. Their
+# loaders need few of the packages that they require.
+LOADERS := $(VENV)/loaders
+$(LOADERS)/.installed:
+	for trainer in swift llamafactory; do $(PYTHON) -m venv $(LOADERS)/$$trainer || exit 1; done
+	$(LOADERS)/swift/bin/pip install --quiet $(TORCH) $(SWIFT_NEEDS)
+	$(LOADERS)/swift/bin/pip install --quiet --no-deps ms-swift==$(SWIFT)
+	$(LOADERS)/llamafactory/bin/pip install --quiet $(TORCH) $(LLAMAFACTORY_NEEDS)
+	$(LOADERS)/llamafactory/bin/pip install --quiet --no-deps llamafactory==$(LLAMAFACTORY)
+	@touch $@
+
+SWIFT ?= 4.6.0
+SWIFT_NEEDS := 'transformers<5.20' 'datasets>=4.8,<4.8.5' 'trl<1' 'peft<0.21' 'modelscope>=1.23' accelerate json-repair pillow
+LLAMAFACTORY ?= 0.9.5
+LLAMAFACTORY_NEEDS := 'transformers<=5.6' 'datasets==4.0.0' 'trl<=0.24' 'peft<=0.18.1' 'accelerate<=1.11' omegaconf pillow
+
+test-exports: $(VENV)/.dev $(LOADERS)/.installed  ## read exports with the loaders of ms-swift and LLaMA-Factory; installs them and PyTorch (3 GB)
+	PIVOT_LOADERS=$(CURDIR)/$(LOADERS) $(BIN)/pytest $(ANY_FOLDER) tests/dataset/test_export_loaders.py
+
+test-export-scale: $(VENV)/.dev  ## export a million rows and check that it takes less than 1 GB (five minutes)
+	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/dataset/test_export_scale.py
+
+test-kill-points: $(VENV)/.dev  ## interrupt builds and exports at 300 points: kills, a full disk, a lost server or connection (eight minutes)
+	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py tests/flows/test_export_kills.py
 
 test-operations: $(VENV)/.dev  ## run the tests of deployments, engines and object stores that make test skips (three minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m operations tests/flows

@@ -145,7 +145,7 @@ def _damage(error: Exception) -> str | None:
 
 _RESUME = "interrupted; run the same command again to resume"
 _INTERRUPTED = {
-    **dict.fromkeys(("build", "import", "relabel", "probe", "compact", "migrate", "push"), _RESUME),
+    **dict.fromkeys(("build", "import", "relabel", "probe", "compact", "migrate", "export", "push"), _RESUME),
     "train": f"{_RESUME}, with --resume",
     **dict.fromkeys(("verify", "report"), "interrupted; nothing was changed: run the same command again"),
 }

@@ -186,19 +186,20 @@ def _set_name(plan: ExportPlan, head: str, env: str, side: str) -> str:
 def _configs(
     plan: ExportPlan, folders: Mapping[Folder, Sequence[str]], files: Mapping[str, FileRecord]
 ) -> list[dict[str, Any]]:
-    """Return the configs: ``all`` first and default, then one per environment.
+    """Return the configs: one of all environments, then one per environment.
 
-    Each names the digest of its content, because the library caches by what the card says.
+    The first has the name that ms-swift asks for when it gets a folder alone. Each names the digest of its content,
+    because the library caches by what the card says.
     """
 
-    def config(name: str, environments: Sequence[str], **extra: Any) -> dict[str, Any]:
+    def config(name: str, environments: Sequence[str]) -> dict[str, Any]:
         chosen = {folder: names for folder, names in folders.items() if folder[1] in environments}
         sides = {side: [f"{'/'.join(each)}/*.parquet" for each in chosen if each[2] == side] for side in SIDES}
         content = digest({each: files[each].sha256 for names in chosen.values() for each in names})
         data = [{"split": side, "path": paths} for side, paths in sides.items() if paths]
-        return {"config_name": name, **extra, "description": f"content {content}", "data_files": data}
+        return {"config_name": name, "description": f"content {content}", "data_files": data}
 
-    configs = [config("all", plan.environments, default=True), *(config(env, [env]) for env in plan.environments)]
+    configs = [config("default", plan.environments), *(config(env, [env]) for env in plan.environments)]
     return [each for each in configs if each["data_files"]]
 
 

@@ -19,9 +19,14 @@ MORE = (
     Column("need", pa.int32(), "Turns of the plan from here to the goal."),
     Column("turns_left", pa.int32(), "Turns left before the action."),
     Column("prompt_hash", pa.string(), "Digest of the prompt; of the pivot's a key into `prompts` of the store."),
-    Column("thought", pa.string(), "Origin of the reply: `sibling`, another rollout's own, or `template`."),
-    Column("sibling_id", pa.string(), "Episode of that rollout; null for `template`."),
-    Column("sibling_t", pa.int32(), "Step of its reply; null for `template`."),
+    Column(
+        "thought",
+        pa.string(),
+        "Origin of the reply: `sibling`, another rollout's to this prompt; `own`, this rollout's at another step; or "
+        "`template`.",
+    ),
+    Column("sibling_id", pa.string(), "Episode of that reply; null for `template`."),
+    Column("sibling_t", pa.int32(), "Step of that reply; null for `template`."),
 )
 DOC = "One row per turn of the certified plan of each accepted failure."
 COMPLETION = Column("completion", MESSAGES, "The reply with the certified action.")
@@ -40,7 +45,7 @@ class CorrectionSettings(Settings):
     layout: Layout = "trl"
     """Columns: `trl` has prompt, completion, images; `chat` has messages, images for ms-swift and LLaMA-Factory."""
     replies: Literal["sibling", "template"] = "sibling"
-    """Where the reply comes from: another rollout of the level that took the action there, if one did; or always a
+    """Where the reply comes from: a rollout of the level that took the action there, if one did; or always a
     template."""
 
 
@@ -74,7 +79,7 @@ class CorrectionsExporter(PlanExporter):
                 for turn in turns.plan(each):
                     name, sibling = turn.prompt.prompt_hash, None
                     if self.settings.replies == "sibling":
-                        sibling = turns.sibling(each, name, turn.state, [turn.action])
+                        sibling = turns.reply(each, turn.t, name, turn.state, [turn.action])
                     reply = turn.template(turns.tag) if sibling is None else sibling.text
                     cells = {
                         "t": turn.t,
@@ -83,7 +88,7 @@ class CorrectionsExporter(PlanExporter):
                         "need": turn.need,
                         "turns_left": turn.turns_left,
                         "prompt_hash": name,
-                        "thought": "template" if sibling is None else "sibling",
+                        "thought": "template" if sibling is None else sibling.origin(each),
                         "sibling_id": None if sibling is None else sibling.episode_id,
                         "sibling_t": None if sibling is None else sibling.t,
                     }

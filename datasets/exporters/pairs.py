@@ -20,9 +20,14 @@ MORE = (
     Column("rejected_action", pa.string(), "The fatal action, as logged."),
     Column("safe_actions", STRINGS, "All actions after which the goal was within reach, see `feasible_actions`."),
     Column("prompt_hash", pa.string(), "Key into `prompts` of the store."),
-    Column("chosen_from", pa.string(), "`sibling`: the reply of another rollout; `witness`: the plan, in a template."),
-    Column("sibling_id", pa.string(), "Episode of that rollout; null for `witness`."),
-    Column("sibling_t", pa.int32(), "Step of its reply; null for `witness`."),
+    Column(
+        "chosen_from",
+        pa.string(),
+        "`sibling`: another rollout's reply to this prompt; `own`: this rollout's, at another step; `witness`: a "
+        "template with the action of the plan.",
+    ),
+    Column("sibling_id", pa.string(), "Episode of that reply; null for `witness`."),
+    Column("sibling_t", pa.int32(), "Step of that reply; null for `witness`."),
 )
 DOC = "One row per accepted failure that had a safe action at its pivot."
 SCHEMAS = {
@@ -114,7 +119,7 @@ class PairsExporter(PlanExporter):
     ) -> dict[str, Any]:
         assert each.label is not None
         safe = each.label["feasible_actions"]
-        sibling = turns.sibling(each, fatal["prompt_hash"], fatal["state"], safe)
+        sibling = turns.reply(each, turn.t, fatal["prompt_hash"], fatal["state"], safe)
         reply = turn.template(turns.tag) if sibling is None else sibling.text
         return {
             "t": turn.t,
@@ -123,7 +128,7 @@ class PairsExporter(PlanExporter):
             "rejected_action": fatal["action"],
             "safe_actions": safe,
             "prompt_hash": fatal["prompt_hash"],
-            "chosen_from": "witness" if sibling is None else "sibling",
+            "chosen_from": "witness" if sibling is None else sibling.origin(each),
             "sibling_id": None if sibling is None else sibling.episode_id,
             "sibling_t": None if sibling is None else sibling.t,
             **self._texts(turn.prompt.messages, reply, fatal["response"]),

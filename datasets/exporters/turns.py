@@ -24,13 +24,17 @@ from .layouts import is_plain
 
 
 @dataclass(frozen=True, slots=True)
-class SiblingReply:
-    """A valid reply of another rollout of the same level to the same prompt in the same state."""
+class StoredReply:
+    """A valid reply of an agent to the same prompt in the same state of the same level."""
 
     episode_id: str
     t: int
     action: str
     text: str
+
+    def origin(self, each: LabelledEpisode) -> str:
+        """Return ``own`` for a reply of this episode, ``sibling`` for one of another rollout."""
+        return "own" if self.episode_id == each.episode["episode_id"] else "sibling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,24 +91,29 @@ class ShardTurns:
         return steps_by_episode(self._shard.steps.to_pylist())
 
     @cached_property
-    def _siblings(self) -> dict[tuple[str, str, str | None], list[SiblingReply]]:
+    def _replies(self) -> dict[tuple[str, str, str | None], list[StoredReply]]:
         """Valid replies of complete episodes by level, prompt and state, in stored order."""
-        replies: dict[tuple[str, str, str | None], list[SiblingReply]] = {}
+        replies: dict[tuple[str, str, str | None], list[StoredReply]] = {}
         for each in self._shard.episodes():
             for step in each.steps:
                 if step["action_valid"] and is_plain(step["response"]):
                     key = each.episode["task_id"], step["prompt_hash"], step["state"]
-                    reply = SiblingReply(step["episode_id"], step["t"], step["action"], step["response"])
+                    reply = StoredReply(step["episode_id"], step["t"], step["action"], step["response"])
                     replies.setdefault(key, []).append(reply)
         return replies
 
-    def sibling(
-        self, each: LabelledEpisode, prompt_hash: str, state: str | None, actions: Sequence[str]
-    ) -> SiblingReply | None:
-        """Return the first reply of another rollout to a prompt in a state with one of some actions, or None."""
-        replies = self._siblings.get((each.episode["task_id"], prompt_hash, state), [])
-        own = each.episode["episode_id"]
-        return next((reply for reply in replies if reply.action in actions and reply.episode_id != own), None)
+    def reply(
+        self, each: LabelledEpisode, t: int, prompt_hash: str, state: str | None, actions: Sequence[str]
+    ) -> StoredReply | None:
+        """Return an agent's reply to a prompt in a state with one of some actions, or None.
+
+        It is the first of another rollout, else the first of this rollout at a step other than ``t``: an agent that
+        returns to a state gets the same prompt again.
+        """
+        replies = self._replies.get((each.episode["task_id"], prompt_hash, state), [])
+        own, fitting = each.episode["episode_id"], [reply for reply in replies if reply.action in actions]
+        others = [reply for reply in fitting if reply.episode_id != own]
+        return next(iter(others or [reply for reply in fitting if reply.t != t]), None)
 
     def stored_prompt(self, step: Mapping[str, Any]) -> PromptMessages:
         """Return the prompt of a stored step.

@@ -13,8 +13,8 @@ from typing import Any
 from ...images import decode, frame_id
 from ...rollouts.parser import parse_reply
 from ...solvers.base import TURN_SEPARATOR
-from ..config import Shard, environment
-from ..schema import EPISODES, LABELS, STEPS
+from ..config import Shard, environment, solver_type
+from ..schema import EPISODES, LABELS, PROMPTS, STEPS
 from ..store import Store
 from ..tables import Rows, steps_by_episode
 
@@ -43,6 +43,22 @@ class Facts:
     def labels(self) -> dict[str, Row]:
         """Rows of the table ``labels``."""
         return {row["episode_id"]: row for row in self.store.read(LABELS, self.shard).to_pylist()}
+
+    @cached_property
+    def _prompts(self) -> dict[str, str]:
+        table = self.store.read(PROMPTS, self.shard, ["prompt_hash", "messages"])
+        return dict(zip(table["prompt_hash"].to_pylist(), table["messages"].to_pylist(), strict=True))
+
+    def shown(self, step: Row) -> list[str]:
+        """Return the frames in the stored prompt of a step, in order."""
+        contents = [message["content"] for message in json.loads(self._prompts[step["prompt_hash"]])]
+        parts = [part for content in contents if isinstance(content, list) for part in content]
+        return [part["frame_id"] for part in parts if part["type"] == "image"]
+
+    @property
+    def certificate_kind(self) -> str:
+        """Kind of the certificates of the environment."""
+        return solver_type(self.shard.env).kind
 
     @cached_property
     def _envs(self) -> dict[str, Any]:
@@ -78,6 +94,8 @@ def row_problems(kind: str, row: Row, facts: Facts) -> Problems:
         yield "its episode is not in this shard of the store"
         return
     label = facts.labels.get(row["episode_id"])
+    if row["certificate_kind"] != facts.certificate_kind:
+        yield f"certificate_kind is {row['certificate_kind']!r}, the solver gives {facts.certificate_kind!r}"
     if kind in ("credit", "processbench"):
         yield from CHECKS[kind](row, facts, episode, label or {})
     elif label is None or not label["accepted"]:
@@ -98,16 +116,16 @@ def _reply(messages: Any) -> str:
     return content if isinstance(content, str) else "".join(part["text"] or "" for part in content)
 
 
-def _pictures(row: Row, names: list[str], column: str = "images") -> Problems:
-    """Check that pictures begin with stored frames, by the digest of their pixels."""
+def _pictures(row: Row, names: list[str]) -> Problems:
+    """Check that the pictures are stored frames, by the digest of their pixels."""
     digests: list[str] = []
-    for image in row[column] or ():
+    for image in row["images"] or ():
         try:
             digests.append(frame_id(decode(image["bytes"])))
         except (ValueError, OSError, TypeError) as error:
             yield f"a picture cannot be decoded: {error}"
             return
-    if digests[: len(names)] != names:
+    if digests != names:
         yield "its pictures are not the stored frames"
 
 
@@ -124,7 +142,7 @@ def _correction(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
         yield f"its reply has the action {action!r}, the plan has {plan[place]!r}"
     yield from _sibling(row, facts, reply)
     if place == 0:
-        yield from _pictures(row, [facts.steps[row["episode_id"]][row["t"]]["frame_id"]])
+        yield from _pictures(row, facts.shown(facts.steps[row["episode_id"]][row["t"]]))
 
 
 def _pair(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
@@ -144,19 +162,25 @@ def _pair(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
     if row["safe_actions"] != safe:
         yield f"safe_actions are {row['safe_actions']}, the label has {safe}"
     yield from _sibling(row, facts, chosen)
-    yield from _pictures(row, [step["frame_id"]])
+    yield from _pictures(row, facts.shown(step))
 
 
 def _sibling(row: Row, facts: Facts, reply: str) -> Problems:
-    """Check that the reply of a sibling is that rollout's reply to the same prompt."""
-    if row["sibling_id"] is None:
+    """Check that a reply with a sibling_id is the stored reply of that rollout to the same prompt."""
+    column = "chosen_from" if "chosen_from" in row else "thought"
+    origin, name, t = row[column], row["sibling_id"], row["sibling_t"]
+    template = "witness" if column == "chosen_from" else "template"
+    right = template if name is None else "own" if name == row["episode_id"] else "sibling"
+    if origin != right:
+        yield f"{column} is {origin!r}, its sibling_id means {right!r}"
+    if name is None:
         return
-    steps, t = facts.steps.get(row["sibling_id"], []), row["sibling_t"]
+    steps = facts.steps.get(name, [])
     step = steps[t] if isinstance(t, int) and 0 <= t < len(steps) else None
-    if row["sibling_id"] == row["episode_id"] or step is None:
-        yield f"its sibling {row['sibling_id']!r}, step {t}, is not a step of another rollout"
+    if step is None or (name == row["episode_id"] and t == row["t"]):
+        yield f"its reply is said to be of {name!r}, step {t}, which is not another stored step"
     elif step["response"] != reply or step["prompt_hash"] != row["prompt_hash"]:
-        yield "its reply is not the sibling's reply to the same prompt"
+        yield "its reply is not the stored reply to the same prompt"
 
 
 def _credit(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
@@ -226,7 +250,7 @@ def _privileged(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
         yield f"info is {row['info']!r:.200}, expected {expected!r:.200}"
     if row["failure_reason"] != label["failure_reason"]:
         yield "failure_reason is not the label's"
-    yield from _pictures(row, [facts.steps[row["episode_id"]][row["t"]]["frame_id"]])
+    yield from _pictures(row, facts.shown(facts.steps[row["episode_id"]][row["t"]]))
 
 
 def _analyzer(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:

@@ -3,19 +3,23 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pivot
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pivot.datasets.config import make_config
 from pivot.datasets.exported import RECORD, ExportPlan
 from pivot.datasets.parquet import write_tables
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.export_rows import Facts, row_problems
 from pivot.datasets.proof.exports import verify_export
 from pivot.datasets.store import Store
-from pivot.errors import ConfigError
+from pivot.errors import ConfigError, PluginError, StoreError
+from pivot.flows.append import reserve_part, take_up_parts
 from pivot.storage import LocalStorage
 from pivot.tests.stores import build_small
 
@@ -182,6 +186,7 @@ def _sign(root: Path) -> None:
 
 def test_there_are_at_least_sixty_lies() -> None:
     assert len(LIES) >= 60
+    assert len({column for _, column in LIES}) >= 40, "most lies are of kinds that differ"
 
 
 @pytest.mark.parametrize(
@@ -230,7 +235,13 @@ def _silent(row: Row) -> Any:
     return empty if "messages" not in row else [{"role": "assistant", "content": "{}"}]
 
 
-@pytest.mark.parametrize("lie", ["extra", "missing", "card", "manifest", "unsigned", "rows"])
+@pytest.mark.parametrize(
+    "lie",
+    (
+        *("extra", "missing", "card", "manifest", "unsigned", "rows", "pictures", "split", "order", "twice"),
+        *("provenance", "settings", "environments", "version", "sibling", "page"),
+    ),
+)
 def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, lie: str) -> None:
     target = tmp_path / "lie"
     shutil.copytree(exports / "pairs", target)
@@ -248,7 +259,110 @@ def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, lie
         (target / RECORD).write_text(json.dumps(record | {"manifest": "0" * 64}))
     elif lie == "unsigned":
         first.write_bytes(first.read_bytes()[:-1])
+    elif lie in ("settings", "environments", "version"):
+        other = {"settings": {"layout": "swift"}, "environments": ["sokoban"], "version": "0.0"}
+        (target / RECORD).write_text(json.dumps(record | {lie: other[lie]}))
+    elif lie == "split":
+        moved = first.parent.parent / ("train" if first.parent.name == "validation" else "validation") / "00077.parquet"
+        moved.parent.mkdir(exist_ok=True)
+        first.rename(moved)
+        record["files"][moved.relative_to(target).as_posix()] = record["files"].pop(
+            first.relative_to(target).as_posix()
+        )
+        (target / RECORD).write_text(json.dumps(record))
+    elif lie == "page":
+        (target / "pairs" / "page.html").write_text("<p>More rows</p>")
+        record["files"]["pairs/page.html"] = asdict(LocalStorage(target).record("pairs/page.html"))
+        (target / RECORD).write_text(json.dumps(record))
     else:
-        pq.write_table(pq.read_table(first).slice(1), first)
+        _change_rows(target, lie)
         _sign(target)
     assert _problems(store, target)
+
+
+def _change_rows(target: Path, lie: str) -> None:
+    """Plant a lie that spans rows of the first file with at least two."""
+    path = next(path for path in sorted(target.rglob("*.parquet")) if pq.read_metadata(path).num_rows > 1)
+    table = pq.read_table(path)
+    rows = table.to_pylist()
+    if lie == "pictures":
+        one, other = 0, next(i for i, row in enumerate(rows) if row["images"] != rows[0]["images"])
+        rows[one]["images"], rows[other]["images"] = rows[other]["images"], rows[one]["images"]
+    elif lie == "order":
+        rows.reverse()
+    elif lie == "twice":
+        rows.append(rows[-1])
+    elif lie == "provenance":
+        one, other = 0, next(i for i, row in enumerate(rows) if row["episode_id"] != rows[0]["episode_id"])
+        rows[one]["episode_id"] = rows[other]["episode_id"]
+    elif lie == "sibling":
+        row = next(row for row in rows if row["sibling_id"] is not None)
+        row |= {"chosen_from": "witness", "sibling_id": None, "sibling_t": None}
+    else:
+        rows = rows[1:]
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
+
+
+def test_replies_come_from_siblings_then_from_the_rollout_itself_then_from_a_template(exports: Path) -> None:
+    for kind, column, template in (("pairs", "chosen_from", "witness"), ("corrections", "thought", "template")):
+        rows = _rows(exports / kind, kind)
+        for row in rows:
+            own, sibling = row["sibling_id"] == row["episode_id"], row["sibling_id"] is not None
+            assert row[column] == ("own" if own else "sibling" if sibling else template)
+            assert not own or row["sibling_t"] != row["t"]
+        assert {row[column] for row in rows} >= {"sibling", template}
+
+
+def test_a_store_with_parts_is_exported_whole_and_proved(tmp_path: Path) -> None:
+    root, config = tmp_path / "store", {"environments": {"frozenlake": {"tasks": 2}}, "rollouts": 4}
+    pivot.build(config, root)
+    alone = pivot.export(root, tmp_path / "alone", format="pairs")
+    more = {"environments": {"frozenlake": {"tasks": 3}, "sokoban": {"tasks": 1}}, "rollouts": 4}
+    part = reserve_part(root, make_config(more))
+    assert part is not None
+    pivot.build(part.config, part.root)
+    take_up_parts(root, [part.number])
+    for kind in ("pairs", "credit"):
+        pivot.export(root, tmp_path / kind, format=kind)
+        assert _problems(root, tmp_path / kind) == []
+    names = [path.relative_to(tmp_path / "pairs").as_posix() for path in (tmp_path / "pairs").rglob("*.parquet")]
+    assert {name.split("/pairs/")[0] for name in names if name.startswith("parts/")} == {"parts/0001"}
+    assert {
+        row["env"] for path in (tmp_path / "pairs").rglob("*.parquet") for row in pq.read_table(path).to_pylist()
+    } == {
+        "frozenlake",
+        "sokoban",
+    }
+    assert any("export again" in each for each in _problems(root, tmp_path / "alone")), "the part came later"
+    shutil.rmtree(tmp_path / "pairs" / "parts")
+    record = json.loads((tmp_path / "pairs" / RECORD).read_text())
+    record["files"] = {name: each for name, each in record["files"].items() if not name.startswith("parts/")}
+    (tmp_path / "pairs" / RECORD).write_text(json.dumps(record))
+    assert any("parts/0001" in each and "missing" in each for each in _problems(root, tmp_path / "pairs"))
+    assert alone.rows
+
+
+@pytest.mark.parametrize("name", ["with space", "-dash", "ümläut ✓", "quote'\"", "new\nline", "%41"])
+def test_folders_with_hostile_names_are_exports_like_others(
+    store: Path, exports: Path, tmp_path: Path, name: str
+) -> None:
+    pivot.export(store, tmp_path / name, format="credit")
+    whole = {each: data for each, data in _content(exports / "credit").items() if not each.startswith(".")}
+    assert {each: data for each, data in _content(tmp_path / name).items() if not each.startswith(".")} == whole
+
+
+def test_what_cannot_be_exported_says_what_to_do(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match=r"'pair'.*pairs"):
+        pivot.export(store, tmp_path / "out", format="pair")
+    with pytest.raises(StoreError, match="so it is not a PIVOT store; make one"):
+        pivot.export(tmp_path / "nowhere", tmp_path / "out", format="pairs")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("dear")
+    with pytest.raises(ConfigError, match=r"holds 'thesis.txt'.*choose another --out"):
+        pivot.export(store, tmp_path / "mine", format="pairs")
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "dear"
+    before = _content(store)
+    for inside in (store, store / "dataset", store / "new"):
+        with pytest.raises(ConfigError):
+            pivot.export(store, inside, format="pairs")
+    assert _content(store) == before

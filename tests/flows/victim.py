@@ -73,13 +73,14 @@ class Victim:
         """Carry out one order; return the changes that it made on disk, the last of which a kill prevented.
 
         Args:
-            action: "build", "builds at once", "probe", or one of the kinds of relabelling in :func:`_carry_out`.
+            action: "build", "builds at once", "probe", "export", or one of the kinds of relabelling in
+                :func:`_carry_out`.
             root: the store.
-            given: the config of a build or the configs of several, the settings of a probe, the changes of a
-                relabelling.
+            given: the config of a build or the configs of several, the settings of a probe, the store and the format of
+                an export into ``root``, the changes of a relabelling.
             die_at: number of the change, counted from 1 over all processes of the run, that is not made any more; or
                 the end of its path.
-            workers: processes of a build.
+            workers: processes of a build or an export.
             how: what the run dies of: a kill, or Ctrl-C.
             who: what of the run a kill meets.
             env: further variables of its environment.
@@ -165,10 +166,13 @@ def _die_at(moment: int | str, how: signal.Signals, who: str, report: int) -> No
 
 
 def _carry_out(action: str, root: Address, given: dict[str, Any], workers: int) -> None:
-    if action == "build":
+    if action in ("build", "export"):
         # Workers that are forked need no start; nothing here runs threads yet that a fork would lose.
         multiprocessing.get_context = lambda method=None: _FORK
-        pivot.build(given, root, workers=workers)
+        if action == "build":
+            pivot.build(given, root, workers=workers)
+        else:
+            pivot.export(given["store"], root, format=given["format"], workers=workers)
     elif action == "builds at once":
         builders = [_FORK.Process(target=_build_in_turn, args=(root, config)) for config in given["configs"]]
         for builder in builders:

@@ -25,6 +25,7 @@ uvicorn: Any = pytest.importorskip("uvicorn")
 from pivot.integrations.openenv import make_app  # noqa: E402
 
 MOVES = ("up", "down", "left", "right")
+EPISODES = 20
 
 
 @contextmanager
@@ -81,11 +82,11 @@ def compare(env: str, task: Task, played: tuple[list[str], list[Any], dict[str, 
 
 @pytest.mark.parametrize(("env", "rule"), [("sokoban", "progress"), ("frozenlake", None)])
 def test_episodes_over_the_wire_are_the_rollouts_of_the_same_replies(env: str, rule: str | None) -> None:
-    tasks = Game(env, "test").tasks(6, 4)
-    with served(env, tasks=6, seed=4, rule=rule) as url:
+    tasks = Game(env, "test").tasks(EPISODES // 2, 4)
+    with served(env, tasks=EPISODES // 2, seed=4, rule=rule) as url:
 
         async def all_at_once() -> list[Any]:
-            chosen = [played(url, random.Random(index), task=index) for index in range(6)]
+            chosen = [played(url, random.Random(index), task=index) for index in range(EPISODES // 2)]
             return await asyncio.gather(*chosen)
 
         for task, each in zip(tasks, asyncio.run(all_at_once()), strict=True):

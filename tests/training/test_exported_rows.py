@@ -28,7 +28,7 @@ def rows(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         patch.setattr("datasets.config.HF_DATASETS_OFFLINE", True)
         for kind in ("corrections", "pairs"):
             pivot.export(small_store, root / kind, format=kind, workers=1)
-            made[kind] = load_dataset(str(root / kind), "all", split="train").select(range(4))
+            made[kind] = load_dataset(str(root / kind), split="train").select(range(4))
         yield made
 
 

@@ -1,0 +1,96 @@
+"""Every environment in every format: rows name the strength of their certificate; what it cannot support is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pyarrow.parquet as pq
+import pytest
+from pivot.datasets.config import solver_type
+from pivot.datasets.progress import Silent
+from pivot.datasets.proof.export_rows import Facts, row_problems
+from pivot.datasets.proof.exports import verify_export
+from pivot.datasets.store import Store
+from pivot.errors import ConfigError
+from pivot.plugins import names
+
+KINDS = ("credit", "corrections", "pairs", "privileged", "processbench", "analyzer")
+STRENGTH = {
+    "sokoban": "exact",
+    "frozenlake": "exact",
+    "gym": "exact",
+    "navigation": "lower_bound",
+    "primitiveskill": "heuristic",
+    "svg": "convention",
+}
+WITHOUT = {
+    "primitiveskill": {"corrections": "a heuristic", "pairs": "a heuristic"},
+    "svg": {"credit": "a convention", "corrections": "a convention", "pairs": "a convention"},
+}
+"""Formats that the certificate of an environment cannot support, and the reason that the error gives."""
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gym": {"id": "CliffWalking-v1", "horizon": 20, "success": "terminated", "success_above": -50.0},
+    "navigation": {"horizon": 10},
+}
+ROLLOUTS = {"navigation": 4}
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A store per environment, and one of svg with frozenlake."""
+    root, made = tmp_path_factory.mktemp("bounds"), dict[str, Path]()
+    for env in STRENGTH:
+        made[env] = root / env
+        run = {"tasks": 2, "settings": SETTINGS.get(env, {})}
+        pivot.build({"environments": {env: run}, "rollouts": ROLLOUTS.get(env, 2)}, made[env])
+    return made
+
+
+def rows_of(target: Path, kind: str) -> list[dict[str, Any]]:
+    return [row for path in sorted((target / kind).rglob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+def test_every_environment_is_tested() -> None:
+    assert set(STRENGTH) == set(names("environments"))
+    assert {env: solver_type(env).kind for env in STRENGTH} == STRENGTH
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("env", STRENGTH)
+def test_rows_say_how_strong_their_certificate_is(stores: dict[str, Path], tmp_path: Path, env: str, kind: str) -> None:
+    if kind in WITHOUT.get(env, {}):
+        reason = WITHOUT[env][kind]
+        with pytest.raises(ConfigError, match=rf"export {kind}: found environment {env}: .*{reason}.*export another"):
+            pivot.export(stores[env], tmp_path / "out", format=kind)
+        assert not (tmp_path / "out").exists()
+        return
+    pivot.export(stores[env], tmp_path / "out", format=kind)
+    rows = rows_of(tmp_path / "out", kind)
+    assert rows
+    assert {row["certificate_kind"] for row in rows} == {STRENGTH[env]}
+    assert f"| {env} | {STRENGTH[env]} |" in (tmp_path / "out" / "README.md").read_text()
+    stream = lambda call, calls: (call(*each) for each in calls)  # noqa: E731
+    assert verify_export(stores[env], tmp_path / "out", Silent(), stream).problems == []
+
+
+@pytest.mark.parametrize("env", [env for env in STRENGTH if env != "sokoban"])
+def test_a_row_that_calls_its_certificate_stronger_is_found(stores: dict[str, Path], tmp_path: Path, env: str) -> None:
+    pivot.export(stores[env], tmp_path / "out", format="privileged")
+    store = Store.open(stores[env])
+    facts = Facts(store, store.config.shards()[0])
+    row = rows_of(tmp_path / "out", "privileged")[0]
+    assert not list(row_problems("privileged", row, facts))
+    other = "lower_bound" if STRENGTH[env] == "exact" else "exact"
+    assert list(row_problems("privileged", row | {"certificate_kind": other}, facts))
+    facts.close()
+
+
+def test_the_error_names_the_environments_that_have_rows(tmp_path: Path) -> None:
+    runs = {name: {"tasks": 1, "settings": {}} for name in ("svg", "frozenlake", "primitiveskill")}
+    pivot.build({"environments": runs, "rollouts": 2}, tmp_path / "store")
+    for kind in ("pairs", "corrections"):
+        with pytest.raises(ConfigError, match="choose the others with --env frozenlake"):
+            pivot.export(tmp_path / "store", tmp_path / kind, format=kind)
+    with pytest.raises(ConfigError, match="choose the others with --env frozenlake --env primitiveskill"):
+        pivot.export(tmp_path / "store", tmp_path / "credit", format="credit")
+    assert pivot.export(tmp_path / "store", tmp_path / "pairs", format="pairs", environments=["frozenlake"]).files
