@@ -37,7 +37,7 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Count the turns that are left before every action.",
         "Keep an eye on the number of turns that are left.",
         "Before each action, compare what is left to do with the turns that are left.",
-        "Watch the budget: every action costs a turn.",
+        "Watch the budget: every reply costs a turn.",
     ),
     "send_action": (
         "A reply without a usable action still costs a turn.",
@@ -45,9 +45,9 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Watch the reply format, since a reply that cannot be read costs a turn.",
     ),
     "no_effect": (
-        "An action that changes nothing still costs a turn.",
-        "Watch for actions that leave everything as it was, since each of them costs a turn.",
-        "When an action changed nothing, do not spend another turn on it.",
+        "An action that changes nothing still uses up turns.",
+        "Watch for actions that leave everything as it was, since they use up the turns.",
+        "Before each action, check that it changes something.",
     ),
     # What happened
     "unusable": (
@@ -74,7 +74,7 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
     "take": (
         "At step {step}, choose {instead} instead of {action}.",
         "At step {step}, do not choose {action}; choose {instead}.",
-        "At step {step}, the better action is {instead}, not {action}.",
+        "At step {step}, the right action is {instead}, not {action}.",
     ),
     "answer": (
         "At step {step}, do not leave the reply without an action; choose {instead}.",
@@ -253,20 +253,32 @@ def general_facts(failure: Failure) -> list[Statement]:
     return facts
 
 
+def best_actions(verdict: Verdict) -> list[str]:
+    """Return the actions that begin a shortest plan at the pivot step, the witness's first; empty without a plan.
+
+    Others may keep the goal within reach as well, but waste a turn. Where no turn was to spare, every safe action
+    begins a shortest plan; elsewhere only that of the witness is known to.
+    """
+    first, certificate = (verdict.witness or ("",))[0], verdict.certificate
+    if not first or first not in verdict.feasible_actions:
+        return [each for each in verdict.feasible_actions if each and not verdict.witness]
+    if certificate.kind != "exact" or certificate.before != certificate.budget_before:
+        return [first]
+    return [first, *(each for each in verdict.feasible_actions if each != first)]
+
+
 def general_actions(failure: Failure, kind: str = "take") -> list[Statement]:
-    """Return one statement for every action that kept the goal within reach; else one that names none.
+    """Return one statement for every best action; else one that names none.
 
     Args:
         failure: the failure.
         kind: kind of the statements that set such an action against the logged one.
     """
     verdict, step, action = failure.verdict, failure.step, failure.action
-    safe = [each for each in verdict.feasible_actions if " " not in each]
-    if verdict.witness and verdict.witness[0] in safe:
-        safe = [verdict.witness[0], *(each for each in safe if each != verdict.witness[0])]
+    safe = [each for each in best_actions(verdict) if " " not in each]
     if verdict.infeasible_at_start and verdict.certificate.kind in ("exact", "lower_bound"):
         return [statement("hopeless", step=step, action=action)] if failure.is_usable else [reply_action(failure)]
-    if verdict.fallback or action in safe:
+    if verdict.fallback or action in verdict.feasible_actions:
         kept = [statement("keep", step=step, instead=each) for each in safe]
         return kept or [reply_action(failure)]
     if not failure.is_usable:

@@ -5,8 +5,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ...environments.primitiveskill import KINDS, Scene, TaskKind, reached
+from gymnasium.error import ResetNeeded
+
+from ... import plugins
+from ...environments.backends import EMBEDDED
+from ...environments.primitiveskill import KINDS, PrimitiveSkillEnv, Scene, TaskKind, reached
 from ...errors import LevelError
+from ...identity import canonical_json
 from ...rollouts.scripted.primitiveskill_expert import expert_action
 from ...solvers.primitiveskill import HELD_ABOVE, read_observation
 from ..episode import FailedEpisode
@@ -33,7 +38,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "command": (
         "Answer every turn with a complete pick, place or push.",
         "Avoid answers without a command that can be carried out; each costs a turn.",
-        "Check the names and the number of coordinates of every command.",
+        "Write every command with its name and all of its coordinates.",
     ),
     "see_the_goal": (
         "Do not take achieved stages for the goal: everything has to be in its place at the end.",
@@ -44,27 +49,27 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "stages_left": (
         "After step {step} the task has {stages} open, with only {turns} left.",
         "With {turns} left after step {step}, {stages} of the task remained open.",
-        "When step {step} was over, the budget was {turns} for {stages}.",
+        "Step {step} left {stages} open and a budget of {turns}.",
     ),
     "no_stage": (
-        "The turn at step {step} achieved no stage.",
-        "At step {step} no stage of the task was achieved.",
-        "Step {step} brought the task no stage further.",
+        "The turn at step {step} achieved no new stage.",
+        "At step {step} no new stage of the task was achieved.",
+        "Step {step} achieved no further stage of the task.",
     ),
     "no_command": (
         "The answer at step {step} held no pick, place or push that could be carried out.",
         "At step {step} the answer held no command that could be carried out.",
-        "Step {step} was lost to an answer of which nothing could be carried out.",
+        "Step {step} was lost to an answer without a command that could be carried out.",
     ),
     "no_pick": (
-        "At step {step} a place or push came before any pick.",
-        "No pick had been given when step {step} placed or pushed.",
-        "Step {step} began to place or push although nothing had been picked before.",
+        "The command at step {step} came before any pick.",
+        "No pick had been given before the command of step {step}.",
+        "Up to the command of step {step}, nothing had been picked.",
     ),
     "missed": (
-        "The turn at step {step} held a pick and a place, but achieved no stage.",
-        "At step {step} a pick and a place brought no stage.",
-        "Step {step} used up a pick and a place without achieving a stage.",
+        "The turn at step {step} held a pick and a place, but achieved no new stage.",
+        "At step {step} a pick and a place achieved no new stage.",
+        "Step {step} used up a pick and a place without achieving a new stage.",
     ),
     "all_stages": (
         "After step {step} no stage was open, and yet the task was not complete.",
@@ -78,29 +83,28 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "stages_open": (
         "When the log ends after step {step}, the task has {stages} open and {turns} left.",
-        "After step {step}, the last one, the budget is {turns} for {stages}.",
+        "After step {step}, the last one, {stages} of the task remain open, with {turns} left.",
         "The log stops after step {step} with {stages} open and {turns} left.",
     ),
     # What to do
     "serve": (
         "At step {step}, do not answer {action}; answer {instead} instead.",
         "At step {step}, answer {instead} rather than {action}.",
-        "At step {step}, replace {action} by {instead}.",
+        "At step {step}, in place of {action}, answer {instead}.",
     ),
     "serve_reply": (
         "At step {step}, do not leave the answer without a command; answer {instead}.",
-        "At step {step}, give a command such as {instead}.",
+        "At step {step}, give the command {instead}.",
         "At step {step}, send {instead}.",
     ),
-    "earlier": (
-        "At step {step}, {action} comes too late; take such a turn from the first step on.",
-        "At step {step}, {action} is right but late, so begin with such turns earlier.",
-        "At step {step}, {action} would have been needed sooner; waste no turn before it.",
+    "every_turn": (
+        "At step {step}, do not rely on {action}; let every turn achieve a stage from the first one on.",
+        "At step {step}, do not answer {action}; use every turn, from the first one on, to achieve a stage.",
+        "At step {step}, check {action} against the positions and limits that are given, as at every step before.",
     ),
-    "put_right": (
-        "At step {step}, do not answer {action}; pick up what is in a wrong place and put it where it belongs.",
-        "At step {step}, instead of {action}, pick up what is out of its place and bring it there in the same turn.",
-        "At step {step}, replace {action} by a pick and a place that achieve the next stage.",
+    "every_reply": (
+        "At step {step}, do not leave the answer without a command; let every turn achieve a stage.",
+        "At step {step}, answer with a command, and use every turn to achieve a stage.",
     ),
     "too_many": (
         "At step {step}, do not count on {action}: the task had more open stages than turns from the start.",
@@ -191,7 +195,7 @@ class PrimitiveSkillDomain(Domain):
         verdict = failure.verdict
         kind = {"format": "command", "order_error": "pick_first", "wrong_target": "aim"}.get(verdict.failure_mode)
         if verdict.fallback and not verdict.certificate.after:
-            kind = "see_the_goal"
+            return [statement("see_the_goal")]
         return [*([statement(kind)] if kind else []), statement("stage_a_turn"), *general_signs(failure)]
 
     def facts(self, failure: Failure) -> list[Statement]:
@@ -208,25 +212,63 @@ class PrimitiveSkillDomain(Domain):
         else:
             statements = [statement("stages_left", step=step, stages=left, turns=rest)]
         kind = {"format": "no_command", "order_error": "no_pick", "wrong_target": "missed"}.get(verdict.failure_mode)
+        if kind == "missed" and not facts.before:
+            kind = None  # no stage was left to achieve
         if kind is not None:
             statements.append(statement(kind, step=step))
-        if facts.before == facts.after:
+        if facts.before == facts.after != 0 and kind != "missed":
             statements.append(statement("no_stage", step=step))
         return [*statements, *general_facts(failure)]
 
     def actions(self, failure: Failure) -> list[Statement]:
-        """Return the turn of a perfect player, as far as the observation shows it; see the base class."""
+        """Return the turn of a perfect player where re-execution shows that it completes the task in time.
+
+        See the base class.
+        """
         step, action = failure.step, failure.action
         if failure.verdict.infeasible_at_start:
             return [statement("too_many", step=step, action=action)]
         served = would_serve(failure.episode, step)
-        if served is None:
-            return [statement("put_right", step=step, action=action)]
+        if served is None or served == action or not _completes(failure):
+            if failure.is_usable:
+                return [statement("every_turn", step=step, action=action)]
+            return [statement("every_reply", step=step)]
         if not failure.is_usable:
             return [statement("serve_reply", step=step, instead=served)]
-        if served == action:
-            return [statement("earlier", step=step, action=action)]
         return [statement("serve", step=step, action=action, instead=served)]
+
+
+def _completes(failure: Failure) -> bool:
+    """Whether a perfect player, taking over at the pivot step, reaches the goal within the turns that are left."""
+    episode = failure.episode
+    settings = canonical_json(dict(episode.env_config))
+    return _reaches_goal(episode.env, settings, episode.initial_state, tuple(episode.actions[: failure.step]))
+
+
+@lru_cache(maxsize=1 << 12)
+def _reaches_goal(env: str, settings: str, level: str, actions: tuple[str, ...]) -> bool:
+    """Play the logged actions, then a perfect player's until the episode ends; False in a simulator of its own time."""
+    config = json.loads(settings)
+    if config.get("backend", EMBEDDED) != EMBEDDED:
+        return False
+    kind: type[PrimitiveSkillEnv] = plugins.load("environments", env)
+    game = kind(kind.config_type(**config), render_mode=None)
+    task = json.loads(level)["task"]
+    try:
+        _, info = game.reset(options={"state": level})
+        for action in actions:
+            _, _, _, _, info = game.step(action)
+        while True:
+            best = _would_serve(task, info["observation_text"])
+            if best is None:
+                return False
+            _, _, success, truncated, info = game.step(best)
+            if success or truncated:
+                return success
+    except (ValueError, LevelError, ResetNeeded):
+        return False  # the log does not replay, as the replay rule says
+    finally:
+        game.close()
 
 
 DOMAIN = PrimitiveSkillDomain()
