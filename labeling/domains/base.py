@@ -45,8 +45,8 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Watch the reply format, since a reply that cannot be read costs a turn.",
     ),
     "no_effect": (
-        "An action that changes nothing still uses up turns.",
-        "Watch for actions that leave everything as it was, since they use up the turns.",
+        "A turn that changes nothing still counts against the budget.",
+        "Watch for actions that leave everything as it was.",
         "Before each action, check that it changes something.",
     ),
     # What happened
@@ -56,14 +56,14 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Step {step} was lost to a reply without a usable action.",
     ),
     "unchanged": (
-        "The action {action} at step {step} changed nothing.",
-        "At step {step} the action {action} had no effect.",
-        "Step {step} was spent on {action}, which changed nothing.",
+        "The {noun} {action} at step {step} changed nothing.",
+        "At step {step} the {noun} {action} had no effect.",
+        "Step {step} was spent on the {noun} {action}, which changed nothing.",
     ),
     "repeated": (
-        "Step {step} repeated {action}, the action of the step before.",
-        "The action {action} at step {step} was the same as at the step before.",
-        "At step {step} the agent took {action} again, as it had at the step before.",
+        "Step {step} repeated {action}, the {noun} of the step before.",
+        "The {noun} {action} at step {step} was the same as at the step before.",
+        "At step {step} the agent repeated the {noun} {action} of the step before.",
     ),
     "turns_left": (
         "After step {step} the agent had {turns} left.",
@@ -74,7 +74,7 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
     "take": (
         "At step {step}, choose {instead} instead of {action}.",
         "At step {step}, do not choose {action}; choose {instead}.",
-        "At step {step}, the right action is {instead}, not {action}.",
+        "At step {step}, the action to take is {instead}, not {action}.",
     ),
     "answer": (
         "At step {step}, do not leave the reply without an action; choose {instead}.",
@@ -92,7 +92,7 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, neither {action} nor any other action helps, since the goal was out of reach from the start.",
     ),
     "other": (
-        "At step {step}, do not repeat {action}; choose an action that makes progress.",
+        "At step {step}, do not choose {action}; choose an action that makes progress.",
         "At step {step}, avoid {action} and choose an action that brings the goal nearer.",
         "At step {step}, look for an action other than {action}, one that makes progress.",
     ),
@@ -246,10 +246,11 @@ def general_facts(failure: Failure) -> list[Statement]:
     if not failure.is_usable:
         facts.append(statement("unusable", step=step))
     elif " " not in action:
+        noun = "turn" if failure.is_long else "action"
         if failure.changed_nothing:
-            facts.append(statement("unchanged", step=step, action=action))
+            facts.append(statement("unchanged", step=step, action=action, noun=noun))
         if step > 0 and actions[step - 1] == action:
-            facts.append(statement("repeated", step=step, action=action))
+            facts.append(statement("repeated", step=step, action=action, noun=noun))
     return facts
 
 

@@ -15,7 +15,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "watch_holes": (
         "Look at the next cell before every move: a hole ends the episode at once.",
         "Avoid stepping into a hole, which ends the episode.",
-        "Before a move, check that the cell you would enter is ice.",
+        "Before a move, check that the cell you would enter is not a hole.",
         "Keep away from the cells next to a hole unless the path needs them.",
     ),
     "short_path": (
@@ -30,9 +30,9 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "With {turns} left before step {step}, the goal could still be reached over ice in {moves}.",
     ),
     "too_far": (
-        "After step {step} the shortest path over ice takes {moves}, with only {turns} left.",
+        "After step {step} the shortest path over ice takes {moves}, but the budget is {turns}.",
         "Step {step} left a budget of {turns}, but the goal is still {moves} away over ice.",
-        "From the position after step {step} the shortest path over ice takes {moves}, more than the {turns} left.",
+        "From where step {step} ended, the shortest path over ice takes {moves}, more than the budget of {turns}.",
     ),
     "fell": (
         "The move {action} at step {step} ended in a hole.",
@@ -42,12 +42,12 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "fell_in_turn": (
         "A move of the turn {action} at step {step} ended in a hole.",
         "At step {step} a move of the turn {action} led into a hole, which ended the episode.",
-        "The turn {action} at step {step} ended when a move of it fell into a hole.",
+        "The turn {action} at step {step} ended when one of its moves led into a hole.",
     ),
     "cut_off": (
         "After step {step} no path over ice led to the goal any more.",
         "Step {step} cut the player off from the goal.",
-        "From where step {step} ended no way over ice leads to the goal.",
+        "From where step {step} ended, no way over ice leads to the goal.",
     ),
     "no_path": (
         "No path over ice leads from the start to the goal.",
@@ -62,7 +62,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "path_open": (
         "When the log ends after step {step}, the goal is {moves} away over ice, with {turns} left.",
         "After step {step}, the last one, the shortest path over ice takes {moves} and the budget is {turns}.",
-        "The log stops after step {step}, where {turns} are enough for the {moves} to the goal.",
+        "The log stops after step {step}, {moves} over ice from the goal and with {turns} left.",
     ),
 }
 

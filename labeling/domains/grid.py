@@ -8,6 +8,10 @@ from ..statements import Statement, statement
 from .base import Failure, general_actions, general_signs
 
 GRID_WORDINGS: Mapping[str, tuple[str, ...]] = {
+    "check_start": (
+        "Before the first move, check whether the goal can be reached in the turns that are given.",
+        "Compare the turns that are given with the way to the goal before the first move.",
+    ),
     "move": (
         "At step {step}, do not move {action}; move {instead} instead.",
         "At step {step}, go {instead} rather than {action}.",
@@ -18,7 +22,7 @@ GRID_WORDINGS: Mapping[str, tuple[str, ...]] = {
     "turn": (
         "At step {step}, play {instead} instead of {action}.",
         "At step {step}, the turn to play is {instead}, not {action}.",
-        "At step {step}, choose {instead}: it keeps the goal within reach, but {action} does not.",
+        "At step {step}, play {instead}: it keeps the goal within reach, but {action} does not.",
     ),
 }
 
@@ -36,7 +40,8 @@ def grid_actions(failure: Failure, kind: str = "move") -> list[Statement]:
 def grid_signs(failure: Failure, shortest: str) -> list[Statement]:
     """Return the signs of turns that ran out: what the pivot step wasted, then the kind for the ``shortest`` way."""
     *wasted, turns = general_signs(failure)
-    return [*wasted, statement(shortest), turns]
+    way = "check_start" if failure.verdict.infeasible_at_start else shortest
+    return [*wasted, statement(way), turns]
 
 
 def amounts(failure: Failure, before: str, after: str, open_end: str, hopeless: tuple[str, str]) -> list[Statement]:

@@ -9,7 +9,7 @@ from .base import Domain, Failure, general_actions, general_facts, reply_action
 WORDINGS: Mapping[str, tuple[str, ...]] = {
     # What to look out for
     "watch_obstacles": (
-        "Look for walls and furniture ahead before you move: a blocked move still costs its turn.",
+        "Look for walls and furniture in the way before you move: a blocked move still costs its turn.",
         "Avoid walking into obstacles, since a blocked move costs a turn like any other.",
         "When a move is blocked, do not try the same one again; look for a way around.",
     ),
@@ -35,9 +35,9 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "With {turns} left before step {step}, the target was {metres} m away, which takes at least {moves}.",
     ),
     "far_after": (
-        "After step {step} the target is {metres} m away, which takes at least {moves}, with only {turns} left.",
+        "After step {step} the target is {metres} m away, which takes at least {moves}, but the budget is {turns}.",
         "Step {step} left a budget of {turns}, but the {metres} m to the target take at least {moves}.",
-        "The {metres} m that remain after step {step} need at least {moves}, more than the {turns} left.",
+        "The {metres} m that remain after step {step} need at least {moves}, more than the budget of {turns}.",
     ),
     "away": (
         "After step {step} the target was {metres} m away, with {turns} left.",
@@ -70,9 +70,10 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, avoid {action} and look for a move towards the target.",
         "At step {step}, instead of {action}, look for a move that shortens the distance.",
     ),
-    "sooner": (
-        "At step {step}, {action} brought the target nearer, but too late; walk towards it from the first step on.",
-        "At step {step}, {action} shortened the distance too late; waste no turn before it.",
+    "nearer": (
+        "At step {step}, look for a move that shortens the distance more than {action} did.",
+        "At step {step}, {action} shortened the distance too little; look for a move that shortens it more.",
+        "At step {step}, look for a move that brings the target nearer than {action} did.",
     ),
     "around": (
         "At step {step}, do not choose {action}; look for a way around.",
@@ -80,8 +81,8 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, leave out {action} and look where the way is free.",
     ),
     "lost_before": (
-        "At step {step}, no action helps any more: the way through the room has been too long since step {since}.",
-        "At step {step}, it is too late, since step {since} already left too few turns for the way through the room.",
+        "At step {step}, no action helps any more: after step {since} the way through the room was already too long.",
+        "At step {step}, it is too late: step {since} already left too few turns for the way through the room.",
     ),
     "walk_on": (
         "At step {step}, go on towards the target.",
@@ -166,7 +167,7 @@ class NavigationDomain(Domain):
             return [statement("around", step=step, action=action)]
         facts = verdict.certificate
         is_nearer = (facts.raw_after or 0.0) < (facts.raw_before or 0.0)
-        return [statement("sooner" if is_nearer else "nearest", step=step, action=action)]
+        return [statement("nearer" if is_nearer else "nearest", step=step, action=action)]
 
     def contradiction(self, failure: Failure, text: str) -> str | None:
         """Return words that call the target reached."""

@@ -26,9 +26,13 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Plan for one stage a turn at least, so that the budget lasts.",
     ),
     "pick_first": (
-        "Avoid placing or pushing before an object has been picked up.",
+        "Avoid a place before any pick, since nothing is in the hand then.",
         "Begin with a pick: a place needs an object in the hand.",
         "Check that an object is in the hand before you place.",
+    ),
+    "grasp_first": (
+        "Begin with a pick: the first stage of the task is an object in the hand.",
+        "Avoid a push before any pick: the first stage of the task is an object in the hand.",
     ),
     "aim": (
         "Check the coordinates of the object and of its goal before you pick and place.",
@@ -47,7 +51,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     # What happened
     "stages_left": (
-        "After step {step} the task has {stages} open, with only {turns} left.",
+        "After step {step} the task has {stages} open, but the budget is {turns}.",
         "With {turns} left after step {step}, {stages} of the task remained open.",
         "Step {step} left {stages} open and a budget of {turns}.",
     ),
@@ -62,9 +66,9 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Step {step} was lost to an answer without a command that could be carried out.",
     ),
     "no_pick": (
-        "The command at step {step} came before any pick.",
-        "No pick had been given before the command of step {step}.",
-        "Up to the command of step {step}, nothing had been picked.",
+        "The first command at step {step} came before any pick.",
+        "No pick had been given before the first command of step {step}.",
+        "Step {step} began with a command that was not a pick, although no pick had been given before.",
     ),
     "missed": (
         "The turn at step {step} held a pick and a place, but achieved no new stage.",
@@ -83,7 +87,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "stages_open": (
         "When the log ends after step {step}, the task has {stages} open and {turns} left.",
-        "After step {step}, the last one, {stages} of the task remain open, with {turns} left.",
+        "After step {step}, the last one, the task has {stages} open, with {turns} left.",
         "The log stops after step {step} with {stages} open and {turns} left.",
     ),
     # What to do
@@ -106,10 +110,21 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, do not leave the answer without a command; let every turn achieve a stage.",
         "At step {step}, answer with a command, and use every turn to achieve a stage.",
     ),
+    "too_late": (
+        "At step {step}, {action} came too late; let every turn before it achieve a stage.",
+        "At step {step}, {action} was needed sooner; let every turn before it achieve a stage.",
+    ),
+    "still_right": (
+        "At step {step}, {action} can stay; the task could still be completed in the turns after it.",
+        "At step {step}, keep {action}, and use the turns after it to complete the task.",
+    ),
+    "missing": (
+        "At step {step}, compare the positions with the instruction, and do what is still missing.",
+        "At step {step}, check what the instruction still asks for, and do that.",
+    ),
     "too_many": (
-        "At step {step}, do not count on {action}: the task had more open stages than turns from the start.",
-        "At step {step}, expect nothing from {action}, since the stages outnumbered the turns from the start.",
-        "At step {step}, try more than {action} in a turn, since the stages outnumbered the turns from the start.",
+        "At step {step}, aim for two stages in one turn: from the start the stages outnumbered the turns.",
+        "At step {step}, try to achieve two stages in one turn, since they outnumbered the turns from the start.",
     ),
 }
 
@@ -193,9 +208,11 @@ class PrimitiveSkillDomain(Domain):
     def signs(self, failure: Failure) -> list[Statement]:
         """Return what to look out for; see the base class."""
         verdict = failure.verdict
-        kind = {"format": "command", "order_error": "pick_first", "wrong_target": "aim"}.get(verdict.failure_mode)
+        kind = {"format": "command", "wrong_target": "aim"}.get(verdict.failure_mode)
         if verdict.fallback and not verdict.certificate.after:
             return [statement("see_the_goal")]
+        if verdict.failure_mode == "order_error":
+            kind = "pick_first" if failure.action.startswith("place") else _first_grasp(failure.episode)
         return [*([statement(kind)] if kind else []), statement("stage_a_turn"), *general_signs(failure)]
 
     def facts(self, failure: Failure) -> list[Statement]:
@@ -225,17 +242,24 @@ class PrimitiveSkillDomain(Domain):
 
         See the base class.
         """
-        step, action = failure.step, failure.action
-        if failure.verdict.infeasible_at_start:
-            return [statement("too_many", step=step, action=action)]
+        step, action, verdict = failure.step, failure.action, failure.verdict
         served = would_serve(failure.episode, step)
-        if served is None or served == action or not _completes(failure):
-            if failure.is_usable:
-                return [statement("every_turn", step=step, action=action)]
-            return [statement("every_reply", step=step)]
+        if served is not None and _completes(failure):
+            if served == action:
+                return [statement("still_right", step=step, action=action)]
+            rejected = {"action": action} if failure.is_usable else {}
+            return [statement("serve" if rejected else "serve_reply", step=step, instead=served, **rejected)]
+        if verdict.infeasible_at_start or verdict.fallback:
+            return [statement("too_many" if verdict.infeasible_at_start else "missing", step=step)]
         if not failure.is_usable:
-            return [statement("serve_reply", step=step, instead=served)]
-        return [statement("serve", step=step, action=action, instead=served)]
+            return [statement("every_reply", step=step)]
+        return [statement("too_late" if served == action else "every_turn", step=step, action=action)]
+
+
+def _first_grasp(episode: FailedEpisode) -> str | None:
+    """Return the sign of a task whose first stage is an object in the hand; None for another task."""
+    kind = task_of(episode.initial_state)
+    return "grasp_first" if kind is not None and kind.stages[0].endswith("grasped") else None
 
 
 def _completes(failure: Failure) -> bool:

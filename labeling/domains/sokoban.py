@@ -27,14 +27,14 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "A box that was pushed against a wall can only be moved along that wall.",
     ),
     "check_pushes": (
-        "Before every push, check that the box can still be brought to a target from its new place.",
+        "Before every push, check that every box can still be brought to a target afterwards.",
         "Look ahead before you push: a box can be pushed but never pulled.",
-        "Avoid a push that cannot be undone unless the box still has a way to a target.",
+        "Avoid a push that cannot be undone unless every box still has a way to a target.",
     ),
     "no_detours": (
-        "Avoid detours around the box: they use up the turns.",
+        "Avoid detours: they use up the turns.",
         "Before each reply, check that the turns left still suffice to solve the room.",
-        "Take the shortest way to the place from which the box must be pushed.",
+        "Take the shortest way to the place from which a box has to be pushed.",
     ),
     # What happened
     "solvable": (
@@ -43,14 +43,19 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "With {turns} left before step {step}, the room was still solvable in {moves}.",
     ),
     "too_few": (
-        "After step {step} the room still needs {moves}, with only {turns} left.",
+        "After step {step} the room still takes {moves}, but the budget is {turns}.",
         "Step {step} left a budget of {turns}, but the shortest solution still takes {moves}.",
-        "From the position after step {step} the shortest solution takes {moves}, more than the {turns} left.",
+        "From where step {step} ended, the shortest solution takes {moves}, more than the budget of {turns}.",
     ),
     "unsolvable": (
         "After the push {action} at step {step}, no number of moves solves the room.",
         "The push {action} at step {step} made the room unsolvable.",
         "Once the box was pushed {action} at step {step}, the room could no longer be solved.",
+    ),
+    "unsolvable_turn": (
+        "After the turn {action} at step {step}, no number of moves solves the room.",
+        "The turn {action} at step {step} made the room unsolvable.",
+        "Once the turn {action} was played at step {step}, the room could no longer be solved.",
     ),
     "corner": (
         "The push {action} at step {step} left the box in a corner that is not a target.",
@@ -75,7 +80,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "still_solvable": (
         "When the log ends after step {step}, the room can still be solved in {moves}, with {turns} left.",
         "After step {step}, the last one, the shortest solution takes {moves} and the budget is {turns}.",
-        "The log stops after step {step}, where {turns} are enough for the {moves} that the room takes.",
+        "The log stops after step {step}, with {turns} left for a room that takes {moves}.",
     ),
     # What to do
     "push": (
@@ -94,8 +99,12 @@ class Push(NamedTuple):
     """Walls on two sides that meet, and no target."""
     at_wall: bool
     """A wall right behind it, in the direction of the push."""
+    no_target: bool
+    """No target in the free cells on both sides of it, across the direction of the push."""
 
 
+MOST_CELLS = 1000
+"""Cells of a row that are read, whatever a level is like."""
 _STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 
@@ -128,7 +137,20 @@ def push_at(level: str, actions: tuple[str, ...]) -> Push | None:
     y, x = pushed
     stopped = {name: (y + down, x + right) in walls for name, (down, right) in _STEPS.items()}
     is_corner = (stopped["up"] or stopped["down"]) and (stopped["left"] or stopped["right"])
-    return Push(is_corner and cells[pushed] not in ".*+", stopped[actions[-1]])
+    targets = {place for place, cell in cells.items() if cell in ".*+"}
+    down, right = _STEPS[actions[-1]]
+    line = {pushed, *_free_cells(pushed, (right, down), walls), *_free_cells(pushed, (-right, -down), walls)}
+    return Push(is_corner and pushed not in targets, stopped[actions[-1]], line.isdisjoint(targets))
+
+
+def _free_cells(start: tuple[int, int], step: tuple[int, int], walls: set[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the cells from a cell on in a direction, up to the next wall."""
+    cells: list[tuple[int, int]] = []
+    y, x = start[0] + step[0], start[1] + step[1]
+    while (y, x) not in walls and min(y, x) >= 0 and len(cells) < MOST_CELLS:
+        cells.append((y, x))
+        y, x = y + step[0], x + step[1]
+    return cells
 
 
 class SokobanDomain(Domain):
@@ -151,8 +173,9 @@ class SokobanDomain(Domain):
         if failure.verdict.failure_mode != "deadlock" or failure.verdict.infeasible_at_start:
             return grid_signs(failure, "no_detours")
         push = _push(failure)
-        first = ["watch_corners"] * (push is not None and push.in_corner)
-        first += ["watch_walls"] * (push is not None and push.at_wall)
+        if push is not None and push.in_corner:
+            return [statement("watch_corners"), statement("check_pushes")]
+        first = ["watch_walls"] * (push is not None and push.at_wall and push.no_target)
         return [statement(kind) for kind in (*first, "check_pushes")]
 
     def facts(self, failure: Failure) -> list[Statement]:
@@ -161,6 +184,8 @@ class SokobanDomain(Domain):
         exact = amounts(failure, "solvable", "too_few", "still_solvable", ("never", "too_long"))
         is_lost = failure.verdict.failure_mode == "deadlock" and not failure.verdict.infeasible_at_start
         push = _push(failure) if is_lost else None
+        if is_lost and failure.is_long:
+            return [statement("unsolvable_turn", step=step, action=action), *exact]
         if push is None:
             return [*exact, *general_facts(failure)]
         lost = [statement("unsolvable", step=step, action=action)]

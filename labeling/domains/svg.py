@@ -23,12 +23,12 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Check the document before it is sent, because one that cannot be drawn scores 0.",
     ),
     "keep_what_fits": (
-        "Avoid giving up shapes that were right already.",
+        "Avoid changing shapes that were right already.",
         "Change only what differs from the target.",
         "Compare the last drawing with the target before anything in it is changed.",
     ),
     "real_changes": (
-        "Avoid spending a turn on nearly the same picture.",
+        "Avoid spending a turn on changes that hardly move the score.",
         "Before a new submission, find the part that differs most from the target.",
     ),
     "new_document": (
@@ -38,7 +38,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "all_shapes": (
         "Compare place, size and colour of every shape with the target.",
         "Go through the shapes of the target one by one, and compare each with yours.",
-        "Avoid stopping before every shape has the place, size and colour that it has in the target.",
+        "Check that every shape has the place, size and colour that it has in the target.",
     ),
     # What happened
     "no_document": (
@@ -89,17 +89,17 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step} the submission could not be drawn.",
     ),
     "had": (
-        "The submission before step {step} had scored {before}.",
+        "The turn before step {step} had scored {before}.",
         "Before step {step} the score was {before}.",
     ),
     "fell": (
         "With the submission at step {step} the score fell from {before} to {after}.",
         "At step {step} the score went down from {before} to {after}.",
-        "The submission at step {step} scored {after}, less than the {before} of the previous one.",
+        "The submission at step {step} scored {after}, less than the {before} of the turn before.",
     ),
     "same": (
         "The score was {before} before step {step} and {after} after it.",
-        "The submission at step {step} scored {after}; the previous one scored {before}.",
+        "The submission at step {step} scored {after}; the turn before it scored {before}.",
         "At step {step} the score hardly changed: {before} before, {after} after.",
     ),
     "sent_again": (
@@ -107,7 +107,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "The document at step {step} was the same as the previous one.",
     ),
     "rose": (
-        "The submission at step {step} scored {after}; the previous one scored {before}.",
+        "The submission at step {step} scored {after}, more than the {before} of the turn before.",
         "At step {step} the score rose from {before} to {after}, where an exact match has 1.",
         "With step {step} the score rose from {before} to {after}, still short of 1.",
     ),
@@ -119,7 +119,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     # What to do
     "send_document": (
         "At step {step}, send one whole document from <svg> to </svg>.",
-        "At step {step}, answer with one complete document from <svg> to </svg> and nothing else.",
+        "At step {step}, let the answer be one complete document from <svg> to </svg>.",
         "At step {step}, put one whole document from <svg> to </svg> into the answer.",
     ),
     "send_shorter": (
@@ -131,8 +131,8 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, do not answer inside the thought; send the document after it.",
     ),
     "close_tags": (
-        "At step {step}, check that the document is well-formed XML before you send it.",
-        "At step {step}, send well-formed XML: close every tag, quote every value and escape special characters.",
+        "At step {step}, check that the document is well-formed XML with <svg> as its root before you send it.",
+        "At step {step}, send well-formed XML with <svg> as its root: close every tag and quote every value.",
     ),
     "draw_simply": (
         "At step {step}, draw with fewer and simpler shapes.",
@@ -152,9 +152,13 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, leave what already fits the target as it was.",
     ),
     "redraw": (
-        "At step {step}, compare the canvas with the target and redraw what differs most.",
-        "At step {step}, do not repeat the document; redraw the part that differs most from the target.",
-        "At step {step}, make the change that brings the canvas nearest to the target.",
+        "At step {step}, compare the drawing with the target and redraw what differs most.",
+        "At step {step}, make the change that brings the drawing nearest to the target.",
+        "At step {step}, look for the part that differs most from the target, and redraw it.",
+    ),
+    "send_changed": (
+        "At step {step}, do not send the same document again; redraw the part that differs most from the target.",
+        "At step {step}, change the document where it differs most from the target.",
     ),
     "draw_all": (
         "At step {step}, draw every shape of the target, each with its own place, size and colour.",
@@ -225,7 +229,7 @@ class SvgDomain(Domain):
     def signs(self, failure: Failure) -> list[Statement]:
         """Return what to look out for; see the base class."""
         if _sent_again(failure):
-            return [statement("new_document"), statement("real_changes")]
+            return [statement("new_document")]
         return [statement(_kinds(failure)[1])]
 
     def facts(self, failure: Failure) -> list[Statement]:
@@ -244,7 +248,7 @@ class SvgDomain(Domain):
 
     def actions(self, failure: Failure) -> list[Statement]:
         """Return what to submit instead; see the base class."""
-        return [statement(_kinds(failure)[2], step=failure.step)]
+        return [statement("send_changed" if _sent_again(failure) else _kinds(failure)[2], step=failure.step)]
 
 
 def _sent_again(failure: Failure) -> bool:
