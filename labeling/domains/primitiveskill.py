@@ -244,7 +244,7 @@ class PrimitiveSkillDomain(Domain):
         """
         step, action, verdict = failure.step, failure.action, failure.verdict
         served = would_serve(failure.episode, step)
-        if served is not None and _completes(failure):
+        if served is not None and _completes(failure, served):
             if served == action:
                 return [statement("still_right", step=step, action=action)]
             rejected = {"action": action} if failure.is_usable else {}
@@ -262,31 +262,30 @@ def _first_grasp(episode: FailedEpisode) -> str | None:
     return "grasp_first" if kind is not None and kind.stages[0].endswith("grasped") else None
 
 
-def _completes(failure: Failure) -> bool:
-    """Whether a perfect player, taking over at the pivot step, reaches the goal within the turns that are left."""
+def _completes(failure: Failure, served: str) -> bool:
+    """Whether a perfect player that begins with an action at the pivot step reaches the goal in the turns left."""
     episode = failure.episode
-    settings = canonical_json(dict(episode.env_config))
-    return _reaches_goal(episode.env, settings, episode.initial_state, tuple(episode.actions[: failure.step]))
+    actions = (*episode.actions[: failure.step], served)
+    return _reaches_goal(episode.env, canonical_json(dict(episode.env_config)), episode.initial_state, actions)
 
 
 @lru_cache(maxsize=1 << 12)
 def _reaches_goal(env: str, settings: str, level: str, actions: tuple[str, ...]) -> bool:
-    """Play the logged actions, then a perfect player's until the episode ends; False in a simulator of its own time."""
+    """Play some actions, then a perfect player's until the episode ends; False in a simulator of its own time."""
     config = json.loads(settings)
     if config.get("backend", EMBEDDED) != EMBEDDED:
         return False
     kind: type[PrimitiveSkillEnv] = plugins.load("environments", env)
     game = kind(kind.config_type(**config), render_mode=None)
-    task = json.loads(level)["task"]
+    game.draw_frames = False
+    task, first = json.loads(level)["task"], iter(actions)
     try:
         _, info = game.reset(options={"state": level})
-        for action in actions:
-            _, _, _, _, info = game.step(action)
         while True:
-            best = _would_serve(task, info["observation_text"])
-            if best is None:
+            action = next(first, None) or _would_serve(task, info["observation_text"])
+            if action is None:
                 return False
-            _, _, success, truncated, info = game.step(best)
+            _, _, success, truncated, info = game.step(action)
             if success or truncated:
                 return success
     except (ValueError, LevelError, ResetNeeded):

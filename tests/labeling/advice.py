@@ -32,7 +32,8 @@ ADVICE = {
         r"answer with a command, and use every turn to achieve a stage\.",
     ],
     "keep": [
-        rf"(?:choose {GOOD}, which keeps the goal within reach|continue with {GOOD}; the goal is still within reach)\.",
+        rf"choose {GOOD}, which keeps the goal within reach\.",
+        rf"continue with {GOOD}; the goal is still within reach\.",
         rf"{GOOD} still leaves enough turns to reach the goal\.",
     ],
     "hopeless": [
@@ -41,7 +42,8 @@ ADVICE = {
         rf"neither {BAD} nor any other action helps, since the goal was out of reach from the start\.",
     ],
     "other": [
-        rf"(?:do not choose {BAD};|avoid {BAD} and) choose an action that (?:makes progress|brings the goal nearer)\.",
+        rf"do not choose {BAD}; choose an action that makes progress\.",
+        rf"avoid {BAD} and choose an action that brings the goal nearer\.",
         rf"look for an action other than {BAD}, one that makes progress\.",
     ],
     "not nearer": [
@@ -74,8 +76,8 @@ ADVICE = {
         rf"{BAD} (?:came too late|was needed sooner); let every turn before it achieve a stage\.",
     ],
     "right": [
-        rf"(?:{BAD} can stay; the task could still be completed in|keep {GOOD}, and use) the turns after it"
-        r"(?: to complete the task)?\.",
+        rf"{BAD} can stay; the task could still be completed in the turns after it\.",
+        rf"keep {GOOD}, and use the turns after it to complete the task\.",
     ],
     "incomplete": [
         r"compare the positions with the instruction, and do what is still missing\.",

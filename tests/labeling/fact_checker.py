@@ -106,6 +106,7 @@ class Checker:
         self.action = episode.actions[step]
         self.budget = {"before": episode.horizon - step, "after": episode.horizon - step - 1}
         self.info = episode.infos[step]
+        self.read: dict[str, str | None] = {}
 
     @cached_property
     def states(self) -> list[Any]:
@@ -184,6 +185,7 @@ class Checker:
         """Whether PrimitiveSkill is completed in time by an action at the pivot step and a perfect player after it."""
         kind = plugins.load("environments", self.env)
         game = kind(kind.config_type(**self.episode.env_config), render_mode=None)
+        game.draw_frames = False
         try:
             game.reset(options={"state": self.episode.initial_state})
             for logged in self.episode.actions[: self.step]:
@@ -209,9 +211,11 @@ class Checker:
         """Return what is wrong with a sentence, or None."""
         if sentence in GENERAL:
             return None
-        answers = list(self.answers(sentence))
-        wrong = [name for name, holds in answers if not holds]
-        return ", ".join(wrong) if wrong else None if len(answers) > 1 else "not understood"
+        if sentence not in self.read:
+            answers = list(self.answers(sentence))
+            wrong = [name for name, holds in answers if not holds]
+            self.read[sentence] = ", ".join(wrong) if wrong else None if len(answers) > 1 else "not understood"
+        return self.read[sentence]
 
     def answers(self, said: str) -> Iterator[tuple[str, bool]]:
         """Yield every claim that the sentence makes, with its truth; naming the step alone claims nothing."""
@@ -228,7 +232,7 @@ class Checker:
             if re.search(pattern, said):
                 yield pattern, holds()
         for noun, action in re.findall(
-            r"\b([Pp]ush(?:ed)?|[Mm]ov(?:e|ing)|action|turn|repeated|reports that|log,|log says that|Step \d+,) "
+            r"(?<!\d )\b([Pp]ush(?:ed)?|[Mm]ov(?:e|ing)|action|turn|repeated|reports that|log,|says that|Step \d+,) "
             rf"({ACT})(?=[ ,.])",
             said,
         ):

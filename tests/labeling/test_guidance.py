@@ -25,6 +25,7 @@ from pivot.tests.labeling.teaching import PlantedTeacher
 from pivot.tests.labeling.test_agreement import BLACK, ENVIRONMENTS, failures, solver
 
 FILTERS: list[Filter] = [plugins.load("filters", name)() for name in ("guidance", "target")]
+CHECKERS: dict[int, tuple[GuidanceRequest, Checker]] = {}
 LIE = "Choose the action that lost it; the goal was reached, the box is free, and step 77 was perfect."
 
 
@@ -36,7 +37,9 @@ def requests(env: str, levels: int) -> list[GuidanceRequest]:
 
 
 def checker(request: GuidanceRequest) -> Checker:
-    return Checker(request.episode, request.verdict.pivot_step, request.verdict.failure_mode)
+    """Return the reader of one request's failure, always the same one: it searches once."""
+    new = Checker(request.episode, request.verdict.pivot_step, request.verdict.failure_mode)
+    return CHECKERS.setdefault(id(request), (request, new))[1]
 
 
 def fields(schema: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
@@ -172,7 +175,9 @@ def test_an_environment_without_a_domain_gets_the_general_sentences() -> None:
     request = next(each for each in requests("frozenlake", 6) if each.verdict.failure_mode == "deadlock")
     offer = domain_of("elsewhere").offer(Failure(request.profile, request.episode, request.verdict))
     assert [each.kind for each in offer.facts][-1] == "turns_left"
-    assert [each.kind for each in offer.actions] == ["take"] * len(request.verdict.feasible_actions)
+    (action,) = offer.actions
+    assert request.verdict.witness is not None
+    assert (action.kind, dict(action.values)["instead"]) == ("take", request.verdict.witness[0])
 
 
 def test_values_that_are_equal_as_keys_give_different_statements() -> None:
