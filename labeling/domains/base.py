@@ -63,7 +63,7 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
     "repeated": (
         "Step {step} repeated {action}, the {noun} of the step before.",
         "The {noun} {action} at step {step} was the same as at the step before.",
-        "At step {step} the agent repeated the {noun} {action} of the step before.",
+        "At step {step} the {noun} was {action} again, as at the step before.",
     ),
     "turns_left": (
         "After step {step} the agent had {turns} left.",

@@ -21,7 +21,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "straight_way": (
         "Avoid detours: a move covers half a metre at most.",
         "Take the straightest way to the target that the furniture allows.",
-        "Before each action, check that the turns left, half a metre each, lead to within 1.5 m of the target.",
+        "Before each action, check that the turns left, at half a metre each, still lead within 1.5 m of the target.",
     ),
     "watch_progress": (
         "When the target has come no nearer for several steps, change the direction.",

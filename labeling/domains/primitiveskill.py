@@ -45,9 +45,13 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Write every command with its name and all of its coordinates.",
     ),
     "see_the_goal": (
-        "Do not take achieved stages for the goal: everything has to be in its place at the end.",
-        "Check at the end that everything is still in its place.",
-        "Achieved stages are not enough when something is out of its place at the end.",
+        "Do not take achieved stages for the goal: at the end everything has to be as the instruction asks.",
+        "Check at the end that everything is as the instruction asks.",
+        "Achieved stages are not enough when something at the end is not as the instruction asks.",
+    ),
+    "two_stages_a_turn": (
+        "With more stages than turns, some turns have to achieve two stages.",
+        "Compare stages and turns at the start: with more stages than turns, one stage a turn is not enough.",
     ),
     # What happened
     "stages_left": (
@@ -82,7 +86,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "stages_at_start": (
         "At the start the task has {stages} open, but the budget is {turns}.",
-        "The budget of {turns} is smaller than the {stages} of the task at the start.",
+        "The task begins with {stages} open, more than the budget of {turns}.",
         "From the start there are {stages} to achieve with a budget of {turns}.",
     ),
     "stages_open": (
@@ -213,7 +217,8 @@ class PrimitiveSkillDomain(Domain):
             return [statement("see_the_goal")]
         if verdict.failure_mode == "order_error":
             kind = "pick_first" if failure.action.startswith("place") else _first_grasp(failure.episode)
-        return [*([statement(kind)] if kind else []), statement("stage_a_turn"), *general_signs(failure)]
+        pace = "two_stages_a_turn" if verdict.infeasible_at_start else "stage_a_turn"
+        return [*([statement(kind)] if kind else []), statement(pace), *general_signs(failure)]
 
     def facts(self, failure: Failure) -> list[Statement]:
         """Return what happened; see the base class."""
@@ -235,7 +240,7 @@ class PrimitiveSkillDomain(Domain):
             statements.append(statement(kind, step=step))
         if facts.before == facts.after != 0 and kind != "missed":
             statements.append(statement("no_stage", step=step))
-        return [*statements, *general_facts(failure)]
+        return [*statements, *(each for each in general_facts(failure) if each.kind != "unusable")]
 
     def actions(self, failure: Failure) -> list[Statement]:
         """Return the turn of a perfect player where re-execution shows that it completes the task in time.

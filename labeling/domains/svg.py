@@ -12,6 +12,10 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Avoid replies without a document: such a submission scores 0.",
         "Check that the answer is one whole document before it is sent.",
     ),
+    "after_thought": (
+        "An answer inside the thought is not read, and the turn scores 0.",
+        "Close the thought before the answer begins.",
+    ),
     "short_document": (
         "Leave enough room for the whole document: what is cut off scores 0.",
         "Avoid long thoughts and long documents, since a reply that breaks off scores 0.",
@@ -168,7 +172,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
 }
 
 _REPLIES = {
-    "tag_in_think": ("in_thought", "whole_document", "close_thought"),
+    "tag_in_think": ("in_thought", "after_thought", "close_thought"),
     "not_an_action": ("not_a_document", "whole_document", "send_document"),
 }
 """Fact, sign and action by what the reply grammar made of a reply without a document."""

@@ -232,17 +232,18 @@ class Checker:
             if re.search(pattern, said):
                 yield pattern, holds()
         for noun, action in re.findall(
-            r"(?<!\d )\b([Pp]ush(?:ed)?|[Mm]ov(?:e|ing)|action|turn|repeated|reports that|log,|says that|Step \d+,) "
+            r"(?<!\d )\b([Pp]ush(?:ed)?|[Mm]ov(?:e|ing)|(?:action|turn)(?: was)?|repeated|reports that|log,|says that|"
+            r"Step \d+,) "
             rf"({ACT})(?=[ ,.])",
             said,
         ):
             yield "logged action", action == self.action
-            yield "noun", noun not in ("action", "turn") or (noun == "turn") == ("|" in action)
+            yield "noun", noun[:4] not in ("acti", "turn") or (noun[:4] == "turn") == ("|" in action)
 
     def amounts(self, said: str) -> Iterator[tuple[str, bool]]:
         """Yield the claims of a sentence about turns, moves, stages and measurements."""
         early = (
-            r"[Bb]efore step|[Jj]ust before|the start|at the start|too small for this room|At the start|smaller than"
+            r"[Bb]efore step|[Jj]ust before|the start|at the start|too small for this room|At the start|The task begins"
         )
         when = "before" if re.search(early, said) else "after"
         turns = re.findall(r"(\d+) turns?\b", said)
@@ -348,7 +349,7 @@ class Checker:
         unusable = self.action in ("invalid", "empty")
         common: dict[str, Callable[[], bool]] = {
             r"no usable action|without a usable action": lambda: unusable,
-            r"same as at the step before|repeated": lambda: episode.actions[t - 1] == self.action and t > 0,
+            r"as at the step before|repeated": lambda: episode.actions[t - 1] == self.action and t > 0,
         }
         return common | getattr(self, f"_{self.env}")()
 
