@@ -81,6 +81,11 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, give a usable reply and choose {instead}.",
         "At step {step}, send one clear action: {instead}.",
     ),
+    # The same with turns of several actions
+    "answer_turn": (
+        "At step {step}, do not leave the reply without an action; play {instead}.",
+        "At step {step}, give a usable reply and play {instead}.",
+    ),
     "keep": (
         "At step {step}, choose {instead}, which keeps the goal within reach.",
         "At step {step}, continue with {instead}; the goal is still within reach.",
@@ -283,7 +288,8 @@ def general_actions(failure: Failure, kind: str = "take") -> list[Statement]:
         kept = [statement("keep", step=step, instead=each) for each in safe]
         return kept or [reply_action(failure)]
     if not failure.is_usable:
-        return [statement("answer", step=step, instead=each) for each in safe] or [reply_action(failure)]
+        answer = "answer" if actions_per_turn(failure.episode.env_config) == 1 else "answer_turn"
+        return [statement(answer, step=step, instead=each) for each in safe] or [reply_action(failure)]
     named = [statement(kind, step=step, action=action, instead=each) for each in safe if " " not in action]
     return named or [reply_action(failure)]
 

@@ -21,7 +21,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "straight_way": (
         "Avoid detours: a move covers half a metre at most.",
         "Take the straightest way to the target that the furniture allows.",
-        "Before each action, check that the turns left, at half a metre each, still lead within 1.5 m of the target.",
+        "Check that half a metre for each turn left is enough to come within 1.5 m of the target.",
     ),
     "watch_progress": (
         "When the target has come no nearer for several steps, change the direction.",
@@ -55,9 +55,9 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Step {step}, {action}, left the target as far away as before, or farther.",
     ),
     "stagnant": (
-        "Over the steps up to step {step} the distance to the target did not shrink noticeably.",
-        "The steps that ended with step {step} made no noticeable progress.",
-        "Taken together, the last steps up to step {step} did not bring the target noticeably nearer.",
+        "Over the last few steps up to step {step} the distance to the target did not shrink noticeably.",
+        "Taken together, the last few steps up to step {step} made no noticeable progress.",
+        "The last few steps up to step {step} did not bring the target noticeably nearer in all.",
     ),
     "too_far": (
         "From the start the {metres} m to the target take at least {moves}, but the budget is {turns}.",

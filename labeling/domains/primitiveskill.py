@@ -248,10 +248,11 @@ class PrimitiveSkillDomain(Domain):
         See the base class.
         """
         step, action, verdict = failure.step, failure.action, failure.verdict
-        served = would_serve(failure.episode, step)
-        if served is not None and _completes(failure, served):
-            if served == action:
-                return [statement("still_right", step=step, action=action)]
+        served, facts = would_serve(failure.episode, step), verdict.certificate
+        is_good = served == action or (facts.after or 0) < (facts.before or 0)
+        if served is not None and is_good and _completes(failure, action):
+            return [statement("still_right", step=step, action=action)]
+        if served not in (None, action) and _completes(failure, served):
             rejected = {"action": action} if failure.is_usable else {}
             return [statement("serve" if rejected else "serve_reply", step=step, instead=served, **rejected)]
         if verdict.infeasible_at_start or verdict.fallback:

@@ -22,7 +22,8 @@ ADVICE = {
     ],
     "in place of no action": [
         rf"do not leave the (?:reply without an action|answer without a command); (?:choose|answer) {GOOD}\.",
-        rf"(?:give a usable reply and choose|send one clear action:|give the command|send) {GOOD}\.",
+        rf"(?:give a usable reply and (?:choose|play)|send one clear action:|give the command|send) {GOOD}\.",
+        rf"do not leave the reply without an action; play {GOOD}\.",
     ],
     "no action": [
         r"do not leave the reply without an action; choose one that makes progress\.",
