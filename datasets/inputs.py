@@ -64,11 +64,15 @@ def rollout_facts(episodes: pa.Table) -> dict[str, Any]:
     }
 
 
-def label_inputs(store: Store, run: Run, shard: Shard) -> str:
-    """Return the digest of everything that decides the labels of a shard, whose rollouts have left their receipt."""
+def label_inputs(store: Store, run: Run, shard: Shard, earlier: Mapping[str, Any] | None = None) -> str:
+    """Return the digest of everything that decides the labels of a shard, whose rollouts have left their receipt.
+
+    ``earlier`` is the config of a teacher of an earlier version in place of the run's.
+    """
     env, teacher, source = run.env(shard.env), run.writer(), run.config.guidance
     solver, prover = env.solver(), env.prover(quick=True)
-    teacher_config = teacher.config if source is not None else released_teacher(teacher.config)
+    teacher_config = earlier if earlier is not None else teacher.config
+    teacher_config = teacher_config if source is not None else released_teacher(teacher_config)
     return digest(
         {
             "format": LABEL_FORMAT,

@@ -99,13 +99,16 @@ class Sentences:
         """Compile the patterns that read the wordings.
 
         Raises:
-            ValueError: wordings of a kind differ in their slots.
+            ValueError: wordings of a kind differ in their slots, or two kinds share a wording.
         """
         patterns: dict[str, list[tuple[re.Pattern[str], str]]] = {}
+        kinds: dict[str, str] = {}
         for kind, texts in self.wordings.items():
             if len({_slots(text) for text in texts}) != 1:
                 raise ValueError(f"the wordings of {kind!r} differ in their slots; give all of them the same ones")
             for text in texts:
+                if (other := kinds.setdefault(_without_slots(text), kind)) != kind:
+                    raise ValueError(f"{kind!r} and {other!r} share the wording {text!r}; a reader cannot tell which")
                 patterns.setdefault(text.split(maxsplit=1)[0], []).append((_pattern(text), kind))
         object.__setattr__(self, "_patterns", patterns)
 
@@ -143,6 +146,11 @@ class Sentences:
 @lru_cache(maxsize=4096)
 def _slots(text: str) -> frozenset[str]:
     return frozenset(name for _, name, _, _ in Formatter().parse(text) if name is not None)
+
+
+def _without_slots(text: str) -> str:
+    """Return a wording with nameless slots: two that differ in names alone read alike."""
+    return "{}".join(literal for literal, *_ in Formatter().parse(text))
 
 
 def _pattern(text: str) -> re.Pattern[str]:

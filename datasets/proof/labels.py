@@ -37,7 +37,8 @@ def verify_labels(store: Store, shard: Shard, report: ShardReport, stored: Mappi
     """Verify all labels of a shard, whose rollouts are ``stored``."""
     episodes = failed_episodes(stored[EPISODES], stored[STEPS])
     env, rows = store.run.env(shard.env), store.read(LABELS, shard)
-    teacher = _teacher(store.run.writer(), rows.to_pylist(), proved=store.config.guidance is not None)
+    proved = store.config.guidance is not None and are_current(store.run.writer(), rows.to_pylist())
+    teacher = _teacher(store.run.writer(), rows.to_pylist(), proved=proved)
     wording = (store.config.target_vocabulary, store.config.log)
     source = store.config.guidance or "facts"
     report.problems += _differences(store, shard, rows, episodes, env.solver(), teacher, wording, source)
@@ -54,9 +55,9 @@ def verify_labels(store: Store, shard: Shard, report: ShardReport, stored: Mappi
 
 
 def _prose(store: Store, rows: pa.Table) -> int:
-    """Count the accepted labels whose guidance nothing proves: a teacher wrote it freely."""
+    """Count the accepted labels whose guidance nothing proves: a teacher wrote it freely, or an earlier version."""
     texts = rows.select(["accepted", "failure_reason", "guidance_source"]).to_pylist()
-    is_old = store.config.guidance is None
+    is_old = store.config.guidance is None or not are_current(store.run.writer(), rows.to_pylist())
     return sum(
         bool(row["accepted"] and row["failure_reason"] and (is_old or row["guidance_source"] != "facts"))
         for row in texts
@@ -101,20 +102,35 @@ def _labelled_then(rows: Rows, episodes: list[FailedEpisode], rollouts: pa.Table
     return [episode for episode in episodes if order.index(tasks[episode.episode_id]) <= last]
 
 
+def stored_config(rows: Rows) -> dict[str, Any]:
+    """Return the config of the teacher that wrote the texts of some rows, as they store it; empty if none has it."""
+    config = json.loads(rows[0]["teacher_config"]) if rows and rows[0]["teacher_config"] else {}
+    config.pop("is_stand_in", None)
+    return config
+
+
+def are_current(writer: GuidanceWriter, rows: Rows) -> bool:
+    """Whether rows were written with this version's texts: those of an earlier one are no longer rendered."""
+    config = stored_config(rows)
+    if not config or rows[0]["teacher"] != writer.name:
+        return True
+    if writer.is_stand_in:
+        return config.get("version") == writer.config.get("version")
+    # The config of a model in this process would read the folder of its weights, which run.json names.
+    now = PROMPT_VERSION if isinstance(writer, ModelWriter) else writer.config.get("prompt_version")
+    return config.get("prompt_version") == now
+
+
 def _teacher(writer: GuidanceWriter, rows: Rows, *, proved: bool) -> GuidanceWriter:
     """Return the writer of an embedded stand-in, or one that repeats what a model wrote, as its rows say.
 
-    Texts that are not ``proved``, those of release 0.1.0, are repeated as they are stored.
+    Texts that are not ``proved``, those of earlier versions, are repeated as they are stored.
     """
     if writer.is_stand_in and proved:
         return writer
-    config = json.loads(rows[0]["teacher_config"]) if rows and rows[0]["teacher_config"] else {}
-    config.pop("is_stand_in", None)
-    # The config of a model in this process would read the folder of its weights, which run.json names.
-    now = PROMPT_VERSION if isinstance(writer, ModelWriter) else writer.config.get("prompt_version")
-    if rows and rows[0]["teacher"] == writer.name and (not proved or (config and config.get("prompt_version") != now)):
+    if rows and rows[0]["teacher"] == writer.name and not proved:
         return _Forgotten(writer, rows, proved=proved)
-    return StoredGuidance(writer, stored_guidance(rows), config)
+    return StoredGuidance(writer, stored_guidance(rows), stored_config(rows))
 
 
 def _older_teacher(store: Store, rows: Rows) -> GuidanceWriter:
@@ -122,15 +138,16 @@ def _older_teacher(store: Store, rows: Rows) -> GuidanceWriter:
     current, name = store.run.writer(), rows[0]["teacher"] if rows else None
     proved = bool(rows) and any(row["guidance_source"] for row in rows)
     if name is None or name == current.name:
-        return _teacher(current, rows, proved=proved)
+        return _teacher(current, rows, proved=proved and are_current(current, rows))
     if name in plugins.names("writers"):
         kind = plugins.load("writers", name)
-        return _teacher(kind(read_settings(kind.config_type, {}, f"writer {name}: ")), rows, proved=proved)
+        writer = kind(read_settings(kind.config_type, {}, f"writer {name}: "))
+        return _teacher(writer, rows, proved=proved and are_current(writer, rows))
     return _Forgotten(current, rows, proved=proved)
 
 
 class _Forgotten(StoredGuidance):
-    """A teacher of an older prompt, of other settings, or of release 0.1.0: its texts are taken as they are.
+    """A teacher of an earlier version or of other settings: its texts are taken as they are.
 
     What it was shown is unknown. Where its texts are not rendered from facts, the rules about texts have changed since,
     and their stored reasons stay.

@@ -53,7 +53,7 @@ from ..split import SIDES
 from ..store import DATASET_FOLDER, Store
 from ..tables import rollout_tables, steps_by_episode
 from .compare import Same, differences, schema_differences
-from .labels import verify_labels
+from .labels import are_current, stored_config, verify_labels
 from .limits import Limits, is_out_of_memory, within
 from .replay import StoredReplies
 from .report import ShardReport
@@ -418,7 +418,8 @@ def _note_receipts(
     inputs = rollout_inputs(run, shard, tasks) if stand_ins else ""
     report.receipts[ROLLOUT] = Receipt(inputs, {}, rollout_facts(episodes))
     labels = store.read(LABELS, shard)
-    inputs = label_inputs(store, run, shard) if stand_ins else ""
+    teacher = None if are_current(run.writer(), rows := labels.to_pylist()) else stored_config(rows)
+    inputs = label_inputs(store, run, shard, teacher) if stand_ins else ""
     report.receipts[label_stage(store.config)] = Receipt(inputs, {}, label_facts(labels))
     if sides is None:
         return  # the rows of the export are unknown

@@ -150,11 +150,16 @@ def _verify(store: Store, progress: Reporter, stream: Stream, limits: Limits, *,
 
 def prose_note(config: RunConfig, count: int) -> str:
     """Say in plain words that guidance is not proved, and how many labels have such a text."""
-    what = "release 0.1.0 wrote it, before guidance was rendered from facts"
-    remedy = "render it from facts with: pivot relabel --guidance facts"
-    if config.guidance is not None:
-        what = "the run asked for free text of the teacher"
-    return f"the guidance of {count} accepted labels is prose and was not proved: {what}; {remedy}"
+    what, remedy = "is prose and was not proved", "render it from facts with: pivot relabel --guidance facts"
+    if config.guidance == "facts":
+        return (
+            f"the guidance of {count} accepted labels was not proved: an earlier version rendered it in wordings that "
+            "have changed since; render it again with: pivot relabel"
+        )
+    why = "the run asked for free text of the teacher"
+    if config.guidance is None:
+        why = "release 0.1.0 wrote it, before guidance was rendered from facts"
+    return f"the guidance of {count} accepted labels {what}: {why}; {remedy}"
 
 
 def _one_by_one(call: Callable[..., ShardReport], arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardReport]:

@@ -37,7 +37,7 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Count the turns that are left before every action.",
         "Keep an eye on the number of turns that are left.",
         "Before each action, compare what is left to do with the turns that are left.",
-        "Watch the budget: every action costs a turn.",
+        "Watch the budget: every reply costs a turn.",
     ),
     "send_action": (
         "A reply without a usable action still costs a turn.",
@@ -45,9 +45,9 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Watch the reply format, since a reply that cannot be read costs a turn.",
     ),
     "no_effect": (
-        "An action that changes nothing still costs a turn.",
-        "Watch for actions that leave everything as it was, since each of them costs a turn.",
-        "When an action changed nothing, do not spend another turn on it.",
+        "A turn that changes nothing still counts against the budget.",
+        "Watch for actions that leave everything as it was.",
+        "Before each action, check that it changes something.",
     ),
     # What happened
     "unusable": (
@@ -56,14 +56,14 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Step {step} was lost to a reply without a usable action.",
     ),
     "unchanged": (
-        "The action {action} at step {step} changed nothing.",
-        "At step {step} the action {action} had no effect.",
-        "Step {step} was spent on {action}, which changed nothing.",
+        "The {noun} {action} at step {step} changed nothing.",
+        "At step {step} the {noun} {action} had no effect.",
+        "Step {step} was spent on the {noun} {action}, which changed nothing.",
     ),
     "repeated": (
-        "Step {step} repeated {action}, the action of the step before.",
-        "The action {action} at step {step} was the same as at the step before.",
-        "At step {step} the agent took {action} again, as it had at the step before.",
+        "Step {step} repeated {action}, the {noun} of the step before.",
+        "The {noun} {action} at step {step} was the same as at the step before.",
+        "At step {step} the {noun} was {action} again, as at the step before.",
     ),
     "turns_left": (
         "After step {step} the agent had {turns} left.",
@@ -74,12 +74,17 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
     "take": (
         "At step {step}, choose {instead} instead of {action}.",
         "At step {step}, do not choose {action}; choose {instead}.",
-        "At step {step}, the better action is {instead}, not {action}.",
+        "At step {step}, the action to take is {instead}, not {action}.",
     ),
     "answer": (
         "At step {step}, do not leave the reply without an action; choose {instead}.",
         "At step {step}, give a usable reply and choose {instead}.",
         "At step {step}, send one clear action: {instead}.",
+    ),
+    # The same with turns of several actions
+    "answer_turn": (
+        "At step {step}, do not leave the reply without an action; play {instead}.",
+        "At step {step}, give a usable reply and play {instead}.",
     ),
     "keep": (
         "At step {step}, choose {instead}, which keeps the goal within reach.",
@@ -92,7 +97,7 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, neither {action} nor any other action helps, since the goal was out of reach from the start.",
     ),
     "other": (
-        "At step {step}, do not repeat {action}; choose an action that makes progress.",
+        "At step {step}, do not choose {action}; choose an action that makes progress.",
         "At step {step}, avoid {action} and choose an action that brings the goal nearer.",
         "At step {step}, look for an action other than {action}, one that makes progress.",
     ),
@@ -246,31 +251,45 @@ def general_facts(failure: Failure) -> list[Statement]:
     if not failure.is_usable:
         facts.append(statement("unusable", step=step))
     elif " " not in action:
+        noun = "turn" if failure.is_long else "action"
         if failure.changed_nothing:
-            facts.append(statement("unchanged", step=step, action=action))
+            facts.append(statement("unchanged", step=step, action=action, noun=noun))
         if step > 0 and actions[step - 1] == action:
-            facts.append(statement("repeated", step=step, action=action))
+            facts.append(statement("repeated", step=step, action=action, noun=noun))
     return facts
 
 
+def best_actions(verdict: Verdict) -> list[str]:
+    """Return the actions that begin a shortest plan at the pivot step, the witness's first; empty without a plan.
+
+    Others may keep the goal within reach as well, but waste a turn. Where no turn was to spare, every safe action
+    begins a shortest plan; elsewhere only that of the witness is known to.
+    """
+    first, certificate = (verdict.witness or ("",))[0], verdict.certificate
+    if not first or first not in verdict.feasible_actions:
+        return [each for each in verdict.feasible_actions if each and not verdict.witness]
+    if certificate.kind != "exact" or certificate.before != certificate.budget_before:
+        return [first]
+    return [first, *(each for each in verdict.feasible_actions if each != first)]
+
+
 def general_actions(failure: Failure, kind: str = "take") -> list[Statement]:
-    """Return one statement for every action that kept the goal within reach; else one that names none.
+    """Return one statement for every best action; else one that names none.
 
     Args:
         failure: the failure.
         kind: kind of the statements that set such an action against the logged one.
     """
     verdict, step, action = failure.verdict, failure.step, failure.action
-    safe = [each for each in verdict.feasible_actions if " " not in each]
-    if verdict.witness and verdict.witness[0] in safe:
-        safe = [verdict.witness[0], *(each for each in safe if each != verdict.witness[0])]
+    safe = [each for each in best_actions(verdict) if " " not in each]
     if verdict.infeasible_at_start and verdict.certificate.kind in ("exact", "lower_bound"):
         return [statement("hopeless", step=step, action=action)] if failure.is_usable else [reply_action(failure)]
-    if verdict.fallback or action in safe:
+    if verdict.fallback or action in verdict.feasible_actions:
         kept = [statement("keep", step=step, instead=each) for each in safe]
         return kept or [reply_action(failure)]
     if not failure.is_usable:
-        return [statement("answer", step=step, instead=each) for each in safe] or [reply_action(failure)]
+        answer = "answer" if actions_per_turn(failure.episode.env_config) == 1 else "answer_turn"
+        return [statement(answer, step=step, instead=each) for each in safe] or [reply_action(failure)]
     named = [statement(kind, step=step, action=action, instead=each) for each in safe if " " not in action]
     return named or [reply_action(failure)]
 

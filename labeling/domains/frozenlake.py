@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from ..episode import FailedEpisode
 from ..statements import Statement, statement
-from .base import Domain, Failure, general_facts, general_signs
-from .grid import GRID_WORDINGS, amounts, grid_actions, single_moves
+from .base import Domain, Failure, general_facts
+from .grid import GRID_WORDINGS, amounts, grid_actions, grid_signs, single_moves
 
 WORDINGS: Mapping[str, tuple[str, ...]] = {
     **GRID_WORDINGS,
@@ -15,39 +15,39 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "watch_holes": (
         "Look at the next cell before every move: a hole ends the episode at once.",
         "Avoid stepping into a hole, which ends the episode.",
-        "Before a move, check that the cell you would enter is ice.",
-        "Keep away from the edge of a hole unless the path needs it.",
+        "Before a move, check that the cell you would enter is not a hole.",
+        "Keep away from the cells next to a hole unless the path needs them.",
     ),
     "short_path": (
-        "Avoid detours on the ice: every move costs a turn.",
-        "Follow the shortest path over ice and count its moves against the turns left.",
+        "Avoid detours on the ice: they use up the turns.",
+        "Follow the shortest path over ice, and check that the turns left suffice for it.",
         "Plan the whole path over ice before the first move.",
     ),
     # What happened
     "near": (
         "Before step {step} the goal was {moves} away over ice, with {turns} left.",
-        "Just before step {step} the path over ice took {moves}, and the budget was {turns}.",
+        "Just before step {step} the shortest path over ice took {moves}, and the budget was {turns}.",
         "With {turns} left before step {step}, the goal could still be reached over ice in {moves}.",
     ),
     "too_far": (
-        "After step {step} the path over ice takes {moves}, with only {turns} left.",
+        "After step {step} the shortest path over ice takes {moves}, but the budget is {turns}.",
         "Step {step} left a budget of {turns}, but the goal is still {moves} away over ice.",
-        "From the position after step {step} the shortest path over ice takes {moves}, more than the {turns} left.",
+        "From where step {step} ended, the shortest path over ice takes {moves}, more than the budget of {turns}.",
     ),
     "fell": (
         "The move {action} at step {step} ended in a hole.",
         "At step {step} the move {action} led into a hole, which ended the episode.",
         "Moving {action} at step {step} meant falling into a hole.",
     ),
-    "hole": (
-        "Before step {step} the next cell in the direction {side} was a hole.",
-        "Next to the player at step {step}, in the direction {side}, there was a hole.",
-        "At step {step} a hole was one move away, in the direction {side}.",
+    "fell_in_turn": (
+        "A move of the turn {action} at step {step} ended in a hole.",
+        "At step {step} a move of the turn {action} led into a hole, which ended the episode.",
+        "The turn {action} at step {step} ended when one of its moves led into a hole.",
     ),
     "cut_off": (
         "After step {step} no path over ice led to the goal any more.",
         "Step {step} cut the player off from the goal.",
-        "From where step {step} ended no way over ice leads to the goal.",
+        "From where step {step} ended, no way over ice leads to the goal.",
     ),
     "no_path": (
         "No path over ice leads from the start to the goal.",
@@ -55,14 +55,14 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "The start of this lake is cut off from the goal.",
     ),
     "long_path": (
-        "From the start the path over ice takes {moves}, but the budget is {turns}.",
+        "From the start the shortest path over ice takes {moves}, but the budget is {turns}.",
         "The goal is {moves} away from the start, more than the budget of {turns}.",
         "The budget of {turns} is too small for the {moves} from the start to the goal.",
     ),
     "path_open": (
         "When the log ends after step {step}, the goal is {moves} away over ice, with {turns} left.",
-        "After step {step}, the last one, the path over ice takes {moves} and the budget is {turns}.",
-        "The log stops after step {step}, where {turns} are enough for the {moves} to the goal.",
+        "After step {step}, the last one, the shortest path over ice takes {moves} and the budget is {turns}.",
+        "The log stops after step {step}, {moves} over ice from the goal and with {turns} left.",
     ),
 }
 
@@ -94,10 +94,6 @@ def holes_around(level: str, actions: tuple[str, ...]) -> tuple[str, ...]:
         )
     except (ValueError, IndexError):
         return ()
-
-
-def _holes(failure: Failure) -> tuple[str, ...]:
-    return holes_around(failure.episode.initial_state, single_moves(failure.episode.actions[: failure.step]))
 
 
 def fell(episode: FailedEpisode) -> bool:
@@ -134,23 +130,22 @@ class FrozenLakeDomain(Domain):
 
     def signs(self, failure: Failure) -> list[Statement]:
         """Return what to look out for; see the base class."""
-        if failure.verdict.failure_mode == "deadlock":
-            return [statement("watch_holes"), statement("short_path")]
-        return [statement("short_path"), *general_signs(failure)]
+        if failure.verdict.failure_mode == "deadlock" and not failure.verdict.infeasible_at_start:
+            return [statement("watch_holes")]
+        return grid_signs(failure, "short_path")
 
     def facts(self, failure: Failure) -> list[Statement]:
         """Return what happened; see the base class."""
-        step, action, holes = failure.step, failure.action, _holes(failure)
+        step, action = failure.step, failure.action
         distances = amounts(failure, "near", "too_far", "path_open", ("no_path", "long_path"))
-        around = [statement("hole", step=step, side=side) for side in holes if side != action]
         if failure.verdict.failure_mode != "deadlock" or failure.verdict.infeasible_at_start:
-            return [*distances, *general_facts(failure), *around]
-        is_fall = _fell_at(failure.episode, step)
-        how = statement("fell", step=step, action=action) if is_fall else statement("cut_off", step=step)
-        return [how, *distances, *around]
+            return [*distances, *general_facts(failure)]
+        if not _fell_at(failure.episode, step):
+            return [statement("cut_off", step=step), *distances]
+        return [statement("fell_in_turn" if failure.is_long else "fell", step=step, action=action), *distances]
 
     def actions(self, failure: Failure) -> list[Statement]:
-        """Return the moves that kept the goal within reach; see the base class."""
+        """Return the moves that begin a shortest path; see the base class."""
         return grid_actions(failure)
 
     def contradiction(self, failure: Failure, text: str) -> str | None:

@@ -2,16 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 
+from ...environments.base import actions_per_turn
 from ...solvers.base import TURN_SEPARATOR, Verdict
 from ..statements import Statement, statement
-from .base import Failure, general_actions
+from .base import Failure, general_actions, general_signs
 
 GRID_WORDINGS: Mapping[str, tuple[str, ...]] = {
+    "check_start": (
+        "Before the first move, check whether the goal can be reached in the turns that are given.",
+        "Compare the turns that are given with the way to the goal before the first move.",
+    ),
     "move": (
         "At step {step}, do not move {action}; move {instead} instead.",
         "At step {step}, go {instead} rather than {action}.",
-        "At step {step}, choose {instead}: it keeps the goal within reach, {action} does not.",
+        "At step {step}, choose {instead}: it keeps the goal within reach, but {action} does not.",
         "At step {step}, the move to make is {instead}, not {action}.",
+    ),
+    # The same where one of the two is a turn of several moves
+    "turn": (
+        "At step {step}, play {instead} instead of {action}.",
+        "At step {step}, the turn to play is {instead}, not {action}.",
+        "At step {step}, play {instead}: it keeps the goal within reach, but {action} does not.",
     ),
 }
 
@@ -22,8 +33,15 @@ def single_moves(turns: Sequence[str]) -> tuple[str, ...]:
 
 
 def grid_actions(failure: Failure, kind: str = "move") -> list[Statement]:
-    """Return the moves that kept the goal within reach."""
-    return general_actions(failure, kind)
+    """Return the moves, or turns of several moves, that begin a shortest plan."""
+    return general_actions(failure, "turn" if actions_per_turn(failure.episode.env_config) > 1 else kind)
+
+
+def grid_signs(failure: Failure, shortest: str) -> list[Statement]:
+    """Return the signs of turns that ran out: what the pivot step wasted, then the kind for the ``shortest`` way."""
+    *wasted, turns = general_signs(failure)
+    way = "check_start" if failure.verdict.infeasible_at_start else shortest
+    return [*wasted, statement(way), turns]
 
 
 def amounts(failure: Failure, before: str, after: str, open_end: str, hopeless: tuple[str, str]) -> list[Statement]:

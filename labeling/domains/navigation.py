@@ -1,4 +1,4 @@
-"""Navigation: metres to the target, blocked moves, turns of the head."""
+"""Navigation: metres to the target, blocked moves, rotations."""
 
 import re
 from collections.abc import Mapping
@@ -9,35 +9,35 @@ from .base import Domain, Failure, general_actions, general_facts, reply_action
 WORDINGS: Mapping[str, tuple[str, ...]] = {
     # What to look out for
     "watch_obstacles": (
-        "Look for walls and furniture ahead before you move: a blocked move still costs its turn.",
+        "Look for walls and furniture in the way before you move: a blocked move still costs its turn.",
         "Avoid walking into obstacles, since a blocked move costs a turn like any other.",
         "When a move is blocked, do not try the same one again; look for a way around.",
     ),
-    "few_turns_of_head": (
+    "few_rotations": (
         "Turning or looking around costs a turn and brings the target no nearer.",
-        "Avoid turns of the head that the way does not need.",
-        "Turn only when the next move needs it, since every turn on the spot is taken from the budget.",
+        "Avoid rotations and looks that the way does not need.",
+        "Rotate or look only when you cannot see the way, since each takes a turn from the budget.",
     ),
     "straight_way": (
         "Avoid detours: a move covers half a metre at most.",
         "Take the straightest way to the target that the furniture allows.",
-        "Before each action, count the half metres to the target and compare them with the turns left.",
+        "Check that half a metre for each turn left is enough to come within 1.5 m of the target.",
     ),
     "watch_progress": (
         "When the target has come no nearer for several steps, change the direction.",
         "Watch the distance: several steps without progress are too many.",
-        "Avoid sequences of steps that leave the distance to the target as it was.",
+        "Avoid sequences of steps that do not shorten the distance to the target.",
     ),
     # What happened
     "far_before": (
         "Before step {step} the target was {metres} m away, which takes at least {moves}, with {turns} left.",
         "Just before step {step} the {metres} m to the target needed at least {moves}, and the budget was {turns}.",
-        "With {turns} left before step {step}, the target was {metres} m away, at least {moves}.",
+        "With {turns} left before step {step}, the target was {metres} m away, which takes at least {moves}.",
     ),
     "far_after": (
-        "After step {step} the target is {metres} m away, which takes at least {moves}, with only {turns} left.",
+        "After step {step} the target is {metres} m away, which takes at least {moves}, but the budget is {turns}.",
         "Step {step} left a budget of {turns}, but the {metres} m to the target take at least {moves}.",
-        "The {metres} m that remain after step {step} need at least {moves}, more than the {turns} left.",
+        "The {metres} m that remain after step {step} need at least {moves}, more than the budget of {turns}.",
     ),
     "away": (
         "After step {step} the target was {metres} m away, with {turns} left.",
@@ -52,28 +52,37 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "no_nearer": (
         "The action {action} at step {step} brought the target no nearer.",
         "At step {step} the action {action} did not shorten the distance to the target.",
-        "Step {step}, {action}, won no distance.",
+        "Step {step}, {action}, left the target as far away as before, or farther.",
     ),
     "stagnant": (
-        "In the steps up to step {step} the target came hardly any nearer.",
-        "The steps that ended with step {step} hardly shortened the distance to the target.",
-        "Taken together, the last steps up to step {step} brought hardly any progress.",
+        "Over the last few steps up to step {step} the distance to the target did not shrink noticeably.",
+        "Taken together, the last few steps up to step {step} made no noticeable progress.",
+        "The last few steps up to step {step} did not bring the target noticeably nearer in all.",
     ),
     "too_far": (
         "From the start the {metres} m to the target take at least {moves}, but the budget is {turns}.",
-        "The target is {metres} m away at the start, at least {moves}, more than the budget of {turns}.",
+        "At the start the {metres} m to the target need at least {moves}, more than the budget of {turns}.",
         "The budget of {turns} is too small for the {metres} m from the start, which take at least {moves}.",
     ),
     # What to do
     "nearest": (
-        "At step {step}, do not choose {action}; take the move that shortens the distance to the target most.",
-        "At step {step}, replace {action} by the move that leads straight towards the target.",
-        "At step {step}, avoid {action} and move towards the target.",
+        "At step {step}, do not choose {action}; look for a move that brings the target nearer.",
+        "At step {step}, avoid {action} and look for a move towards the target.",
+        "At step {step}, instead of {action}, look for a move that shortens the distance.",
+    ),
+    "nearer": (
+        "At step {step}, look for a move that shortens the distance more than {action} did.",
+        "At step {step}, {action} shortened the distance too little; look for a move that shortens it more.",
+        "At step {step}, look for a move that brings the target nearer than {action} did.",
     ),
     "around": (
-        "At step {step}, do not insist on {action}; look for a way around.",
+        "At step {step}, do not choose {action}; look for a way around.",
         "At step {step}, look for a free way instead of {action}.",
-        "At step {step}, leave out {action} and walk on where the way is free.",
+        "At step {step}, leave out {action} and look where the way is free.",
+    ),
+    "lost_before": (
+        "At step {step}, no action helps any more: after step {since} the way through the room was already too long.",
+        "At step {step}, it is too late: step {since} already left too few turns for the way through the room.",
     ),
     "walk_on": (
         "At step {step}, go on towards the target.",
@@ -115,7 +124,7 @@ class NavigationDomain(Domain):
         """Return what to look out for; see the base class."""
         kinds = {"blocked": ["watch_obstacles"], "stagnation": ["watch_progress"]}.get(failure.verdict.failure_mode, [])
         if failure.action.startswith(("rotate", "look")):
-            kinds = [*kinds, "few_turns_of_head"]
+            kinds = [*kinds, "few_rotations"]
         if not failure.is_usable:
             kinds = [*kinds, "send_action"]
         return [statement(kind) for kind in (*kinds, "straight_way", "count_turns")]
@@ -149,11 +158,16 @@ class NavigationDomain(Domain):
             return general_actions(failure)
         if verdict.fallback:
             return [statement("walk_on", step=step)]
+        lost = verdict.certificate.reference_pivot
+        if verdict.certificate.reference_kind == "exact" and lost is not None and lost < step:
+            return [statement("lost_before", step=step, since=lost)]
         if not failure.is_usable:
             return [reply_action(failure)]
         if verdict.failure_mode == "blocked":
             return [statement("around", step=step, action=action)]
-        return [statement("nearest", step=step, action=action)]
+        facts = verdict.certificate
+        is_nearer = (facts.raw_after or 0.0) < (facts.raw_before or 0.0)
+        return [statement("nearer" if is_nearer else "nearest", step=step, action=action)]
 
     def contradiction(self, failure: Failure, text: str) -> str | None:
         """Return words that call the target reached."""

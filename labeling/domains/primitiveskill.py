@@ -5,8 +5,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ...environments.primitiveskill import KINDS, Scene, TaskKind, reached
+from gymnasium.error import ResetNeeded
+
+from ... import plugins
+from ...environments.backends import EMBEDDED
+from ...environments.primitiveskill import KINDS, PrimitiveSkillEnv, Scene, TaskKind, reached
 from ...errors import LevelError
+from ...identity import canonical_json
 from ...rollouts.scripted.primitiveskill_expert import expert_action
 from ...solvers.primitiveskill import HELD_ABOVE, read_observation
 from ..episode import FailedEpisode
@@ -21,9 +26,13 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Plan for one stage a turn at least, so that the budget lasts.",
     ),
     "pick_first": (
-        "Avoid placing or pushing before an object has been picked up.",
+        "Avoid a place before any pick, since nothing is in the hand then.",
         "Begin with a pick: a place needs an object in the hand.",
         "Check that an object is in the hand before you place.",
+    ),
+    "grasp_first": (
+        "Begin with a pick: the first stage of the task is an object in the hand.",
+        "Avoid a push before any pick: the first stage of the task is an object in the hand.",
     ),
     "aim": (
         "Check the coordinates of the object and of its goal before you pick and place.",
@@ -33,38 +42,42 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "command": (
         "Answer every turn with a complete pick, place or push.",
         "Avoid answers without a command that can be carried out; each costs a turn.",
-        "Check the names and the number of coordinates of every command.",
+        "Write every command with its name and all of its coordinates.",
     ),
     "see_the_goal": (
-        "Do not take achieved stages for the goal: everything has to be in its place at the end.",
-        "Check at the end that everything is still in its place.",
-        "Achieved stages are not enough when something is out of its place at the end.",
+        "Do not take achieved stages for the goal: at the end everything has to be as the instruction asks.",
+        "Check at the end that everything is as the instruction asks.",
+        "Achieved stages are not enough when something at the end is not as the instruction asks.",
+    ),
+    "two_stages_a_turn": (
+        "With more stages than turns, some turns have to achieve two stages.",
+        "Compare stages and turns at the start: with more stages than turns, one stage a turn is not enough.",
     ),
     # What happened
     "stages_left": (
-        "After step {step} the task has {stages} open, with only {turns} left.",
+        "After step {step} the task has {stages} open, but the budget is {turns}.",
         "With {turns} left after step {step}, {stages} of the task remained open.",
-        "When step {step} was over, the budget was {turns} for {stages}.",
+        "Step {step} left {stages} open and a budget of {turns}.",
     ),
     "no_stage": (
-        "The turn at step {step} achieved no stage.",
-        "At step {step} no stage of the task was achieved.",
-        "Step {step} brought the task no stage further.",
+        "The turn at step {step} achieved no new stage.",
+        "At step {step} no new stage of the task was achieved.",
+        "Step {step} achieved no further stage of the task.",
     ),
     "no_command": (
         "The answer at step {step} held no pick, place or push that could be carried out.",
         "At step {step} the answer held no command that could be carried out.",
-        "Step {step} was lost to an answer of which nothing could be carried out.",
+        "Step {step} was lost to an answer without a command that could be carried out.",
     ),
     "no_pick": (
-        "At step {step} a place or push came before any pick.",
-        "No pick had been given when step {step} placed or pushed.",
-        "Step {step} began to place or push although nothing had been picked before.",
+        "The first command at step {step} came before any pick.",
+        "No pick had been given before the first command of step {step}.",
+        "Step {step} began with a command that was not a pick, although no pick had been given before.",
     ),
     "missed": (
-        "The turn at step {step} held a pick and a place, but achieved no stage.",
-        "At step {step} a pick and a place brought no stage.",
-        "Step {step} used up a pick and a place without achieving a stage.",
+        "The turn at step {step} held a pick and a place, but achieved no new stage.",
+        "At step {step} a pick and a place achieved no new stage.",
+        "Step {step} used up a pick and a place without achieving a new stage.",
     ),
     "all_stages": (
         "After step {step} no stage was open, and yet the task was not complete.",
@@ -73,39 +86,49 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "stages_at_start": (
         "At the start the task has {stages} open, but the budget is {turns}.",
-        "The budget of {turns} is smaller than the {stages} of the task at the start.",
+        "The task begins with {stages} open, more than the budget of {turns}.",
         "From the start there are {stages} to achieve with a budget of {turns}.",
     ),
     "stages_open": (
         "When the log ends after step {step}, the task has {stages} open and {turns} left.",
-        "After step {step}, the last one, the budget is {turns} for {stages}.",
+        "After step {step}, the last one, the task has {stages} open, with {turns} left.",
         "The log stops after step {step} with {stages} open and {turns} left.",
     ),
     # What to do
     "serve": (
         "At step {step}, do not answer {action}; answer {instead} instead.",
         "At step {step}, answer {instead} rather than {action}.",
-        "At step {step}, replace {action} by {instead}.",
+        "At step {step}, in place of {action}, answer {instead}.",
     ),
     "serve_reply": (
         "At step {step}, do not leave the answer without a command; answer {instead}.",
-        "At step {step}, give a command such as {instead}.",
+        "At step {step}, give the command {instead}.",
         "At step {step}, send {instead}.",
     ),
-    "earlier": (
-        "At step {step}, {action} comes too late; take such a turn from the first step on.",
-        "At step {step}, {action} is right but late, so begin with such turns earlier.",
-        "At step {step}, {action} would have been needed sooner; waste no turn before it.",
+    "every_turn": (
+        "At step {step}, do not rely on {action}; let every turn achieve a stage from the first one on.",
+        "At step {step}, do not answer {action}; use every turn, from the first one on, to achieve a stage.",
+        "At step {step}, check {action} against the positions and limits that are given, as at every step before.",
     ),
-    "put_right": (
-        "At step {step}, do not answer {action}; pick up what is in a wrong place and put it where it belongs.",
-        "At step {step}, instead of {action}, pick up what is out of its place and bring it there in the same turn.",
-        "At step {step}, replace {action} by a pick and a place that achieve the next stage.",
+    "every_reply": (
+        "At step {step}, do not leave the answer without a command; let every turn achieve a stage.",
+        "At step {step}, answer with a command, and use every turn to achieve a stage.",
+    ),
+    "too_late": (
+        "At step {step}, {action} came too late; let every turn before it achieve a stage.",
+        "At step {step}, {action} was needed sooner; let every turn before it achieve a stage.",
+    ),
+    "still_right": (
+        "At step {step}, {action} can stay; the task could still be completed in the turns after it.",
+        "At step {step}, keep {action}, and use the turns after it to complete the task.",
+    ),
+    "missing": (
+        "At step {step}, compare the positions with the instruction, and do what is still missing.",
+        "At step {step}, check what the instruction still asks for, and do that.",
     ),
     "too_many": (
-        "At step {step}, do not count on {action}: the task had more open stages than turns from the start.",
-        "At step {step}, expect nothing from {action}, since the stages outnumbered the turns from the start.",
-        "At step {step}, try more than {action} in a turn, since the stages outnumbered the turns from the start.",
+        "At step {step}, aim for two stages in one turn: from the start the stages outnumbered the turns.",
+        "At step {step}, try to achieve two stages in one turn, since they outnumbered the turns from the start.",
     ),
 }
 
@@ -189,10 +212,13 @@ class PrimitiveSkillDomain(Domain):
     def signs(self, failure: Failure) -> list[Statement]:
         """Return what to look out for; see the base class."""
         verdict = failure.verdict
-        kind = {"format": "command", "order_error": "pick_first", "wrong_target": "aim"}.get(verdict.failure_mode)
+        kind = {"format": "command", "wrong_target": "aim"}.get(verdict.failure_mode)
         if verdict.fallback and not verdict.certificate.after:
-            kind = "see_the_goal"
-        return [*([statement(kind)] if kind else []), statement("stage_a_turn"), *general_signs(failure)]
+            return [statement("see_the_goal")]
+        if verdict.failure_mode == "order_error":
+            kind = "pick_first" if failure.action.startswith("place") else _first_grasp(failure.episode)
+        pace = "two_stages_a_turn" if verdict.infeasible_at_start else "stage_a_turn"
+        return [*([statement(kind)] if kind else []), statement(pace), *general_signs(failure)]
 
     def facts(self, failure: Failure) -> list[Statement]:
         """Return what happened; see the base class."""
@@ -208,25 +234,70 @@ class PrimitiveSkillDomain(Domain):
         else:
             statements = [statement("stages_left", step=step, stages=left, turns=rest)]
         kind = {"format": "no_command", "order_error": "no_pick", "wrong_target": "missed"}.get(verdict.failure_mode)
+        if kind == "missed" and not facts.before:
+            kind = None  # no stage was left to achieve
         if kind is not None:
             statements.append(statement(kind, step=step))
-        if facts.before == facts.after:
+        if facts.before == facts.after != 0 and kind != "missed":
             statements.append(statement("no_stage", step=step))
-        return [*statements, *general_facts(failure)]
+        return [*statements, *(each for each in general_facts(failure) if each.kind != "unusable")]
 
     def actions(self, failure: Failure) -> list[Statement]:
-        """Return the turn of a perfect player, as far as the observation shows it; see the base class."""
-        step, action = failure.step, failure.action
-        if failure.verdict.infeasible_at_start:
-            return [statement("too_many", step=step, action=action)]
-        served = would_serve(failure.episode, step)
-        if served is None:
-            return [statement("put_right", step=step, action=action)]
+        """Return the turn of a perfect player where re-execution shows that it completes the task in time.
+
+        See the base class.
+        """
+        step, action, verdict = failure.step, failure.action, failure.verdict
+        served, facts = would_serve(failure.episode, step), verdict.certificate
+        is_good = served == action or (facts.after or 0) < (facts.before or 0)
+        if served is not None and is_good and _completes(failure, action):
+            return [statement("still_right", step=step, action=action)]
+        if served not in (None, action) and _completes(failure, served):
+            rejected = {"action": action} if failure.is_usable else {}
+            return [statement("serve" if rejected else "serve_reply", step=step, instead=served, **rejected)]
+        if verdict.infeasible_at_start or verdict.fallback:
+            return [statement("too_many" if verdict.infeasible_at_start else "missing", step=step)]
         if not failure.is_usable:
-            return [statement("serve_reply", step=step, instead=served)]
-        if served == action:
-            return [statement("earlier", step=step, action=action)]
-        return [statement("serve", step=step, action=action, instead=served)]
+            return [statement("every_reply", step=step)]
+        return [statement("too_late" if served == action else "every_turn", step=step, action=action)]
+
+
+def _first_grasp(episode: FailedEpisode) -> str | None:
+    """Return the sign of a task whose first stage is an object in the hand; None for another task."""
+    kind = task_of(episode.initial_state)
+    return "grasp_first" if kind is not None and kind.stages[0].endswith("grasped") else None
+
+
+def _completes(failure: Failure, served: str) -> bool:
+    """Whether a perfect player that begins with an action at the pivot step reaches the goal in the turns left."""
+    episode = failure.episode
+    actions = (*episode.actions[: failure.step], served)
+    return _reaches_goal(episode.env, canonical_json(dict(episode.env_config)), episode.initial_state, actions)
+
+
+@lru_cache(maxsize=1 << 12)
+def _reaches_goal(env: str, settings: str, level: str, actions: tuple[str, ...]) -> bool:
+    """Play some actions, then a perfect player's until the episode ends; False in a simulator of its own time."""
+    config = json.loads(settings)
+    if config.get("backend", EMBEDDED) != EMBEDDED:
+        return False
+    kind: type[PrimitiveSkillEnv] = plugins.load("environments", env)
+    game = kind(kind.config_type(**config), render_mode=None)
+    game.draw_frames = False
+    task, first = json.loads(level)["task"], iter(actions)
+    try:
+        _, info = game.reset(options={"state": level})
+        while True:
+            action = next(first, None) or _would_serve(task, info["observation_text"])
+            if action is None:
+                return False
+            _, _, success, truncated, info = game.step(action)
+            if success or truncated:
+                return success
+    except (ValueError, LevelError, ResetNeeded):
+        return False  # the log does not replay, as the replay rule says
+    finally:
+        game.close()
 
 
 DOMAIN = PrimitiveSkillDomain()

@@ -10,8 +10,8 @@ from ..base import Draft, Filter, Objection
 from ..episode import FailedEpisode
 from ..replay import DisagreementError
 from ..statements import Statement, statement
-from .base import Domain, Failure, general_facts, general_signs
-from .grid import GRID_WORDINGS, amounts, grid_actions, single_moves
+from .base import Domain, Failure, general_facts
+from .grid import GRID_WORDINGS, amounts, grid_actions, grid_signs, single_moves
 
 WORDINGS: Mapping[str, tuple[str, ...]] = {
     **GRID_WORDINGS,
@@ -24,43 +24,48 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "watch_walls": (
         "Avoid pushing a box against a wall unless a target lies along that wall.",
         "Before pushing a box to a wall, look for a target along it, since a box cannot be pulled back.",
-        "Watch for a wall ahead of the box: from there it can only be pushed along the wall.",
+        "A box that was pushed against a wall can only be moved along that wall.",
     ),
     "check_pushes": (
-        "Before every push, check that the box can still be brought to a target from its new place.",
+        "Before every push, check that every box can still be brought to a target afterwards.",
         "Look ahead before you push: a box can be pushed but never pulled.",
-        "Avoid a push that cannot be undone unless the box still has a way to a target.",
+        "Avoid a push that cannot be undone unless every box still has a way to a target.",
     ),
     "no_detours": (
-        "Avoid detours around the box: every move costs a turn.",
-        "Before each move, count the moves that the room still takes and compare them with the turns left.",
-        "Take the shortest way to the place from which the box must be pushed.",
+        "Avoid detours: they use up the turns.",
+        "Before each reply, check that the turns left still suffice to solve the room.",
+        "Take the shortest way to the place from which a box has to be pushed.",
     ),
     # What happened
     "solvable": (
         "Before step {step} the room could be solved in {moves}, with {turns} left.",
-        "Just before step {step} a solution took {moves}, and the budget was {turns}.",
+        "Just before step {step} the shortest solution took {moves}, and the budget was {turns}.",
         "With {turns} left before step {step}, the room was still solvable in {moves}.",
     ),
     "too_few": (
-        "After step {step} the room takes {moves}, with only {turns} left.",
-        "Step {step} left a budget of {turns}, but a solution still takes {moves}.",
-        "From the position after step {step} a solution takes {moves}, more than the {turns} left.",
+        "After step {step} the room still takes {moves}, but the budget is {turns}.",
+        "Step {step} left a budget of {turns}, but the shortest solution still takes {moves}.",
+        "From where step {step} ended, the shortest solution takes {moves}, more than the budget of {turns}.",
     ),
     "unsolvable": (
         "After the push {action} at step {step}, no number of moves solves the room.",
         "The push {action} at step {step} made the room unsolvable.",
-        "Once the box was pushed {action} at step {step}, the room could never be solved again.",
+        "Once the box was pushed {action} at step {step}, the room could no longer be solved.",
+    ),
+    "unsolvable_turn": (
+        "After the turn {action} at step {step}, no number of moves solves the room.",
+        "The turn {action} at step {step} made the room unsolvable.",
+        "Once the turn {action} was played at step {step}, the room could no longer be solved.",
     ),
     "corner": (
         "The push {action} at step {step} left the box in a corner that is not a target.",
         "At step {step} the push {action} moved the box into a corner without a target.",
-        "Being pushed {action} at step {step}, the box came to stand in a corner, off any target.",
+        "Pushed {action} at step {step}, the box came to rest in a corner that is not a target.",
     ),
     "at_wall": (
         "The push {action} at step {step} moved the box against a wall.",
-        "At step {step} the push {action} left the box next to a wall.",
-        "Pushed {action} at step {step}, the box came to stand next to a wall.",
+        "At step {step} the push {action} drove the box against a wall.",
+        "Pushed {action} at step {step}, the box came to rest against a wall.",
     ),
     "never": (
         "From its first position this room cannot be solved by any number of moves.",
@@ -69,20 +74,20 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "too_long": (
         "The room takes {moves} from the start, but the budget is {turns}.",
-        "From the start a solution takes {moves}, more than the budget of {turns}.",
+        "From the start the shortest solution takes {moves}, more than the budget of {turns}.",
         "The budget of {turns} is too small for this room, which takes {moves}.",
     ),
     "still_solvable": (
         "When the log ends after step {step}, the room can still be solved in {moves}, with {turns} left.",
-        "After step {step}, the last one, a solution takes {moves} and the budget is {turns}.",
-        "The log stops after step {step}, where {turns} are enough for the {moves} that the room takes.",
+        "After step {step}, the last one, the shortest solution takes {moves} and the budget is {turns}.",
+        "The log stops after step {step}, with {turns} left for a room that takes {moves}.",
     ),
     # What to do
     "push": (
         "At step {step}, do not push {action}; move {instead} instead.",
         "At step {step}, move {instead} rather than pushing {action}.",
-        "At step {step}, leave the push {action} and go {instead}.",
-        "At step {step}, choose {instead}: it keeps the goal within reach, the push {action} does not.",
+        "At step {step}, instead of pushing {action}, go {instead}.",
+        "At step {step}, choose {instead}: it keeps the goal within reach, but the push {action} does not.",
     ),
 }
 
@@ -94,8 +99,12 @@ class Push(NamedTuple):
     """Walls on two sides that meet, and no target."""
     at_wall: bool
     """A wall right behind it, in the direction of the push."""
+    no_target: bool
+    """No target in the free cells on both sides of it, across the direction of the push."""
 
 
+MOST_CELLS = 1000
+"""Cells of a row that are read, whatever a level is like."""
 _STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
 
@@ -128,7 +137,20 @@ def push_at(level: str, actions: tuple[str, ...]) -> Push | None:
     y, x = pushed
     stopped = {name: (y + down, x + right) in walls for name, (down, right) in _STEPS.items()}
     is_corner = (stopped["up"] or stopped["down"]) and (stopped["left"] or stopped["right"])
-    return Push(is_corner and cells[pushed] not in ".*+", stopped[actions[-1]])
+    targets = {place for place, cell in cells.items() if cell in ".*+"}
+    down, right = _STEPS[actions[-1]]
+    line = {pushed, *_free_cells(pushed, (right, down), walls), *_free_cells(pushed, (-right, -down), walls)}
+    return Push(is_corner and pushed not in targets, stopped[actions[-1]], line.isdisjoint(targets))
+
+
+def _free_cells(start: tuple[int, int], step: tuple[int, int], walls: set[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the cells from a cell on in a direction, up to the next wall."""
+    cells: list[tuple[int, int]] = []
+    y, x = start[0] + step[0], start[1] + step[1]
+    while (y, x) not in walls and min(y, x) >= 0 and len(cells) < MOST_CELLS:
+        cells.append((y, x))
+        y, x = y + step[0], x + step[1]
+    return cells
 
 
 class SokobanDomain(Domain):
@@ -149,10 +171,11 @@ class SokobanDomain(Domain):
     def signs(self, failure: Failure) -> list[Statement]:
         """Return what to look out for; see the base class."""
         if failure.verdict.failure_mode != "deadlock" or failure.verdict.infeasible_at_start:
-            return [statement("no_detours"), *general_signs(failure)]
+            return grid_signs(failure, "no_detours")
         push = _push(failure)
-        first = ["watch_corners"] * (push is not None and push.in_corner)
-        first += ["watch_walls"] * (push is not None and push.at_wall)
+        if push is not None and push.in_corner:
+            return [statement("watch_corners"), statement("check_pushes")]
+        first = ["watch_walls"] * (push is not None and push.at_wall and push.no_target)
         return [statement(kind) for kind in (*first, "check_pushes")]
 
     def facts(self, failure: Failure) -> list[Statement]:
@@ -161,6 +184,8 @@ class SokobanDomain(Domain):
         exact = amounts(failure, "solvable", "too_few", "still_solvable", ("never", "too_long"))
         is_lost = failure.verdict.failure_mode == "deadlock" and not failure.verdict.infeasible_at_start
         push = _push(failure) if is_lost else None
+        if is_lost and failure.is_long:
+            return [statement("unsolvable_turn", step=step, action=action), *exact]
         if push is None:
             return [*exact, *general_facts(failure)]
         lost = [statement("unsolvable", step=step, action=action)]
@@ -171,7 +196,7 @@ class SokobanDomain(Domain):
         return [*lost, *exact]
 
     def actions(self, failure: Failure) -> list[Statement]:
-        """Return the moves that kept the room solvable in time; see the base class."""
+        """Return the moves that begin a shortest solution; see the base class."""
         pushed = failure.verdict.failure_mode == "deadlock" and not failure.is_long
         return grid_actions(failure, "push" if pushed else "move")
 

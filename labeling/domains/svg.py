@@ -12,6 +12,10 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Avoid replies without a document: such a submission scores 0.",
         "Check that the answer is one whole document before it is sent.",
     ),
+    "after_thought": (
+        "An answer inside the thought is not read, and the turn scores 0.",
+        "Close the thought before the answer begins.",
+    ),
     "short_document": (
         "Leave enough room for the whole document: what is cut off scores 0.",
         "Avoid long thoughts and long documents, since a reply that breaks off scores 0.",
@@ -23,19 +27,22 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Check the document before it is sent, because one that cannot be drawn scores 0.",
     ),
     "keep_what_fits": (
-        "Avoid giving up shapes that were right already.",
+        "Avoid changing shapes that were right already.",
         "Change only what differs from the target.",
         "Compare the last drawing with the target before anything in it is changed.",
     ),
     "real_changes": (
-        "Avoid spending a turn on nearly the same picture.",
-        "Small changes are not enough when the score is still low.",
+        "Avoid spending a turn on changes that hardly move the score.",
         "Before a new submission, find the part that differs most from the target.",
     ),
+    "new_document": (
+        "Avoid sending the same document again: it has the same score.",
+        "Before a new submission, change something in the document.",
+    ),
     "all_shapes": (
-        "Avoid stopping at a rough likeness: only an exact match has the score 1.",
-        "Count the shapes of the target and draw every one of them.",
         "Compare place, size and colour of every shape with the target.",
+        "Go through the shapes of the target one by one, and compare each with yours.",
+        "Check that every shape has the place, size and colour that it has in the target.",
     ),
     # What happened
     "no_document": (
@@ -50,7 +57,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "in_thought": (
         "The reply at step {step} left the answer inside the thought.",
-        "At step {step} the answer stood inside the thought, where it is not read.",
+        "At step {step} the answer was inside the thought, where it is not read.",
     ),
     "not_a_document": (
         "The answer at step {step} could not be read as one SVG document.",
@@ -86,23 +93,27 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step} the submission could not be drawn.",
     ),
     "had": (
-        "The submission before step {step} had scored {before}.",
+        "The turn before step {step} had scored {before}.",
         "Before step {step} the score was {before}.",
     ),
     "fell": (
         "With the submission at step {step} the score fell from {before} to {after}.",
         "At step {step} the score went down from {before} to {after}.",
-        "The submission at step {step} scored {after}, less than the {before} of the one before.",
+        "The submission at step {step} scored {after}, less than the {before} of the turn before.",
     ),
     "same": (
         "The score was {before} before step {step} and {after} after it.",
-        "The submission at step {step} scored {after}, hardly different from the {before} before.",
-        "At step {step} the score stayed near {before} and ended at {after}.",
+        "The submission at step {step} scored {after}; the turn before it scored {before}.",
+        "At step {step} the score hardly changed: {before} before, {after} after.",
+    ),
+    "sent_again": (
+        "Step {step} sent the document of the previous step again.",
+        "The document at step {step} was the same as the previous one.",
     ),
     "rose": (
-        "The submission at step {step} scored {after}, after {before} for the one before.",
+        "The submission at step {step} scored {after}, more than the {before} of the turn before.",
         "At step {step} the score rose from {before} to {after}, where an exact match has 1.",
-        "With step {step} the score came from {before} to {after}, still short of 1.",
+        "With step {step} the score rose from {before} to {after}, still short of 1.",
     ),
     "scored": (
         "The submission at step {step} scored {after}, where an exact match has 1.",
@@ -112,7 +123,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     # What to do
     "send_document": (
         "At step {step}, send one whole document from <svg> to </svg>.",
-        "At step {step}, answer with one complete document from <svg> to </svg> and nothing else.",
+        "At step {step}, let the answer be one complete document from <svg> to </svg>.",
         "At step {step}, put one whole document from <svg> to </svg> into the answer.",
     ),
     "send_shorter": (
@@ -124,8 +135,8 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, do not answer inside the thought; send the document after it.",
     ),
     "close_tags": (
-        "At step {step}, close every tag and quote, and check the document before you send it.",
-        "At step {step}, send well-formed SVG: every tag closed, every value in quotes.",
+        "At step {step}, check that the document is well-formed XML with <svg> as its root before you send it.",
+        "At step {step}, send well-formed XML with <svg> as its root: close every tag and quote every value.",
     ),
     "draw_simply": (
         "At step {step}, draw with fewer and simpler shapes.",
@@ -140,24 +151,28 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, leave out entities and references, and draw every shape in the document.",
     ),
     "keep_shapes": (
-        "At step {step}, keep the shapes of the submission before that fit the target and change only the others.",
-        "At step {step}, begin from the submission before and correct only what differs from the target.",
+        "At step {step}, keep the shapes of the previous submission that fit the target and change only the others.",
+        "At step {step}, start from the previous submission and correct only what differs from the target.",
         "At step {step}, leave what already fits the target as it was.",
     ),
     "redraw": (
-        "At step {step}, compare the canvas with the target and redraw what differs most.",
-        "At step {step}, do not repeat the document; redraw the part that differs most from the target.",
-        "At step {step}, make the change that brings the canvas nearest to the target.",
+        "At step {step}, compare the drawing with the target and redraw what differs most.",
+        "At step {step}, make the change that brings the drawing nearest to the target.",
+        "At step {step}, look for the part that differs most from the target, and redraw it.",
+    ),
+    "send_changed": (
+        "At step {step}, do not send the same document again; redraw the part that differs most from the target.",
+        "At step {step}, change the document where it differs most from the target.",
     ),
     "draw_all": (
         "At step {step}, draw every shape of the target, each with its own place, size and colour.",
-        "At step {step}, draw all shapes of the target and none besides.",
+        "At step {step}, draw all shapes of the target and no others.",
         "At step {step}, match place, size and colour of every shape in the target.",
     ),
 }
 
 _REPLIES = {
-    "tag_in_think": ("in_thought", "whole_document", "close_thought"),
+    "tag_in_think": ("in_thought", "after_thought", "close_thought"),
     "not_an_action": ("not_a_document", "whole_document", "send_document"),
 }
 """Fact, sign and action by what the reply grammar made of a reply without a document."""
@@ -217,7 +232,9 @@ class SvgDomain(Domain):
 
     def signs(self, failure: Failure) -> list[Statement]:
         """Return what to look out for; see the base class."""
-        return [statement(kind) for kind in dict.fromkeys((_kinds(failure)[1], "all_shapes"))]
+        if _sent_again(failure):
+            return [statement("new_document")]
+        return [statement(_kinds(failure)[1])]
 
     def facts(self, failure: Failure) -> list[Statement]:
         """Return what the log of submissions shows; see the base class."""
@@ -227,14 +244,21 @@ class SvgDomain(Domain):
         slots = {"fell": ("before", "after"), "same": ("before", "after"), "rose": ("before", "after")}
         values |= {name: failure.measure(scores[name]) for name in slots.get(kind, ("after",) * (kind == "scored"))}
         statements = [statement(kind, **values)]
+        if _sent_again(failure):
+            statements.insert(0, statement("sent_again", step=failure.step))
         if failure.verdict.failure_mode == "format" and certificate.raw_before is not None:
             statements.append(statement("had", step=failure.step, before=failure.measure(certificate.raw_before)))
         return statements
 
     def actions(self, failure: Failure) -> list[Statement]:
         """Return what to submit instead; see the base class."""
-        kinds = dict.fromkeys((_kinds(failure)[2], "draw_all"))
-        return [statement(kind, step=failure.step) for kind in kinds]
+        return [statement("send_changed" if _sent_again(failure) else _kinds(failure)[2], step=failure.step)]
+
+
+def _sent_again(failure: Failure) -> bool:
+    """Whether the submission of the pivot step was that of the step before."""
+    payloads, step = failure.episode.payloads, failure.step
+    return failure.verdict.failure_mode == "stagnation" and payloads[step - 1] == payloads[step] is not None
 
 
 DOMAIN = SvgDomain()

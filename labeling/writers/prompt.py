@@ -20,8 +20,8 @@ from ..domains import domain_of
 from ..statements import MOST_FACTS, WORDINGS, Statement
 from ..vocabulary import target_mode
 
-VERSION = "4"
-"""Version of the template; any change of its text raises it."""
+VERSION = "5"
+"""Version of the template and of the statements that it offers; any change of a text raises it."""
 
 SIGN, FACTS, ACTION, WORDING, PROSE = "sign", "facts", "action", "wording", "prose"
 """Fields of the answer. All but the last are chosen from what is offered."""

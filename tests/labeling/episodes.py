@@ -48,7 +48,10 @@ def record(env_name: str, initial_state: str, actions: Sequence[str], **settings
 
 
 def random_failures(env_name: str, count: int, seed: int = 0, **settings: Any) -> list[FailedEpisode]:
-    """Return ``count`` failed episodes of generated levels, up to eight of each, task by task."""
+    """Return ``count`` failed episodes of generated levels, up to eight of each, task by task.
+
+    With ``actions_per_turn`` in the settings, the turns have random lengths.
+    """
     env_type: type[PivotEnv] = plugins.load("environments", env_name)
     config = env_type.config_type(**settings)
     failures: list[FailedEpisode] = []
@@ -57,6 +60,10 @@ def random_failures(env_name: str, count: int, seed: int = 0, **settings: Any) -
         task = env_type.make_task(config, rng.getrandbits(40))
         for _ in range(8):
             actions = rng.choices(ACTIONS, weights=(5, 5, 5, 5, 1), k=config.horizon)
+            if (most := settings.get("actions_per_turn", 1)) > 1:
+                more = [rng.choices(ACTIONS[:4], k=rng.randrange(most)) for _ in actions]
+                turns = zip(actions, more, strict=True)
+                actions = [first if first == "invalid" else "|".join((first, *rest)) for first, rest in turns]
             episode = record(env_name, task.initial_state, actions, **settings)
             if episode is not None:
                 name = f"episode-{len(failures)}"

@@ -13,7 +13,10 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from pivot import plugins
 from pivot.labeling.episode import FailedEpisode
+from pivot.rollouts.scripted.primitiveskill_expert import expert_action
+from pivot.tests.labeling.advice import ACT, ADVICE
 from pivot.tests.navigation_episodes import BruteRoom
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
@@ -103,6 +106,7 @@ class Checker:
         self.action = episode.actions[step]
         self.budget = {"before": episode.horizon - step, "after": episode.horizon - step - 1}
         self.info = episode.infos[step]
+        self.read: dict[str, str | None] = {}
 
     @cached_property
     def states(self) -> list[Any]:
@@ -122,10 +126,13 @@ class Checker:
         data = json.loads(self.episode.initial_state)
         return BruteRoom(data) if "room" in data else None
 
-    def after(self, state: Any, action: str) -> Any:
-        return (
-            self.room.after(state, action) if self.env == "navigation" and self.room else self.game.after(state, action)
-        )
+    def after(self, state: Any, turn: str) -> Any:
+        """Return the state after a turn of one move or several; success ends it."""
+        if self.env == "navigation":
+            return self.room.after(state, turn)  # pyright: ignore[reportOptionalMemberAccess]
+        for action in turn.split("|"):
+            state = state if self.game.is_done(state) else self.game.after(state, action)
+        return state
 
     @cached_property
     def measures(self) -> list[float]:
@@ -153,15 +160,43 @@ class Checker:
             return self.stages[index]
         if self.env == "navigation":
             return math.ceil(max(0.0, self.measures[index] - 1.5) / 0.5 - 1e-6)
-        return _fewest(self.env, self.episode.initial_state, self.states[index])
+        return self.turns_from(self.states[index])
+
+    def turns_from(self, state: Any) -> float:
+        """Return the turns from a state of a puzzle to its goal, or from a pose in a room to its target."""
+        if self.env == "navigation":
+            turns = self.room.turns(state) if self.room else None
+            return FAR if turns is None else turns
+        moves = _fewest(self.env, self.episode.initial_state, state)
+        return moves if moves == FAR else math.ceil(moves / self.episode.env_config.get("actions_per_turn", 1))
 
     def is_safe(self, action: str) -> bool:
         """Whether an action at the pivot step keeps the goal within reach."""
-        state = self.after(self.states[self.step], action)
-        if self.env == "navigation":
-            turns = self.room.turns(state) if self.room else None
-            return turns is not None and turns <= self.budget["after"]
-        return _fewest(self.env, self.episode.initial_state, state) <= self.budget["after"]
+        return self.turns_from(self.after(self.states[self.step], action)) <= self.budget["after"]
+
+    def is_best(self, action: str) -> bool:
+        """Whether an action at the pivot step begins a shortest plan that succeeds in time."""
+        if self.env == "primitiveskill":
+            return self.completes(action)
+        now, then = self.states[self.step], self.after(self.states[self.step], action)
+        return self.turns_from(then) == self.turns_from(now) - 1 and self.is_safe(action)
+
+    def completes(self, action: str) -> bool:
+        """Whether PrimitiveSkill is completed in time by an action at the pivot step and a perfect player after it."""
+        kind = plugins.load("environments", self.env)
+        game = kind(kind.config_type(**self.episode.env_config), render_mode=None)
+        game.draw_frames = False
+        try:
+            game.reset(options={"state": self.episode.initial_state})
+            for logged in self.episode.actions[: self.step]:
+                game.step(logged)
+            while True:
+                _, _, success, truncated, _ = game.step(action)
+                if success or truncated:
+                    return success
+                action = expert_action(game.state.kind, game.state.scene)
+        finally:
+            game.close()
 
     def was_hopeless(self) -> bool:
         return self.step == 0 and self.needed("before") > self.budget["before"]
@@ -176,43 +211,50 @@ class Checker:
         """Return what is wrong with a sentence, or None."""
         if sentence in GENERAL:
             return None
-        answers = list(self.answers(sentence))
-        wrong = [name for name, holds in answers if not holds]
-        return ", ".join(wrong) if wrong else None if len(answers) > 1 else "not understood"
+        if sentence not in self.read:
+            answers = list(self.answers(sentence))
+            wrong = [name for name, holds in answers if not holds]
+            self.read[sentence] = ", ".join(wrong) if wrong else None if len(answers) > 1 else "not understood"
+        return self.read[sentence]
 
     def answers(self, said: str) -> Iterator[tuple[str, bool]]:
         """Yield every claim that the sentence makes, with its truth; naming the step alone claims nothing."""
+        begin = f"At step {self.step}, "
+        for claim, patterns in ADVICE.items():
+            for match in (re.fullmatch(pattern, said.removeprefix(begin)) for pattern in patterns):
+                if match is not None and said.startswith(begin):
+                    yield "step", True
+                    yield from self.advice(claim, match.groupdict())
+                    return
         yield "step", all(int(number) == self.step for number in re.findall(r"[Ss]tep (\d+)", said))
-        if said.startswith(f"At step {self.step}, ") and not re.search(
-            r"the document (?:stood|held|could|exceed|used)", said
-        ):
-            yield from self.advice(said)
-            return
         yield from self.amounts(said)
         for pattern, holds in self.rules().items():
             if re.search(pattern, said):
                 yield pattern, holds()
-        for word in re.findall(
-            r"\b(?:push|move|action|took|repeated|spent on|pushed|Moving|reports|log,|that) "
-            r"(up|down|left|right|\w+\(\S+\)|(?:move|rotate|look)\w+)\b",
+        for noun, action in re.findall(
+            r"(?<!\d )\b([Pp]ush(?:ed)?|[Mm]ov(?:e|ing)|(?:action|turn)(?: was)?|repeated|reports that|log,|says that|"
+            r"Step \d+,) "
+            rf"({ACT})(?=[ ,.])",
             said,
         ):
-            yield (
-                "logged action",
-                word == self.action or (said.startswith(("Before", "Next", "At step")) and "hole" in said),
-            )
+            yield "logged action", action == self.action
+            yield "noun", noun[:4] not in ("acti", "turn") or (noun[:4] == "turn") == ("|" in action)
 
     def amounts(self, said: str) -> Iterator[tuple[str, bool]]:
         """Yield the claims of a sentence about turns, moves, stages and measurements."""
         early = (
-            r"[Bb]efore step|[Jj]ust before|the start|at the start|too small for this room|At the start|smaller than"
+            r"[Bb]efore step|[Jj]ust before|the start|at the start|too small for this room|At the start|The task begins"
         )
         when = "before" if re.search(early, said) else "after"
         turns = re.findall(r"(\d+) turns?\b", said)
-        yield from (("turns", int(number) == self.budget[when]) for number in turns)
-        for number in re.findall(r"(\d+) (?:moves?|stages?)\b", said):
-            yield "needed", float(number) == self.needed(when)
-        more = r"\bonly\b|more than the|but (?:a solution|the goal|the budget|the [\d.]+ m)|too small|smaller than"
+        needs = re.findall(r"(\d+) (?:moves?|stages?)\b", said)
+        if self.episode.env_config.get("actions_per_turn", 1) > 1:  # what is needed is said in turns, too
+            needed, left = self.needed(when), self.budget[when]
+            yield "turns", {int(number) for number in turns} <= {needed, left} and len(turns) in (0, 2)
+        else:
+            yield from (("turns", int(number) == self.budget[when]) for number in turns)
+            yield from (("needed", float(number) == self.needed(when)) for number in needs)
+        more = r"more than the|but (?:the (?:shortest|goal|budget)|the [\d.]+ m)|too small|smaller than"
         enough = r"could (?:still )?be (?:solved|reached)|can still be solved|solvable|are enough"
         if turns and re.search(more, said):
             yield "too much", self.needed(when) > self.budget[when]
@@ -225,7 +267,7 @@ class Checker:
 
     def scores(self, said: str, scores: list[str]) -> bool:
         before, after = self.measures[self.step], self.measures[self.step + 1]
-        swapped = re.search(r"less than the|after [\d.]+ for|different from the", said)
+        swapped = re.search(r"(?:less|more) than the|turn before it", said)
         values = [after, before] if swapped else [before, after]
         if len(scores) == 1:
             values = [before] if re.search(r"[Bb]efore step", said) else [after]
@@ -236,40 +278,70 @@ class Checker:
         """Whether a printed number is the rounded value."""
         return abs(float(number) - value) <= 0.5 * 10 ** -len(number.partition(".")[2]) + 1e-9
 
-    def advice(self, said: str) -> Iterator[tuple[str, bool]]:
-        """Yield the claims of an advice: whom it names as good and as bad."""
-        act = (
-            r"(up|down|left|right|(?:move|rotate|look)(?:\w+)|(?:pick|place|push)\(\S*?\)(?:\|\w+\(\S*?\))?|empty|invalid)"
-            r"(?=[ ,;:.])"
-        )
-        bad = (
-            r"(?:do not (?:choose|move|push|repeat|answer|count on)|instead of|rather than(?: pushing)?|, not|than|"
-            rf"the push|avoid|replace|nothing from|neither|leave out|within reach,|insist on) {act}"
-        )
-        good = (
-            r"(?:[;,:] (?:choose|move|go|answer)|and (?:choose|go)|continue with|make is|action is|by|action:|such as|"
-            rf"send|, answer|,) {act}"
-        )
-        worse, rest = re.findall(bad, said), re.sub(bad, "-", said)
-        better = re.findall(good, rest)
-        yield from (("the logged action", action == self.action) for action in worse)
-        if re.search(r"out of reach from the start|no action there kept", said):
-            yield "hopeless", self.was_hopeless()
-        elif re.search(r"from the start: |stages outnumbered|more open stages", said):
-            yield "too many stages", self.was_hopeless()
-        elif worse and better and self.env != "primitiveskill":
-            yield "the logged action lost it", not self.is_safe(self.action)
-        if re.search(r"comes too late|is right but late|needed sooner", said):
-            yield "the logged action", better == [self.action] or self.action in said
-            return
-        if self.env == "primitiveskill":
-            yield from (("a turn", re.fullmatch(r"\w+\(\S+\)", action) is not None) for action in better)
-        else:
-            yield from ((f"{action} is safe", self.is_safe(action)) for action in better)
-        if "reply" in said or "usable" in said or "one clear action" in said:
-            yield "an unusable reply", self.action in ("invalid", "empty")
-        if not better and not worse:
-            yield "advice without a claim", re.search(r"\d", said.replace(f"step {self.step}", "")) is None
+    def advice(self, claim: str, named: dict[str, str | None]) -> Iterator[tuple[str, bool]]:
+        """Yield the claims of an advice: the actions that it names, and what it takes for granted."""
+        bad, good, since = named.get("bad"), named.get("good"), named.get("since")
+        if bad is not None:
+            yield "the logged action", bad == self.action not in ("invalid", "empty")
+        if claim.startswith("better") and bad is not None and self.env != "primitiveskill":
+            yield "the logged action lost it", not self.is_safe(bad)
+        if claim.startswith(("better", "in place")) and good is not None:
+            yield f"{good} is best", good != self.action and self.is_best(good)
+        elif good is not None:
+            yield f"{good} is safe", good == self.action if self.env == "primitiveskill" else self.is_safe(good)
+        if claim in self.takes_for_granted:
+            yield claim, self.takes_for_granted[claim]()
+        elif since is not None:
+            late = self.turns_from(self.states[int(since) + 1]) > self.episode.horizon - 1 - int(since)
+            yield claim, int(since) < self.step and late
+        elif self.env == "svg":
+            yield claim, self.is_remedy(claim)
+
+    @property
+    def takes_for_granted(self) -> dict[str, Callable[[], bool]]:
+        """What is true of the episode where an advice makes sense."""
+        t = self.step
+
+        def is_nearer() -> bool:
+            return self.measures[t + 1] < self.measures[t]
+
+        return {
+            "better than a push": lambda: self.states[t][1] != self.states[t + 1][1],
+            "in place of no action": lambda: self.action in ("invalid", "empty"),
+            "no action": lambda: self.action in ("invalid", "empty"),
+            "hopeless": self.was_hopeless,
+            "too many stages": self.was_hopeless,
+            "not nearer": lambda: not is_nearer(),
+            "little nearer": is_nearer,
+            "blocked": lambda: False in (self.info.get("moved"), self.info.get("last_action_success")),
+            "open end": lambda: self.needed("after") <= self.budget["after"],
+            "incomplete": lambda: self.needed("after") <= self.budget["after"],
+            "no stage": lambda: self.stages[t + 1] == self.stages[t],
+            "late": lambda: not self.completes(self.action),
+            "right": lambda: self.completes(self.action),
+        }
+
+    def is_remedy(self, claim: str) -> bool:
+        """Whether an advice about documents answers what was wrong with the submission."""
+        episode, t = self.episode, self.step
+        made = (episode.submission_outcomes or ["?"] * (t + 1))[t]
+        reply, finish = (episode.reply_outcomes or ["?"] * (t + 1))[t], (episode.finish_reasons or ["?"] * (t + 1))[t]
+        empty, change = self.action == "empty", round(self.measures[t + 1] - self.measures[t], 9)
+        again = t > 0 and episode.payloads[t] is not None and episode.payloads[t] == episode.payloads[t - 1]
+        remedies = {
+            "no document": empty and finish != "length" and reply != "tag_in_think",
+            "cut off": empty and finish == "length",
+            "in the thought": empty and reply == "tag_in_think",
+            "not SVG": made == "not_svg",
+            "not drawn": not empty and not self.info["valid_svg"] and made not in ("not_svg", "not_text", "forbidden"),
+            "not text": made == "not_text",
+            "forbidden": made == "forbidden",
+            "worse": t > 0 and self.info["valid_svg"] and change < -0.01,
+            "other document": t > 0 and self.info["valid_svg"] and abs(change) <= 0.01 and not again,
+            "same document": again and self.info["valid_svg"],
+            "not the target": self.info["valid_svg"] and (t == 0 or change > 0.01),
+        }
+        return remedies[claim]
 
     def rules(self) -> dict[str, Callable[[], bool]]:
         """Return the truth of other claims by the words that make them."""
@@ -277,28 +349,19 @@ class Checker:
         unusable = self.action in ("invalid", "empty")
         common: dict[str, Callable[[], bool]] = {
             r"no usable action|without a usable action": lambda: unusable,
-            r"same as at the step before|\bagain, as it had|repeated": lambda: (
-                episode.actions[t - 1] == self.action and t > 0
-            ),
+            r"as at the step before|repeated": lambda: episode.actions[t - 1] == self.action and t > 0,
         }
         return common | getattr(self, f"_{self.env}")()
 
     def _still(self) -> bool:
-        return self.action in MOVES and self.states[self.step] == self.states[self.step + 1]
+        return self.action != "invalid" and self.states[self.step] == self.states[self.step + 1]
 
     def _frozenlake(self) -> dict[str, Callable[[], bool]]:
-        now = self.states[self.step]
-
-        def hole(action: str) -> bool:
-            return self.game.cell(self.game.after(now, action)) == "H"
-
         return {
             r"changed nothing|no effect": self._still,
-            r"ended in a hole|led into a hole|falling into a hole": lambda: hole(self.action),
-            r"direction up\b": lambda: hole("up"),
-            r"direction down\b": lambda: hole("down"),
-            r"direction left\b": lambda: hole("left"),
-            r"direction right\b": lambda: hole("right"),
+            r"ended in a hole|led into a hole|falling into a hole": lambda: (
+                self.game.cell(self.states[self.step + 1]) == "H"
+            ),
             r"no path over ice led|cut the player off|no way over ice leads": lambda: self.needed("after") == FAR,
             r"^No path over ice|cannot be reached from the start|cut off from the goal": lambda: (
                 self.needed("before") == FAR
@@ -319,15 +382,15 @@ class Checker:
         del player
         return {
             r"changed nothing|no effect": self._still,
-            r"\bpush(?:ed)? (?:up|down|left|right)|Being pushed|Pushed": lambda: pushed is not None,
-            r"no number of moves solves|made the room unsolvable|could never be solved": lambda: (
+            r"\bpush(?:ed)? (?:up|down|left|right)|Pushed": lambda: pushed is not None,
+            r"no number of moves solves|made the room unsolvable|could no longer be solved": lambda: (
                 self.needed("after") == FAR
             ),
             r"^No number|unsolvable from the start|^From its first": lambda: (
                 self.needed("before") == FAR and self.step == 0
             ),
             r"corner": corner,
-            r"(?:against|next to) a wall": lambda: wall(self.action, pushed),
+            r"against a wall": lambda: wall(self.action, pushed),
         }
 
     def _navigation(self) -> dict[str, Callable[[], bool]]:
@@ -335,8 +398,8 @@ class Checker:
         t, metres = self.step, self.measures
         return {
             r"that \w+ at step \d+ failed|did not succeed|could not be carried out": lambda: False in flags,
-            r"no nearer|did not shorten|won no distance": lambda: metres[t + 1] >= metres[t] - 1e-9,
-            r"hardly": lambda: t >= 5 and round(metres[t - 4] - metres[t + 1], 9) < 0.1,
+            r"no nearer|did not shorten|as far away as before": lambda: metres[t + 1] >= metres[t] - 1e-9,
+            r"noticeabl[ey]": lambda: t >= 5 and round(metres[t - 4] - metres[t + 1], 9) < 0.1,
         }
 
     def _primitiveskill(self) -> dict[str, Callable[[], bool]]:
@@ -344,11 +407,10 @@ class Checker:
         earlier = any("pick(" in action for action in self.episode.actions[:t])
         gained = self.stages[t + 1] < self.stages[t]
         return {
-            r"achieved no stage|no stage of the task was|no stage further|without achieving|brought no stage": lambda: (
-                not gained
-            ),
-            r"held no pick|held no command|of which nothing": lambda: not turn or self.info["legal"] is False,
-            r"before any pick|No pick had been|nothing had been picked": lambda: not earlier and turn[0] != "pick",
+            r"no new stage|no further stage|achieving a new stage": lambda: not gained,
+            r"held no pick|held no command|answer without a command": lambda: not turn or self.info["legal"] is False,
+            r"before any pick|No pick had been|no pick had been": lambda: not earlier and turn[0] != "pick",
+            r"first stage of the task is an object in the hand": lambda: "align" not in self.episode.initial_state,
             r"a pick and a place": lambda: "pick" in turn and "place" in turn,
             r"no stage was open|All stages had been|every stage had been": lambda: self.stages[t + 1] == 0,
         }
@@ -371,7 +433,10 @@ class Checker:
             r"too much memory|exceeded its memory": lambda: made == "memory",
             r"could not be drawn": lambda: not empty and not self.info["valid_svg"],
             r"fell from|went down|less than": lambda: after < before,
-            r"hardly different|stayed near|The score was .* after it": lambda: abs(round(after - before, 9)) <= 0.01,
-            r"rose|came from": lambda: after > before,
+            r"hardly changed|turn before it|The score was .* after it": lambda: abs(round(after - before, 9)) <= 0.01,
+            r"rose|more than": lambda: after > before,
+            r"the document of the previous step again|the same as the previous one": lambda: (
+                episode.payloads[t] is not None and episode.payloads[t] == episode.payloads[t - 1]
+            ),
             r"match has 1|short of 1|not the target": lambda: after < 1 and self.info["valid_svg"],
         }

@@ -130,7 +130,7 @@ def check_guidance(episode: FailedEpisode, label: Label, log: Lines) -> None:
     assert log[label.pivot_step]["action"] == episode.actions[label.pivot_step]
     text = label.failure_reason or ""
     if episode.env == "navigation":  # the turns that the rounded metres take
-        for metres, moves in re.findall(r"([\d.]+) m .*?at least (\d+) moves?", text):
+        for metres, moves in re.findall(r"([\d.]+) m [^.]*?at least (\d+) moves?", text):
             assert turns(float(metres), label_threshold(label)) == int(moves), text
         if "threshold" in label.solver_config and label_threshold(label) != 1.5:
             return

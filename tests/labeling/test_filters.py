@@ -389,7 +389,7 @@ def test_a_stored_text_is_read_back_and_held_against_the_facts() -> None:
     text = honest.failure_reason or ""
     assert honest.guidance_source == "facts" and rendered(text) == []
     assert rendered(text.replace("step 3", "step 2")) == ["untrue"]
-    assert rendered(text + " Step 3 was spent on up, which changed nothing.") == ["untrue"]
+    assert rendered(text + " Step 3 was spent on the action up, which changed nothing.") == ["untrue"]
     assert rendered(text + " The agent solved the room.") == ["unknown_sentence"]
     assert rendered(text.replace("At step 3", "In step 3")) == ["unknown_sentence"]
     assert rendered(text + " x" * 2_000) == ["unknown_sentence"]

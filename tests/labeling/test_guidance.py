@@ -15,16 +15,20 @@ from pivot.labeling.base import Filter, Guidance, GuidanceRequest
 from pivot.labeling.domains import Failure, domain_of
 from pivot.labeling.filters import text_objection
 from pivot.labeling.label import certify_episodes, guidance_requests, label_episodes
-from pivot.labeling.statements import MOST_FACTS, statement
+from pivot.labeling.statements import MOST_FACTS, Sentences, statement
 from pivot.labeling.writers import TemplateWriter
 from pivot.labeling.writers.answer import read_answer
 from pivot.labeling.writers.prompt import answer_schema
 from pivot.models.base import ChatAnswer, ChatRequest
+from pivot.tests.labeling.episodes import random_failures
 from pivot.tests.labeling.fact_checker import Checker
 from pivot.tests.labeling.teaching import PlantedTeacher
 from pivot.tests.labeling.test_agreement import BLACK, ENVIRONMENTS, failures, solver
 
 FILTERS: list[Filter] = [plugins.load("filters", name)() for name in ("guidance", "target")]
+MOVES_FOR_TURNS = r"(?:(?:every|each) (?:move|action)|changes nothing) (?:still )?costs a turn|\d moves?\b"
+"""Sentences that are false where a turn has several moves."""
+CHECKERS: dict[int, tuple[GuidanceRequest, Checker]] = {}
 LIE = "Choose the action that lost it; the goal was reached, the box is free, and step 77 was perfect."
 
 
@@ -36,7 +40,9 @@ def requests(env: str, levels: int) -> list[GuidanceRequest]:
 
 
 def checker(request: GuidanceRequest) -> Checker:
-    return Checker(request.episode, request.verdict.pivot_step, request.verdict.failure_mode)
+    """Return the reader of one request's failure, always the same one: it searches once."""
+    new = Checker(request.episode, request.verdict.pivot_step, request.verdict.failure_mode)
+    return CHECKERS.setdefault(id(request), (request, new))[1]
 
 
 def fields(schema: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
@@ -172,7 +178,43 @@ def test_an_environment_without_a_domain_gets_the_general_sentences() -> None:
     request = next(each for each in requests("frozenlake", 6) if each.verdict.failure_mode == "deadlock")
     offer = domain_of("elsewhere").offer(Failure(request.profile, request.episode, request.verdict))
     assert [each.kind for each in offer.facts][-1] == "turns_left"
-    assert [each.kind for each in offer.actions] == ["take"] * len(request.verdict.feasible_actions)
+    (action,) = offer.actions
+    assert request.verdict.witness is not None
+    assert (action.kind, dict(action.values)["instead"]) == ("take", request.verdict.witness[0])
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
+def test_what_is_recommended_for_a_puzzle_begins_a_shortest_plan(env: str, most: int) -> None:
+    """By a search of the reader's own, in moves and in turns of several; no sentence mixes the two up."""
+    long = {"actions_per_turn": most, "horizon": 5} if most > 1 else {}
+    certified = certify_episodes(random_failures(env, 40, seed=most, **long), solver(env))
+    sentences, recommended, joined, detours = domain_of(env).sentences, 0, 0, 0
+    for request in guidance_requests(certified, "certificate", {}).values():
+        read, offer = checker(request), request.offer
+        for each in offer.actions:
+            values = dict(each.values)
+            recommended += "instead" in values
+            joined += "|" in values.get("instead", "")
+            assert "instead" not in values or read.is_best(values["instead"]), sentences.sentence(each)
+        for each in (*offer.signs, *offer.facts, *offer.actions):
+            for number in range(len(sentences.wordings[each.kind])):
+                said = sentences.sentence(each, number)
+                assert read.problem(said) is None, said
+                assert most == 1 or not re.search(MOVES_FOR_TURNS, said), said
+        detours += len(request.verdict.feasible_actions) > len(offer.actions)
+    assert recommended >= 40 and detours and (joined > 10) == (most > 1)
+
+
+def test_no_two_kinds_share_a_wording() -> None:
+    for env in ENVIRONMENTS:
+        kinds: defaultdict[str, set[str]] = defaultdict(set)
+        for kind, texts in domain_of(env).sentences.wordings.items():
+            for text in texts:
+                kinds[re.sub(r"{\w+}", "{}", text)].add(kind)
+        assert [each for each in kinds.values() if len(each) > 1] == []
+    with pytest.raises(ValueError, match="'a' share the wording"):
+        Sentences({"a": ("At step {step}, go {instead}.",), "b": ("At step {at}, go {way}.",)})
 
 
 def test_values_that_are_equal_as_keys_give_different_statements() -> None:

@@ -59,7 +59,7 @@ TEXTS = (
     RENDERED.sentence(statement("fell", step=0, before="0.99", after="0.01")),
     "Be careful next time.",
 )
-"""Guidance that is true, that is rendered and false, and that is prose."""
+"""Guidance that is true of a mismatch, that is rendered and false, and that is prose."""
 
 
 class _Guide(_Backend):
@@ -83,10 +83,14 @@ def test_guidance_of_the_analyzer_is_read_back_into_facts() -> None:
     texts = [reading.failure_reason for reading in failures.readings.values()]
     assert len(texts) > 5
     kinds = [None if each is None else each.kind for each in failures.objections.values()]
-    assert kinds == [(None, "untrue", "unknown_sentence")[TEXTS.index(text)] for text in texts]
+    modes = {name: verdict.failure_mode for name, verdict in failures.verdicts.items()}
+    true = [text == TEXTS[0] and modes[name] == "mismatch" for name, text in zip(failures.readings, texts, strict=True)]
+    assert any(true)
+    others = ("untrue", "untrue", "unknown_sentence")
+    assert kinds == [None if holds else others[TEXTS.index(text)] for holds, text in zip(true, texts, strict=True)]
     figures = failures.figures()
     assert figures["analyzer_guidance_prose"] == pytest.approx(texts.count(TEXTS[2]) / len(texts))
-    assert figures["analyzer_guidance_true"] == texts.count(TEXTS[0]) / (len(texts) - texts.count(TEXTS[2]))
+    assert figures["analyzer_guidance_true"] == sum(true) / (len(texts) - texts.count(TEXTS[2]))
     assert [shown[name] for name in failures.readings] == ["" if text == TEXTS[2] else text for text in texts]
     failures, shown = _shown_guidance("prose")
     assert shown == {name: reading.failure_reason for name, reading in failures.readings.items()}

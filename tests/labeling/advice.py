@@ -1,0 +1,138 @@
+"""Sentences of advice, by what each claims about the episode, for the independent reader of guidance."""
+
+MOVE = r"(?:up|down|left|right)"
+CALL = r"(?:pick|place|push)\(\S*?\)"
+ACT = rf"(?:{MOVE}(?:\|{MOVE})*|(?:move|rotate|look)[a-z]+|{CALL}(?:\|{CALL})?|empty|invalid)"
+BAD, GOOD = rf"(?P<bad>{ACT})", rf"(?P<good>{ACT})"
+END = r"(?: instead)?\."
+ADVICE = {
+    "better": [
+        rf"do not (?:choose|move|answer) {BAD}; (?:choose|move|answer) {GOOD}{END}",
+        rf"(?:choose|play) {GOOD} instead of {BAD}\.",
+        rf"(?:go|answer) {GOOD} rather than {BAD}\.",
+        rf"in place of {BAD}, answer {GOOD}\.",
+        rf"the (?:action to take|move to make|turn to play) is {GOOD}, not {BAD}\.",
+        rf"(?:choose|play) {GOOD}: it keeps the goal within reach, but {BAD} does not\.",
+    ],
+    "better than a push": [
+        rf"do not push {BAD}; move {GOOD}{END}",
+        rf"move {GOOD} rather than pushing {BAD}\.",
+        rf"instead of pushing {BAD}, go {GOOD}\.",
+        rf"choose {GOOD}: it keeps the goal within reach, but the push {BAD} does not\.",
+    ],
+    "in place of no action": [
+        rf"do not leave the (?:reply without an action|answer without a command); (?:choose|answer) {GOOD}\.",
+        rf"(?:give a usable reply and (?:choose|play)|send one clear action:|give the command|send) {GOOD}\.",
+        rf"do not leave the reply without an action; play {GOOD}\.",
+    ],
+    "no action": [
+        r"do not leave the reply without an action; choose one that makes progress\.",
+        r"give a usable reply with an action that brings the goal nearer\.",
+        r"send one clear action that makes progress\.",
+        r"do not leave the answer without a command; let every turn achieve a stage\.",
+        r"answer with a command, and use every turn to achieve a stage\.",
+    ],
+    "keep": [
+        rf"choose {GOOD}, which keeps the goal within reach\.",
+        rf"continue with {GOOD}; the goal is still within reach\.",
+        rf"{GOOD} still leaves enough turns to reach the goal\.",
+    ],
+    "hopeless": [
+        rf"do not count on {BAD}: no action there kept the goal within reach\.",
+        rf"expect nothing from {BAD}, since the goal was out of reach from the start\.",
+        rf"neither {BAD} nor any other action helps, since the goal was out of reach from the start\.",
+    ],
+    "other": [
+        rf"do not choose {BAD}; choose an action that makes progress\.",
+        rf"avoid {BAD} and choose an action that brings the goal nearer\.",
+        rf"look for an action other than {BAD}, one that makes progress\.",
+    ],
+    "not nearer": [
+        rf"do not choose {BAD}; look for a move that brings the target nearer\.",
+        rf"avoid {BAD} and look for a move towards the target\.",
+        rf"instead of {BAD}, look for a move that shortens the distance\.",
+    ],
+    "little nearer": [
+        rf"look for a move that (?:shortens the distance more|brings the target nearer) than {BAD} did\.",
+        rf"{BAD} shortened the distance too little; look for a move that shortens it more\.",
+    ],
+    "blocked": [
+        rf"do not choose {BAD}; look for a way around\.",
+        rf"look for a free way instead of {BAD}\.",
+        rf"leave out {BAD} and look where the way is free\.",
+    ],
+    "lost before": [
+        r"no action helps any more: after step (?P<since>\d+) the way through the room was already too long\.",
+        r"it is too late: step (?P<since>\d+) already left too few turns for the way through the room\.",
+    ],
+    "open end": [
+        r"(?:go on|keep walking|take the next move) towards the target\.",
+    ],
+    "no stage": [
+        rf"do not rely on {BAD}; let every turn achieve a stage from the first one on\.",
+        rf"do not answer {BAD}; use every turn, from the first one on, to achieve a stage\.",
+        rf"check {BAD} against the positions and limits that are given, as at every step before\.",
+    ],
+    "late": [
+        rf"{BAD} (?:came too late|was needed sooner); let every turn before it achieve a stage\.",
+    ],
+    "right": [
+        rf"{BAD} can stay; the task could still be completed in the turns after it\.",
+        rf"keep {GOOD}, and use the turns after it to complete the task\.",
+    ],
+    "incomplete": [
+        r"compare the positions with the instruction, and do what is still missing\.",
+        r"check what the instruction still asks for, and do that\.",
+    ],
+    "too many stages": [
+        r"aim for two stages in one turn: from the start the stages outnumbered the turns\.",
+        r"try to achieve two stages in one turn, since they outnumbered the turns from the start\.",
+    ],
+    "no document": [
+        r"(?:send|let the answer be|put) one (?:whole|complete) document from <svg> to </svg>(?: into the answer)?\.",
+    ],
+    "cut off": [
+        r"think less and send a shorter document, whole from <svg> to </svg>\.",
+        r"send a document that is short enough to be complete, up to </svg>\.",
+    ],
+    "in the thought": [
+        r"close the thought before the answer, then send the document\.",
+        r"do not answer inside the thought; send the document after it\.",
+    ],
+    "not SVG": [
+        r"check that the document is well-formed XML with <svg> as its root before you send it\.",
+        r"send well-formed XML with <svg> as its root: close every tag and quote every value\.",
+    ],
+    "not drawn": [
+        r"draw with fewer and simpler shapes\.",
+        r"use a few plain shapes with plain numbers and colours\.",
+    ],
+    "not text": [
+        r"write the document out as plain text\.",
+        r"send the document as text, without bytes or compression\.",
+    ],
+    "forbidden": [
+        r"draw everything in the document itself, without references to files, addresses or entities\.",
+        r"leave out entities and references, and draw every shape in the document\.",
+    ],
+    "worse": [
+        r"keep the shapes of the previous submission that fit the target and change only the others\.",
+        r"start from the previous submission and correct only what differs from the target\.",
+        r"leave what already fits the target as it was\.",
+    ],
+    "other document": [
+        r"compare the drawing with the target and redraw what differs most\.",
+        r"make the change that brings the drawing nearest to the target\.",
+        r"look for the part that differs most from the target, and redraw it\.",
+    ],
+    "same document": [
+        r"do not send the same document again; redraw the part that differs most from the target\.",
+        r"change the document where it differs most from the target\.",
+    ],
+    "not the target": [
+        r"draw every shape of the target, each with its own place, size and colour\.",
+        r"draw all shapes of the target and no others\.",
+        r"match place, size and colour of every shape in the target\.",
+    ],
+}
+"""What follows "At step N, " in an advice, by what it claims about the episode."""
