@@ -32,7 +32,8 @@ def deploy(
     proves their stores again; and a build, a relabelling and a probe on demand, with forms on Prefect's pages. Edit the
     file before it is deployed: what is built, where to, when.
 
-    With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it.
+    With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it. Runs that
+    Ctrl-C or a restart of the machine interrupted are marked as crashed and resumed at the next start.
 
     [bold]Examples[/]
 
@@ -66,4 +67,4 @@ def _serve(target: Path, port: int) -> None:
             out.print(f"deployments, runs and forms: {running.address}/deployments until Ctrl-C", soft_wrap=True)
             running.wait()
     except KeyboardInterrupt:
-        err.print("server and worker are ended; runs that were at work go on when they are started again")
+        err.print("server and worker are ended; the next pivot deploy --serve resumes runs that were at work")

@@ -75,11 +75,17 @@ class Served:
         deployments = [self._made_small(each) for each in SHIPPED["deployments"]]
         file = folder / "prefect.yaml"
         file.write_text(yaml.safe_dump(SHIPPED | {"deployments": deployments}))
-        serve = ["deploy", "--serve", "--port", str(self.port), "--to", str(file)]
-        self.process = subprocess.Popen(
-            [*CLI, *serve], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        self.process = self.begin()
         self.env["PREFECT_API_URL"] = self.url
+
+    def begin(self) -> subprocess.Popen[str]:
+        """Start it, also after its end."""
+        serve = ["deploy", "--serve", "--port", str(self.port), "--to", str(self.folder / "prefect.yaml")]
+        env = {name: value for name, value in self.env.items() if name != "PREFECT_API_URL"}
+        self.process = subprocess.Popen(
+            [*CLI, *serve], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        return self.process
 
     @staticmethod
     def _made_small(deployment: dict[str, Any]) -> dict[str, Any]:
