@@ -241,7 +241,7 @@ def test_a_triggered_run_that_was_killed_is_finished_by_the_next_one(served: Ser
     assert (served.folder / "told").read_text().startswith("build sokoban in killed: ")
     again = served.completed(served.start("build", config=WIDE, out="killed", workers=1))
     assert again["name"] == "build sokoban in killed"
-    assert "was there" in served.log(again["id"])
+    assert ": kept, " in served.log(again["id"])
     assert_whole(root)
     (counts,) = json.loads(served.artifacts(again["id"])["pivot-counts-build"]["data"])
     assert (counts["environment"], counts["episodes"]) == ("sokoban", 240)
@@ -415,6 +415,13 @@ print(json.dumps([most, result["shards"], result["environments"]]))
 
 
 @pytest.mark.operations
+def test_a_wrong_value_fails_once_with_its_reason(served: Served) -> None:
+    run = served.until(served.start("build", out="ftp://host/store"))
+    assert (run["state_type"], run["run_count"]) == ("FAILED", 1), served.log(run["id"])
+    assert "ftp" in run["state"]["message"]
+
+
+@pytest.mark.operations
 def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -> None:
     """As a worker runs them: the task runner is Prefect's own, which starts all tasks that it is given."""
     config = config_of({"frozenlake": 4}, rollouts=4)
@@ -424,6 +431,9 @@ def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -
     most, shards, environments = json.loads(run.stdout)
     assert (most, shards) == (1, 4)  # one worker: a shard at a time
     assert environments["frozenlake"]["rejected"] == 0
+    tasks = served.get("task_runs/filter", {"flows": {"name": {"any_": ["relabel-dataset", "probe-dataset"]}}})
+    stages = {task["name"].split()[0] for task in tasks}
+    assert stages == {"label", "export", "probe"}
     pivot.build(config, tmp_path / "same")
     assert fingerprint(tmp_path / "plain") == fingerprint(tmp_path / "same")
     assert Store.open(tmp_path / "flow").config.log == "actions"
