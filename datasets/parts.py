@@ -146,6 +146,5 @@ def unlisted_note(store: Store) -> str:
     first = store.root / part_folder(numbers[0])
     return (
         f"{store.root} holds unfinished parts, which are not read: {folders}; finish the first with: "
-        f"pivot build --append --config {first / RUN} --out {store.root}, or remove them with: "
-        f"pivot prune {store.root} --parts"
+        f"pivot build --append --config {first / RUN} --out {store.root}, or remove their folders"
     )

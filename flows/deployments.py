@@ -36,12 +36,13 @@ from ..insight.probe.run import checked_store, probe_store
 from ..insight.report.contents import Selection
 from ..insight.report.site import write_report
 from ..storage import Address, Url, parse_address
-from .artifacts import file_address, show_store
+from .artifacts import file_address, show_store, usage_of
 from .engines.base import WorkerPool, Workers, open_pool
 from .engines.local import available_cores
 from .engines.prefect import execute_as_tasks, noted_run, stream_as_tasks
 from .forms import ConfigForm, LabelChanges, LabelChangesForm
 from .limits import model_slots
+from .metrics import FOLDER
 from .pipeline import BuildResult, build_store
 from .relabel import part_roots, relabel_parts
 from .review import review_stores
@@ -281,6 +282,9 @@ def _at_work(config: RunConfig, store: Address, workers: Workers) -> Iterator[tu
 
 def _show(watch: Watch, result: BuildResult, *, report: bool = False) -> None:
     watch.metrics.counts = result.environments
+    if FOLDER in os.environ:
+        with watch.artifacts.unharmed("usage"):
+            watch.metrics.usage = usage_of(result.root)
     show_store(watch.artifacts, result)
     if report:
         target = result.root.parent / f"{result.root.name}-report"

@@ -21,6 +21,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Crashed, Scheduled
 
+from ..storage import open_storage
 from .limits import MODEL_SERVER
 
 AT_WORK = ["PENDING", "RUNNING", "CANCELLING"]
@@ -86,7 +87,10 @@ def recover(client: SyncPrefectClient, pool: str, folder: Path | None = None, pr
 
 def read_leases(folder: Path) -> Iterator[LeaseFile]:
     """Yield the leases in a folder; a file that is not one is skipped, as the server does."""
-    for path in sorted(folder.glob("*-*.json")):
+    for name in open_storage(folder).entries():
+        if name in ("expirations.json", "expirations.lock"):
+            continue  # the server's index
+        path = folder / name
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             lease = json.loads(path.read_text(encoding="utf-8"))
             about = lease["metadata"] or {}
@@ -123,12 +127,13 @@ def _runs_at_work(client: SyncPrefectClient, pool: str) -> list[FlowRun]:
 
 def _runs_with_a_process(processes: Path) -> set[str] | None:
     """Return the ids of flow runs that a process of this system works on; None if the system does not show them."""
-    if not processes.is_dir():
+    numbers = [name for name in open_storage(processes).entries() if name.isdecimal()]
+    if not numbers:
         return None
     ids: set[str] = set()
-    for each in processes.glob("[0-9]*/environ"):
+    for each in numbers:
         with suppress(OSError):
-            for entry in each.read_bytes().split(b"\0"):
+            for entry in (processes / each / "environ").read_bytes().split(b"\0"):
                 name, _, value = entry.partition(b"=")
                 if name == _RUN_ID.encode():
                     ids.add(value.decode(errors="replace"))

@@ -91,7 +91,7 @@ def test_more_rollouts_of_the_same_levels_are_refused(grown: Path, tmp_path: Pat
     part = reserve_part(root, make_config(config_of({"sokoban": 7}, rollouts=8)))
     assert part is not None
     assert (part.left_out, part.fewer) == ({"sokoban": 5}, {"sokoban": 4})
-    said = run("build", "--config", part.root / "run.json", "--out", root, "--append", "--workers", "1")
+    said = run("build", "--config", str(part.root / "run.json"), "--out", root, "--append", "--workers", "1")
     assert f"part {part.number} of {root}" in said
 
 
@@ -106,7 +106,7 @@ def test_a_part_that_was_given_up_is_named(store: Path) -> None:
     assert "unfinished parts, which are not read: parts/0004; finish the first with: pivot build --append" in note
     assert note in verify_store(store, Silent()).notes
     assert "parts/0004" in run("stats", store)
-    (command,) = re.findall(r"pivot (build --append .*?), or remove", note)
+    (command,) = re.findall(r"pivot (build --append .*?), or remove their folders", note)
     run(*command.split(), "--workers", "1")
     assert unlisted_note(Store.open(store)) == ""
     assert [*listed_parts(LocalStorage(store))] == [1, 2, 4]

@@ -1,6 +1,7 @@
 """Interrupted runs of deployments: which slots are freed, and which runs are scheduled again; also with a server."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
 
+import psutil
 import pytest
 from pivot.flows.interrupted import read_leases, recover
 from pivot.flows.limits import MODEL_SERVER
@@ -162,7 +164,12 @@ def _interrupt_and_restart(served: Served, end: signal.Signals) -> None:
     slots = {"names": [MODEL_SERVER], "slots": 256, "mode": "concurrency", "lease_duration": 300}
     served.get("v2/concurrency_limits/increment-with-lease", slots | {"holder": {"type": "flow_run", "id": run}})
     assert served.get(f"v2/concurrency_limits/{MODEL_SERVER}")["active_slots"] == 256
+    everything = psutil.Process(served.process.pid).children(recursive=True)
     served.process.send_signal(end)
+    if end == signal.SIGKILL:  # as a power cut: runs have sessions of their own and would outlive the others
+        for process in everything:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
     served.process.communicate(timeout=60)
     (root,) = (served.folder / "nights").iterdir()
     assert not (root / "manifest.json").exists()  # it was interrupted in the middle
