@@ -1,7 +1,7 @@
 """Functions that write stores: build, append, relabel, compact, migrate."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Unpack, runtime_checkable
 
@@ -120,6 +120,8 @@ class Appended:
     """Levels that the store had already, by environment."""
     result: BuildResult
     """Counts of the new part, or of the store where there is none."""
+    fewer: dict[str, int] = field(default_factory=dict)
+    """Fewest rollouts of levels that the store had already, where the config asks for more, by environment."""
 
 
 @public
@@ -157,7 +159,7 @@ def append(
     result = _build(part.config, part.root, running, refresh=refresh, prefect=prefect)
     if result.is_whole:  # readers see a part when it is complete
         take_up_parts(root, [part.number])
-    return Appended(part.number, part.left_out, result)
+    return Appended(part.number, part.left_out, result, part.fewer)
 
 
 def _resolve(config: RunConfig | Mapping[str, Any], out: str | Address, running: Running) -> tuple[Address, RunConfig]:

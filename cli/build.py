@@ -25,7 +25,7 @@ class BuildOptions(Options):
     """Folder of the store, or its s3://, gs:// or az:// address; new, or begun before."""
     append: bool = False
     """Add the result to the store as a part of its own: more levels, another policy, other environments. Levels that
-    the store has are left out."""
+    the store has are left out, also if it has them with fewer rollouts."""
     refresh: bool = False
     """Remove the contents of the folder and build again from the beginning."""
     dry_run: bool = False
@@ -97,6 +97,7 @@ def build(config: RunConfig, options: BuildOptions, workers: WorkerOptions) -> N
         return
     for env, levels in part.left_out.items():
         if levels:
-            err.print(f"{env}: {levels} levels are left out, which {root} holds already", soft_wrap=True)
+            fewer = f" with {part.fewer[env]} rollouts, not {config.rollouts}" if env in part.fewer else ""
+            err.print(f"{env}: {levels} levels are left out, which {root} holds already{fewer}", soft_wrap=True)
     show_result(part.result)
     out.print(f"part {part.number} of {root}; all parts: pivot stats {quoted(root)}", soft_wrap=True)

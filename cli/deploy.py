@@ -13,6 +13,7 @@ from .console import err, out
 from .options import option, path_option
 
 FILE = "prefect.yaml"
+ALERTS = "alerts.yaml"
 HEAD = "#   "
 """Beginning of a line of the file's head that holds a command."""
 SLOTS: int = Service.model_fields["max_concurrency"].default
@@ -25,6 +26,9 @@ def deploy(
         bool, option("Serve it here until Ctrl-C: a Prefect server and a worker on loopback.", "--serve")
     ] = False,
     port: Annotated[int, option("Port of that server.", "--port", min=1, max=65535)] = 4200,
+    rules: Annotated[
+        Path | None, path_option("Write alerts for Prometheus there instead, and nothing else.", "--rules", "FILE")
+    ] = None,
 ) -> None:
     """Write prefect.yaml, which holds nightly builds and more, and show the commands that register it with Prefect.
 
@@ -32,15 +36,25 @@ def deploy(
     proves their stores again; and a build, a relabelling and a probe on demand, with forms on Prefect's pages. Edit the
     file before it is deployed: what is built, where to, when.
 
-    With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it.
+    With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it. Runs that
+    Ctrl-C or a restart of the machine interrupted are marked as crashed and resumed at the next start.
 
     [bold]Examples[/]
 
     pivot deploy
 
     pivot deploy --serve
+
+    pivot deploy --rules pivot-alerts.yaml
     """
-    text = files(__name__.partition(".")[0]).joinpath(FILE).read_text(encoding="utf-8")
+    shipped = files(__name__.partition(".")[0])
+    if rules is not None:
+        if rules.exists():
+            raise ConfigError(f"{rules} exists; remove it, or name another file with --rules")
+        write_file(rules, shipped.joinpath(ALERTS).read_bytes())
+        out.print(f"wrote {rules}; name it under rule_files of prometheus.yml", soft_wrap=True)
+        return
+    text = shipped.joinpath(FILE).read_text(encoding="utf-8")
     if not target.exists():
         write_file(target, text.encode())
         written = f"wrote {target}"
@@ -66,4 +80,4 @@ def _serve(target: Path, port: int) -> None:
             out.print(f"deployments, runs and forms: {running.address}/deployments until Ctrl-C", soft_wrap=True)
             running.wait()
     except KeyboardInterrupt:
-        err.print("server and worker are ended; runs that were at work go on when they are started again")
+        err.print("server and worker are ended; the next pivot deploy --serve resumes runs that were at work")

@@ -11,13 +11,14 @@ import duckdb
 import typer
 
 from ..api import reading as api
+from ..datasets.parts import unlisted_note
 from ..datasets.predictability import Reach, predictors_reach
 from ..datasets.store import Store
 from ..datasets.views import VIEWS, connect, run_query
 from ..errors import ConfigError
 from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary
 from ..storage import Address
-from .console import out, show_table, visible, write_data
+from .console import err, out, show_table, styled, visible, write_data
 from .options import StorePath, path_option
 
 
@@ -67,6 +68,8 @@ def stats(
     if sql is not None and not sql.isascii() and any(0xDC80 <= ord(character) <= 0xDCFF for character in sql):
         raise ConfigError("--sql: the query is not text in UTF-8; write it in that encoding")
     _check_target(style, target, sql)
+    if note := unlisted_note(store):
+        err.print(styled(("!", "yellow"), f" {note}"), soft_wrap=True)
     queries = [each.view for each in SUMMARY] if sql is None else [sql]
     with connect(root, queries, external=allow_external and sql is not None) as connection:
         if target is not None:

@@ -122,10 +122,29 @@ def load_store(root: str | Address, *, follow_links: bool = False) -> StoreFrame
 
 def begun_parts(store: Store) -> dict[int, Store]:
     """Return the later parts of a store that are unfinished or not listed yet, by their numbers."""
-    begun: dict[int, Store] = {}
-    listed, number = listed_parts(store.storage), 1
-    while number in listed or store.storage.stat(f"{part_folder(number)}/{RUN}") is not None:
-        if number not in listed:
-            begun[number] = Store.open(store.root / part_folder(number), complete=False)
-        number += 1
-    return begun
+    return {number: Store.open(store.root / part_folder(number), complete=False) for number in unlisted_parts(store)}
+
+
+def unlisted_parts(store: Store) -> list[int]:
+    """Return the numbers of the later parts that readers do not see: unfinished, given up, or not listed yet."""
+    listed = listed_parts(store.storage)
+    names = open_storage(store.root / PARTS_FOLDER).entries()
+    numbers = sorted(int(name) for name in names if re.fullmatch(r"[0-9]{4,9}", name) and int(name))
+    return [
+        number
+        for number in numbers
+        if number not in listed and store.storage.stat(f"{part_folder(number)}/{RUN}") is not None
+    ]
+
+
+def unlisted_note(store: Store) -> str:
+    """Return a line about parts that readers do not see, with what to do; empty if there are none."""
+    numbers = unlisted_parts(store)
+    if not numbers:
+        return ""
+    folders = ", ".join(part_folder(number) for number in numbers)
+    first = store.root / part_folder(numbers[0])
+    return (
+        f"{store.root} holds unfinished parts, which are not read: {folders}; finish the first with: "
+        f"pivot build --append --config {first / RUN} --out {store.root}, or remove their folders"
+    )

@@ -43,6 +43,8 @@ class Reservation:
     config: RunConfig
     left_out: dict[str, int]
     """Number of levels that the store has already, by environment."""
+    fewer: dict[str, int]
+    """Fewest rollouts per such level, by environment, where that is less than the config asks for."""
 
 
 def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
@@ -52,7 +54,8 @@ def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
     unfinished part of this config is reused.
 
     Raises:
-        StoreError: the store is missing, unfinished or being written, or the config does not fit the other parts.
+        StoreError: the store is missing, unfinished or being written, the config does not fit the other parts, or the
+            store has all its levels with fewer rollouts than the config asks for.
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
     storage = open_storage(root)
@@ -65,7 +68,12 @@ def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
         _check_shared(store, config)
         run = Run(config)
         _check_class_names(store, run)
-        rest = {name: _new_levels(env, run, members, config.seed) for name, env in run.envs.items()}
+        rest: dict[str, tuple[int, ...]] = {}
+        fewer: dict[str, int] = {}
+        for name, env in run.envs.items():
+            rest[name], least = _new_levels(env, run, members, config.seed)
+            if least < config.rollouts:
+                fewer[name] = least
         left_out = {name: run.env(name).tasks - len(levels) for name, levels in rest.items()}
         environments = {
             name: EnvRun(
@@ -76,15 +84,17 @@ def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
             for name, levels in rest.items()
             if levels
         }
+        if not environments and fewer:
+            raise _fewer_rollouts(store, fewer, config.rollouts)
         if not environments:
             return None
         changes = {"environments": environments, "label_version": 1}
         for other, part in begun.items():
             if _is_same(part.config, config.model_copy(update=changes | {"part": other})):
-                return Reservation(other, root / part_folder(other), part.config, left_out)
+                return Reservation(other, root / part_folder(other), part.config, left_out, fewer)
         fresh = config.model_copy(update=changes | {"part": number})
         Store(store.root / part_folder(number), fresh).write_run()
-        return Reservation(number, root / part_folder(number), fresh, left_out)
+        return Reservation(number, root / part_folder(number), fresh, left_out, fewer)
 
 
 def _is_same(one: RunConfig, other: RunConfig) -> bool:
@@ -110,27 +120,42 @@ def _check_class_names(store: Store, run: Run) -> None:
         )
 
 
-def _new_levels(env: RunEnv, run: Run, members: Members, seed: int) -> tuple[int, ...]:
-    """Return the indices, in the plan of an environment, of the levels that no part has."""
+def _fewer_rollouts(store: Store, fewer: dict[str, int], rollouts: int) -> StoreError:
+    there = ", ".join(f"{least} per level of {name}" for name, least in fewer.items())
+    return StoreError(
+        f"{store.root} holds all these levels, but with fewer rollouts ({there}; --rollouts asks for {rollouts}), and "
+        "a level is in one part alone: add other levels (--seed or more --tasks), or build these into another --out"
+    )
+
+
+def _new_levels(env: RunEnv, run: Run, members: Members, seed: int) -> tuple[tuple[int, ...], int]:
+    """Return the indices, in the plan of an environment, of the levels that no part has.
+
+    Also returns the fewest rollouts of the other levels, or those of the run where there are no others.
+    """
     tasks, drawn = env.plan(seed), run.config.environments[env.name].drawn
     groups, moved = _groups(members, env.name), _moved_levels(members, env.name)
     policy = run.policy()
     policy_config = policy.config_for(env.name)
 
+    def name_of(task: Task) -> str:
+        return group_id(env.type.profile, env.config, task, policy_name=policy.name, policy_config=policy_config)
+
     def is_new(task: Task) -> bool:
-        name = group_id(env.type.profile, env.config, task, policy_name=policy.name, policy_config=policy_config)
-        return name not in groups and env.type.canonical_state(task.initial_state) not in moved
+        return name_of(task) not in groups and env.type.canonical_state(task.initial_state) not in moved
 
-    return tuple(index for index, task in zip(drawn or range(len(tasks)), tasks, strict=True) if is_new(task))
+    least = min([run.config.rollouts, *(groups[name] for task in tasks if (name := name_of(task)) in groups)])
+    return tuple(index for index, task in zip(drawn or range(len(tasks)), tasks, strict=True) if is_new(task)), least
 
 
-def _groups(members: Members, env: str) -> set[str]:
-    """Return the group ids of all parts in one environment."""
-    groups: set[str] = set()
+def _groups(members: Members, env: str) -> dict[str, int]:
+    """Return the group ids of all parts in one environment, with the rollouts that its run asked for."""
+    groups: dict[str, int] = {}
     for member in members.values():
         for shard in member.config.shards():
             if shard.env == env:
-                groups.update(member.read(EPISODES, shard, ["group_id"])["group_id"].unique().to_pylist())
+                names = member.read(EPISODES, shard, ["group_id"])["group_id"].unique().to_pylist()
+                groups.update(dict.fromkeys(names, member.config.rollouts))
     return groups
 
 
@@ -183,7 +208,7 @@ def _remove_empty_list(store: Store) -> None:
 def _refuse_doubles(store: Store, part: Store) -> None:
     members = members_of(store)
     for env in part.config.environments:
-        doubles = _groups({"": part}, env) & _groups(members, env)
+        doubles = _groups({"": part}, env).keys() & _groups(members, env).keys()
         if doubles:
             raise StoreError(
                 f"{part.root} holds {len(doubles)} groups of {env} that another part has taken up meanwhile; remove "

@@ -116,6 +116,18 @@ def query_rows(root: Address, sql: str) -> list[Row]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
+def usage_of(root: Address) -> dict[str, dict[str, float]]:
+    """Return tokens (``prompt``, ``completion``) and ``cost`` of the requests that a store paid for, by role."""
+    usage = {role: {"prompt": 0.0, "completion": 0.0, "cost": 0.0} for role in ("student", "teacher")}
+    for row in query_rows(root, _USAGE):
+        usage[row["role"]] = {name: float(row[name]) for name in ("prompt", "completion", "cost")}
+    return usage
+
+
+_USAGE = """select role, coalesce(sum(prompt_tokens), 0) as prompt, coalesce(sum(completion_tokens), 0) as completion,
+coalesce(sum(cost), 0) as cost from calls where not coalesce(cache_hit, false) group by role"""
+
+
 def file_address(place: Address) -> str:
     """Return the address of a file or folder, for a link."""
     return place.resolve().as_uri() if isinstance(place, Path) else str(place)

@@ -13,9 +13,11 @@ from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import httpx
 from prefect import flow, get_client
+from prefect.client.schemas.objects import FlowRunPolicy
 from prefect.exceptions import PrefectException, PrefectHTTPStatusError
 from prefect.runtime import flow_run
 from pydantic import NonNegativeInt, PositiveInt
@@ -25,7 +27,7 @@ from ..datasets.progress import Reporter
 from ..datasets.proof.verify import verify_store
 from ..datasets.run import Run
 from ..datasets.store import Store
-from ..errors import ConfigError, StoreError
+from ..errors import ConfigError, PluginError, StoreError
 from ..identity import derive_seed
 from ..insight.probe.proof import probe_problems
 from ..insight.probe.rates import arm_rates
@@ -34,12 +36,13 @@ from ..insight.probe.run import checked_store, probe_store
 from ..insight.report.contents import Selection
 from ..insight.report.site import write_report
 from ..storage import Address, Url, parse_address
-from .artifacts import file_address, show_store
+from .artifacts import file_address, show_store, usage_of
 from .engines.base import WorkerPool, Workers, open_pool
-from .engines.local import available_cores, execute_with
-from .engines.prefect import execute_as_tasks, noted_run
+from .engines.local import available_cores
+from .engines.prefect import execute_as_tasks, noted_run, stream_as_tasks
 from .forms import ConfigForm, LabelChanges, LabelChangesForm
 from .limits import model_slots
+from .metrics import FOLDER
 from .pipeline import BuildResult, build_store
 from .relabel import part_roots, relabel_parts
 from .review import review_stores
@@ -100,7 +103,21 @@ def _dated(out: str, seed: int) -> tuple[Address, int]:
 
 def _build_name() -> str:
     config: RunConfig = flow_run.parameters["config"]
-    return f"build {'+'.join(config.environments)} in {_dated(flow_run.parameters['out'], config.seed)[0]}"
+    out = flow_run.parameters["out"]
+    with suppress(ConfigError):  # the flow itself reports it: an error here would crash the run without its reason
+        out = _dated(out, config.seed)[0]
+    return f"build {'+'.join(config.environments)} in {out}"
+
+
+@contextmanager
+def _wrong_values_once() -> Iterator[None]:
+    """Remove the retries of a run whose values are wrong: trying them again would not help."""
+    try:
+        yield
+    except (ConfigError, PluginError):
+        with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
+            client.update_flow_run(UUID(str(flow_run.id)), empirical_policy=FlowRunPolicy(retries=0, retry_delay=0))
+        raise
 
 
 _DEPLOYED: dict[str, Any] = {
@@ -118,6 +135,7 @@ _NO_CHANGES, _USUAL_PROBE = LabelChanges(), ProbeSettings()
 
 
 @flow(name="build-dataset", flow_run_name=_build_name, **_DEPLOYED)
+@_wrong_values_once()
 def build_dataset(
     config: ConfigForm,
     out: str,
@@ -167,6 +185,7 @@ def build_dataset(
 
 
 @flow(name="relabel-dataset", flow_run_name="relabel {root}", **_DEPLOYED)
+@_wrong_values_once()
 def relabel_dataset(
     root: str,
     changes: LabelChangesForm = _NO_CHANGES,
@@ -202,13 +221,14 @@ def relabel_dataset(
         _at_work(config, store, Workers(count=workers)) as (watch, pool),
         model_slots(Run(config), watch.log, "teacher"),
     ):
-        execute = execute_with(pool)
+        execute = execute_as_tasks(pool)
         result = relabel_parts(store, made, execute, watch, keep_old=keep_old, refresh=refresh)
         _show(watch, result)
     return _plain(result)
 
 
 @flow(name="probe-dataset", flow_run_name="probe {root}", **_DEPLOYED)
+@_wrong_values_once()
 def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: NonNegativeInt = 0) -> dict[str, Any]:
     """Replay the failures of a finished store from the pivot and from the steps next to it.
 
@@ -225,7 +245,7 @@ def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: No
         _at_work(store.config, store.root, Workers(count=workers)) as (watch, pool),
         model_slots(store.run, watch.log, "student"),
     ):
-        result = probe_store(store.root, settings, watch, pool.stream)
+        result = probe_store(store.root, settings, watch, stream_as_tasks(pool, "probe"))
         with watch.artifacts.unharmed("arms"):
             rows = [rate.row() for rate in arm_rates(Store.open(store.root))[1]]
             watch.artifacts.table("arms", rows, f"Retries of {root} that return more, and that reach the goal")
@@ -233,6 +253,7 @@ def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: No
 
 
 @flow(name="review-stores", flow_run_name="review {folder}", **_DEPLOYED)
+@_wrong_values_once()
 def weekly_review(folder: str, newest: PositiveInt = 7, workers: NonNegativeInt = 0) -> dict[str, Any]:
     """Verify the newest stores below a folder, and show the statistics of each.
 
@@ -261,6 +282,9 @@ def _at_work(config: RunConfig, store: Address, workers: Workers) -> Iterator[tu
 
 def _show(watch: Watch, result: BuildResult, *, report: bool = False) -> None:
     watch.metrics.counts = result.environments
+    if FOLDER in os.environ:
+        with watch.artifacts.unharmed("usage"):
+            watch.metrics.usage = usage_of(result.root)
     show_store(watch.artifacts, result)
     if report:
         target = result.root.parent / f"{result.root.name}-report"

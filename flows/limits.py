@@ -8,10 +8,13 @@ expires. If the limit does not exist on the server, no slots are taken.
 import contextlib
 from collections.abc import Iterator
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from prefect import get_client
+from prefect.client.schemas.objects import ConcurrencyLeaseHolder
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectNotFound
+from prefect.runtime import flow_run
 
 from ..datasets.run import Run
 from ..errors import ConfigError
@@ -57,10 +60,22 @@ def model_slots(run: Run, log: Log, *roles: Role) -> Iterator[None]:
         for name, slots in sorted(taken.items()):  # in one order everywhere, so that no two runs wait for each other
             log.info("waiting for %d slots of the limit %s", slots, name)
             acquired.enter_context(
-                concurrency(name, slots, lease_duration=LEASE, strict=True, raise_on_lease_renewal_failure=False)
+                concurrency(
+                    name,
+                    slots,
+                    lease_duration=LEASE,
+                    strict=True,
+                    holder=_holder(),
+                    raise_on_lease_renewal_failure=False,
+                )
             )
             log.info("holding %d slots of the limit %s", slots, name)
         yield
+
+
+def _holder() -> ConcurrencyLeaseHolder | None:
+    """Return the current flow run, which a server that is restarted asks for."""
+    return ConcurrencyLeaseHolder(type="flow_run", id=UUID(str(flow_run.id))) if flow_run.id else None
 
 
 def _limit(name: str) -> tuple[str, int] | None:

@@ -10,10 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..errors import StoreError
 from ..storage import write_file
 
 FOLDER = "PIVOT_METRICS_DIR"
 """Environment variable of a worker: the folder of the files; without it none are written."""
+PREFIX = "pivot_"
+"""Beginning of the name of every metric."""
+HEARTBEAT_SECONDS = 60.0
+"""Seconds between two writes of the file while a run is at work; alerts.yaml waits for ten times as long."""
 
 
 @dataclass(slots=True)
@@ -31,7 +36,11 @@ class StageTotals:
 
 @dataclass(slots=True)
 class RunMetrics:
-    """Metrics of a flow run."""
+    """Metrics of a flow run.
+
+    Every gauge always exists: what this run has not measured yet keeps the value of the run before it, which
+    :meth:`follow` reads. A run that was killed leaves ``run_active`` at 1 with an old ``run_heartbeat``.
+    """
 
     deployment: str
     started: float
@@ -42,22 +51,56 @@ class RunMetrics:
     stages: dict[str, StageTotals] = field(default_factory=dict)
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Counts by environment and name of ``pipeline.COUNTS``."""
+    usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Tokens (``prompt``, ``completion``) and ``cost`` of the requests for the last store, by role."""
+    heartbeat: float = 0.0
+    """Last time at which the run was at work, in seconds since 1970."""
+    before: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Samples of the file of an earlier run, by name of the gauge."""
+
+    def follow(self) -> None:
+        """Keep the values of the run before this one; a run without an end has failed.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        path = self._path()
+        if path is None or not path.exists():
+            return
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeError) as error:
+            raise StoreError(f"cannot read {path} ({error}); remove it, and the next run writes it again") from error
+        samples: dict[str, list[str]] = {}
+        for line in lines:
+            if line.startswith(PREFIX):
+                samples.setdefault(line.removeprefix(PREFIX).partition("{")[0], []).append(line)
+        if any(line.endswith(" 1") for line in samples.get("run_active", ())):
+            name = f"{PREFIX}run_succeeded"
+            samples["run_succeeded"] = [f"{name}{{{_labels({'deployment': self.deployment})}}} 0"]
+        self.before = samples
 
     def text(self) -> str:
         """Return the metrics in Prometheus' text format."""
         run = {"deployment": self.deployment}
         lines: list[str] = []
 
-        def gauge(name: str, meaning: str, samples: Sequence[tuple[dict[str, str], float]]) -> None:
-            if samples:
-                lines.extend((f"# HELP pivot_{name} {meaning}", f"# TYPE pivot_{name} gauge"))
-                lines.extend(f"pivot_{name}{{{_labels(run | labels)}}} {value!r}" for labels, value in samples)
+        def gauge(name: str, meaning: str, samples: Sequence[tuple[dict[str, str], float]], default: str = "") -> None:
+            written = [f"{PREFIX}{name}{{{_labels(run | labels)}}} {value!r}" for labels, value in samples]
+            unknown = [f"{PREFIX}{name}{{{_labels(run)}}} {default}"] if default else []
+            lines.extend((f"# HELP {PREFIX}{name} {meaning}", f"# TYPE {PREFIX}{name} gauge"))
+            lines.extend(written or self.before.get(name) or unknown)
 
-        stages = [({"stage": stage}, totals) for stage, totals in self.stages.items()]
+        stages = [({"stage": stage}, totals) for stage, totals in list(self.stages.items())]
+        ended = self.finished is not None
+        end = self.finished or 0.0
         gauge("run_started_timestamp_seconds", "When the last run began.", [({}, self.started)])
-        if self.finished is not None:
-            gauge("run_finished_timestamp_seconds", "When the last run ended.", [({}, self.finished)])
-            gauge("run_succeeded", "Whether the last run ended without an error.", [({}, int(self.succeeded))])
+        gauge("run_active", "Whether a run is at work, or was killed.", [({}, int(not ended))])
+        beat = max(self.started, self.heartbeat, end)
+        gauge("run_heartbeat_timestamp_seconds", "When the last run was last at work.", [({}, beat)])
+        gauge("run_finished_timestamp_seconds", "When a run last ended; 0: never.", [({}, end)] if ended else [], "0")
+        success = [({}, int(self.succeeded))] if ended else []
+        gauge("run_succeeded", "Whether the last run that ended had no error; NaN: none ended.", success, "NaN")
         gauge("stage_shards_made", "Shards that the last run made.", [(at, each.made) for at, each in stages])
         gauge("stage_shards_reused", "Shards of an earlier run.", [(at, each.reused) for at, each in stages])
         gauge("stage_seconds", "Work on all shards of a stage, added up.", [(at, each.seconds) for at, each in stages])
@@ -68,6 +111,19 @@ class RunMetrics:
             for what, value in counts.items()
         ]
         gauge("store_count", "Episodes, labels and training rows of the last store.", counted)
+        shares = [
+            ({"environment": name}, counts.get("rejected", 0) / max(counts.get("labels", 0), 1))
+            for name, counts in self.counts.items()
+        ]
+        gauge("store_reject_share", "Rejected labels of the last store, of all its labels.", shares)
+        tokens = [
+            ({"role": role, "kind": kind}, used[kind])
+            for role, used in self.usage.items()
+            for kind in ("prompt", "completion")
+        ]
+        gauge("store_tokens", "Tokens of the requests for the last store.", tokens, "0")
+        cost = [({"role": role}, used["cost"]) for role, used in self.usage.items()]
+        gauge("store_cost", "Cost of the requests for the last store, in the server's currency.", cost, "0")
         return "\n".join(lines) + "\n"
 
     def write(self) -> None:
@@ -76,9 +132,13 @@ class RunMetrics:
         Raises:
             StoreError: it cannot be written.
         """
+        path = self._path()
+        if path is not None:
+            write_file(path, self.text().encode())
+
+    def _path(self) -> Path | None:
         folder = os.environ.get(FOLDER)
-        if folder:
-            write_file(Path(folder) / f"pivot-{plain_name(self.deployment)}.prom", self.text().encode())
+        return Path(folder) / f"pivot-{plain_name(self.deployment)}.prom" if folder else None
 
 
 def plain_name(name: str) -> str:

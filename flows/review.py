@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from ..datasets.parts import unlisted_note
 from ..datasets.proof.verify import verify_store
 from ..datasets.store import MANIFEST, RUN, Store
 from ..errors import PivotError, StoreError
@@ -28,7 +29,7 @@ def review_stores(folder: Address, newest: int, watch: Watch, workers: int) -> d
         workers: worker processes.
 
     Raises:
-        StoreError: no store is there, or one has problems; the tables then name all of them.
+        StoreError: no store is there, or one has problems or was left unfinished; the tables then name all of them.
     """
     rows: list[Row] = []
     problems: list[str] = []
@@ -54,12 +55,16 @@ def review_stores(folder: Address, newest: int, watch: Watch, workers: int) -> d
 def _proved(root: Address, watch: Watch, workers: int) -> tuple[list[Row], list[str]]:
     """Verify one store; return a row for each of its environments, and its problems."""
     try:
-        if open_storage(root).stat(MANIFEST) is None:
-            return [{"store": str(root), "state": "not finished"}], []  # a run writes it, or will resume it
+        storage = open_storage(root)
+        if storage.stat(MANIFEST) is None:
+            if writer := storage.writer():
+                return [{"store": str(root), "state": f"written by process {writer}"}], []
+            missing = f"{root} is not finished, and no run writes it; start a run for the same day again"
+            return [{"store": str(root), "state": "not finished"}], [missing]
         store = Store.open(root)
         with worker_pool(workers, list(store.config.environments)) as pool:
             problems = verify_store(root, watch, pool.stream).problems
-        problems += probe_problems(store)
+        problems += [*probe_problems(store), *filter(None, [unlisted_note(store)])]
         result = result_of(store)
     except PivotError as error:
         return [{"store": str(root), "state": str(error)}], [str(error)]

@@ -1,8 +1,7 @@
 """Run a Prefect server and a worker on this machine, with the deployments of a file, until Ctrl-C.
 
 Both are children in sessions of their own, so Ctrl-C reaches this process alone: it ends the worker with its flow runs,
-then the server. The next run of the same store resumes a flow run that was ended. Both children end by themselves when
-this process is killed.
+then the server. The next start resumes these flow runs. Both children end by themselves when this process is killed.
 """
 
 import contextlib
@@ -24,6 +23,10 @@ from .engines.server import FlowServer
 POOL = "pivot"
 """The work pool of ``prefect.yaml``."""
 LOOPBACK = "127.0.0.1"
+LEASE_STORAGE = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
+"""Setting of a Prefect server: the module that stores its leases."""
+ON_DISK = "prefect.server.concurrency.lease_storage.filesystem"
+"""Value of ``LEASE_STORAGE``: leases are files in ``PREFECT_HOME``, so their slots are freed also after a restart."""
 DEPLOY_SECONDS = 180.0
 """Longest time that deploying a file may take; ten seconds on an idle machine."""
 _LEAVE_SECONDS = 5.0
@@ -93,7 +96,7 @@ def serving(file: Path, port: int, slots: int) -> Iterator[Serving]:
 
 def _prefect(name: str, folder: Path, *arguments: str) -> Child:
     command = [sys.executable, "-P", "-m", __name__, *arguments]
-    env = os.environ | {"PREFECT_LOGGING_LEVEL": "INFO"}
+    env = {LEASE_STORAGE: ON_DISK} | os.environ | {"PREFECT_LOGGING_LEVEL": "INFO"}
     return Child(command, f"the Prefect {name}", ConfigError, answers=False, cwd=folder, env=env)
 
 
@@ -161,11 +164,12 @@ def _end_with_parent() -> None:
 
 
 def _make_room(slots: int) -> None:
-    """Create the work pool and the limit on model servers, unless they exist."""
+    """Create the work pool and the limit on model servers, unless they exist, and resume runs that were interrupted."""
     from prefect import get_client  # noqa: PLC0415 - takes seconds, and only this process needs it
     from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate  # noqa: PLC0415
     from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound  # noqa: PLC0415
 
+    from .interrupted import recover  # noqa: PLC0415
     from .limits import MODEL_SERVER  # noqa: PLC0415
 
     with get_client(sync_client=True) as client:
@@ -175,6 +179,7 @@ def _make_room(slots: int) -> None:
             client.read_global_concurrency_limit_by_name(MODEL_SERVER)
         except ObjectNotFound:
             client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=MODEL_SERVER, limit=slots))
+        recover(client, POOL)
 
 
 def _run_prefect(arguments: list[str]) -> None:

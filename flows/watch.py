@@ -17,7 +17,7 @@ from ..datasets.progress import STAGE_NAMES, Lines, Reporter, Silent
 from ..errors import StoreError
 from .artifacts import Artifacts, Log
 from .engines.server import is_private
-from .metrics import RunMetrics, StageTotals
+from .metrics import HEARTBEAT_SECONDS, RunMetrics, StageTotals
 
 LONG, OFTEN = 3.0, 5.0
 """Seconds of a stage before it gets a bar, and between two changes of the bar, which take 10 ms each."""
@@ -40,7 +40,7 @@ class Watch(Lines):
         self._beside = beside or Silent()
         self._bar: UUID | None = None
         self._moved = 0.0
-        self._moving = threading.Lock()
+        self._moving, self._writing = threading.Lock(), threading.Lock()
 
     def start(self, stage: str, total: int) -> None:
         """Begin a stage."""
@@ -77,6 +77,7 @@ class Watch(Lines):
     def tick(self) -> None:
         """Log the progress of a long stage and move its bar; called once a second by another thread."""
         super().tick()
+        self.beat(time.time())
         with self._lock:
             stage, total, done, now = self._stage, self._total, self._done, self._clock()
             due = stage and now - self._began >= LONG and now - self._moved >= OFTEN
@@ -85,10 +86,17 @@ class Watch(Lines):
                 self._moved = now
                 self._move(stage, 100 * done / max(total, 1), f"{done} of {total} episodes")
 
+    def beat(self, now: float) -> None:
+        """Write the metrics if the last heartbeat is a minute old; ``now`` is in seconds since 1970."""
+        if now - self.metrics.heartbeat >= HEARTBEAT_SECONDS:
+            self.metrics.heartbeat = now
+            self.write_metrics()
+
     def write_metrics(self) -> None:
         """Write the metrics for Prometheus; a folder that cannot be written is a warning."""
         try:
-            self.metrics.write()
+            with self._writing:
+                self.metrics.write()
         except StoreError as error:
             self.log.warning("%s", error)
 
@@ -105,6 +113,11 @@ def watched(name: str, beside: Reporter | None = None) -> Iterator[Watch]:
     # The pages of a server that ends with the run are never seen.
     artifacts = Artifacts(log, None if is_private() else flow_run.id, name)
     watch = Watch(log, artifacts, RunMetrics(name, time.time()), beside)
+    try:
+        watch.metrics.follow()
+    except StoreError as error:
+        log.warning("%s", error)
+    watch.write_metrics()  # before any work, so that a killed run has left all series
     try:
         with watch:
             yield watch

@@ -337,6 +337,7 @@ class LocalStorage(Storage):
         regular(descriptor, self.root, LOCK)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._check_lock_works()
             self.check_contents()
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
@@ -347,6 +348,25 @@ class LocalStorage(Storage):
             ) from None
         except OSError as error:
             raise storage_error("lock", self.address(), error) from error
+
+    def _check_lock_works(self) -> None:
+        """Check that the file system refuses the lock to a second file descriptor while this run holds it.
+
+        Raises:
+            StoreError: it grants the lock twice, as some network and user-space file systems do.
+        """
+        second = self._open_lock()
+        try:
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        finally:
+            os.close(second)
+        raise StoreError(
+            f"the file system of {self.root} grants the same lock twice (its flock does nothing), so two runs could "
+            "write this store at the same time; expected working file locks: mount it with locks (Lustre: flock, NFS: "
+            "without nolock), or build on a local disk or into an object store"
+        )
 
     def _clear(self) -> None:
         with contextlib.suppress(OSError), self._folder("") as root:

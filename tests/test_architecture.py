@@ -49,6 +49,7 @@ OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
 DATA = (
     *(
         "py.typed",
+        "alerts.yaml",
         "prefect.yaml",
         "imports/episode.schema.json",
         "datasets/card_template.md",

@@ -15,7 +15,7 @@ from ...errors import ConfigError, GenerationError, StoreError
 from ...storage import Address, open_storage
 from ..config import RunConfig, Shard
 from ..export import ShardSplit, plan_split
-from ..parts import PARTS, listed_parts, part_folder, refuse_unfinished_relabel
+from ..parts import PARTS, listed_parts, part_folder, refuse_unfinished_relabel, unlisted_note
 from ..parts_card import part_problems
 from ..progress import Reporter
 from ..schema import EPISODES, STEPS
@@ -62,6 +62,8 @@ def verify_store(
     for number in listed_parts(store.storage):
         folder = part_folder(number)
         report.add(folder, verify_store(root / folder, progress, stream, follow=follow, limits=limits))
+    if note := unlisted_note(store):
+        report.notes.append(note)
     report.problems += _described(part_problems, store, limits)
     if listed_parts(store.storage):
         report.problems += _described(whole_problems, store, limits)

@@ -12,7 +12,15 @@ import pivot
 import pyarrow.parquet as pq
 import pytest
 from pivot.datasets.config import make_config
-from pivot.datasets.parts import load_store, members_of, write_parts
+from pivot.datasets.parts import (
+    begun_parts,
+    listed_parts,
+    load_store,
+    members_of,
+    unlisted_note,
+    unlisted_parts,
+    write_parts,
+)
 from pivot.datasets.parts_card import part_problems, write_parts_card
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.parts import whole_problems
@@ -72,6 +80,36 @@ def test_what_is_there_is_left_out(grown: Path) -> None:
     ids = load_store(grown).episodes.collect()["episode_id"]
     assert len(ids) == (6 + 2 + 6) * 4
     assert ids.n_unique() == len(ids)
+
+
+def test_more_rollouts_of_the_same_levels_are_refused(grown: Path, tmp_path: Path) -> None:
+    more = make_config(config_of({"sokoban": 3}, rollouts=8))
+    with pytest.raises(StoreError, match=r"fewer rollouts \(4 per level of sokoban; --rollouts asks for 8\)"):
+        reserve_part(grown, more)
+    assert reserve_part(grown, make_config(config_of({"sokoban": 3}, rollouts=2))) is None  # it has more than these
+    root = Path(shutil.copytree(grown, tmp_path / "store"))
+    part = reserve_part(root, make_config(config_of({"sokoban": 7}, rollouts=8)))
+    assert part is not None
+    assert (part.left_out, part.fewer) == ({"sokoban": 5}, {"sokoban": 4})
+    said = run("build", "--config", str(part.root / "run.json"), "--out", root, "--append", "--workers", "1")
+    assert f"part {part.number} of {root}" in said
+
+
+def test_a_part_that_was_given_up_is_named(store: Path) -> None:
+    for seed in (5, 6):
+        assert reserve_part(store, make_config(config_of({"sokoban": 1}, seed=seed))) is not None
+    assert unlisted_parts(Store.open(store)) == [3, 4]
+    shutil.rmtree(store / "parts" / "0003")
+    (store / "parts" / "notes").mkdir()
+    assert [*begun_parts(Store.open(store))] == [4]  # also behind a gap
+    note = unlisted_note(Store.open(store))
+    assert "unfinished parts, which are not read: parts/0004; finish the first with: pivot build --append" in note
+    assert note in verify_store(store, Silent()).notes
+    assert "parts/0004" in run("stats", store)
+    (command,) = re.findall(r"pivot (build --append .*?), or remove their folders", note)
+    run(*command.split(), "--workers", "1")
+    assert unlisted_note(Store.open(store)) == ""
+    assert [*listed_parts(LocalStorage(store))] == [1, 2, 4]
 
 
 @pytest.mark.parametrize("options", [(), ("--refresh",)])

@@ -75,11 +75,17 @@ class Served:
         deployments = [self._made_small(each) for each in SHIPPED["deployments"]]
         file = folder / "prefect.yaml"
         file.write_text(yaml.safe_dump(SHIPPED | {"deployments": deployments}))
-        serve = ["deploy", "--serve", "--port", str(self.port), "--to", str(file)]
-        self.process = subprocess.Popen(
-            [*CLI, *serve], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        self.process = self.begin()
         self.env["PREFECT_API_URL"] = self.url
+
+    def begin(self) -> subprocess.Popen[str]:
+        """Start it, also after its end."""
+        serve = ["deploy", "--serve", "--port", str(self.port), "--to", str(self.folder / "prefect.yaml")]
+        env = {name: value for name, value in self.env.items() if name != "PREFECT_API_URL"}
+        self.process = subprocess.Popen(
+            [*CLI, *serve], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        return self.process
 
     @staticmethod
     def _made_small(deployment: dict[str, Any]) -> dict[str, Any]:
@@ -235,7 +241,7 @@ def test_a_triggered_run_that_was_killed_is_finished_by_the_next_one(served: Ser
     assert (served.folder / "told").read_text().startswith("build sokoban in killed: ")
     again = served.completed(served.start("build", config=WIDE, out="killed", workers=1))
     assert again["name"] == "build sokoban in killed"
-    assert "was there" in served.log(again["id"])
+    assert ": kept, " in served.log(again["id"])
     assert_whole(root)
     (counts,) = json.loads(served.artifacts(again["id"])["pivot-counts-build"]["data"])
     assert (counts["environment"], counts["episodes"]) == ("sokoban", 240)
@@ -409,6 +415,13 @@ print(json.dumps([most, result["shards"], result["environments"]]))
 
 
 @pytest.mark.operations
+def test_a_wrong_value_fails_once_with_its_reason(served: Served) -> None:
+    run = served.until(served.start("build", out="ftp://host/store"))
+    assert (run["state_type"], run["run_count"]) == ("FAILED", 1), served.log(run["id"])
+    assert "ftp" in run["state"]["message"]
+
+
+@pytest.mark.operations
 def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -> None:
     """As a worker runs them: the task runner is Prefect's own, which starts all tasks that it is given."""
     config = config_of({"frozenlake": 4}, rollouts=4)
@@ -418,6 +431,9 @@ def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -
     most, shards, environments = json.loads(run.stdout)
     assert (most, shards) == (1, 4)  # one worker: a shard at a time
     assert environments["frozenlake"]["rejected"] == 0
+    tasks = served.get("task_runs/filter", {"flows": {"name": {"any_": ["relabel-dataset", "probe-dataset"]}}})
+    stages = {task["name"].split()[0] for task in tasks}
+    assert stages == {"label", "export", "probe"}
     pivot.build(config, tmp_path / "same")
     assert fingerprint(tmp_path / "plain") == fingerprint(tmp_path / "same")
     assert Store.open(tmp_path / "flow").config.log == "actions"

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from pivot.flows.metrics import FOLDER, RunMetrics, StageTotals
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.review import review_stores
 from pivot.flows.watch import Watch
+from pivot.storage import LocalStorage
 from pivot.tests.flow_runs import config_of
 from prefect.cli.deploy._models import PrefectYamlModel
 from prefect.exceptions import PrefectException
@@ -134,7 +136,6 @@ def test_metrics_are_what_prometheus_reads(tmp_path: Path, monkeypatch: pytest.M
     assert samples["pivot_stage_bytes", name, "rollout"] == 7
     assert samples["pivot_store_count", name, "svg", "rows"] == 3
     unfinished = RunMetrics("night", 1.5).text()
-    assert "succeeded" not in unfinished
     RunMetrics("night", 1.5).write()  # nobody wants it
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv(FOLDER, str(tmp_path))
@@ -204,15 +205,20 @@ def test_a_review_proves_the_newest_stores_and_names_what_is_wrong(
     pivot.build(config_of({"sokoban": 1}, rollouts=2), tmp_path / "single")
     (tmp_path / "single-report").mkdir()
     (tmp_path / "notes.txt").write_text("no store")
-    (tmp_path / "frozenlake" / "3" / "manifest.json").unlink()  # as of a build that is at work
+    (tmp_path / "frozenlake" / "3" / "manifest.json").unlink()
     (tmp_path / "frozenlake" / "1" / "run.json").unlink()  # too old to be looked at
-    done = review_stores(tmp_path, 2, watch, 1)
+    with pytest.raises(StoreError, match=r"1 problems found .*3 is not finished, and no run writes it; start a run"):
+        review_stores(tmp_path, 2, watch, 1)
+    assert shown.table_of("stores")[-1]["state"] == "not finished"
+    shown.shown.clear()
+    with LocalStorage(tmp_path / "frozenlake" / "3").lock():  # a build is at work
+        done = review_stores(tmp_path, 2, watch, 1)
     assert [Path(each).name for each in done["stores"]] == ["single", "2", "3"]
     rows = {Path(row["store"]).name: row for row in shown.table_of("stores")}
     assert {name: row["state"] for name, row in rows.items()} == {
         "single": "proved",
         "2": "proved",
-        "3": "not finished",
+        "3": f"written by process {os.getpid()}",
     }
     assert (rows["2"]["environment"], rows["2"]["episodes"]) == ("frozenlake", 2)
     assert {Path(row["store"]).name for row in shown.table_of("group-rates")} == {"single", "2"}
@@ -247,6 +253,30 @@ def test_a_failure_of_a_deployment_starts_the_operators_program(
     assert not (tmp_path / "told").exists()
     report_failure(None, SimpleNamespace(name="build of a night", id=uuid4(), deployment_id=uuid4()), state)
     assert (tmp_path / "told").read_text() == "build of a night: 2 problems found"
+
+
+# Wrong values
+
+
+def test_a_run_with_a_wrong_value_has_a_name_and_no_second_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = make_config(config_of({"frozenlake": 1}))
+    run = SimpleNamespace(id=str(uuid4()), parameters={"config": config, "out": "ftp://host/store"})
+    updates: list[tuple[UUID, Any]] = []
+
+    def update_flow_run(run_id: UUID, empirical_policy: Any) -> None:
+        updates.append((run_id, empirical_policy.retries))
+
+    client = nullcontext(SimpleNamespace(update_flow_run=update_flow_run))
+    monkeypatch.setattr(deployments, "get_client", lambda **_: client)
+    monkeypatch.setattr(deployments, "flow_run", run)
+    assert deployments._build_name() == "build frozenlake in ftp://host/store"
+    with pytest.raises(ConfigError, match="ftp"):
+        deployments.build_dataset.fn(config, "ftp://host/store")
+    assert updates == [(UUID(run.id), 0)]
+    updates.clear()
+    with pytest.raises(StoreError), deployments._wrong_values_once():  # a full disk may have room a minute later
+        raise StoreError("no room")
+    assert updates == []
 
 
 # Slots of model servers

@@ -274,6 +274,18 @@ def test_the_second_writer_is_refused_until_the_first_is_gone(tmp_path: Path) ->
         assert (tmp_path / LOCK).read_text() == str(os.getpid())
 
 
+def test_a_file_system_whose_locks_do_nothing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fcntl.flock", lambda *_: None)
+    with (
+        pytest.raises(StoreError, match=r"grants the same lock twice .*expected working file locks: mount it with"),
+        LocalStorage(tmp_path / "store").lock(),
+    ):
+        pass
+    monkeypatch.undo()
+    with LocalStorage(tmp_path / "store").lock():
+        pass
+
+
 def test_the_lock_is_free_after_an_error_and_refused_twice_in_one_process(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), LocalStorage(tmp_path).lock():
         raise RuntimeError("the run fails")

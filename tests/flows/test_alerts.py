@@ -1,0 +1,256 @@
+"""The shipped alerts, parsed as Prometheus parses them and computed on the files that runs leave, also killed ones."""
+
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import promql_parser as promql
+import pytest
+import yaml
+from pivot.errors import StoreError
+from pivot.flows import artifacts
+from pivot.flows.metrics import FOLDER, HEARTBEAT_SECONDS, RunMetrics, StageTotals
+from pivot.tests.cli.command_line import error_of, run
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES: dict[str, dict[str, Any]] = {
+    rule["alert"]: rule
+    for group in yaml.safe_load((ROOT / "alerts.yaml").read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]
+}
+HOUR = 3600.0
+Labels = frozenset[tuple[str, str]]
+Vector = dict[Labels, float]
+Series = Mapping[str, Vector]
+
+
+def series_of(text: str) -> Series:
+    """Return the samples of a file of metrics by name."""
+    series: dict[str, Vector] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            series.setdefault(sample.name, {})[frozenset(sample.labels.items())] = sample.value
+    return series
+
+
+class Prometheus:
+    """The part of PromQL that the rules use, computed at one moment.
+
+    Averages over time are those of ``history``, series of the past week.
+    """
+
+    def __init__(self, now: float, series: Series, history: Series | None = None) -> None:
+        self.now, self.series, self.history = now, series, history or {}
+
+    def fires(self, alert: str) -> bool:
+        """Whether an alert has a sample."""
+        value = self._value(promql.parse(RULES[alert]["expr"]))
+        assert isinstance(value, dict)
+        return bool(value)
+
+    def firing(self) -> set[str]:
+        """Return the names of the alerts that fire."""
+        return {name for name in RULES if self.fires(name)}
+
+    def _value(self, node: Any) -> Vector | float:
+        if isinstance(node, promql.ParenExpr):
+            return self._value(node.expr)
+        if isinstance(node, promql.NumberLiteral):
+            return node.val
+        if isinstance(node, promql.VectorSelector):
+            return self._selected(self.series, node)
+        if isinstance(node, promql.Call):
+            return self._call(node.func.name, node.args)
+        assert isinstance(node, promql.BinaryExpr), node
+        left, right = self._value(node.lhs), self._value(node.rhs)
+        operator = str(node.op)
+        if operator == "and":
+            assert isinstance(left, dict)
+            assert isinstance(right, dict)
+            return {labels: value for labels, value in left.items() if labels in right}
+        return _arithmetic(operator, left, right)
+
+    def _call(self, name: str, arguments: list[Any]) -> Vector | float:
+        if name == "time":
+            return self.now
+        if name == "avg_over_time":
+            return self._selected(self.history, arguments[0].vector_selector)
+        value = self._value(arguments[0])
+        assert isinstance(value, dict)
+        if name == "abs":
+            return {labels: abs(each) for labels, each in value.items()}
+        assert name == "absent"
+        return {} if value else {frozenset(): 1.0}
+
+    @staticmethod
+    def _selected(series: Series, node: Any) -> Vector:
+        def matches(labels: Mapping[str, str]) -> bool:
+            for each in node.matchers.matchers:
+                assert each.op == promql.MatchOp.Re
+                if not re.fullmatch(each.value, labels.get(each.name, "")):
+                    return False
+            return True
+
+        return {labels: value for labels, value in series.get(node.name, {}).items() if matches(dict(labels))}
+
+
+COMPARE: dict[str, Callable[[float, float], bool]] = {
+    "==": lambda one, other: one == other,
+    ">": lambda one, other: one > other,
+}
+COMPUTE: dict[str, Callable[[float, float], float]] = {
+    "-": lambda one, other: one - other,
+    "*": lambda one, other: one * other,
+}
+
+
+def _arithmetic(operator: str, left: Vector | float, right: Vector | float) -> Vector | float:
+    if isinstance(left, float) and isinstance(right, float):
+        return COMPUTE[operator](left, right)
+    labels = {*left} if isinstance(left, dict) else {*right} if isinstance(right, dict) else set()
+    if isinstance(left, dict) and isinstance(right, dict):
+        labels &= {*right}
+    pairs = {
+        each: (left[each] if isinstance(left, dict) else left, right[each] if isinstance(right, dict) else right)
+        for each in labels
+    }
+    if operator in COMPARE:
+        return {each: pair[0] for each, pair in pairs.items() if COMPARE[operator](*pair)}
+    return {each: COMPUTE[operator](*pair) for each, pair in pairs.items()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an operator's metrics."""
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    return tmp_path
+
+
+def _ended(started: float, *, succeeded: bool = True, rejected: int = 1, tokens: float = 0.0) -> RunMetrics:
+    counts = {"sokoban": {"labels": 10, "rejected": rejected}}
+    usage = {"teacher": {"prompt": tokens, "completion": 0.0, "cost": tokens / 1e6}}
+    stages = {"label": StageTotals(1, 0, 1.0, 1)}
+    return RunMetrics("nightly-sokoban", started, started + HOUR, succeeded, stages, counts, usage)
+
+
+def test_every_rule_names_metrics_that_always_exist(folder: Path) -> None:
+    written = series_of(RunMetrics("nightly-sokoban", 1.0).text()).keys()
+    declared = set(re.findall(r"^# TYPE (\S+) gauge$", _ended(1.0).text(), flags=re.MULTILINE))
+    per_environment = {"pivot_store_reject_share"}  # exists from the end of the first run on
+    for name, rule in RULES.items():
+        assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}, name
+        used = set(re.findall(r"pivot_\w+", rule["expr"]))
+        assert used
+        assert used <= declared
+        assert used - per_environment <= written
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+        for label in re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]):
+            assert label in {"deployment", "environment", "kind", "role"}
+    assert list(folder.iterdir()) == []
+
+
+def test_a_good_night_is_silent_and_a_failed_one_is_not() -> None:
+    good = Prometheus(2 * HOUR, series_of(_ended(0.0).text()))
+    assert good.firing() == set()
+    assert Prometheus(2 * HOUR, series_of(_ended(0.0, succeeded=False).text())).firing() == {"PivotRunFailed"}
+    assert Prometheus(25.9 * HOUR, series_of(_ended(0.0).text())).firing() == set()
+    assert Prometheus(26.1 * HOUR, series_of(_ended(0.0).text())).firing() == {"PivotNightMissing"}
+    assert Prometheus(0.0, {}).firing() == {"PivotMetricsMissing"}
+
+
+def test_the_first_run_of_all_is_silent() -> None:
+    series = series_of(RunMetrics("nightly-sokoban", 100.0).text())
+    ((_, succeeded),) = series["pivot_run_succeeded"].items()
+    assert math.isnan(succeeded)
+    assert Prometheus(100.0 + HEARTBEAT_SECONDS, series).firing() == set()
+
+
+def test_drift_tokens_and_cost_are_compared_with_the_week() -> None:
+    week = series_of(_ended(0.0, tokens=100_000.0).text())
+
+    def firing(**night: Any) -> set[str]:
+        return Prometheus(2 * HOUR, series_of(_ended(0.0, **night).text()), week).firing()
+
+    assert firing(tokens=150_000.0) == set()
+    assert firing(tokens=100_000.0, rejected=2) == set()
+    assert firing(tokens=100_000.0, rejected=4) == {"PivotRejectsDrift"}
+    assert firing(tokens=250_000.0) == {"PivotTokensRise", "PivotCostRise"}
+
+
+NIGHT = """
+import logging, os, time
+from pivot.flows.artifacts import Artifacts
+from pivot.flows.metrics import RunMetrics
+from pivot.flows.watch import Watch
+
+log = logging.getLogger("night")
+metrics = RunMetrics("nightly-sokoban", 1000.0)
+metrics.follow()
+watch = Watch(log, Artifacts(log, None, "nightly-sokoban"), metrics)
+watch.beat(1060.0)
+print("at work", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_night_that_was_killed_raises_an_alarm_until_one_succeeds(folder: Path) -> None:
+    _ended(0.0, tokens=5.0).write()
+    file = folder / "pivot-nightly-sokoban.prom"
+    with subprocess.Popen([sys.executable, "-c", NIGHT], stdout=subprocess.PIPE, text=True) as night:
+        assert night.stdout is not None
+        assert night.stdout.readline() == "at work\n"
+        os.kill(night.pid, signal.SIGKILL)
+    killed = series_of(file.read_text())
+    assert killed.keys() == series_of(_ended(0.0).text()).keys()  # also counts and tokens, of the night before
+    assert [*killed["pivot_run_succeeded"].values()] == [1.0]
+    assert [*killed["pivot_run_heartbeat_timestamp_seconds"].values()] == [1060.0]
+    assert Prometheus(1060.0 + 599, killed).firing() == set()
+    assert Prometheus(1060.0 + 601, killed).firing() == {"PivotRunKilled"}
+
+    after = RunMetrics("nightly-sokoban", 90_000.0)
+    after.follow()
+    after.write()
+    assert [*series_of(file.read_text())["pivot_run_succeeded"].values()] == [0.0]  # the night that was killed
+    after.finished, after.succeeded = 90_100.0, True
+    after.write()
+    assert Prometheus(90_200.0, series_of(file.read_text())).firing() == set()
+
+
+def test_usage_is_what_a_store_paid_for(tiny_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = {"prompt": 0.0, "completion": 0.0, "cost": 0.0}
+    assert artifacts.usage_of(tiny_store) == {"student": nothing, "teacher": nothing}  # scripted: no tokens
+    with duckdb.connect() as store:
+        columns = "role text, prompt_tokens int, completion_tokens int, cost double, cache_hit bool"
+        store.execute(f"create table calls ({columns})")
+        store.execute("insert into calls values ('teacher', 7, 2, 0.5, false), ('teacher', 1, null, null, null)")
+        store.execute("insert into calls values ('teacher', 100, 100, 100, true)")
+
+        def query_rows(_: Path, sql: str) -> list[dict[str, Any]]:
+            rows = store.sql(sql)
+            return [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
+
+        monkeypatch.setattr(artifacts, "query_rows", query_rows)
+        used = {"prompt": 8.0, "completion": 2.0, "cost": 0.5}
+        assert artifacts.usage_of(tiny_store) == {"student": nothing, "teacher": used}
+
+
+def test_a_file_that_is_not_text_is_named(folder: Path) -> None:
+    (folder / "pivot-nightly-sokoban.prom").write_bytes(b"\xff\xfe")
+    with pytest.raises(StoreError, match=r"cannot read .*remove it, and the next run writes it again"):
+        RunMetrics("nightly-sokoban", 1.0).follow()
+
+
+def test_the_command_writes_the_rules(tmp_path: Path) -> None:
+    target = tmp_path / "rules.yaml"
+    assert "rule_files" in run("deploy", "--rules", target)
+    assert target.read_bytes() == (ROOT / "alerts.yaml").read_bytes()
+    assert "exists" in str(error_of("deploy", "--rules", target))
+    assert [path.name for path in tmp_path.iterdir()] == ["rules.yaml"]
