@@ -39,6 +39,37 @@ CHECK_SHARE = 0.1
 """Share of the failures on which early stopping is decided."""
 
 
+ClassChances = Callable[[Sequence[NDArray[np.float32]]], tuple[list[Any], NDArray[np.float64]]]
+"""Returns the classes, and the chance of each for some rows, shape (rows, classes)."""
+
+
+def fit_classes(rows: Sequence[NDArray[np.float32]], classes: Sequence[Any], seed: int = 0) -> ClassChances:
+    """Fit gradient boosting of scikit-learn to the class of each row.
+
+    Raises:
+        PluginError: scikit-learn is not installed.
+    """
+    ensemble: Any = need("sklearn.ensemble", EXTRA)
+    if len(set(classes)) == 1:
+        only = classes[0]
+        return lambda tests: ([only], np.ones((len(tests), 1)))
+    # Early stopping on a tenth of the rows prevents overfitting. The library samples them by class; if a class is too
+    # rare for that, they are sampled here.
+    by_class = can_be_sampled_by_class(classes)
+    check = [] if by_class else check_rows(classes, seed)
+    fitted = [index for index in range(len(classes)) if index not in set(check)]
+    stacked, labels = np.stack(rows), np.asarray(classes)
+    model = ensemble.HistGradientBoostingClassifier(
+        learning_rate=0.1,
+        max_iter=100,
+        max_leaf_nodes=15,
+        min_samples_leaf=LEAF,
+        early_stopping=bool(check) or by_class,
+        random_state=seed,
+    ).fit(stacked[fitted], labels[fitted], **({"X_val": stacked[check], "y_val": labels[check]} if check else {}))
+    return lambda tests: (list(model.classes_), model.predict_proba(np.stack(tests)))
+
+
 def fit_boosting(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:
     """Fit gradient boosting of scikit-learn on flat rows, one for the pivot step and one for the mode.
 
@@ -47,35 +78,13 @@ def fit_boosting(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:
     Raises:
         PluginError: scikit-learn is not installed.
     """
-    ensemble: Any = need("sklearn.ensemble", EXTRA)
     features = LogFeatures(train)
-    rows = np.stack([features.flat(each) for each in train])
-
-    def classifier(classes: Sequence[Any]) -> Callable[[NDArray[np.float32]], tuple[list[Any], NDArray[np.float64]]]:
-        if len(set(classes)) == 1:
-            only = classes[0]
-            return lambda tests: ([only], np.ones((len(tests), 1)))
-        # Early stopping on a tenth of the rows prevents overfitting. The library samples them by class; if a class is
-        # too rare for that, they are sampled here.
-        by_class = can_be_sampled_by_class(classes)
-        check = [] if by_class else check_rows(classes, seed)
-        fitted = [index for index in range(len(classes)) if index not in set(check)]
-        labels = np.asarray(classes)
-        model = ensemble.HistGradientBoostingClassifier(
-            learning_rate=0.1,
-            max_iter=100,
-            max_leaf_nodes=15,
-            min_samples_leaf=LEAF,
-            early_stopping=bool(check) or by_class,
-            random_state=seed,
-        ).fit(rows[fitted], labels[fitted], **({"X_val": rows[check], "y_val": labels[check]} if check else {}))
-        return lambda tests: (list(model.classes_), model.predict_proba(tests))
-
-    steps = classifier([each.pivot_step for each in train])
-    modes = classifier([each.failure_mode for each in train])
+    rows = [features.flat(each) for each in train]
+    steps = fit_classes(rows, [each.pivot_step for each in train], seed)
+    modes = fit_classes(rows, [each.failure_mode for each in train], seed)
 
     def predict(failures: Sequence[LoggedFailure]) -> list[Guess]:
-        tests = np.stack([features.flat(each) for each in failures])
+        tests = [features.flat(each) for each in failures]
         step_names, step_chances = steps(tests)
         mode_names, mode_chances = modes(tests)
         guesses = []
@@ -173,11 +182,15 @@ class LearnedPredictor:
     fit: Callable[[Sequence[LoggedFailure], int], PredictAll]
     fewest: int
     """Least number of failures to fit on."""
+    objection: Callable[[Sequence[LoggedFailure]], str | None] = lambda _: None
+    """Returns why it cannot be fitted on some failures, or None."""
+    packages: tuple[str, ...] = ()
+    """Optional packages that it needs."""
 
 
 LEARNED: Mapping[str, LearnedPredictor] = {
-    "gradient boosting": LearnedPredictor(fit_boosting, math.ceil(2 * LEAF / (1 - CHECK_SHARE))),
-    "transformer": LearnedPredictor(fit_transformer, 2),
+    "gradient boosting": LearnedPredictor(fit_boosting, math.ceil(2 * LEAF / (1 - CHECK_SHARE)), packages=("sklearn",)),
+    "transformer": LearnedPredictor(fit_transformer, 2, packages=("torch",)),
 }
 
 
@@ -187,7 +200,7 @@ def check_learned() -> None:
     Raises:
         PluginError: a package is not installed.
     """
-    for package in ("sklearn", "torch"):
+    for package in (each for learner in LEARNED.values() for each in learner.packages):
         look_for(package, EXTRA)
 
 
@@ -251,8 +264,12 @@ def baseline_table(
         guesses = [predictor(each) for each in test]
         named = [replace(guess, mode=word(guess.mode)) for guess in guesses]
         table[name] = score_guesses(named, test, levels, seed)
-    for name, learner in LEARNED.items() if learned else ():
-        if len(train) < learner.fewest:
+    for name, learner in LEARNED.items():
+        if learner.packages and not learned:
+            continue
+        if why := learner.objection(train):
+            not_fitted[name] = why
+        elif len(train) < learner.fewest:
             not_fitted[name] = (
                 f"found {len(train)} failures to fit on, expected at least {learner.fewest}; build more levels"
             )
