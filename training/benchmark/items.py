@@ -84,7 +84,7 @@ class Truth:
     pivot_step: int | None
     """The pivot; None for an episode that was never lost."""
     failure_mode: str | None
-    """None exactly where there is no pivot."""
+    """None exactly where the pivot is None."""
     safe_actions: tuple[str, ...] = ()
     """Offered actions of a question ``safe`` after which the goal is within reach."""
     within_reach: tuple[bool, ...] = ()

@@ -61,7 +61,7 @@ class Certified:
     action_log: str
     """Full log, one line per step."""
     turns: Sequence[TurnCredit] = ()
-    """What each turn gained or lost; empty where the solver measures nothing."""
+    """Gain or loss of each turn; empty where the solver measures nothing."""
 
     @property
     def name(self) -> str:
@@ -142,15 +142,15 @@ def make_benchmark(
         items += made
         truths += more
         examples += _examples(maker, certified[TRAIN])
-    wanted = max(1, round(share * FAILURES)) if share < 1 else FAILURES
+    least = max(1, round(share * FAILURES)) if share < 1 else FAILURES
     for env in counts:
         failures = sum(
             item.env == env and item.question == "locate" and item.log == LOGS[0] and truth.pivot_step is not None
             for item, truth in zip(items, truths, strict=True)
         )
-        if share == 1 and failures < wanted:
+        if share == 1 and failures < least:
             raise TrainingError(
-                f"{root}: found {failures} held-out failures of {env}, expected {wanted}; choose another --seed"
+                f"{root}: found {failures} held-out failures of {env}, expected {least}; choose another --seed"
             )
     facts = {
         "version": VERSION,
@@ -298,8 +298,8 @@ class _ItemMaker:
         modes = tuple(self.profile.failure_modes)
         truth = Truth("", certified.level, certified.pivot_step, certified.failure_mode)
         made = [(self.item(certified, "locate", log, choices=modes), truth) for log in LOGS]
-        if aside and (asked := self._safe(certified)) is not None:
-            step, offered, safe = asked
+        if aside and (question := self._safe(certified)) is not None:
+            step, offered, safe = question
             item = self.item(certified, "safe", LOGS[1], choices=offered, step=step)
             made.append((item, replace(truth, safe_actions=safe)))
         if aside and certified.turns:

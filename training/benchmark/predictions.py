@@ -55,7 +55,7 @@ class Prediction:
 
     id: str
     status: Status = "answered"
-    """``refused``: the model declined; ``unanswered``: there is no reply."""
+    """``refused``: the model declined; ``unanswered``: a reply is missing."""
     reply: str | None = None
     """The reply as the model wrote it."""
     credit: tuple[float, ...] | None = None
@@ -65,7 +65,7 @@ class Prediction:
     reach: tuple[float, ...] | None = None
     """Next to ``credit``: probability that the goal is within reach after each turn, for the calibration."""
     detail: str | None = None
-    """Why there is no reply."""
+    """Reason why a reply is missing."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     seconds: float | None = None
@@ -192,8 +192,8 @@ def row_of(record: Any, where: str, benchmark: Benchmark) -> Prediction:
     if not (reply is None or isinstance(reply, str)):
         raise _refusal(where, f"a reply of type {type(reply).__name__}", "a text")
     if status == "answered" and (reply is None) == ("credit" not in numbers):
-        found = "neither reply nor credit" if reply is None else "both a reply and credit"
-        raise _refusal(where, f"{found} of an answered item", "one of them")
+        content = "neither reply nor credit" if reply is None else "both a reply and credit"
+        raise _refusal(where, f"{content} of an answered item", "one of them")
     if status != "answered" and numbers:
         raise _refusal(where, f"credit of an item that is {status}", "none")
     return Prediction(**{**record, **numbers, "left_out": tuple(record.get("left_out") or ())})
@@ -224,8 +224,8 @@ _NUMBERS: Mapping[str, Callable[[Any], bool]] = {
 
 def _series(value: Any, name: str, where: str, item: Item) -> tuple[float, ...]:
     if not isinstance(value, list) or len(value) != item.num_steps:
-        found = f"{len(value)} numbers" if isinstance(value, list) else type(value).__name__
-        raise _refusal(where, f"{found} in {name}", f"{item.num_steps}, one per turn")
+        content = f"{len(value)} numbers" if isinstance(value, list) else type(value).__name__
+        raise _refusal(where, f"{content} in {name}", f"{item.num_steps}, one per turn")
     for each in cast(list[Any], value):
         if not _is_finite(each) or (name == "reach" and not 0 <= each <= 1):
             expected = "a probability from 0 to 1" if name == "reach" else "a finite number"

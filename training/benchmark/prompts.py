@@ -80,7 +80,7 @@ def _asked(
         return [
             "Decide whether the agent lost the task in this episode, where, and how. Answer with JSON only: a single "
             "object with these two fields.",
-            f"1. pivot_step (integer or null): the index of {words.pivot}; null if there is no such step, because the "
+            f"1. pivot_step (integer or null): the index of {words.pivot}; null without such a step, because the "
             "episode succeeded or was never lost.",
             "2. failure_mode (string or null): the kind of failure, one word of the list below; null together with "
             "pivot_step.",

@@ -242,9 +242,9 @@ def ask_model(
             picture = benchmark.picture(benchmark.items[partners.get(item.item_id, item.item_id)])
             yield _Case(item, _case(item, blank(picture) if pictures == "blank" else picture))
 
-    async def ask(model: ChatModel, asked: _Case) -> Prediction:
-        item = asked.item
-        request = analyzers[item.question, item.env, item.log].request(asked.case)
+    async def ask(model: ChatModel, case: _Case) -> Prediction:
+        item = case.item
+        request = analyzers[item.question, item.env, item.log].request(case.case)
         request = replace(request, wants_logprobs=False, wants_tokens=False)
         try:
             answer = await model.answer(request)

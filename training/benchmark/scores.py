@@ -36,7 +36,7 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One item with its truth and its answer by one reader; None if there is no answer."""
+    """One item with its truth and its answer by one reader; None without an answer."""
 
     item: Item
     truth: Truth
