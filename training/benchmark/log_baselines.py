@@ -11,7 +11,8 @@ from typing import Any
 
 from ...datasets.predictors import PREDICTORS, Guess, LoggedFailure
 from ...identity import below
-from ..evaluation.baselines import LEARNED, PredictAll, can_be_sampled_by_class, fit_classes
+from ..evaluation.baselines import GUESSING_LEVELS, LEARNED, PredictAll, can_be_sampled_by_class, fit_classes
+from ..evaluation.level_posterior import objection
 from ..evaluation.log_features import LogFeatures
 from .items import LOGS, QUESTIONS, Item
 from .make import Certified, Made
@@ -90,8 +91,10 @@ def _guesses(
     fits: dict[str, Callable[[], PredictAll]] = {
         name: lambda fit=fit: _one_by_one(fit(train)) for name, fit in PREDICTORS.items()
     }
-    for name, learner in LEARNED.items():
-        if len(train) >= learner.fewest and (learned or not learner.packages) and not learner.objection(train):
+    if objection(train) is None:
+        fits |= {name: lambda fit=fit: fit(train) for name, fit in GUESSING_LEVELS.items()}
+    for name, learner in LEARNED.items() if learned else ():
+        if len(train) >= learner.fewest:
             fits[name] = lambda learner=learner: learner.fit(train, SEED)
     guesses: dict[str, dict[str, Guess | None]] = {}
     for name, fit in fits.items():

@@ -1,4 +1,4 @@
-"""Baselines that read the log alone: trivial predictors, gradient boosting and a small transformer.
+"""Baselines that read the log alone: trivial predictors, gradient boosting, a small transformer, guessed levels.
 
 All use the same input: actions, flags and numbers of the log, and the length. They are fitted on one split of the
 dataset and measured on the other. An Analyzer that uses the images has to beat the best of them, which is a slightly
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...datasets.predictors import PREDICTORS, Guess, LoggedFailure
 from ...models.extras import look_for, need
 from ..config import EXTRA
+from .level_posterior import fit_level_posterior, fit_without_habits, objection
 from .log_features import LogFeatures
 from .metrics import Share, share
 
@@ -182,16 +183,17 @@ class LearnedPredictor:
     fit: Callable[[Sequence[LoggedFailure], int], PredictAll]
     fewest: int
     """Least number of failures to fit on."""
-    objection: Callable[[Sequence[LoggedFailure]], str | None] = lambda _: None
-    """Returns why it cannot be fitted on some failures, or None."""
-    packages: tuple[str, ...] = ()
-    """Optional packages that it needs."""
 
 
 LEARNED: Mapping[str, LearnedPredictor] = {
-    "gradient boosting": LearnedPredictor(fit_boosting, math.ceil(2 * LEAF / (1 - CHECK_SHARE)), packages=("sklearn",)),
-    "transformer": LearnedPredictor(fit_transformer, 2, packages=("torch",)),
+    "gradient boosting": LearnedPredictor(fit_boosting, math.ceil(2 * LEAF / (1 - CHECK_SHARE))),
+    "transformer": LearnedPredictor(fit_transformer, 2),
 }
+GUESSING_LEVELS: Mapping[str, Callable[[Sequence[LoggedFailure]], PredictAll]] = {
+    "level posterior": fit_level_posterior,
+    "level posterior, no habits": fit_without_habits,
+}
+"""Baselines of the puzzles that need no package; :func:`.level_posterior.objection` says where there are none."""
 
 
 def check_learned() -> None:
@@ -200,7 +202,7 @@ def check_learned() -> None:
     Raises:
         PluginError: a package is not installed.
     """
-    for package in (each for learner in LEARNED.values() for each in learner.packages):
+    for package in ("sklearn", "torch"):
         look_for(package, EXTRA)
 
 
@@ -264,12 +266,10 @@ def baseline_table(
         guesses = [predictor(each) for each in test]
         named = [replace(guess, mode=word(guess.mode)) for guess in guesses]
         table[name] = score_guesses(named, test, levels, seed)
-    for name, learner in LEARNED.items():
-        if learner.packages and not learned:
-            continue
-        if why := learner.objection(train):
-            not_fitted[name] = why
-        elif len(train) < learner.fewest:
+    for name, fit in GUESSING_LEVELS.items() if objection(train) is None else ():
+        table[name] = score_guesses(fit(train)(test), test, levels, seed)
+    for name, learner in LEARNED.items() if learned else ():
+        if len(train) < learner.fewest:
             not_fitted[name] = (
                 f"found {len(train)} failures to fit on, expected at least {learner.fewest}; build more levels"
             )
