@@ -10,6 +10,7 @@ import pytest
 from pivot.training.benchmark.items import Benchmark
 from pivot.training.benchmark.log_baselines import measure_baselines
 from pivot.training.benchmark.make import make_benchmark
+from pivot.training.evaluation import level_posterior
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,6 +41,14 @@ def group_of_one() -> Iterator[None]:
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield
     distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_levels() -> Iterator[None]:
+    """Fewer generated levels for the baseline that guesses levels; thousands take seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(level_posterior, "LEVELS", 400)
+        yield
 
 
 BENCHMARK_LEVELS = {"sokoban": 120, "frozenlake": 120}

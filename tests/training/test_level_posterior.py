@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from pivot.training.records import open_records
 
 def levels(env: str, count: int) -> list[str]:
     """Levels of the generator with its defaults."""
-    kind = environment(env)
+    kind: Any = environment(env)
     return [kind.find_level(kind.config_type(), seed)[1] for seed in range(count)]
 
 
@@ -35,8 +35,8 @@ def test_every_reachable_state_moves_and_is_as_far_as_the_solver_says(env: str) 
     assert worlds is not None
     kind: Any = environment(env)
     for number, text in enumerate(texts):
-        game, solver = kind(kind.config_type(horizon=1000)), solver_type(env)()
-        distances: Any = solver.distance_map(text)
+        game, solver = kind(kind.config_type(horizon=1000)), cast(Any, solver_type(env)())
+        distances = solver.distance_map(text)
         seen, waiting = {text: int(worlds.start[number])}, [text]
         while waiting:
             state = waiting.pop()

@@ -261,7 +261,7 @@ def level_weights(habits: Habits | None, walked: Walk) -> NDArray[np.float64]:
 
 
 @lru_cache(maxsize=4)
-def generated_worlds(env: str, settings: str, count: int = LEVELS) -> Worlds | None:
+def generated_worlds(env: str, settings: str, count: int) -> Worlds | None:
     """Return levels of an environment's own generator; None if they cannot be searched completely."""
     kind: Any = environment(env)
     config = kind.config_type.model_validate(json.loads(settings))
@@ -292,18 +292,18 @@ def objection(train: Sequence[LoggedFailure]) -> str | None:
 
 
 def fit_level_posterior(
-    train: Sequence[LoggedFailure], *, habits: bool = True, count: int = LEVELS
+    train: Sequence[LoggedFailure], *, habits: bool = True, count: int | None = None
 ) -> Callable[[Sequence[LoggedFailure]], list[Guess]]:
     """Fit the predictor; :func:`objection` says on what it can be fitted.
 
     Args:
         train: failures of one environment with their levels.
         habits: whether levels are weighted by the player's habits, or all alike.
-        count: number of generated levels.
+        count: number of generated levels; :data:`LEVELS` by default.
     """
     env = train[0].env
     mine = read_worlds(env, [each.initial_state for each in train])
-    worlds = generated_worlds(env, train[0].env_config, count)
+    worlds = generated_worlds(env, train[0].env_config, LEVELS if count is None else count)
     usual = fit_majority(train)
     assert mine is not None
     fitted = fit_habits(mine, train) if habits else None
