@@ -23,7 +23,7 @@ from ...datasets.predictors import Guess, LoggedFailure, fit_majority
 from ...errors import GenerationError
 from ...identity import derive_seed
 
-LEVELS = 20_000
+LEVELS = 10_000
 """Generated levels that may explain a log."""
 MOST_STATES = 1024
 """Most states of a level; larger levels have too many explanations for this predictor."""
