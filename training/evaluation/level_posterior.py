@@ -46,7 +46,7 @@ class Worlds(NamedTuple):
     start: Ints
     """First state, shape (levels,)."""
     distance: Grid
-    """Fewest actions to the goal, FAR if there is no way, shape (levels, states)."""
+    """Fewest actions to the goal, FAR without a way, shape (levels, states)."""
     over: NDArray[np.bool_]
     """Whether the episode ends in a state without success, shape (levels, states)."""
 
