@@ -272,3 +272,17 @@ def test_the_whole_benchmark_holds_what_it_promises(tmp_path: Path) -> None:
     blind = api.run_on_benchmark({"stand_in": "uniform", "data": made.root, "out": tmp_path / "uniform"})
     assert score(made, read_predictions(tmp_path / "uniform" / PREDICTIONS, made)) == blind.result
     assert (tmp_path / "uniform" / HEADER).exists() and stand_in("oracle", made)
+
+
+def test_the_former_suite_flag_makes_and_runs_the_benchmark(
+    benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "make_benchmark", lambda config, reporter: made.append(config))
+    made: list[Any] = []
+    where = ("--out", tmp_path / "out", "--suite-data", benchmark.root, "--no-cache", "--no-learned")
+    with served(knows(benchmark)) as server:
+        shown = run("evaluate", "analyzer", MODEL, "--suite", "--scale", "0.1", *where, "--base-url", server.url)
+    assert (made[0].out, made[0].scale, made[0].learned) == (benchmark.root, 0.1, False)
+    assert "log alone" in shown
+    result = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
+    assert result["usage"]["answered"] == len(benchmark.items)
