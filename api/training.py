@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..datasets.config import env_config
 from ..datasets.progress import Reporter, Silent
-from ..flows.engines.local import InProcess, available_cores, execute_with
+from ..flows.engines.local import InProcess, execute_with
 from ..flows.pipeline import finish_store
 from ..imports.stateless import Estimates, estimate_folder
 from ..models.extras import look_for
@@ -148,9 +148,7 @@ def evaluate_analyzer(
         bars.start(stage, count)
         return lambda _: bars.advance(stage, 1)
 
-    return evaluation.evaluate_analyzer(
-        settings, build=lambda raw, root: build(raw, root, workers=available_cores(), reporter=bars), begin=begin
-    )
+    return evaluation.evaluate_analyzer(settings, begin=begin)
 
 
 @public

@@ -11,6 +11,7 @@ from ..errors import INTERRUPTED, PivotError
 from ..flows.engines.server import quiet_prefect
 from ..plugins import blamed
 from ..version import __version__
+from .benchmark import benchmark
 from .bound import bound
 from .build import build
 from .cache import cache
@@ -86,7 +87,8 @@ train.command(cls=WithSettings)(with_links(rl))
 app.add_typer(train)
 evaluation.command()(with_links(policy))
 app.add_typer(evaluation, name="evaluate")
-for group in (app, train, evaluation):
+app.add_typer(benchmark, name="benchmark")
+for group in (app, train, evaluation, benchmark):
     for registered in group.registered_commands:
         registered.help = unwrapped(registered.callback)
 
@@ -145,7 +147,9 @@ def _damage(error: Exception) -> str | None:
 
 _RESUME = "interrupted; run the same command again to resume"
 _INTERRUPTED = {
-    **dict.fromkeys(("build", "import", "relabel", "probe", "compact", "migrate", "export", "push"), _RESUME),
+    **dict.fromkeys(
+        ("benchmark", "build", "import", "relabel", "probe", "compact", "migrate", "export", "push"), _RESUME
+    ),
     "train": f"{_RESUME}, with --resume",
     **dict.fromkeys(("verify", "report"), "interrupted; nothing was changed: run the same command again"),
 }

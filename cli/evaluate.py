@@ -7,13 +7,13 @@ from typing import Any
 import typer
 
 from .. import plugins
+from ..api import benchmarking
 from ..api import training as api
 from ..training.evaluation.config import AnalyzerEvaluationConfig, BaselinesConfig
 from ..training.evaluation.report import SCREEN, compared, no_reliability, screen_rows
 from ..training.evaluation.run import EvaluationReport, backend_of
-from ..training.evaluation.suite import SCREEN as SCREEN_OF_SUITE
-from ..training.evaluation.suite import suite_screen_rows
-from .console import ProgressBars, out, show_table
+from .benchmark import show_report
+from .console import ProgressBars, out, show_table, warn
 from .from_config import Flag, Form, from_config
 from .links import with_links
 from .model_flags import ModelFlags
@@ -97,16 +97,15 @@ def analyzer(config: AnalyzerEvaluationConfig) -> None:
 
     pivot evaluate analyzer Qwen/Qwen2.5-VL-3B-Instruct --base-url http://localhost:8000/v1 --data runs/first
     --out runs/zero-shot
-
-    pivot evaluate analyzer Qwen/Qwen2.5-VL-3B-Instruct --base-url http://localhost:8000/v1 --suite --out runs/suite
     """
+    if config.suite:
+        warn("--suite is now pivot benchmark make and pivot benchmark run; the old name goes with the next release")
+        with ProgressBars() as bars:
+            show_report(benchmarking.evaluate_on_suite(config, reporter=bars))
+        return
     with ProgressBars() as bars:
         report = api.evaluate_analyzer(config, reporter=bars)
-    if config.suite:
-        title = f"Failure localisation, suite {report.summary['suite']}"
-        show_table(title, SCREEN_OF_SUITE, suite_screen_rows(report.summary))
-    else:
-        _show_evaluation(report)
+    _show_evaluation(report)
     out.print(f"\nwritten to {report.out}: {', '.join(report.files)}", soft_wrap=True)
 
 

@@ -37,6 +37,10 @@ class LoggedFailure:
     """The fields of the log after each action, length T; a field that was not logged is not there."""
     pivot_step: int
     failure_mode: str
+    initial_state: str = ""
+    """Level, for fitting alone; empty in a failure that a predictor is asked about."""
+    env_config: str = ""
+    """Settings of the environment, JSON, for fitting alone."""
 
     @property
     def last(self) -> int:
@@ -62,6 +66,8 @@ class LoggedFailure:
             infos,
             record["pivot_step"],
             record["failure_mode"],
+            record.get("initial_state", ""),
+            record.get("env_config", ""),
         )
 
     @cached_property

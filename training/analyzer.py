@@ -6,15 +6,12 @@ mode, no guidance), so that callers can continue and count it. Any model of the 
 Analyzer.
 """
 
-import asyncio
 import hashlib
 import json
 import math
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, Literal
 
 from .. import plugins
@@ -31,6 +28,7 @@ from ..labeling.vocabulary import PAPER_MODES, Vocabulary, profile_under, target
 from ..messages import EncodedFrame, bare_messages
 from ..models.base import CUT, Backend, ChatAnswer, ChatModel, ChatRequest, Role
 from ..rollouts.ids import request_id
+from .asking import ask_all
 
 ROLE: Role = "analyzer"
 TEMPERATURE = 0.0
@@ -38,10 +36,6 @@ TEMPERATURE = 0.0
 
 ReadingProblem = TargetProblem | Literal["cut", "empty", "refused", "out_of_range", "unknown_mode", "unanswered"]
 """Reason why a reply could not be read; ``unanswered`` if there was none."""
-
-READ_AHEAD = 8
-"""Cases that one thread call reads, because a thread switch costs more than a read, and the least number that waits for
-the model, so that a slow read does not leave it idle. A collage has up to 1 MB."""
 
 CUT_DETAIL = "the reply was cut at the token limit; raise --max-tokens (pivot train rl: --analyzer-tokens)"
 _THOUGHT = re.compile(r"\A.*</think>", re.DOTALL)
@@ -226,36 +220,7 @@ class Analyzer:
             ServerGoneError: the server does not answer.
             ConfigError, PluginError: the model cannot be used with these settings.
         """
-        return asyncio.run(self._read_all(iter(cases), on_reading or (lambda _: None)))
-
-    async def _read_all(self, cases: Iterator[AnalyzerCase], on_reading: Callable[[Reading], None]) -> list[Reading]:
-        model = self.backend.connect()
-        readings: dict[int, Reading] = {}
-        numbered = enumerate(cases)
-        reading, ready = asyncio.Lock(), deque[tuple[int, AnalyzerCase]]()
-
-        async def work() -> None:
-            while True:
-                async with reading:
-                    if not ready:
-                        ready.extend(await asyncio.to_thread(lambda: list(islice(numbered, READ_AHEAD))))
-                    if not ready:
-                        return
-                    number, case = ready.popleft()
-                readings[number] = await self.read(model, case)
-                on_reading(readings[number])
-
-        # More workers than requests at a time: some read from disk while the others wait for answers.
-        count = self.backend.in_flight + max(READ_AHEAD, self.backend.in_flight // 4)
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(count):
-                    group.create_task(work())
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from errors
-        finally:
-            await model.aclose()
-        return [readings[number] for number in sorted(readings)]
+        return ask_all(self.backend, cases, self.read, on_reading)
 
     async def read(self, model: ChatModel, case: AnalyzerCase) -> Reading:
         """Send the request about a case and return the reading of its reply."""

@@ -26,9 +26,10 @@ LEVELS: tuple[frozenset[str], ...] = (
     frozenset({"return_token_ids", "logprobs"}),
     frozenset({"return_token_ids", "logprobs", "response_format"}),
     frozenset({"return_token_ids", "logprobs", "response_format", "seed", "max_tokens"}),
+    frozenset({"return_token_ids", "logprobs", "response_format", "seed", "max_tokens", "temperature", "top_p"}),
 )
 """Fields to leave out for servers that refuse a request with them, mildest first. Without ``max_tokens`` the limit is
-sent under its newer name, ``max_completion_tokens``."""
+sent under its newer name, ``max_completion_tokens``. Without ``temperature`` the server's own sampling decides."""
 
 NEVER = -100
 """Bias of tokens that must not be sampled: the lowest of the interface."""

@@ -331,6 +331,7 @@ def test_a_store_is_gone_on_with_at_another_address(tmp_path: Path) -> None:
         (frozenset({"return_token_ids"}), ("return_token_ids",)),
         (frozenset({"logprobs"}), ("logprobs", "return_token_ids")),
         (frozenset({"seed", "max_tokens"}), ("logprobs", "return_token_ids", "seed")),
+        (frozenset({"temperature"}), ("logprobs", "return_token_ids", "seed", "temperature", "top_p")),
     ],
 )
 def test_a_field_is_given_up_when_the_request_is_answered_without_it_and_refused_again_with_it(

@@ -5,7 +5,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
+import pivot
 import pytest
+from pivot.training.benchmark.items import Benchmark
+from pivot.training.benchmark.log_baselines import measure_baselines
+from pivot.training.benchmark.make import make_benchmark
+from pivot.training.evaluation import level_posterior
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -36,3 +41,27 @@ def group_of_one() -> Iterator[None]:
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield
     distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_levels() -> Iterator[None]:
+    """Fewer generated levels for the baseline that guesses levels; thousands take seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(level_posterior, "LEVELS", 400)
+        yield
+
+
+BENCHMARK_LEVELS = {"sokoban": 120, "frozenlake": 120}
+
+
+@pytest.fixture(scope="session")
+def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
+    """A tenth of a benchmark of two environments, with the baselines that need no library."""
+    root = tmp_path_factory.mktemp("benchmark")
+    return make_benchmark(
+        root,
+        pivot.build,
+        levels=BENCHMARK_LEVELS,
+        share=0.1,
+        measure=lambda made: measure_baselines(made, learned=False),
+    )

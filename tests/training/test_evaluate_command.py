@@ -160,7 +160,7 @@ def test_baselines_are_shown_and_written(small_store: Path, tmp_path: Path) -> N
     [
         (("--data", "nowhere/at/all"), TrainingError, "does not exist"),
         ((), ConfigError, "name some with --data"),
-        (("--suite", "--data", "x"), ConfigError, "remove --data, --target-vocabulary and --beside"),
+        (("--suite", "--data", "x", "--limit", "3"), ConfigError, "remove --data, --limit"),
         (("--data", "STORE", "--config", "svg"), TrainingError, "it has: frozenlake, sokoban, all"),
         (("--data", "STORE", "--pictures", "gone"), ConfigError, "expected one of shown, blank, exchanged"),
         (("--data", "STORE", "--target-vocabulary", "my"), ConfigError, "expected one of certificate, paper"),

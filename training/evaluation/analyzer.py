@@ -91,7 +91,7 @@ class Labels:
 
 
 def _logged(row: Row, vocabulary: Vocabulary) -> LoggedFailure:
-    """Return a failure as its log shows it, with the mode's name in a vocabulary."""
+    """Return a labelled failure as its log shows it, with the mode's name in a vocabulary."""
     failure = LoggedFailure.of_record(row)
     return replace(failure, failure_mode=target_mode(failure.env, failure.failure_mode, vocabulary))
 
@@ -120,7 +120,17 @@ def read_labels(records: Records, choice: Choice) -> Labels:
             f"{records.address} has no {choice.side} record of config {records.config!r}{kept}; build more levels, or "
             "choose another --env or --side"
         )
-    columns = ("env", "horizon", "num_steps", "actions", "action_log", "pivot_step", "failure_mode", "initial_state")
+    columns = (
+        "env",
+        "horizon",
+        "num_steps",
+        "actions",
+        "action_log",
+        "pivot_step",
+        "failure_mode",
+        "initial_state",
+        "env_config",
+    )
     others = list(records.rows(TRAIN if choice.side == VALIDATION else VALIDATION, columns))
     environments = sorted({row["env"] for row in rows})
     named: dict[str, Vocabulary] = {

@@ -1,4 +1,4 @@
-"""Baselines that read the log alone: trivial predictors, gradient boosting and a small transformer.
+"""Baselines that read the log alone: trivial predictors, gradient boosting, a small transformer, guessed levels.
 
 All use the same input: actions, flags and numbers of the log, and the length. They are fitted on one split of the
 dataset and measured on the other. An Analyzer that uses the images has to beat the best of them, which is a slightly
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...datasets.predictors import PREDICTORS, Guess, LoggedFailure
 from ...models.extras import look_for, need
 from ..config import EXTRA
+from .level_posterior import fit_level_posterior, fit_without_habits, objection
 from .log_features import LogFeatures
 from .metrics import Share, share
 
@@ -39,6 +40,37 @@ CHECK_SHARE = 0.1
 """Share of the failures on which early stopping is decided."""
 
 
+ClassChances = Callable[[Sequence[NDArray[np.float32]]], tuple[list[Any], NDArray[np.float64]]]
+"""Returns the classes, and the chance of each for some rows, shape (rows, classes)."""
+
+
+def fit_classes(rows: Sequence[NDArray[np.float32]], classes: Sequence[Any], seed: int = 0) -> ClassChances:
+    """Fit gradient boosting of scikit-learn to the class of each row.
+
+    Raises:
+        PluginError: scikit-learn is not installed.
+    """
+    ensemble: Any = need("sklearn.ensemble", EXTRA)
+    if len(set(classes)) == 1:
+        only = classes[0]
+        return lambda tests: ([only], np.ones((len(tests), 1)))
+    # Early stopping on a tenth of the rows prevents overfitting. The library samples them by class; if a class is too
+    # rare for that, they are sampled here.
+    by_class = can_be_sampled_by_class(classes)
+    check = [] if by_class else check_rows(classes, seed)
+    fitted = [index for index in range(len(classes)) if index not in set(check)]
+    stacked, labels = np.stack(rows), np.asarray(classes)
+    model = ensemble.HistGradientBoostingClassifier(
+        learning_rate=0.1,
+        max_iter=100,
+        max_leaf_nodes=15,
+        min_samples_leaf=LEAF,
+        early_stopping=bool(check) or by_class,
+        random_state=seed,
+    ).fit(stacked[fitted], labels[fitted], **({"X_val": stacked[check], "y_val": labels[check]} if check else {}))
+    return lambda tests: (list(model.classes_), model.predict_proba(np.stack(tests)))
+
+
 def fit_boosting(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:
     """Fit gradient boosting of scikit-learn on flat rows, one for the pivot step and one for the mode.
 
@@ -47,35 +79,13 @@ def fit_boosting(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:
     Raises:
         PluginError: scikit-learn is not installed.
     """
-    ensemble: Any = need("sklearn.ensemble", EXTRA)
     features = LogFeatures(train)
-    rows = np.stack([features.flat(each) for each in train])
-
-    def classifier(classes: Sequence[Any]) -> Callable[[NDArray[np.float32]], tuple[list[Any], NDArray[np.float64]]]:
-        if len(set(classes)) == 1:
-            only = classes[0]
-            return lambda tests: ([only], np.ones((len(tests), 1)))
-        # Early stopping on a tenth of the rows prevents overfitting. The library samples them by class; if a class is
-        # too rare for that, they are sampled here.
-        by_class = can_be_sampled_by_class(classes)
-        check = [] if by_class else check_rows(classes, seed)
-        fitted = [index for index in range(len(classes)) if index not in set(check)]
-        labels = np.asarray(classes)
-        model = ensemble.HistGradientBoostingClassifier(
-            learning_rate=0.1,
-            max_iter=100,
-            max_leaf_nodes=15,
-            min_samples_leaf=LEAF,
-            early_stopping=bool(check) or by_class,
-            random_state=seed,
-        ).fit(rows[fitted], labels[fitted], **({"X_val": rows[check], "y_val": labels[check]} if check else {}))
-        return lambda tests: (list(model.classes_), model.predict_proba(tests))
-
-    steps = classifier([each.pivot_step for each in train])
-    modes = classifier([each.failure_mode for each in train])
+    rows = [features.flat(each) for each in train]
+    steps = fit_classes(rows, [each.pivot_step for each in train], seed)
+    modes = fit_classes(rows, [each.failure_mode for each in train], seed)
 
     def predict(failures: Sequence[LoggedFailure]) -> list[Guess]:
-        tests = np.stack([features.flat(each) for each in failures])
+        tests = [features.flat(each) for each in failures]
         step_names, step_chances = steps(tests)
         mode_names, mode_chances = modes(tests)
         guesses = []
@@ -179,6 +189,11 @@ LEARNED: Mapping[str, LearnedPredictor] = {
     "gradient boosting": LearnedPredictor(fit_boosting, math.ceil(2 * LEAF / (1 - CHECK_SHARE))),
     "transformer": LearnedPredictor(fit_transformer, 2),
 }
+GUESSING_LEVELS: Mapping[str, Callable[[Sequence[LoggedFailure]], PredictAll]] = {
+    "level posterior": fit_level_posterior,
+    "level posterior, no habits": fit_without_habits,
+}
+"""Baselines of the puzzles that need no package; :func:`.level_posterior.objection` says where there are none."""
 
 
 def check_learned() -> None:
@@ -251,6 +266,8 @@ def baseline_table(
         guesses = [predictor(each) for each in test]
         named = [replace(guess, mode=word(guess.mode)) for guess in guesses]
         table[name] = score_guesses(named, test, levels, seed)
+    for name, fit in GUESSING_LEVELS.items() if objection(train) is None else ():
+        table[name] = score_guesses(fit(train)(test), test, levels, seed)
     for name, learner in LEARNED.items() if learned else ():
         if len(train) < learner.fewest:
             not_fitted[name] = (

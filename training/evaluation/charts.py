@@ -17,7 +17,8 @@ Figure = Any
 """A figure of matplotlib; the type checker also runs where it is not installed."""
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure; width and height are inches."""
     return need("matplotlib.figure", "train").Figure(figsize=(width, height), layout="constrained")
 
 
@@ -29,14 +30,15 @@ def _panels(count: int, width: float, height: float) -> tuple[Figure, list[Any]]
     """Return a figure and its panels; ``width`` and ``height`` are inches per panel."""
     across = min(count, MOST_ACROSS)
     down = -(-count // across)
-    figure = _figure(across * width, 0.4 + down * height)
+    figure = new_figure(across * width, 0.4 + down * height)
     axes = list(figure.subplots(down, across, squeeze=False).ravel())
     for empty in axes[count:]:
         empty.set_axis_off()
     return figure, axes[:count]
 
 
-def _png(figure: Figure) -> bytes:
+def png_of(figure: Figure) -> bytes:
+    """Return a figure as PNG."""
     encoded = io.BytesIO()
     figure.savefig(encoded, format="png", dpi=110, facecolor="white")
     return encoded.getvalue()
@@ -82,7 +84,7 @@ def accuracy_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, fl
     ]
     figure.legend(handles=meanings, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     figure.suptitle(title, fontsize=11)
-    return _png(figure)
+    return png_of(figure)
 
 
 def confusion_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, int]]]) -> bytes:
@@ -94,7 +96,7 @@ def confusion_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, i
     """
     widths = [max(3, len(next(iter(table.values())))) for table in tables.values()]
     heights = [max(2, len(table)) for table in tables.values()]
-    figure = _figure(2.4 + 0.62 * sum(widths) + 1.2 * len(tables), 1.9 + 0.5 * max(heights))
+    figure = new_figure(2.4 + 0.62 * sum(widths) + 1.2 * len(tables), 1.9 + 0.5 * max(heights))
     panels = figure.subplots(1, len(tables), squeeze=False, width_ratios=widths)[0]
     for axes, (what, table) in zip(panels, tables.items(), strict=True):
         rows, columns = list(table), list(next(iter(table.values())))
@@ -121,7 +123,7 @@ def confusion_chart(title: str, tables: Mapping[str, Mapping[str, Mapping[str, i
         axes.set_yticks(range(len(rows)), rows)
         axes.set(xlabel=f"{what} in the reply", ylabel=f"true {what}", title=f"{what}s, records")
     figure.suptitle(title, fontsize=11)
-    return _png(figure)
+    return png_of(figure)
 
 
 def _frame(x: int, y: int) -> Any:
@@ -161,34 +163,4 @@ def reliability_chart(title: str, panels: Mapping[str, Mapping[str, Any]]) -> by
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8, loc="upper left")
     figure.suptitle(title, fontsize=11)
-    return _png(figure)
-
-
-def suite_chart(title: str, bars: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float] | None]]]) -> bytes:
-    """Draw the suite: one panel per log, two bars per environment, the Analyzer and the best baseline.
-
-    Args:
-        title: title of the figure.
-        bars: ``value``, ``low`` and ``high`` by log, environment and name; None for a missing share.
-    """
-    figure = _figure(11, 1.6 + 2.6 * len(bars))
-    styles = ((ORANGE, "//"), (BLUE, ""))
-    panels = figure.subplots(len(bars), 1, squeeze=False, sharex=True)[:, 0]
-    for axes, (log, environments) in zip(panels, bars.items(), strict=True):
-        for number, (name, (colour, hatch)) in enumerate(zip(next(iter(environments.values())), styles, strict=True)):
-            for index, rows in enumerate(environments.values()):
-                share = rows[name]
-                if share is None:
-                    continue
-                x, value = index + 0.38 * (number - 0.5), 100 * share["value"]
-                label = name if index == 0 else None
-                axes.bar(x, value, width=0.34, color=colour, hatch=hatch, edgecolor="white", label=label)
-                whisker = [[value - 100 * share["low"]], [100 * share["high"] - value]]
-                axes.errorbar(x, value, yerr=whisker, fmt="none", ecolor=BLACK, elinewidth=1.2, capsize=3)
-                axes.text(x, 100 * share["high"] + 2, f"{value:.0f}", ha="center", fontsize=8, color=BLACK)
-        axes.set(title=f"log: {log}", ylabel="step and mode named, %", ylim=(0, 116), yticks=range(0, 101, 25))
-        axes.set_xticks(range(len(environments)), list(environments))
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0].legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1), fontsize=9)
-    figure.suptitle(title, fontsize=11)
-    return _png(figure)
+    return png_of(figure)

@@ -48,11 +48,11 @@ class AnalyzerEvaluationConfig(Settings):
     seed: int = Field(default=0, ge=0)
     """Seed of the intervals, of the exchange of collages and of the learned baselines."""
     suite: bool = False
-    """Evaluate on the fixed benchmark: five environments, two kinds of log, 500 failures each, built from seeds."""
+    """Former name of ``pivot benchmark make`` and ``run``: ask about the benchmark, made from seeds."""
     suite_data: Path | None = None
-    """Folder in which the benchmark is built; by default ``suite-data`` in ``out``."""
+    """Folder of the benchmark; by default ``suite-data`` in ``out``."""
     scale: float = Field(default=1.0, ge=0.01, le=1)
-    """Share of the benchmark that is built and evaluated, for a trial; figures of different shares do not compare."""
+    """Share of the benchmark that is made, for a trial; figures of different shares do not compare."""
     backend: str | None = None
     """Model backend: by default ``openai`` with a server address, else ``transformers``."""
     revision: str | None = None

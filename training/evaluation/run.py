@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ... import plugins
 from ...errors import ConfigError, StoreError, TrainingError
@@ -20,7 +20,6 @@ from .analyzer import Choice, evaluate, read_labels, worked_examples
 from .baselines import check_learned
 from .config import AnalyzerEvaluationConfig, BaselinesConfig
 from .report import HEADER, markdown, put_into_card, read_summary, table_rows, write_report
-from .suite import FAILURES, LEVELS, Build, build_suite, run_suite, suite_choice, write_suite
 
 OnReading = Callable[[Reading], None]
 Begin = Callable[[str, int], OnReading]
@@ -41,12 +40,11 @@ class EvaluationReport:
     """Summaries of the other evaluations in the same table, by name."""
 
 
-def evaluate_analyzer(config: AnalyzerEvaluationConfig, *, build: Build, begin: Begin) -> EvaluationReport:
+def evaluate_analyzer(config: AnalyzerEvaluationConfig, *, begin: Begin) -> EvaluationReport:
     """Ask an Analyzer about labelled failures and write the report, as the config says.
 
     Args:
         config: every setting of the evaluation.
-        build: builds or resumes a store; the benchmark (``suite``) alone needs it.
         begin: receives the progress.
 
     Raises:
@@ -62,13 +60,9 @@ def evaluate_analyzer(config: AnalyzerEvaluationConfig, *, build: Build, begin: 
     backend = make_backend(backend_of(config), {"model": model, **sampling}, config.service)
     out = config.out or _default_out(config, run)
     name = config.name or (Path(config.model).name if run is not None else "")
-    if config.suite:
-        return _evaluate_on_suite(config, out, lambda shots: Analyzer(backend, shots), name, build, begin)
     source = config.data or (run or {}).get("dataset")
     if source is None:
-        raise ConfigError(
-            f"{config.model} does not name the data it was trained on; name some with --data DATASET, or --suite"
-        )
+        raise ConfigError(f"{config.model} does not name the data it was trained on; name some with --data DATASET")
     trained: Sequence[str] = (run or {}).get("configs", ())
     env = trained[0] if config.env == ALL and len(trained) == 1 else config.env
     records = open_records(source, env, config.target_vocabulary or taught_vocabulary(model))
@@ -87,33 +81,6 @@ def evaluate_analyzer(config: AnalyzerEvaluationConfig, *, build: Build, begin: 
     if run is not None and config.data is None and choice == Choice(seed=config.seed):
         put_into_card(Path(config.model), result.summary)
     return EvaluationReport(out, write_report(out, result, others), result.summary, others)
-
-
-def _evaluate_on_suite(
-    config: AnalyzerEvaluationConfig,
-    out: Path,
-    make: Callable[[Mapping[str, Any]], Analyzer],
-    name: str,
-    build: Build,
-    begin: Begin,
-) -> EvaluationReport:
-    """Build the benchmark if it is missing, and evaluate on it."""
-    if config.data is not None or config.beside or config.target_vocabulary:
-        raise ConfigError(
-            "--suite has its own data, vocabulary and table; remove --data, --target-vocabulary and --beside"
-        )
-    levels = {env: max(8, round(config.scale * count)) for env, count in LEVELS.items()}
-    stores = build_suite(config.suite_data or out / "suite-data", build, levels)
-    summary, results = run_suite(
-        stores,
-        make,
-        suite_choice(config.pictures, max(1, round(config.scale * FAILURES))),
-        shots=config.shots,
-        learned=config.learned,
-        name=name,
-        begin=lambda log, count: begin(f"read, {log} log", count),
-    )
-    return EvaluationReport(out, write_suite(out, summary, results), summary)
 
 
 def evaluate_baselines(config: BaselinesConfig) -> EvaluationReport:
@@ -189,7 +156,21 @@ def checkpoint_of(model: str) -> str:
     return str(Path(model) / FINAL) if training_run(model) is not None else model
 
 
-def backend_of(config: AnalyzerEvaluationConfig) -> str:
+class NamesBackend(Protocol):
+    """Config that may name the backend of its model."""
+
+    @property
+    def backend(self) -> str | None:
+        """Name of the backend; None leaves the choice to :func:`backend_of`."""
+        ...
+
+    @property
+    def service(self) -> Mapping[str, Any]:
+        """Settings of the model server."""
+        ...
+
+
+def backend_of(config: NamesBackend) -> str:
     """Return the backend of an evaluation: the named one; else ``openai`` with an address, or ``transformers``."""
     return config.backend or ("openai" if "base_url" in config.service else "transformers")
 

@@ -1,0 +1,156 @@
+"""``pivot benchmark``: make the benchmark of failure localisation and credit, ask a model, score replies, tables."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import typer
+
+from .. import plugins
+from ..api import benchmarking as api
+from ..errors import ConfigError
+from ..training.benchmark.config import MakeConfig, RunConfig, ScoreConfig, TableConfig
+from ..training.benchmark.tables import SCREEN, USAGE_HEADER, screen_rows, usage_row
+from ..training.evaluation.run import backend_of
+from .console import ProgressBars, out, show_table
+from .from_config import Flag, Form, from_config
+from .links import with_links
+from .model_flags import ModelFlags
+from .values import Values, plain
+
+benchmark = typer.Typer(
+    help="Make the benchmark of failure localisation and credit, ask a model, score its replies, compare results.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+MAKE = Form(
+    "make",
+    MakeConfig,
+    {"out": Flag(argument="BENCHMARK"), "private": Flag(off="-"), "env": Flag(metavar="ENV")},
+    {"Items": ("env", "seed", "private", "scale"), "Baselines": ("baselines", "learned")},
+)
+
+
+class RunForm(Form[RunConfig]):
+    """The options of :class:`.RunConfig`, and those of a model server."""
+
+    server = ModelFlags("analyzer")
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """Yield the parameters of the command."""
+        yield from super().parameters()
+        yield from self.server.parameters()
+
+    def put_flags(self, arguments: Mapping[str, Any], values: Values) -> None:
+        """Put what the flags say over what is there; see the base class."""
+        super().put_flags(arguments, values)
+        for key, (flag, value) in self.server.settings(arguments, "service").items():
+            values.put(("service", key), value, flag)
+
+    def resolve(self, values: Values) -> RunConfig:
+        """Check the values, those of the server by the model's backend; see the base class."""
+        config = super().resolve(values)
+        if not config.service or config.stand_in is not None:
+            return config
+        kind = plugins.load("models", backend_of(config)).service_type
+        settings = values.read(kind, ("service",), "service setting ")
+        return config.model_copy(update={"service": {key: plain(getattr(settings, key)) for key in config.service}})
+
+
+RUN = RunForm(
+    "run",
+    RunConfig,
+    {"model": Flag(argument="[MODEL]"), "env": Flag(metavar="ENV"), "question": Flag(metavar="QUESTION")},
+    {
+        "Items": ("data", "question", "env", "pictures", "shots"),
+        "Model": ("stand_in", "backend", "revision", "temperature", "max_tokens", "batch_size"),
+        "Model server": ("service",),
+        "Report": ("out", "name"),
+    },
+)
+SCORE = Form("score", ScoreConfig, {"predictions": Flag(argument="PREDICTIONS")})
+TABLE = Form("table", TableConfig, {"results": Flag(argument="RESULT")})
+
+
+@benchmark.command()
+@with_links
+@from_config(MAKE)
+def make(config: MakeConfig) -> None:
+    """Make the benchmark from seeds: nothing is downloaded, and everyone gets the same fingerprint.
+
+    An existing benchmark is checked and kept; an interrupted one is resumed. With another seed and
+    [bold]--private[/], a benchmark that nobody has seen: publish its fingerprint, keep its folder.
+
+    [bold]Examples[/]
+
+    pivot benchmark make runs/benchmark
+
+    pivot benchmark make runs/trial --scale 0.02 --env sokoban --no-learned
+    """
+    with ProgressBars() as bars:
+        made = api.make_benchmark(config, reporter=bars)
+    counts = ", ".join(f"{env} {count}" for env, count in made.facts["items"].items())
+    out.print(f"version {made.facts['version']}, fingerprint {made.fingerprint}", soft_wrap=True)
+    out.print(f"{len(made.items)} items: {counts}: {made.root}", soft_wrap=True)
+
+
+@benchmark.command()
+@with_links
+@from_config(RUN)
+def run(config: RunConfig) -> None:
+    """Ask a model about every item, score its replies, and write predictions, result and table.
+
+    The model may be behind an OpenAI-compatible server, a run of [bold]pivot train sft[/], a checkpoint or a hub id; or
+    a scripted stand-in answers. Run the same command again to resume.
+
+    [bold]Examples[/]
+
+    pivot benchmark run Qwen/Qwen2.5-VL-3B-Instruct --base-url http://localhost:8000/v1 --data runs/benchmark
+    --out runs/qwen
+
+    pivot benchmark run --stand-in mixture-0.5 --data runs/benchmark --out runs/mixture
+    """
+    with ProgressBars() as bars:
+        report = api.run_on_benchmark(config, reporter=bars)
+    show_report(report)
+
+
+@benchmark.command()
+@with_links
+@from_config(SCORE)
+def score(config: ScoreConfig) -> None:
+    """Score a file of predictions offline: the same figures as those of the run that wrote it.
+
+    A row that is invalid, missing or twice is refused with its line.
+
+    [bold]Examples[/]
+
+    pivot benchmark score predictions.jsonl --data runs/benchmark --out runs/scored
+    """
+    show_report(api.score_predictions(config))
+
+
+@benchmark.command()
+@with_links
+@from_config(TABLE)
+def table(config: TableConfig) -> None:
+    """Write several results of one benchmark side by side: Markdown, JSON and a picture.
+
+    [bold]Examples[/]
+
+    pivot benchmark table runs/qwen runs/mixture --data runs/benchmark --out runs/table
+    """
+    if not config.results:
+        raise ConfigError("missing argument 'RESULT': name results, or their folders")
+    results, files = api.benchmark_table(config)
+    show_table("cost", USAGE_HEADER[:5], [usage_row(each)[:5] for each in results])
+    out.print(f"written to {config.out}: {', '.join(files)}", soft_wrap=True)
+
+
+def show_report(report: api.BenchmarkReport) -> None:
+    """Show the main figures of a result."""
+    for env, rows in screen_rows(report.result, report.baselines).items():
+        show_table(f"{report.result['name']}, {env}: main figures in percent", SCREEN, rows)
+    show_table("cost", USAGE_HEADER[:6], [usage_row(report.result)[:6]])
+    out.print(f"\nwritten to {report.out}: {', '.join(report.files)}", soft_wrap=True)

@@ -1,0 +1,180 @@
+"""Independent scorer of the benchmark: plain Python on the files alone, nothing of ``pivot.training``."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pivot.identity import derive_seed
+
+Row = dict[str, Any]
+
+
+def rows_of(path: Path) -> list[Row]:
+    """The lines of a JSONL file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def strict_answer(reply: str, item: Row) -> Any:
+    """The answer of a reply that is one JSON object; None for any other text. A pivot comes as a tuple."""
+    text = reply.rsplit("</think>", 1)[-1].strip()
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    if item["question"] == "locate":
+        if not {"pivot_step", "failure_mode"} <= set(value) <= {"pivot_step", "failure_mode", "failure_reason"}:
+            return None
+        step, mode = value["pivot_step"], value["failure_mode"]
+        if step is None and mode is None:
+            return (None, None)
+        fits = type(step) is int and 0 <= step < len(item["actions"]) and mode in item["choices"]
+        return (step, mode) if fits else None
+    return _other_answer(value, item)
+
+
+def _other_answer(value: Row, item: Row) -> Any:
+    if item["question"] == "safe":
+        return (
+            value["safe_action"] if set(value) == {"safe_action"} and value["safe_action"] in item["choices"] else None
+        )
+    reach: Any = value.get("reach")
+    fits = isinstance(reach, list) and len(reach) == len(item["actions"])
+    return reach if fits and all(type(each) in (int, float) and 0 <= each <= 1 for each in reach) else None
+
+
+def mean_and_bounds(per_level: dict[str, list[Row]], figure: Any) -> Any:
+    """A figure of all records, and the middle 95 % of it over resamples of whole levels."""
+    levels = list(per_level)
+    value = figure([record for level in levels for record in per_level[level]])
+    if len(levels) == 1:
+        return value, 0.0, 1.0
+    rng = np.random.Generator(np.random.PCG64(derive_seed("bootstrap", 0)))
+    means: list[float] = []
+    together = max(1, 200_000 // len(levels))
+    for start in range(0, 2000, together):
+        draws = rng.integers(len(levels), size=(min(together, 2000 - start), len(levels))).tolist()
+        means += [figure([record for place in drawn for record in per_level[levels[place]]]) for drawn in draws]
+    return value, *(float(np.quantile(means, each)) for each in (0.025, 0.975))
+
+
+def mean(field: str) -> Any:
+    """The mean of a field."""
+    return lambda records: math.fsum(record[field] for record in records) / len(records)
+
+
+def macro_f1(records: Sequence[Row]) -> float:
+    """The mean F1 of the true modes."""
+    scores: list[float] = []
+    for mode in sorted({record["true"] for record in records}):
+        hits = sum(record["true"] == record["named"] == mode for record in records)
+        scores.append(2 * hits / sum((record["true"] == mode) + (record["named"] == mode) for record in records))
+    return math.fsum(scores) / len(scores)
+
+
+def calibration(records: Sequence[Row]) -> float:
+    """One minus the expected calibration error over turns."""
+    turns, missing, bins = 0, 0, [0.0] * 10
+    for record in records:
+        turns += len(record["reached"])
+        if record["reach"] is None:
+            missing += len(record["reached"])
+            continue
+        for chance, reached in zip(record["reach"], record["reached"], strict=True):
+            bins[min(int(chance * 10), 9)] += chance - reached
+    return 1 - (math.fsum(map(abs, bins)) + missing) / turns
+
+
+def rank_correlation(values: Sequence[float], needs: Sequence[float]) -> float:
+    """Pearson's correlation of mean ranks; 0 if one side has a single value."""
+
+    def ranks(numbers: Sequence[float]) -> list[float]:
+        return [sum(b < a for b in numbers) + (sum(b == a for b in numbers) + 1) / 2 for a in numbers]
+
+    first, second = ranks(values), ranks([-need for need in needs])
+    centre = (len(values) + 1) / 2
+    top = math.fsum((a - centre) * (b - centre) for a, b in zip(first, second, strict=True))
+    scale = math.sqrt(math.fsum((a - centre) ** 2 for a in first) * math.fsum((b - centre) ** 2 for b in second))
+    return top / scale if scale else 0.0
+
+
+def figures(benchmark: Path, predictions: Path) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
+    """Every figure by the strict reader: task, environment, log and name to value and bounds."""
+    items = {row["item_id"]: row for row in rows_of(benchmark / "items.jsonl")}
+    truths = {row["item_id"]: row for row in rows_of(benchmark / "answers.jsonl")}
+    _, *rows = rows_of(predictions)
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    given = {row["id"]: row for row in rows}
+    for name, item in items.items():
+        if name not in given:
+            continue
+        row, truth = given[name], truths[name]
+        record = _record(item, truth, row)
+        for task in ("pivot", "mode") if item["question"] == "locate" else (item["question"],):
+            if task != "mode" or truth["pivot_step"] is not None:
+                groups.setdefault((task, item["env"], item["log"]), []).append(record)
+    made: dict[tuple[str, str, str, str], tuple[float, float, float]] = {}
+    for (task, env, log), records in groups.items():
+        for name, figure, kept in _figures(task, records):
+            per_level: dict[str, list[Row]] = {}
+            for record in kept:
+                per_level.setdefault(record["level"], []).append(record)
+            if kept:
+                made[task, env, log, name] = mean_and_bounds(per_level, figure)
+    return made
+
+
+def _figures(task: str, records: list[Row]) -> list[tuple[str, Any, list[Row]]]:
+    lost = [record for record in records if record["lost"]]
+    if task == "pivot":
+        never = [record for record in records if not record["lost"]]
+        columns = [("correct", "right", records), ("failures", "right", lost), ("within 1", "near", lost)]
+        return [(name, mean(field), kept) for name, field, kept in [*columns, ("no error", "right", never)]]
+    if task == "mode":
+        return [("correct", mean("mode right"), records), ("macro-F1", macro_f1, records)]
+    if task == "safe":
+        return [("correct", mean("safe"), records)]
+    several = [record for record in lost if len(record["reached"]) > 1]
+    ranked = [record for record in records if record["need"] is not None]
+    columns = [("top-1", mean("top"), lost), ("AUC", mean("area"), several), ("need", mean("need"), ranked)]
+    return [*columns, ("calibration", calibration, records)]
+
+
+def _record(item: Row, truth: Row, row: Row) -> Row:
+    answer: Any = strict_answer(row.get("reply") or "", item) if row.get("status", "answered") == "answered" else None
+    record: Row = {"level": truth["level"], "lost": truth["pivot_step"] is not None, "true": truth["failure_mode"]}
+    if item["question"] == "locate":
+        step, mode = answer if answer is not None else ("nothing", "nothing")
+        near = type(step) is int and record["lost"] and abs(step - truth["pivot_step"]) <= 1
+        record |= {"right": step == truth["pivot_step"], "near": near, "named": mode}
+        record["mode right"] = mode == truth["failure_mode"]
+        return record
+    if item["question"] == "safe":
+        return record | {"safe": answer is not None and answer in truth["safe_actions"]}
+    reach: Any = answer
+    credit, value = row.get("credit"), row.get("value")
+    if credit is not None:
+        reach = row.get("reach")
+        value = np.cumsum(credit).tolist() if value is None else value
+    elif reach is not None:
+        credit, value = [after - before for before, after in zip([1.0, *reach], reach, strict=False)], reach
+    needs = [item["horizon"] + 1 if need is None else need for need in truth["need"]]
+    record |= {"reach": reach, "reached": truth["within_reach"], "top": 0.0, "area": 0.0, "need": -1.0}
+    if credit is not None:
+        pivot = truth["pivot_step"]
+        if record["lost"]:
+            lowest = [turn for turn, each in enumerate(credit) if each == min(credit)]
+            record["top"] = 1 / len(lowest) if pivot in lowest else 0.0
+            others = [each for turn, each in enumerate(credit) if turn != pivot]
+            if others:
+                record["area"] = sum((each > credit[pivot]) + (each == credit[pivot]) / 2 for each in others) / len(
+                    others
+                )
+        record["need"] = rank_correlation(value or [], needs)
+    if len(set(needs)) < 2:
+        record["need"] = None
+    return record

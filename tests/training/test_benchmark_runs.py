@@ -1,0 +1,288 @@
+"""Runs on the benchmark: servers, a checkpoint, files; resumed, refused, changed, and from the command line."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pytest
+from pivot.api import benchmarking as api
+from pivot.errors import ConfigError, PivotError, TrainingError
+from pivot.images import decode, encode_png
+from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.models.chat_server import MODEL, pictures_of, served
+from pivot.tests.training.conftest import BENCHMARK_LEVELS
+from pivot.training.benchmark.items import Benchmark, fingerprint, open_benchmark
+from pivot.training.benchmark.make import make_benchmark
+from pivot.training.benchmark.predictions import read_predictions
+from pivot.training.benchmark.run import HEADER, PREDICTIONS
+from pivot.training.benchmark.scores import score
+from pivot.training.benchmark.stand_ins import Mixture, stand_in
+
+Reply = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def knows(benchmark: Benchmark, rate: float = 0.5) -> Reply:
+    """A server's model that recognises every item by its text and picture."""
+    scripted = Mixture(benchmark, rate)
+    asked_for = {(item.prompt, benchmark.picture(item)): item for item in benchmark.items.values()}
+
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        text = next(part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text")
+        return {"text": scripted.reply(asked_for[text, pictures_of(body)[-1]])}
+
+    return reply
+
+
+def config(benchmark: Benchmark, out: Path, url: str, **fields: Any) -> dict[str, Any]:
+    """A run against a test server, of one question, without the call cache."""
+    service = {"base_url": url, "cache": "", "patience_seconds": 1.0, "pause_seconds": 0.01} | fields.pop("service", {})
+    return {"model": MODEL, "data": benchmark.root, "out": out, "service": service, "question": ("safe",)} | fields
+
+
+def cells(result: Any) -> Any:
+    """The figures of a result."""
+    return result["cells"]
+
+
+def test_a_server_and_its_file_have_equal_figures(benchmark: Benchmark, tmp_path: Path) -> None:
+    with served(knows(benchmark)) as server:
+        report = api.run_on_benchmark(config(benchmark, tmp_path / "run", server.url, question=()))
+    shutil.copy(tmp_path / "run" / PREDICTIONS, tmp_path / "submitted.jsonl")
+    again = api.score_predictions(
+        {"predictions": tmp_path / "submitted.jsonl", "data": benchmark.root, "out": tmp_path / "scored"}
+    )
+    assert report.result == again.result
+    assert json.loads((tmp_path / "scored" / "result.json").read_text(encoding="utf-8")) == report.result
+    assert report.result["usage"]["prompt_tokens"] == 100 * len(benchmark.items)
+    assert report.result["usage"]["seconds"] > 0
+    table = (tmp_path / "scored" / "table.md").read_text(encoding="utf-8")
+    assert "read %, strict" in table and "best on the log alone" in table
+
+
+@pytest.mark.train
+def test_a_checkpoint_and_a_server_of_its_replies_have_equal_figures(benchmark: Benchmark, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from pivot.tests.models.tiny_vlm import save_tiny_vlm
+
+    save_tiny_vlm(tmp_path / "model", [item.prompt for item in benchmark.items.values()][:20])
+    settings = {"data": benchmark.root, "question": ("safe",), "env": ("sokoban",)}
+    local = {"model": str(tmp_path / "model"), "max_tokens": 6, "name": "tiny", "out": tmp_path / "local"}
+    mine = api.run_on_benchmark({**settings, **local})
+    rows = read_predictions(tmp_path / "local" / PREDICTIONS, benchmark).rows
+    replies = {benchmark.items[name].prompt: row.reply for name, row in rows.items()}
+
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "text": replies[next(part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text")]
+        }
+
+    with served(reply) as server:
+        theirs = api.run_on_benchmark(config(benchmark, tmp_path / "served", server.url, **settings))
+    assert cells(mine.result) == cells(theirs.result)
+
+
+def test_a_run_resumes_and_asks_only_for_what_is_missing(benchmark: Benchmark, tmp_path: Path) -> None:
+    whole = knows(benchmark)
+    lost = {"tries": 1, "max_concurrency": 1}
+    with served(whole, fault=lambda key, tried: "drop" if server.log.answered >= 5 else None) as server:
+        with pytest.raises(PivotError):
+            api.run_on_benchmark(config(benchmark, tmp_path, server.url, service=lost))
+        answered = server.log.answered
+    assert not (tmp_path / "result.json").exists()
+    with served(whole) as server:
+        report = api.run_on_benchmark(config(benchmark, tmp_path, server.url))
+        count = len([item for item in benchmark.items.values() if item.question == "safe"])
+        assert server.log.answered == count - answered
+        assert 0 < answered < count
+        before = server.log.requests
+        assert api.run_on_benchmark(config(benchmark, tmp_path, server.url)).result == report.result
+        assert server.log.requests == before, "nothing is asked twice"
+        with pytest.raises(TrainingError, match="another settings; resume it"):
+            api.run_on_benchmark(config(benchmark, tmp_path, server.url, shots=1))
+    with served(whole) as server:
+        fresh = api.run_on_benchmark(config(benchmark, tmp_path / "fresh", server.url))
+    assert cells(fresh.result) == cells(report.result)
+
+
+def test_a_server_that_refuses_temperature_and_max_tokens_is_asked_without(
+    benchmark: Benchmark, tmp_path: Path
+) -> None:
+    with served(knows(benchmark), unknown_fields=frozenset({"temperature", "max_tokens", "seed"})) as server:
+        report = api.run_on_benchmark(config(benchmark, tmp_path, server.url))
+    assert report.result["usage"]["unanswered"] == 0
+    assert "temperature" in report.result["usage"]["left_out"]
+
+
+def test_a_run_without_any_answer_is_an_error(benchmark: Benchmark, tmp_path: Path) -> None:
+    def refuses(body: dict[str, Any]) -> dict[str, Any]:
+        return {"text": "", "message": {"refusal": "I cannot look at pictures."}}
+
+    with served(refuses) as server, pytest.raises(TrainingError, match=r"none of \d+ requests was answered.*look at"):
+        api.run_on_benchmark(config(benchmark, tmp_path, server.url))
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_a_reply_of_a_hundred_thousand_characters_is_wrong_and_kept_short(benchmark: Benchmark, tmp_path: Path) -> None:
+    with served(lambda body: {"text": "word " * 20_000 + '{"safe_action": "up"}'}) as server:
+        report = api.run_on_benchmark(config(benchmark, tmp_path, server.url))
+    assert all(cell["problems"] == {"too_long": cell["records"]} for cell in report.result["cells"])
+    assert max(map(len, (tmp_path / PREDICTIONS).read_bytes().splitlines())) < 100_000
+
+
+def test_worked_examples_and_changed_pictures_reach_the_model(benchmark: Benchmark, tmp_path: Path) -> None:
+    own = {benchmark.picture(item) for item in benchmark.items.values()}
+    shown: list[list[bytes]] = []
+
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        shown.append(pictures_of(body))
+        return {"text": '{"safe_action": "up"}'}
+
+    with served(reply) as server:
+        common = {"env": ("sokoban",)}
+        api.run_on_benchmark(config(benchmark, tmp_path / "shots", server.url, shots=2, **common))
+        assert {len(each) for each in shown} == {3} and not {each[0] for each in shown} & own
+        shown.clear()
+        api.run_on_benchmark(config(benchmark, tmp_path / "blank", server.url, pictures="blank", **common))
+        assert all(not decode(each[0]).any() for each in shown)
+        shown.clear()
+        api.run_on_benchmark(config(benchmark, tmp_path / "exchanged", server.url, pictures="exchanged", **common))
+        assert {each[0] for each in shown} <= own
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"stand_in": "oracle", "temperature": 0.5}, "MODEL, --temperature"),
+        ({"stand_in": "oracle", "model": None, "shots": 1}, "--shots: a stand-in would ignore"),
+        ({"stand_in": "oracle", "model": None, "pictures": "blank"}, "--pictures"),
+        ({"stand_in": "oracle", "model": None, "service": {"base_url": "http://x/v1"}}, "--base-url"),
+        ({"stand_in": "genius", "model": None, "service": {}}, "expected oracle, uniform, or mixture-RATE"),
+        ({"stand_in": "mixture-2", "model": None, "service": {}}, "with a rate of 0 to 1"),
+        ({"model": None}, "missing argument 'MODEL'"),
+        ({"env": ("svg",)}, "expected one of frozenlake, sokoban"),
+    ],
+)
+def test_settings_that_would_be_ignored_are_refused(
+    benchmark: Benchmark, tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
+    raw: dict[str, Any] = {"model": MODEL, "data": benchmark.root, "out": tmp_path / "out", "service": {}} | fields
+    with pytest.raises(ConfigError) as refusal:
+        api.run_on_benchmark(raw)
+    assert message in str(refusal.value)
+    assert not (tmp_path / "out").exists(), "nothing is written"
+
+
+# The benchmark itself
+
+
+def test_equal_seeds_make_equal_benchmarks_and_other_seeds_others(benchmark: Benchmark, tmp_path: Path) -> None:
+    one = {"frozenlake": 100}
+    first, second = (make_benchmark(tmp_path / name, pivot.build, levels=one, share=0.08) for name in ("a", "b"))
+    other = make_benchmark(tmp_path / "c", pivot.build, levels=one, share=0.08, seed=7, private=True)
+    assert first.fingerprint == second.fingerprint != other.fingerprint
+    assert (first.facts["seed"], other.facts["seed"]) == (20_270, None)
+    assert open_benchmark(benchmark.root).fingerprint == benchmark.fingerprint
+    assert set(benchmark.facts["levels"]) == set(BENCHMARK_LEVELS)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("items.jsonl", "Decide whether the agent", "Decide if the agent"),
+        ("items.jsonl", '"horizon": 9', '"horizon": 8'),
+        ("answers.jsonl", '"pivot_step": 3', '"pivot_step": 2'),
+        ("answers.jsonl", '"timeout"', '"deadlock"'),
+        ("shots.jsonl", "Valid range of", "Range of"),
+        ("items.jsonl", '"pixels": "', '"pixels": "0'),
+    ],
+)
+def test_a_changed_file_is_noticed(benchmark: Benchmark, tmp_path: Path, file: str, old: str, new: str) -> None:
+    for name in ("items.jsonl", "answers.jsonl", "shots.jsonl", "benchmark.json"):
+        shutil.copy(benchmark.root / name, tmp_path / name)
+    text = (tmp_path / file).read_text(encoding="utf-8")
+    assert old in text
+    (tmp_path / file).write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(TrainingError, match="was changed: found the fingerprint"):
+        open_benchmark(tmp_path)
+
+
+def test_a_changed_picture_is_noticed(benchmark: Benchmark, tmp_path: Path) -> None:
+    root = shutil.copytree(benchmark.root, tmp_path / "copy", ignore=shutil.ignore_patterns("store"))
+    copy = open_benchmark(root)
+    item = next(iter(copy.items.values()))
+    pixels = decode((root / item.picture).read_bytes()).copy()
+    pixels[0, 0, 0] ^= 1
+    (root / item.picture).write_bytes(encode_png(pixels))
+    with pytest.raises(TrainingError, match="shows other pixels"):
+        copy.picture(item)
+
+
+def test_no_item_holds_its_truth(benchmark: Benchmark) -> None:
+    """A success and a failure of one length have the same text in front of the log."""
+    for item in benchmark.items.values():
+        text = item.prompt.lower()
+        assert "episode_success" not in text and "failed episode" not in text
+    assert fingerprint(benchmark.items.values(), benchmark.truths.values(), benchmark.examples) == benchmark.fingerprint
+    levels = {truth.level for truth in benchmark.truths.values()}
+    assert levels and not {each.item.item_id for each in benchmark.examples} & benchmark.items.keys()
+
+
+def test_the_commands_make_run_score_and_compare(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    root = tmp_path / "bench"
+    small = ("--scale", "0.04", "--env", "frozenlake", "--no-learned")
+    made = run("benchmark", "make", root, *small)
+    assert "version 2, fingerprint" in made
+    assert made.splitlines()[-2] == run("benchmark", "make", root, *small).splitlines()[-2], "kept"
+    assert "choose another folder" in str(error_of("benchmark", "make", root, "--scale", "0.05", "--env", "frozenlake"))
+    for name in ("oracle", "mixture-0.5"):
+        run("benchmark", "run", "--stand-in", name, "--data", root, "--out", tmp_path / name)
+    scored = run("benchmark", "score", tmp_path / "oracle" / PREDICTIONS, "--data", root, "--out", tmp_path / "scored")
+    assert "100.0" in scored
+    results = (tmp_path / "scored", tmp_path / "mixture-0.5" / "result.json")
+    run("benchmark", "table", *results, "--data", root, "--out", tmp_path / "table")
+    table = (tmp_path / "table" / "table.md").read_text(encoding="utf-8")
+    assert "| frozenlake | full | oracle |" in table and "| frozenlake | actions | mixture-0.5 |" in table
+    assert len(json.loads((tmp_path / "table" / "table.json").read_text(encoding="utf-8"))["results"]) == 2
+    assert decode((tmp_path / "table" / "table.png").read_bytes()).std() > 10
+    twice = error_of("benchmark", "table", tmp_path / "scored", tmp_path / "oracle", "--out", tmp_path / "table")
+    assert "two results of the name 'oracle'" in str(twice)
+    changed = json.loads((tmp_path / "scored" / "result.json").read_text(encoding="utf-8")) | {
+        "fingerprint": "0",
+        "name": "x",
+    }
+    (tmp_path / "other.json").write_text(json.dumps(changed), encoding="utf-8")
+    mixed = error_of("benchmark", "table", tmp_path / "oracle", tmp_path / "other.json", "--out", tmp_path / "table")
+    assert "different benchmarks" in str(mixed)
+
+
+@pytest.mark.long
+@pytest.mark.train
+def test_the_whole_benchmark_holds_what_it_promises(tmp_path: Path) -> None:
+    """Every environment at full size, an hour: the oracle has every point, and no baseline has."""
+    made = api.make_benchmark({"out": tmp_path / "whole"})
+    assert made.environments == ["frozenlake", "navigation", "primitiveskill", "sokoban", "svg"]
+    report = api.run_on_benchmark({"stand_in": "oracle", "data": made.root, "out": tmp_path / "oracle"})
+    for cell in report.result["cells"]:
+        values = [share["value"] for share in cell["figures"]["strict"].values() if share is not None]
+        assert values == pytest.approx([1.0] * len(values))
+    blind = api.run_on_benchmark({"stand_in": "uniform", "data": made.root, "out": tmp_path / "uniform"})
+    assert score(made, read_predictions(tmp_path / "uniform" / PREDICTIONS, made)) == blind.result
+    assert (tmp_path / "uniform" / HEADER).exists() and stand_in("oracle", made)
+
+
+def test_the_former_suite_flag_makes_and_runs_the_benchmark(
+    benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "make_benchmark", lambda config, reporter: made.append(config))
+    made: list[Any] = []
+    where = ("--out", tmp_path / "out", "--suite-data", benchmark.root, "--no-cache", "--no-learned")
+    with served(knows(benchmark)) as server:
+        shown = run("evaluate", "analyzer", MODEL, "--suite", "--scale", "0.1", *where, "--base-url", server.url)
+    assert (made[0].out, made[0].scale, made[0].learned) == (benchmark.root, 0.1, False)
+    assert "log alone" in shown
+    result = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
+    assert result["usage"]["answered"] == len(benchmark.items)

@@ -1,0 +1,296 @@
+"""The figures of the benchmark: oracle, planted errors, an independent scorer, and every way to cheat or err."""
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pivot.errors import TrainingError
+from pivot.labeling.target import MAX_TARGET_CHARS
+from pivot.tests.training.benchmark_oracle import figures
+from pivot.training.benchmark.items import Benchmark, Item
+from pivot.training.benchmark.predictions import MAX_LINE_BYTES, SCHEMA, Header, Prediction, read_predictions
+from pivot.training.benchmark.replies import read_answer
+from pivot.training.benchmark.scores import MAIN, score
+from pivot.training.benchmark.stand_ins import Mixture, Oracle, StandIn, Uniform, locate_reply, true_reply
+from pivot.training.benchmark.tables import best_baseline
+
+Rows = list[Any]
+
+
+def write(path: Path, benchmark: Benchmark, rows: Rows, **header: Any) -> Path:
+    """A file of predictions; a row may be a record, or a raw line."""
+    first = Header(benchmark.fingerprint, "test", environments=tuple(benchmark.environments))
+    lines = [replace(first, **header).line()]
+    lines += [
+        row if isinstance(row, str) else row.line() if isinstance(row, Prediction) else json.dumps(row) + "\n"
+        for row in rows
+    ]
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+def scored(path: Path, benchmark: Benchmark, scripted: StandIn) -> dict[str, Any]:
+    """The result of a stand-in, by way of a file."""
+    file = write(path / "predictions.jsonl", benchmark, [scripted.predict(item) for item in benchmark.items.values()])
+    return score(benchmark, read_predictions(file, benchmark))
+
+
+def test_the_oracle_has_every_point(benchmark: Benchmark, tmp_path: Path) -> None:
+    result = scored(tmp_path, benchmark, Oracle(benchmark))
+    assert {cell["task"] for cell in result["cells"]} == {"pivot", "mode", "safe", "credit"}
+    for cell in result["cells"]:
+        for reader in ("strict", "lenient"):
+            values = {name: each["value"] for name, each in cell["figures"][reader].items() if each is not None}
+            assert values == dict.fromkeys(values, pytest.approx(1.0, abs=1e-12)), cell
+    assert any(truth.pivot_step is None for truth in benchmark.truths.values()), "some episodes were never lost"
+
+
+def test_more_planted_errors_never_score_more(benchmark: Benchmark, tmp_path: Path) -> None:
+    """Ten predictors from the oracle to uniform guesses; the errors of one are among those of the next."""
+    rates = [number / 9 for number in range(10)]
+    results = [scored(tmp_path, benchmark, Mixture(benchmark, rate)) for rate in rates]
+    assert results[-1]["cells"] == scored(tmp_path, benchmark, Uniform(benchmark))["cells"]
+    for task in MAIN:
+        means = []
+        for result in results:
+            cells = [cell for cell in result["cells"] if cell["task"] == task]
+            weights = [cell["records"] for cell in cells]
+            values = [cell["figures"]["lenient"][MAIN[task]]["value"] for cell in cells]
+            means.append(sum(a * b for a, b in zip(weights, values, strict=True)) / sum(weights))
+        slack = 0.02 if task == "mode" else 1e-12  # F1 of two modes is not a sum over records
+        assert all(after <= before + slack for before, after in itertools.pairwise(means)), (task, means)
+        assert means[0] == pytest.approx(1.0) and means[-1] < 0.7, (task, means)
+
+
+class Careless(StandIn):
+    """Right, wrong, in prose, silent and impolite in turn."""
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._mixture = Mixture(benchmark, 0.6)
+        self._numbers = {name: number for number, name in enumerate(benchmark.items)}
+
+    def reply(self, item: Item) -> str:
+        return self._mixture.reply(item)
+
+    def predict(self, item: Item) -> Prediction:
+        number = self._numbers[item.item_id] % 11
+        row = self._mixture.predict(item)
+        if number == 0:
+            return Prediction(item.item_id, "refused", detail="no")
+        if number == 1:
+            return Prediction(item.item_id, "unanswered")
+        if number == 2 and row.reply is not None:
+            return replace(row, reply=f"I think it is ```json\n{row.reply}\n```")
+        return replace(row, reply="<think>{}</think> " + row.reply) if number == 3 and row.reply is not None else row
+
+
+@pytest.mark.parametrize("kind", [Oracle, Uniform, Careless])
+def test_every_figure_is_that_of_an_independent_scorer(
+    benchmark: Benchmark, tmp_path: Path, kind: Callable[[Benchmark], StandIn]
+) -> None:
+    result = scored(tmp_path, benchmark, kind(benchmark))
+    expected = figures(benchmark.root, tmp_path / "predictions.jsonl")
+    seen = {}
+    for cell in result["cells"]:
+        for name, share in cell["figures"]["strict"].items():
+            if share is not None:
+                seen[cell["task"], cell["env"], cell["log"], name] = (share["value"], share["low"], share["high"])
+    assert seen.keys() == expected.keys()
+    for key, value in expected.items():
+        assert seen[key] == pytest.approx(value, abs=1e-12), key
+
+
+def test_strict_and_lenient_readers_differ_by_prose_alone(benchmark: Benchmark, tmp_path: Path) -> None:
+    class Chatty(Oracle):
+        def predict(self, item: Item) -> Prediction:
+            reply = f"Sure! Here it is:\n```json\n{self.reply(item)}\n```\nI hope this helps."
+            return Prediction(item.item_id, reply=reply)
+
+    for cell in scored(tmp_path, benchmark, Chatty(benchmark))["cells"]:
+        assert cell["read"]["strict"]["value"] == 0.0 and cell["read"]["lenient"]["value"] == 1.0
+        assert cell["figures"]["strict"][MAIN[cell["task"]]]["value"] == 0.0
+        assert cell["figures"]["lenient"][MAIN[cell["task"]]]["value"] == 1.0
+
+
+def test_silence_and_refusal_are_counted_apart_and_never_pay(benchmark: Benchmark, tmp_path: Path) -> None:
+    class Silent(Oracle):
+        def predict(self, item: Item) -> Prediction:
+            return Prediction(item.item_id, "refused" if item.env == "sokoban" else "unanswered")
+
+    for cell in scored(tmp_path, benchmark, Silent(benchmark))["cells"]:
+        assert (cell["refused"]["value"], cell["unanswered"]["value"]) == (
+            (1, 0) if cell["env"] == "sokoban" else (0, 1)
+        )
+        figures_of = cell["figures"]["lenient"]
+        assert all(share is None or share["value"] in (0.0, -1.0) for share in figures_of.values())
+
+
+def test_a_model_without_pictures_is_at_most_the_baseline_of_the_log(benchmark: Benchmark) -> None:
+    baselines = benchmark.baselines()
+    assert {"majority", "uniform", "length"} <= {each["name"] for each in baselines}
+    for result in baselines:
+        for cell in result["cells"]:
+            best = best_baseline(baselines, cell["task"], cell["env"], cell["log"])
+            mine = cell["figures"]["lenient"][MAIN[cell["task"]]]
+            assert best is not None and mine is not None
+            assert mine["value"] <= best[1]["figures"]["lenient"][MAIN[cell["task"]]]["value"] < 1.0
+
+
+# Replies that are wrong or ways to cheat
+
+
+def of_kind(benchmark: Benchmark, question: str) -> Item:
+    """The first item of a question that has a pivot."""
+    return next(
+        item
+        for item in benchmark.items.values()
+        if item.question == question and benchmark.truths[item.item_id].pivot_step is not None
+    )
+
+
+CHEATS: dict[str, Callable[[str, Item], str]] = {
+    "nothing": lambda right, item: "",
+    "two answers": lambda right, item: right + locate_reply(None, None),
+    "two answers in prose": lambda right, item: f"It is {right}. Or else {locate_reply(None, None)}",
+    "all steps": lambda right, item: json.dumps(
+        {"pivot_step": list(range(item.num_steps)), "failure_mode": item.choices[0]}
+    ),
+    "one answer per step": lambda right, item: "\n".join(
+        locate_reply(step, item.choices[0]) for step in range(item.num_steps)
+    ),
+    "the prompt": lambda right, item: item.prompt,
+    "the shape in the prompt": lambda right, item: '{"pivot_step": <integer or null>, "failure_mode": <one word>}',
+    "NaN": lambda right, item: '{"pivot_step": NaN, "failure_mode": "timeout"}',
+    "infinity": lambda right, item: '{"pivot_step": Infinity, "failure_mode": "timeout"}',
+    "a fraction": lambda right, item: '{"pivot_step": 1.0, "failure_mode": "timeout"}',
+    "true": lambda right, item: '{"pivot_step": true, "failure_mode": "timeout"}',
+    "negative": lambda right, item: '{"pivot_step": -1, "failure_mode": "timeout"}',
+    "beyond the last step": lambda right, item: f'{{"pivot_step": {item.num_steps}, "failure_mode": "timeout"}}',
+    "a huge number": lambda right, item: f'{{"pivot_step": {"9" * 5000}, "failure_mode": "timeout"}}',
+    "another mode": lambda right, item: '{"pivot_step": 1, "failure_mode": "bad luck"}',
+    "all modes": lambda right, item: json.dumps({"pivot_step": 1, "failure_mode": list(item.choices)}),
+    "a step without a mode": lambda right, item: '{"pivot_step": 1, "failure_mode": null}',
+    "a mode without a step": lambda right, item: '{"pivot_step": null, "failure_mode": "timeout"}',
+    "a field twice": lambda right, item: right[:-1] + ', "pivot_step": 0}',
+    "no mode": lambda right, item: '{"pivot_step": 1}',
+    "a list": lambda right, item: f"[{right}, {locate_reply(None, None)}]",
+    "too long": lambda right, item: " " * MAX_TARGET_CHARS + right,
+    "a hundred thousand braces": lambda right, item: "{" * 60_000,
+    "deeply nested": lambda right, item: '{"a":' * 10_000,
+    "a refusal": lambda right, item: "I'm sorry, but I can't help with that.",
+    "the answer in thoughts alone": lambda right, item: f"<think>{right}</think>",
+}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_a_reply_that_cheats_is_wrong_in_both_readings(benchmark: Benchmark, name: str) -> None:
+    item = of_kind(benchmark, "locate")
+    right = true_reply(item, benchmark.truths[item.item_id])
+    for reader in ("strict", "lenient"):
+        assert isinstance(read_answer(CHEATS[name](right, item), item, reader), str), reader
+        assert not isinstance(read_answer(right, item, reader), str)
+
+
+@pytest.mark.parametrize(
+    "reply", ['{"safe_action": "all"}', '{"safe_action": ["up", "down"]}', '{"safe_action": null}']
+)
+def test_one_offered_action_is_asked_for(benchmark: Benchmark, reply: str) -> None:
+    item = of_kind(benchmark, "safe")
+    assert all(isinstance(read_answer(reply, item, reader), str) for reader in ("strict", "lenient"))
+
+
+@pytest.mark.parametrize("reach", ["[]", "[2]", "[NaN]", "0.5", '["1"]', "[true]", "null", "[1e999]"])
+def test_one_probability_per_step_is_asked_for(benchmark: Benchmark, reach: str) -> None:
+    item = of_kind(benchmark, "credit")
+    if reach.startswith("[") and len(reach) > 2:
+        reach = f"[{', '.join([reach[1:-1]] * item.num_steps)}]"
+    assert all(isinstance(read_answer(f'{{"reach": {reach}}}', item, each), str) for each in ("strict", "lenient"))
+
+
+def changed(rows: Rows, number: int, **fields: Any) -> Rows:
+    """The rows with other fields in one of them."""
+    row = {**json.loads(rows[number].line()), **fields}
+    return [*rows[:number], row, *rows[number + 1 :]]
+
+
+FILES: dict[str, tuple[Callable[[Rows], Rows], dict[str, Any], str]] = {
+    "a row twice": (lambda rows: [*rows, rows[2]], {}, "a second time, after"),
+    "a row missing": (lambda rows: rows[:-1], {}, "found no row of item"),
+    "no rows": (lambda rows: [], {}, "found no row of item"),
+    "other fingerprint": (lambda rows: rows, {"fingerprint": "0" * 16}, "line 1: found the fingerprint"),
+    "other version": (lambda rows: rows, {"version": "1"}, "line 1: found version"),
+    "no name": (lambda rows: rows, {"name": ""}, "line 1: found the name"),
+    "unknown question": (lambda rows: rows, {"questions": ("guess",)}, "line 1: found questions"),
+    "no environments": (lambda rows: rows, {"environments": ()}, "line 1: found environments"),
+    "a row beyond the header": (lambda rows: rows, {"questions": ("safe",)}, "line 2: found item"),
+    "unknown id": (lambda rows: changed(rows, 1, id="locate/full/x/y"), {}, "line 3: found the id"),
+    "an id that is a number": (lambda rows: changed(rows, 1, id=7), {}, "line 3: found the id"),
+    "unknown field": (lambda rows: changed(rows, 1, answer=3), {}, "line 3: found the field 'answer'"),
+    "unknown status": (lambda rows: changed(rows, 1, status="right"), {}, "line 3: found the status"),
+    "a reply that is a number": (lambda rows: changed(rows, 1, reply=3), {}, "line 3: found a reply of type int"),
+    "no reply": (lambda rows: changed(rows, 1, reply=None), {}, "line 3: found neither reply nor credit"),
+    "credit of a pivot": (lambda rows: changed(rows, 1, credit=[1.0]), {}, "line 3: found credit of an item locate"),
+    "negative seconds": (lambda rows: changed(rows, 1, seconds=-1), {}, "line 3: found seconds -1"),
+    "NaN": (lambda rows: [rows[0], '{"id": NaN}\n', *rows[2:]], {}, "line 3: found no JSON"),
+    "half a line": (lambda rows: [*rows[:-1], rows[-1].line()[:20]], {}, "found no JSON"),
+    "a list": (lambda rows: [[1], *rows[1:]], {}, "line 2: found a list"),
+    "an empty line": (lambda rows: [rows[0], "\n", *rows[1:]], {}, "line 3: found no JSON"),
+    "a huge line": (lambda rows: [rows[0], "x" * (2 * MAX_LINE_BYTES), *rows[1:]], {}, "line 3: found more than"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_cheats_is_refused_with_its_line(benchmark: Benchmark, tmp_path: Path, name: str) -> None:
+    change, header, message = FILES[name]
+    rows: Rows = [Oracle(benchmark).predict(item) for item in benchmark.items.values()]
+    read_predictions(write(tmp_path / "right.jsonl", benchmark, rows), benchmark)
+    with pytest.raises(TrainingError) as refusal:
+        read_predictions(write(tmp_path / "wrong.jsonl", benchmark, change(rows), **header), benchmark)
+    assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"credit": [0.0]}, "found 1 numbers in credit"),
+        ({"credit": [10**400]}, "in credit"),
+        ({"reach": [2.0]}, "2.0 in reach"),
+        ({"credit": None, "reply": None}, "neither reply nor credit"),
+        ({"reply": "{}"}, "both a reply and credit"),
+    ],
+)
+def test_credit_that_cheats_is_refused(
+    benchmark: Benchmark, tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
+    rows: Rows = [Oracle(benchmark).predict(item) for item in benchmark.items.values()]
+    number, item = next((k, each) for k, each in enumerate(benchmark.items.values()) if each.question == "credit")
+    for name, value in fields.items():
+        if isinstance(value, list) and len(value) == 1 and value != [0.0]:
+            fields = {**fields, name: value * item.num_steps}
+    if fields.get("reply", "") is None:
+        fields = {**fields, "value": None, "reach": None}
+    with pytest.raises(TrainingError) as refusal:
+        read_predictions(write(tmp_path / "wrong.jsonl", benchmark, changed(rows, number, **fields)), benchmark)
+    assert message in str(refusal.value) and f"line {number + 2}" in str(refusal.value)
+
+
+def test_an_empty_and_a_missing_file_are_refused(benchmark: Benchmark, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="does not exist"):
+        read_predictions(tmp_path / "none.jsonl", benchmark)
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    with pytest.raises(TrainingError, match="is empty"):
+        read_predictions(tmp_path / "empty.jsonl", benchmark)
+
+
+def test_the_schema_accepts_what_the_reader_accepts(benchmark: Benchmark) -> None:
+    library: Any = pytest.importorskip("jsonschema")
+    check = library.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    rows = [json.loads(Careless(benchmark).predict(item).line()) for item in benchmark.items.values()]
+    header = json.loads(Header(benchmark.fingerprint, "test", environments=("sokoban",)).line())
+    assert [row for row in (header, *rows) if not check.is_valid(row)] == []
+    assert not check.is_valid({**rows[0], "answer": 3})
+    assert not check.is_valid({**header, "questions": ["guess"]})

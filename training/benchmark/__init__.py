@@ -1,0 +1,1 @@
+"""The benchmark of failure localisation and credit (``pivot benchmark``)."""

@@ -1,0 +1,87 @@
+"""Configs of the benchmark: every setting of ``pivot benchmark make``, ``run``, ``score`` and ``table``."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from ...plugins import Settings
+from ..evaluation.config import Pictures
+from .items import Question
+from .make import SEED
+
+
+class MakeConfig(Settings):
+    """A benchmark to make."""
+
+    out: Path
+    """Folder of the benchmark; an existing one is checked and kept, an interrupted one is resumed."""
+    env: tuple[str, ...] = ()
+    """Environment of the benchmark; all five by default."""
+    seed: int = Field(default=SEED, ge=0)
+    """Seed of levels and rollouts; another seed makes another benchmark."""
+    private: bool = False
+    """Leave the seed out of benchmark.json, so that the fingerprint can be published without it."""
+    scale: float = Field(default=1.0, ge=0.01, le=1)
+    """Share of the benchmark that is made, for a trial; figures of different shares do not compare."""
+    baselines: bool = True
+    """Measure the baselines that read the log alone."""
+    learned: bool = True
+    """Fit the learned baselines, gradient boosting and a small transformer, too."""
+
+
+class RunConfig(Settings):
+    """A model to ask."""
+
+    model: str | None = None
+    """Model to ask: a served model, a run of ``pivot train sft``, a checkpoint folder, or a hub id."""
+    data: Path
+    """Folder of the benchmark."""
+    out: Path
+    """Folder of predictions, result and table; run the same command again to resume."""
+    stand_in: str | None = None
+    """Scripted stand-in to ask in place of a model: ``oracle``, ``uniform``, or ``mixture-RATE``."""
+    name: str = ""
+    """Name in tables; by default the model's."""
+    question: tuple[Question, ...] = ()
+    """Question to ask: ``locate`` (tasks pivot and mode), ``safe`` or ``credit``; all by default."""
+    env: tuple[str, ...] = ()
+    """Environment to ask about; all by default."""
+    pictures: Pictures = "shown"
+    """Treatment of the collages: ``shown``, ``blank``, or ``exchanged`` between items of different levels."""
+    shots: int = Field(default=0, ge=0, le=8)
+    """Worked examples of other levels in front of every question."""
+    backend: str | None = None
+    """Model backend: by default ``openai`` with a server address, else ``transformers``."""
+    revision: str | None = None
+    """Revision of the model."""
+    temperature: float | None = Field(default=None, ge=0)
+    """Sampling temperature; by default 0, greedy. A server that refuses it is asked without it."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Longest reply in tokens, thoughts included; by default 512."""
+    batch_size: int | None = Field(default=None, ge=1)
+    """Items per forward pass of a model in this process (backend ``transformers``)."""
+    service: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the model server, such as ``base_url``; they do not affect the figures."""
+
+
+class ScoreConfig(Settings):
+    """A file of predictions to score."""
+
+    predictions: Path
+    """File of predictions: a header and one row per item, as docs/how-to/benchmark.md describes."""
+    data: Path
+    """Folder of the benchmark."""
+    out: Path | None = None
+    """Folder of result and table; by default the folder of the predictions."""
+
+
+class TableConfig(Settings):
+    """Results to put side by side."""
+
+    results: tuple[Path, ...]
+    """Results of the same benchmark: files ``result.json``, or their folders."""
+    data: Path | None = None
+    """Folder of the benchmark, whose baselines are then rows of the table, too."""
+    out: Path
+    """Folder of table.md, table.json and table.png."""

@@ -1,0 +1,352 @@
+"""Makes the benchmark from seeds: levels from the seed, rollouts from the scripted policy, truths from the solvers.
+
+Nothing is downloaded, so everyone makes the same benchmark. Half of the levels is held out for its items; the other
+half is for worked examples and for fitting the baselines.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...datasets.config import Shard, environment, solver_type, versions
+from ...datasets.export import plan_split, shard_sides
+from ...datasets.exporters.base import LabelledEpisode, LabelledShard
+from ...datasets.exporters.credit import case_of
+from ...datasets.predictors import LoggedFailure
+from ...datasets.split import TRAIN, VALIDATION
+from ...datasets.store import Store
+from ...environments.base import EnvProfile
+from ...errors import CertifyError, TrainingError
+from ...images import container_format, decode
+from ...labeling.action_log import action_log
+from ...labeling.analyzer import shown_log
+from ...solvers.base import Unsolved
+from ...solvers.credit import RULES, TurnCredit, turn_credits
+from ...storage import open_storage
+from ..evaluation.analyzer import canonical_level
+from .items import LOGS, PICTURES, VERSION, Benchmark, Example, Item, Question, Truth, pixels_digest, write_benchmark
+from .prompts import prompt_text
+from .stand_ins import true_reply
+
+SEED = 20_270
+"""Seed of the public benchmark."""
+
+LEVELS: Mapping[str, int] = {"sokoban": 220, "frozenlake": 220, "navigation": 280, "primitiveskill": 180, "svg": 240}
+"""Number of levels per environment, with eight rollouts each: about 600 failures in each split."""
+
+FAILURES, OTHERS, ASIDE = 500, 125, 250
+"""Items per environment: failures and other episodes of ``locate``; failures of ``safe`` and episodes of ``credit``."""
+
+EXAMPLES = 8
+"""Worked examples per environment, question and log, of different levels."""
+
+STORE = "store"
+"""Folder of the store that the benchmark was made from; it may be removed afterwards."""
+
+Build = Callable[[Mapping[str, Any], Path], Any]
+"""Builds a store from a config, or resumes its build."""
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A complete episode of a store with its truth."""
+
+    episode: LabelledEpisode
+    level: str
+    pivot_step: int | None
+    failure_mode: str | None
+    action_log: str
+    """Full log, one line per step."""
+    turns: Sequence[TurnCredit] = ()
+    """Gain or loss of each turn; empty where the solver measures nothing."""
+
+    @property
+    def name(self) -> str:
+        """Id of the episode."""
+        return self.episode.episode["episode_id"]
+
+    def logged(self) -> LoggedFailure:
+        """Return the failure as the baselines are fitted on it."""
+        row = self.episode.episode
+        return LoggedFailure.of_record(
+            {name: row[name] for name in ("env", "horizon", "actions", "initial_state", "env_config")}
+            | {"action_log": self.action_log, "pivot_step": self.pivot_step, "failure_mode": self.failure_mode}
+        )
+
+
+@dataclass(frozen=True)
+class Made:
+    """A benchmark as it is made, and the episodes of the other half of the levels."""
+
+    benchmark: Benchmark
+    fitting: Mapping[str, Sequence[Certified]]
+    """Episodes on which the baselines are fitted, by environment."""
+
+
+def store_config(levels: Mapping[str, int], seed: int) -> dict[str, Any]:
+    """Return the config of the store of a benchmark."""
+    return {
+        "environments": {env: {"tasks": tasks, "settings": {}} for env, tasks in levels.items()},
+        "seed": seed,
+        "validation_fraction": 0.5,
+    }
+
+
+def make_benchmark(
+    root: Path,
+    build: Build,
+    *,
+    levels: Mapping[str, int] = LEVELS,
+    seed: int = SEED,
+    share: float = 1.0,
+    private: bool = False,
+    measure: Callable[[Made], Sequence[Mapping[str, Any]]] | None = None,
+    begin: Callable[[str, int], Callable[[], None]] = lambda _stage, _count: lambda: None,
+) -> Benchmark:
+    """Build the store of a benchmark, or resume its build, and write the benchmark.
+
+    Args:
+        root: folder of the benchmark.
+        build: builds or resumes a store.
+        levels: number of levels per environment of the whole benchmark.
+        seed: seed of levels and rollouts.
+        share: share of the levels and items that is made.
+        private: whether ``benchmark.json`` leaves the seed out.
+        measure: returns the results of the baselines; None for none.
+        begin: receives the name of a stage and its number of episodes; returns a function to call per episode.
+
+    Raises:
+        PivotError: the store cannot be built, or the folder cannot be written.
+        TrainingError: there are too few failures.
+    """
+    counts = {env: max(8, round(share * count)) for env, count in levels.items()}
+    build(store_config(counts, seed), root / STORE)
+    store = Store.open(root / STORE)
+    plan = plan_split(store)
+    items: list[Item] = []
+    truths: list[Truth] = []
+    examples: list[Example] = []
+    fitting: dict[str, list[Certified]] = {}
+    for env in counts:
+        shards = [shard for shard in store.config.shards() if shard.env == env]
+        certified: dict[str, list[Certified]] = {VALIDATION: [], TRAIN: []}
+        for shard in shards:
+            for side, each in _read(store, shard, shard_sides(store, shard, plan[shard])):
+                certified[side].append(each)
+        fitting[env] = certified[TRAIN]
+        maker = _ItemMaker(root, env)
+        made, more = _questions(maker, _selected(certified[VALIDATION], share), share, begin)
+        items += made
+        truths += more
+        examples += _examples(maker, certified[TRAIN])
+    least = max(1, round(share * FAILURES)) if share < 1 else FAILURES
+    for env in counts:
+        failures = sum(
+            item.env == env and item.question == "locate" and item.log == LOGS[0] and truth.pivot_step is not None
+            for item, truth in zip(items, truths, strict=True)
+        )
+        if share == 1 and failures < least:
+            raise TrainingError(
+                f"{root}: found {failures} held-out failures of {env}, expected {least}; choose another --seed"
+            )
+    facts = {
+        "version": VERSION,
+        "seed": None if private else seed,
+        "share": share,
+        "levels": counts,
+        "items": {env: sum(item.env == env for item in items) for env in counts},
+        "versions": versions(),
+    }
+    return write_benchmark(
+        root,
+        facts,
+        items,
+        truths,
+        examples,
+        None if measure is None else lambda benchmark: measure(Made(benchmark, fitting)),
+    )
+
+
+def check_made(benchmark: Benchmark, levels: Mapping[str, int], seed: int, share: float) -> Benchmark:
+    """Return a benchmark that was made earlier, if it is the one that is asked for.
+
+    Raises:
+        TrainingError: it has other environments, another seed or another share.
+    """
+    facts = benchmark.facts
+    counts = {env: max(8, round(share * count)) for env, count in levels.items()}
+    same_seed = facts["seed"] in (None, seed)
+    if facts["levels"] != counts or facts["share"] != share or not same_seed:
+        raise TrainingError(
+            f"{benchmark.root} holds a benchmark of {facts['levels']} with seed {facts['seed']} and share "
+            f"{facts['share']}, expected {counts}, {seed} and {share}; choose another folder, or use it as it is"
+        )
+    return benchmark
+
+
+def _read(store: Store, shard: Shard, sides: Mapping[str, str]) -> list[tuple[str, Certified]]:
+    """Return the complete episodes of a shard whose truth is certain, each with its side of the split."""
+    labelled = LabelledShard(store, shard, sides)
+    solver = store.run.env(shard.env).solver()
+    episodes = [each for each in labelled.episodes() if each.label is not None or not each.episode["failed"]]
+    try:
+        measured = solver.measure([case_of(each) for each in episodes])
+    except CertifyError:  # a convention has no measure
+        measured = [None] * len(episodes)
+    read: list[tuple[str, Certified]] = []
+    for each, needs in zip(episodes, measured, strict=True):
+        label = each.label
+        # By a convention the last submission is the pivot; elsewhere a failure without a fatal action was never lost.
+        lost = label is not None and (not label["fallback"] or solver.kind == "convention")
+        turns = (
+            () if needs is None or isinstance(needs, Unsolved) else turn_credits(case_of(each), needs, RULES["pivot"])
+        )
+        infos = [json.loads(step["info"]) for step in each.steps]
+        fields = environment(shard.env).profile.log_fields
+        read.append(
+            (
+                each.side,
+                Certified(
+                    each,
+                    canonical_level({"env": shard.env, "initial_state": each.episode["initial_state"]}),
+                    label["pivot_step"] if lost and label is not None else None,
+                    label["failure_mode"] if lost and label is not None else None,
+                    shown_log(each.prompt) if label is not None else action_log(fields, each.episode["actions"], infos),
+                    turns,
+                ),
+            )
+        )
+    return read
+
+
+def _hash(certified: Certified) -> str:
+    return hashlib.sha256(certified.name.encode()).hexdigest()
+
+
+def _selected(certified: Sequence[Certified], share: float) -> list[Certified]:
+    """Return the items' episodes: failures and others, by the hash of their ids."""
+    failures = sorted((each for each in certified if each.pivot_step is not None), key=_hash)
+    others = sorted((each for each in certified if each.pivot_step is None), key=_hash)
+    return failures[: max(1, round(share * FAILURES))] + others[: max(1, round(share * OTHERS))]
+
+
+class _ItemMaker:
+    """Makes items of one environment and writes their pictures."""
+
+    def __init__(self, root: Path, env: str) -> None:
+        self.env = env
+        self._storage = open_storage(root)
+        self._pictures: dict[str, tuple[str, str]] = {}
+
+    def item(
+        self,
+        certified: Certified,
+        question: Question,
+        log: str,
+        *,
+        choices: tuple[str, ...] = (),
+        step: int | None = None,
+    ) -> Item:
+        """Return an item."""
+        row, steps = certified.episode.episode, certified.episode.steps
+        shown = certified.action_log if log == LOGS[0] else action_log((), row["actions"], [{}] * len(steps))
+        picture, pixels = self._picture(certified)
+        return Item(
+            item_id=f"{question}/{log}/{self.env}/{certified.name}",
+            question=question,
+            env=self.env,
+            log=log,
+            horizon=row["horizon"],
+            actions=tuple(row["actions"]),
+            action_log=shown,
+            step=step,
+            choices=choices,
+            prompt=prompt_text(
+                self.profile,
+                question,
+                log,
+                horizon=row["horizon"],
+                instruction=row["instruction"],
+                action_log=shown,
+                inside=tuple(len(each["inside_frame_ids"] or ()) for each in steps),
+                step=step,
+                choices=choices,
+            ),
+            picture=picture,
+            pixels=pixels,
+        )
+
+    @property
+    def profile(self) -> EnvProfile:
+        """Description of the environment."""
+        return environment(self.env).profile
+
+    def _picture(self, certified: Certified) -> tuple[str, str]:
+        if certified.name not in self._pictures:
+            data = certified.episode.collage()["bytes"]
+            pixels = pixels_digest(decode(data))
+            name = f"{PICTURES}/{pixels}.{container_format(data).lower()}"
+            self._storage.write_bytes(name, data)
+            self._pictures[certified.name] = (name, pixels)
+        return self._pictures[certified.name]
+
+    def questions(self, certified: Certified, aside: bool) -> list[tuple[Item, Truth]]:
+        """Return all items about an episode with their truths; ``aside`` adds the questions beside ``locate``."""
+        modes = tuple(self.profile.failure_modes)
+        truth = Truth("", certified.level, certified.pivot_step, certified.failure_mode)
+        made = [(self.item(certified, "locate", log, choices=modes), truth) for log in LOGS]
+        if aside and (question := self._safe(certified)) is not None:
+            step, offered, safe = question
+            item = self.item(certified, "safe", LOGS[1], choices=offered, step=step)
+            made.append((item, replace(truth, safe_actions=safe)))
+        if aside and certified.turns:
+            reached = tuple(turn.within_reach for turn in certified.turns)
+            needs = tuple(turn.need_after for turn in certified.turns)
+            made.append((self.item(certified, "credit", LOGS[1]), replace(truth, within_reach=reached, need=needs)))
+        return [(item, replace(each, item_id=item.item_id)) for item, each in made]
+
+    def _safe(self, certified: Certified) -> tuple[int, tuple[str, ...], tuple[str, ...]] | None:
+        """Return step, offered and safe actions of a question ``safe``; None where no action is certainly safe."""
+        if certified.pivot_step is None or not certified.turns:
+            return None
+        safe = certified.turns[certified.pivot_step].safe_actions
+        offered = tuple(solver_type(self.env).actions_of(certified.episode.episode["initial_state"]))
+        taken = certified.episode.episode["actions"][certified.pivot_step]
+        if not safe or set(offered) <= set(safe) or not set(safe) <= set(offered) or taken in safe:
+            return None
+        return certified.pivot_step, offered, tuple(safe)
+
+
+def _questions(
+    maker: _ItemMaker, chosen: Sequence[Certified], share: float, begin: Callable[[str, int], Callable[[], None]]
+) -> tuple[list[Item], list[Truth]]:
+    advance = begin(f"items, {maker.env}", len(chosen))
+    aside = set(map(_hash, sorted(chosen, key=_hash)[: max(1, round(share * ASIDE))]))
+    items: list[Item] = []
+    truths: list[Truth] = []
+    for certified in sorted(chosen, key=_hash):
+        for item, truth in maker.questions(certified, _hash(certified) in aside):
+            items.append(item)
+            truths.append(truth)
+        advance()
+    return items, truths
+
+
+def _examples(maker: _ItemMaker, certified: Sequence[Certified]) -> list[Example]:
+    """Return worked examples of different levels, every fourth one of an episode that was never lost."""
+    failures = [each for each in certified if each.pivot_step is not None]
+    others = [each for each in certified if each.pivot_step is None]
+    examples: dict[tuple[str, str], list[Example]] = {}
+    levels: set[str] = set()
+    for place in range(len(certified)):
+        source = others if place % 4 == 1 and others else failures
+        each = next((one for one in source if one.level not in levels), None)
+        if each is None or len(levels) >= EXAMPLES:
+            break
+        levels.add(each.level)
+        for item, truth in maker.questions(each, aside=True):
+            examples.setdefault((item.question, item.log), []).append(Example(item, true_reply(item, truth)))
+    return [example for group in examples.values() for example in group]

@@ -1,0 +1,280 @@
+"""Asks a model, or a scripted stand-in, about the items of a benchmark, and writes its predictions; it resumes.
+
+Finished rows are stored every few answers in ``parts/``; the end of a run joins them to ``predictions.jsonl``.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError, PolicyError, TrainingError
+from ...labeling.target import MAX_TARGET_CHARS
+from ...models.base import Backend, ChatModel
+from ...storage import Storage, open_storage
+from ..analyzer import Analyzer, AnalyzerCase, Shot, encoded_picture
+from ..asking import ask_all
+from ..evaluation.ablation import blank, exchanged
+from ..evaluation.config import Pictures
+from ..evaluation.run import backend_of, checkpoint_of, make_backend
+from .config import RunConfig
+from .items import QUESTIONS, Benchmark, Item, Question, open_benchmark
+from .predictions import Header, Prediction, Predictions, read_predictions, row_of
+from .stand_ins import stand_in
+
+PREDICTIONS, HEADER, PARTS = "predictions.jsonl", "header.json", "parts"
+PART_ROWS = 64
+"""Answers that are stored at a time: as many may have to be asked for again after a kill."""
+
+KEPT_REPLY = MAX_TARGET_CHARS + 1
+"""Characters of a reply that are kept: one more than the readers accept, so that a longer one stays too long."""
+
+Begin = Callable[[str, int], Callable[[], None]]
+"""Receives the name and the number of the answers to come; returns a function to call per answer."""
+
+OF_A_MODEL = ("backend", "revision", "temperature", "max_tokens", "batch_size")
+"""Settings that a stand-in would ignore, next to those of the server, the pictures and the worked examples."""
+
+
+def run_benchmark(config: RunConfig, begin: Begin) -> tuple[Benchmark, Predictions]:
+    """Ask about every item that has no answer yet, and return the checked predictions.
+
+    Args:
+        config: every setting of the run.
+        begin: receives the progress.
+
+    Raises:
+        ConfigError, PluginError: a setting would be ignored or cannot be used, or a package is missing.
+        TrainingError: the benchmark or the folder cannot be used, or every request was refused.
+        ServerGoneError: the model server does not answer.
+    """
+    check_settings(config)
+    benchmark = open_benchmark(config.data)
+    if unknown := sorted({*config.env} - {*benchmark.environments}):
+        raise ConfigError(f"--env: found {unknown[0]!r}, expected one of {', '.join(benchmark.environments)}")
+    questions: tuple[Question, ...] = tuple(
+        each for each in QUESTIONS if not config.question or each in config.question
+    )
+    environments = tuple(each for each in benchmark.environments if not config.env or each in config.env)
+    if config.stand_in is not None:
+        scripted = stand_in(config.stand_in, benchmark)
+        settings: Mapping[str, Any] = {"stand_in": config.stand_in}
+        name = config.name or config.stand_in
+
+        def ask(items: Sequence[Item], keep: Callable[[Prediction], None]) -> None:
+            for item in items:
+                keep(scripted.predict(item))
+    else:
+        backend = _backend(config)
+        settings = {**Analyzer(backend).config, "shots": config.shots, "pictures": config.pictures}
+        name = config.name or Path(str(config.model)).name
+
+        def ask(items: Sequence[Item], keep: Callable[[Prediction], None]) -> None:
+            ask_model(benchmark, backend, items, keep, shots=config.shots, pictures=config.pictures)
+
+    header = Header(
+        benchmark.fingerprint,
+        name,
+        version=benchmark.facts["version"],
+        questions=questions,
+        environments=environments,
+        settings=settings,
+    )
+    run = _Run(benchmark, header, open_storage(config.out))
+    rows = run.stored_rows()
+    items = [item for item in benchmark.items.values() if header.covers(item) and item.item_id not in rows]
+    advance = begin("answers", len(items))
+
+    def keep(row: Prediction) -> None:
+        run.keep(row)
+        advance()
+
+    if items:
+        try:
+            ask(items, keep)
+        finally:
+            run.store()
+    return benchmark, run.finish(config.out)
+
+
+def check_settings(config: RunConfig) -> None:
+    """Refuse settings that the run would ignore, and a run without a model.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    if config.stand_in is None:
+        if config.model is None:
+            raise ConfigError("missing argument 'MODEL': name the model to ask, or a stand-in with --stand-in oracle")
+        return
+    ignored = ["MODEL"] if config.model is not None else []
+    ignored += [f"--{name.replace('_', '-')}" for name in OF_A_MODEL if getattr(config, name) is not None]
+    ignored += [f"--{name.replace('_', '-')}" for name in config.service]
+    ignored += ["--shots"] if config.shots else []
+    ignored += ["--pictures"] if config.pictures != "shown" else []
+    if ignored:
+        raise ConfigError(f"{', '.join(ignored)}: a stand-in would ignore this; remove it, or remove --stand-in")
+
+
+def _backend(config: RunConfig) -> Backend:
+    options = config.model_dump(include={"revision", "temperature", "max_tokens", "batch_size"}, exclude_none=True)
+    return make_backend(backend_of(config), {"model": checkpoint_of(str(config.model)), **options}, config.service)
+
+
+# Files of a run
+
+
+class _Run:
+    """The files of a run, which hold every finished row."""
+
+    def __init__(self, benchmark: Benchmark, header: Header, storage: Storage) -> None:
+        self._benchmark, self._header, self._storage = benchmark, header, storage
+        self._rows: dict[str, Prediction] = {}
+        self._waiting: list[Prediction] = []
+        self._parts = 0
+
+    def stored_rows(self) -> Mapping[str, Prediction]:
+        """Return the rows of an earlier start, except those without a reply, which are asked for again.
+
+        Raises:
+            TrainingError: the folder holds a run with other settings, or a damaged row.
+        """
+        storage, record = self._storage, json.loads(json.dumps(asdict(self._header)))
+        if storage.stat(HEADER) is None:
+            storage.write_json(HEADER, record)
+        elif (stored := storage.read_json(HEADER)) != record:
+            names = sorted(name for name in record if not isinstance(stored, dict) or stored.get(name) != record[name])
+            raise TrainingError(
+                f"{storage.address(HEADER)} is of a run with another {', '.join(names)}; resume it with the same "
+                "command, or choose another --out"
+            )
+        for name in [*([PREDICTIONS] if storage.stat(PREDICTIONS) is not None else []), *self._part_files()]:
+            lines = storage.read_bytes(name).splitlines()
+            for number, line in enumerate(lines[1:] if name == PREDICTIONS else lines, 1):
+                row = row_of(json.loads(line), f"{storage.address(name)}, row {number}", self._benchmark)
+                if row.status != "unanswered":
+                    self._rows[row.id] = row
+        return self._rows
+
+    def _part_files(self) -> list[str]:
+        names = sorted(f"{PARTS}/{name}" if "/" not in name else name for name in self._storage.listing(PARTS))
+        self._parts = len(names)
+        return names
+
+    def keep(self, row: Prediction) -> None:
+        """Take a new row."""
+        self._rows[row.id] = row
+        self._waiting.append(row)
+        if len(self._waiting) >= PART_ROWS:
+            self.store()
+
+    def store(self) -> None:
+        """Store the rows that wait."""
+        if self._waiting:
+            content = "".join(row.line() for row in self._waiting)
+            self._storage.write_bytes(f"{PARTS}/{self._parts:06d}.jsonl", content.encode("utf-8", "replace"))
+            self._parts, self._waiting = self._parts + 1, []
+
+    def finish(self, out: Path) -> Predictions:
+        """Write the file of predictions in the order of the items, and return it as a reader sees it.
+
+        Raises:
+            TrainingError: no request was answered.
+        """
+        rows = [self._rows[name] for name, item in self._benchmark.items.items() if self._header.covers(item)]
+        content = self._header.line() + "".join(row.line() for row in rows)
+        self._storage.write_bytes(PREDICTIONS, content.encode("utf-8", "replace"))
+        for name in self._part_files():
+            self._storage.delete(name)
+        if all(row.status != "answered" for row in rows):
+            reasons = [row.detail for row in rows if row.detail]
+            raise TrainingError(
+                f"none of {len(rows)} requests was answered, so there is nothing to score"
+                + (f" (last reason: {reasons[-1]})" if reasons else "")
+                + f"; the rows are in {self._storage.address(PREDICTIONS)}; fix the cause and run the command again"
+            )
+        return read_predictions(out / PREDICTIONS, self._benchmark)
+
+
+# Requests
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    item: Item
+    case: AnalyzerCase
+
+
+def ask_model(
+    benchmark: Benchmark,
+    backend: Backend,
+    items: Sequence[Item],
+    keep: Callable[[Prediction], None],
+    *,
+    shots: int = 0,
+    pictures: Pictures = "shown",
+) -> None:
+    """Ask a model about items, with enough requests at a time to keep it busy.
+
+    Args:
+        benchmark: the benchmark of the items.
+        backend: the model.
+        items: the items to ask about.
+        keep: receives every row, in the order in which they come.
+        shots: number of worked examples in front of every question.
+        pictures: treatment of the collages.
+
+    Raises:
+        TrainingError: a picture was changed. ServerGoneError, ConfigError, PluginError: see :func:`.ask_all`.
+    """
+    analyzers: dict[tuple[str, str, str], Analyzer] = {}
+    for item in items:
+        key = (item.question, item.env, item.log)
+        if key not in analyzers:
+            alike = [each for each in benchmark.examples if (each.item.question, each.item.env, each.item.log) == key]
+            examples = [Shot(_case(each.item, benchmark.picture(each.item)), each.reply) for each in alike[:shots]]
+            analyzers[key] = Analyzer(backend, {item.env: examples})
+    partners = _partners(benchmark) if pictures == "exchanged" else {}
+
+    def cases() -> Iterator[_Case]:
+        for item in items:
+            picture = benchmark.picture(benchmark.items[partners.get(item.item_id, item.item_id)])
+            yield _Case(item, _case(item, blank(picture) if pictures == "blank" else picture))
+
+    async def ask(model: ChatModel, case: _Case) -> Prediction:
+        item = case.item
+        request = analyzers[item.question, item.env, item.log].request(case.case)
+        request = replace(request, wants_logprobs=False, wants_tokens=False)
+        try:
+            answer = await model.answer(request)
+        except PolicyError as error:
+            return Prediction(item.item_id, "unanswered", detail=str(error))
+        call = answer.call
+        usage: dict[str, Any] = {name: call.get(name) for name in ("prompt_tokens", "completion_tokens", "cost")}
+        usage |= {"seconds": call.get("latency"), "left_out": tuple(call.get("left_out") or ())}
+        if answer.refusal is not None:
+            return Prediction(item.item_id, "refused", detail=answer.refusal[:200], **usage)
+        return Prediction(item.item_id, reply=answer.text[:KEPT_REPLY], **usage)
+
+    ask_all(backend, cases(), ask, keep)
+
+
+def _case(item: Item, picture: bytes) -> AnalyzerCase:
+    content = [{"type": "image"}, {"type": "text", "text": item.prompt}]
+    message = {"role": "user", "content": content}
+    return AnalyzerCase(item.item_id, item.env, (message,), (encoded_picture(picture),), item.num_steps, ("none",))
+
+
+def _partners(benchmark: Benchmark) -> dict[str, str]:
+    """Return the item whose collage each item gets, which shows a different level."""
+    partners: dict[str, str] = {}
+    groups: dict[tuple[str, str], list[Item]] = {}
+    for item in benchmark.items.values():
+        groups.setdefault((item.question, item.log), []).append(item)
+    for group in groups.values():
+        records = [{"env": item.env, "num_steps": item.num_steps} for item in group]
+        levels = [benchmark.truths[item.item_id].level for item in group]
+        for item, index in zip(group, exchanged(records, levels), strict=True):
+            partners[item.item_id] = group[index].item_id
+    return partners

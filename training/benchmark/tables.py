@@ -1,0 +1,224 @@
+"""Tables of results side by side: Markdown, JSON, and a picture."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import TrainingError
+from ...storage import open_storage
+from ..evaluation.report import markdown, percent
+from .charts import results_chart
+from .items import Benchmark
+from .scores import MAIN, TASKS
+
+RESULT = "result.json"
+TABLE, DATA, PICTURE = "table.md", "table.json", "table.png"
+
+Result = Mapping[str, Any]
+"""Figures of one file of predictions, as :func:`.scores.score` returns them."""
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "pivot": ("correct", "failures", "within 1", "no error"),
+    "mode": ("macro-F1", "correct"),
+    "safe": ("correct",),
+    "credit": ("top-1", "AUC", "need", "calibration"),
+}
+"""Figures of each task in the order of tables, the main one first."""
+
+TITLES = {
+    "pivot": "Name the pivot, or no error",
+    "mode": "Name the mode of a failure",
+    "safe": "Name an action that was still safe",
+    "credit": "Credit per turn",
+}
+BEST = "best on the log alone"
+
+
+def write_result(out: Path, result: Result, baselines: Sequence[Result]) -> list[str]:
+    """Write a result and its table to a folder; return the names of the files.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    storage = open_storage(out)
+    storage.write_bytes(TABLE, table_text([result], baselines).encode())
+    storage.write_json(RESULT, result)
+    return [TABLE, RESULT]
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Read a result, given its file or its folder.
+
+    Raises:
+        TrainingError: there is none.
+    """
+    folder, name = (path.parent, path.name) if path.suffix == ".json" else (path, RESULT)
+    storage = open_storage(folder)
+    if storage.stat(name) is None:
+        raise TrainingError(f"{path} holds no {name}; make one with: pivot benchmark score PREDICTIONS.jsonl")
+    result = storage.read_json(name)
+    if not isinstance(result, dict) or not {"fingerprint", "name", "cells", "usage"} <= result.keys():
+        raise TrainingError(f"{storage.address(name)} is not a result; make one with: pivot benchmark score")
+    return result
+
+
+def write_table(out: Path, results: Sequence[Result], baselines: Sequence[Result] = ()) -> list[str]:
+    """Write results side by side; return the names of the files.
+
+    Raises:
+        TrainingError: there are no results, they are of different benchmarks, or two have one name.
+        StoreError: the folder cannot be written. PluginError: matplotlib is not installed.
+    """
+    check_alike([*results, *baselines])
+    storage = open_storage(out)
+    chart = results_chart(rows_by_task(results, baselines))
+    storage.write_bytes(TABLE, table_text(results, baselines).encode())
+    storage.write_bytes(PICTURE, chart)
+    storage.write_json(DATA, {"results": list(results), "baselines": list(baselines)})
+    return [TABLE, PICTURE, DATA]
+
+
+def check_alike(results: Sequence[Result]) -> None:
+    """Refuse results that do not compare.
+
+    Raises:
+        TrainingError: there are none, they are of different benchmarks, or two have one name.
+    """
+    if not results:
+        raise TrainingError("found no result, expected at least one; make one with: pivot benchmark score")
+    prints: dict[str, str] = {}
+    for result in results:
+        prints.setdefault(result["fingerprint"], result["name"])
+    if len(prints) > 1:
+        shown = ", ".join(f"{name} {found_print}" for found_print, name in prints.items())
+        raise TrainingError(
+            f"found results of different benchmarks ({shown}), expected one fingerprint; score all on one"
+        )
+    names = [result["name"] for result in results]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise TrainingError(f"found two results of the name {twice[0]!r}, expected different ones; set --name")
+
+
+def best_baseline(baselines: Sequence[Result], task: str, env: str, log: str) -> tuple[str, Mapping[str, Any]] | None:
+    """Return name and cell of the baseline with the largest main figure; None if none was measured."""
+    cells = [
+        (result["name"], cell)
+        for result in baselines
+        for cell in result["cells"]
+        if (cell["task"], cell["env"], cell["log"]) == (task, env, log) and main_share(cell) is not None
+    ]
+    return max(cells, key=lambda each: (main_share(each[1]) or {})["value"], default=None)
+
+
+def main_share(cell: Mapping[str, Any], reader: str = "lenient") -> Mapping[str, Any] | None:
+    """Return the main figure of a cell by one reader; None where it does not apply."""
+    return cell["figures"][reader][MAIN[cell["task"]]]
+
+
+def rows_by_task(
+    results: Sequence[Result], baselines: Sequence[Result]
+) -> dict[str, dict[tuple[str, str], dict[str, Mapping[str, Any]]]]:
+    """Return the cells by task, by environment and log, and by name; the best baseline comes last."""
+    tables: dict[str, dict[tuple[str, str], dict[str, Mapping[str, Any]]]] = {}
+    for task in TASKS:
+        rows: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+        for result in results:
+            for cell in result["cells"]:
+                if cell["task"] == task:
+                    rows.setdefault((cell["env"], cell["log"]), {})[result["name"]] = cell
+        for (env, log), cells in rows.items():
+            if (best := best_baseline(baselines, task, env, log)) is not None:
+                cells[f"{BEST}: {best[0]}"] = best[1]
+        if rows:
+            tables[task] = dict(sorted(rows.items()))
+    return tables
+
+
+def table_text(results: Sequence[Result], baselines: Sequence[Result] = ()) -> str:
+    """Return all tables as Markdown."""
+    first = results[0]
+    parts = [
+        f"# PIVOT benchmark {first['benchmark']}",
+        f"Fingerprint `{first['fingerprint']}`. In percent, in brackets 95 % intervals by bootstrap over levels. "
+        "*Strict* counts replies that are one JSON object and nothing else, *lenient* also reads JSON in prose or "
+        "fences. *Read* is the share of items with a readable answer; what cannot be read counts as wrong.",
+    ]
+    for task, rows in rows_by_task(results, baselines).items():
+        main, *more = COLUMNS[task]
+        header = ["environment", "log", "who", f"{main}, strict", f"{main}, lenient", *more]
+        header += ["read %, strict", "read %, lenient", "refused %", "unanswered %", "items; levels"]
+        table = [
+            [env, log, who, *_texts(cell, [main, *more])]
+            for (env, log), cells in rows.items()
+            for who, cell in cells.items()
+        ]
+        parts += [f"## {TITLES[task]}", markdown(header, table)]
+    parts += ["## Cost", markdown(USAGE_HEADER, [usage_row(result) for result in results])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _texts(cell: Mapping[str, Any], figures: Sequence[str]) -> list[str]:
+    main, *more = figures
+    lenient = cell["figures"]["lenient"]
+    return [
+        percent(cell["figures"]["strict"][main]),
+        percent(lenient[main]),
+        *(percent(lenient[each]) for each in more),
+        *(plain_percent(cell["read"][reader]) for reader in ("strict", "lenient")),
+        *(plain_percent(cell[each]) for each in ("refused", "unanswered")),
+        f"{cell['records']}; {cell['levels']}",
+    ]
+
+
+def plain_percent(share: Mapping[str, Any] | None) -> str:
+    """Return a share in percent without its interval."""
+    return "–" if share is None else f"{100 * share['value']:.1f}"
+
+
+USAGE_HEADER = (
+    "who",
+    "items",
+    "answered",
+    "refused",
+    "unanswered",
+    "prompt tokens",
+    "reply tokens",
+    "seconds",
+    "cost",
+    "left out",
+)
+
+
+def usage_row(result: Result) -> list[str]:
+    """Return the costs of a result as a row of text; seconds are summed over requests."""
+    usage = result["usage"]
+    amounts = [usage[name] for name in ("prompt_tokens", "completion_tokens", "seconds", "cost")]
+    return [
+        result["name"],
+        *(str(usage[name]) for name in ("items", "answered", "refused", "unanswered")),
+        *("–" if each is None else f"{each:.6g}" for each in amounts),
+        ", ".join(usage["left_out"]) or "–",
+    ]
+
+
+SCREEN = ("task", "log", "strict", "lenient", "95 %", "read %", "log alone")
+"""Header of a result's table of one environment on a screen of 80 columns, in percent."""
+
+
+def screen_rows(result: Result, baselines: Sequence[Result]) -> dict[str, list[list[str]]]:
+    """Return the main figures of a result as rows of text for :data:`SCREEN`, by environment."""
+    rows: dict[str, list[list[str]]] = {}
+    for cell in result["cells"]:
+        share = main_share(cell)
+        best = best_baseline(baselines, cell["task"], cell["env"], cell["log"])
+        spread = "–" if share is None else f"{100 * share['low']:.1f}–{100 * share['high']:.1f}"
+        figures = [plain_percent(main_share(cell, "strict")), plain_percent(share), spread]
+        alone = plain_percent(main_share(best[1])) if best is not None else "–"
+        row = [cell["task"], cell["log"], *figures, plain_percent(cell["read"]["lenient"]), alone]
+        rows.setdefault(cell["env"], []).append(row)
+    return rows
+
+
+def baselines_of(benchmark: Benchmark, result: Result) -> list[dict[str, Any]]:
+    """Return the baselines of a benchmark except one that has the name of the result."""
+    return [each for each in benchmark.baselines() if each["name"] != result["name"]]
