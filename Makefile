@@ -63,7 +63,7 @@ browser:
 
 test: $(VENV)/.dev browser  ## run lint and all tests that end within minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint kernels
-	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not hostile and not docs and not operations and not train and not serving and not engines and not maniskill" -n 2 --dist loadgroup
+	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not hostile and not docs and not operations and not train and not serving and not engines and not maniskill" -n 2 --dist loadgroup --durations=30 --durations-min=3
 	@$(MAKE) --no-print-directory training-part maniskill-part
 
 test-long: $(VENV)/.dev  ## run the long solver comparison (about an hour)
