@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from ..statements import Statement, statement
-from .base import Domain, Failure, general_actions, general_facts, reply_action
+from .base import Domain, Failure, general_actions, general_facts
 
 WORDINGS: Mapping[str, tuple[str, ...]] = {
     # What to look out for
@@ -21,10 +21,10 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "straight_way": (
         "Avoid detours: a move covers half a metre at most.",
         "Take the straightest way to the target that the furniture allows.",
-        "Check that half a metre for each turn left is enough to come within 1.5 m of the target.",
+        "Plan for more moves than the straight line takes, since furniture makes the way longer.",
     ),
     "watch_progress": (
-        "When the target has come no nearer for several steps, change the direction.",
+        "When the target has come no nearer for several steps, choose another move.",
         "Watch the distance: several steps without progress are too many.",
         "Avoid sequences of steps that do not shorten the distance to the target.",
     ),
@@ -52,7 +52,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "no_nearer": (
         "The action {action} at step {step} brought the target no nearer.",
         "At step {step} the action {action} did not shorten the distance to the target.",
-        "Step {step}, {action}, left the target as far away as before, or farther.",
+        "After step {step}, {action}, the target was no nearer than before.",
     ),
     "stagnant": (
         "Over the last few steps up to step {step} the distance to the target did not shrink noticeably.",
@@ -66,19 +66,22 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     # What to do
     "nearest": (
-        "At step {step}, do not choose {action}; look for a move that brings the target nearer.",
-        "At step {step}, avoid {action} and look for a move towards the target.",
-        "At step {step}, instead of {action}, look for a move that shortens the distance.",
+        "By step {step} at the latest, choose a move that brings the target nearer; {action} does not.",
+        "By step {step} at the latest, make every turn a move towards the target, in place of {action}.",
+        "Up to step {step}, make moves that shorten the distance, which {action} does not.",
     ),
     "nearer": (
-        "At step {step}, look for a move that shortens the distance more than {action} did.",
-        "At step {step}, {action} shortened the distance too little; look for a move that shortens it more.",
-        "At step {step}, look for a move that brings the target nearer than {action} did.",
+        "By step {step} at the latest, look for moves that shorten the distance more than {action} did.",
+        "At step {step}, {action} shortened the distance too little; up to then, look for moves that shorten it more.",
+        "Up to step {step}, look for moves that bring the target nearer than {action} did.",
     ),
     "around": (
-        "At step {step}, do not choose {action}; look for a way around.",
-        "At step {step}, look for a free way instead of {action}.",
-        "At step {step}, leave out {action} and look where the way is free.",
+        "By step {step} at the latest, look for a way around instead of {action}.",
+        "Up to step {step}, look where the way is free; {action} was blocked there.",
+    ),
+    "reply_nearer": (
+        "By step {step} at the latest, give a move towards the target rather than a reply without an action.",
+        "Up to step {step}, make every reply a move that brings the target nearer.",
     ),
     "lost_before": (
         "At step {step}, no action helps any more: after step {since} the way through the room was already too long.",
@@ -125,9 +128,8 @@ class NavigationDomain(Domain):
         kinds = {"blocked": ["watch_obstacles"], "stagnation": ["watch_progress"]}.get(failure.verdict.failure_mode, [])
         if failure.action.startswith(("rotate", "look")):
             kinds = [*kinds, "few_rotations"]
-        if not failure.is_usable:
-            kinds = [*kinds, "send_action"]
-        return [statement(kind) for kind in (*kinds, "straight_way", "count_turns")]
+        kinds = [*kinds, "straight_way" if failure.is_usable else "send_action"]
+        return [statement(kind) for kind in (*kinds, "count_turns")]
 
     def facts(self, failure: Failure) -> list[Statement]:
         """Return what happened; the simulator's flags may be wrong, so a blocked move is what the log reports."""
@@ -137,10 +139,9 @@ class NavigationDomain(Domain):
         if verdict.infeasible_at_start:
             statements = [statement("too_far", metres=before, moves=moves, turns=turns)]
         elif (facts.after or 0) > facts.budget_after:
-            statements = [
-                statement("far_after", step=step, metres=after, moves=left, turns=rest),
-                statement("far_before", step=step, metres=before, moves=moves, turns=turns),
-            ]
+            statements = [statement("far_after", step=step, metres=after, moves=left, turns=rest)]
+            if _lost_before(failure) is None:  # else it would sound as if the goal were still within reach
+                statements.append(statement("far_before", step=step, metres=before, moves=moves, turns=turns))
         else:
             statements = [statement("away", step=step, metres=after, turns=rest)]
         if verdict.failure_mode == "blocked":
@@ -158,11 +159,11 @@ class NavigationDomain(Domain):
             return general_actions(failure)
         if verdict.fallback:
             return [statement("walk_on", step=step)]
-        lost = verdict.certificate.reference_pivot
-        if verdict.certificate.reference_kind == "exact" and lost is not None and lost < step:
+        lost = _lost_before(failure)
+        if lost is not None:
             return [statement("lost_before", step=step, since=lost)]
         if not failure.is_usable:
-            return [reply_action(failure)]
+            return [statement("reply_nearer", step=step)]
         if verdict.failure_mode == "blocked":
             return [statement("around", step=step, action=action)]
         facts = verdict.certificate
@@ -173,6 +174,13 @@ class NavigationDomain(Domain):
         """Return words that call the target reached."""
         words = _REACHED.search(text)
         return None if words is None else words[0]
+
+
+def _lost_before(failure: Failure) -> int | None:
+    """Return the step at which the exact search lost the goal if it is before the pivot of the bound; else None."""
+    facts = failure.verdict.certificate
+    lost = facts.reference_pivot if facts.reference_kind == "exact" else None
+    return None if lost is None or lost >= failure.step else lost
 
 
 def _was_no_gain(failure: Failure) -> bool:

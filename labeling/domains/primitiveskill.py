@@ -9,7 +9,15 @@ from gymnasium.error import ResetNeeded
 
 from ... import plugins
 from ...environments.backends import EMBEDDED
-from ...environments.primitiveskill import KINDS, PrimitiveSkillEnv, Scene, TaskKind, reached
+from ...environments.primitiveskill import (
+    KINDS,
+    PrimitiveSkillEnv,
+    Scene,
+    TaskKind,
+    join,
+    reached,
+    read_primitives,
+)
 from ...errors import LevelError
 from ...identity import canonical_json
 from ...rollouts.scripted.primitiveskill_expert import expert_action
@@ -23,7 +31,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     "stage_a_turn": (
         "Avoid turns that achieve no stage when as many stages are open as turns are left.",
         "Count the open stages and the turns that are left before every answer.",
-        "Plan for one stage a turn at least, so that the budget lasts.",
+        "Plan for at least one stage a turn.",
     ),
     "pick_first": (
         "Avoid a place before any pick, since nothing is in the hand then.",
@@ -55,9 +63,9 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     # What happened
     "stages_left": (
-        "After step {step} the task has {stages} open, but the budget is {turns}.",
-        "With {turns} left after step {step}, {stages} of the task remained open.",
-        "Step {step} left {stages} open and a budget of {turns}.",
+        "After step {step} the task has {stages} open and {turns} left: one stage a turn is no longer enough.",
+        "With {turns} left after step {step} and {stages} open, one stage a turn does not complete the task.",
+        "Step {step} left {stages} open, more than one for each turn of a budget of {turns}.",
     ),
     "no_stage": (
         "The turn at step {step} achieved no new stage.",
@@ -85,9 +93,9 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At the end of step {step} every stage had been achieved, but the task as a whole was not done.",
     ),
     "stages_at_start": (
-        "At the start the task has {stages} open, but the budget is {turns}.",
-        "The task begins with {stages} open, more than the budget of {turns}.",
-        "From the start there are {stages} to achieve with a budget of {turns}.",
+        "At the start the task has {stages} open, but the budget is {turns}: one stage a turn is not enough.",
+        "The task begins with {stages} open and a budget of {turns}, so one turn has to achieve more than one stage.",
+        "From the start there are {stages} to achieve in {turns}, so one turn has to achieve more than one of them.",
     ),
     "stages_open": (
         "When the log ends after step {step}, the task has {stages} open and {turns} left.",
@@ -106,9 +114,9 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, send {instead}.",
     ),
     "every_turn": (
-        "At step {step}, do not rely on {action}; let every turn achieve a stage from the first one on.",
-        "At step {step}, do not answer {action}; use every turn, from the first one on, to achieve a stage.",
-        "At step {step}, check {action} against the positions and limits that are given, as at every step before.",
+        "At step {step}, {action} does not complete the task in time; up to then, let every turn achieve what it can.",
+        "Up to step {step}, use every turn for as many stages as it can achieve; {action} does not complete the task.",
+        "At step {step}, check {action}, and every command before it, against the positions and limits that are given.",
     ),
     "every_reply": (
         "At step {step}, do not leave the answer without a command; let every turn achieve a stage.",
@@ -123,8 +131,8 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, keep {action}, and use the turns after it to complete the task.",
     ),
     "missing": (
-        "At step {step}, compare the positions with the instruction, and do what is still missing.",
-        "At step {step}, check what the instruction still asks for, and do that.",
+        "Up to step {step}, compare the positions with the instruction after every turn, and do what is still missing.",
+        "Up to step {step}, check after every turn what the instruction still asks for, and do that.",
     ),
     "too_many": (
         "At step {step}, aim for two stages in one turn: from the start the stages outnumbered the turns.",
@@ -161,7 +169,13 @@ def _would_serve(task: str, observation: str) -> str | None:
     positions = {thing: (float(x), float(y), float(z)) for thing, (x, y, z) in zip(kind.things, at, strict=True)}
     scene = Scene(positions, in_hand, float(opening) if task == "drawer" else None)
     # Within the rounding the goal may seem reached; then nothing can be advised.
-    return None if reached(kind, scene) else expert_action(kind, scene)
+    return None if reached(kind, scene) else _inside(kind, expert_action(kind, scene))
+
+
+def _inside(kind: TaskKind, action: str) -> str:
+    """Return an action with all of its coordinates inside the workspace, where the environment moves them anyway."""
+    primitives, _ = read_primitives(action)
+    return join(tuple(each.clipped(kind.workspace) for each in primitives))
 
 
 def manipulation_facts(episode: FailedEpisode, step: int) -> list[str]:
@@ -236,6 +250,8 @@ class PrimitiveSkillDomain(Domain):
         kind = {"format": "no_command", "order_error": "no_pick", "wrong_target": "missed"}.get(verdict.failure_mode)
         if kind == "missed" and not facts.before:
             kind = None  # no stage was left to achieve
+        if kind == "no_pick" and not (failure.action.startswith("place") or _first_grasp(failure.episode)):
+            kind = None  # a push needs no pick
         if kind is not None:
             statements.append(statement(kind, step=step))
         if facts.before == facts.after != 0 and kind != "missed":
@@ -249,17 +265,19 @@ class PrimitiveSkillDomain(Domain):
         """
         step, action, verdict = failure.step, failure.action, failure.verdict
         served, facts = would_serve(failure.episode, step), verdict.certificate
-        is_good = served == action or (facts.after or 0) < (facts.before or 0)
+        kind = task_of(failure.episode.initial_state)
+        is_same = kind is not None and served == _inside(kind, action)
+        is_good = is_same or (facts.after or 0) < (facts.before or 0)
         if served is not None and is_good and _completes(failure, action):
             return [statement("still_right", step=step, action=action)]
-        if served not in (None, action) and _completes(failure, served):
+        if served is not None and not is_same and _completes(failure, served):
             rejected = {"action": action} if failure.is_usable else {}
             return [statement("serve" if rejected else "serve_reply", step=step, instead=served, **rejected)]
         if verdict.infeasible_at_start or verdict.fallback:
             return [statement("too_many" if verdict.infeasible_at_start else "missing", step=step)]
         if not failure.is_usable:
             return [statement("every_reply", step=step)]
-        return [statement("too_late" if served == action else "every_turn", step=step, action=action)]
+        return [statement("too_late" if is_same else "every_turn", step=step, action=action)]
 
 
 def _first_grasp(episode: FailedEpisode) -> str | None:

@@ -44,7 +44,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "too_few": (
         "After step {step} the room still takes {moves}, but the budget is {turns}.",
-        "Step {step} left a budget of {turns}, but the shortest solution still takes {moves}.",
+        "Step {step} left a budget of {turns}, but the shortest solution then takes {moves}.",
         "From where step {step} ended, the shortest solution takes {moves}, more than the budget of {turns}.",
     ),
     "unsolvable": (

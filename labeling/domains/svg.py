@@ -136,7 +136,7 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "close_tags": (
         "At step {step}, check that the document is well-formed XML with <svg> as its root before you send it.",
-        "At step {step}, send well-formed XML with <svg> as its root: close every tag and quote every value.",
+        "At step {step}, send well-formed XML with <svg> as its root: tags closed, values quoted, no bare & or <.",
     ),
     "draw_simply": (
         "At step {step}, draw with fewer and simpler shapes.",
@@ -166,8 +166,8 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     "draw_all": (
         "At step {step}, draw every shape of the target, each with its own place, size and colour.",
-        "At step {step}, draw all shapes of the target and no others.",
-        "At step {step}, match place, size and colour of every shape in the target.",
+        "At step {step}, compare every shape with the target, and correct its place, size and colour.",
+        "At step {step}, give every shape the place, size and colour that it has in the target.",
     ),
 }
 
@@ -195,6 +195,8 @@ _MODES = {
 def _kinds(failure: Failure) -> tuple[str, str, str]:
     """Return the kinds of the fact, the sign and the action that fit a failure best."""
     episode, step, mode = failure.episode, failure.step, failure.verdict.failure_mode
+    if mode == "stagnation" and not _had_drawing(failure):
+        return "same", "all_shapes", "draw_all"
     if mode in _MODES:
         return _MODES[mode]
     if mode != "format":
@@ -253,6 +255,14 @@ class SvgDomain(Domain):
     def actions(self, failure: Failure) -> list[Statement]:
         """Return what to submit instead; see the base class."""
         return [statement("send_changed" if _sent_again(failure) else _kinds(failure)[2], step=failure.step)]
+
+
+def _had_drawing(failure: Failure) -> bool:
+    """Whether the submission before the pivot step was drawn, so that there was something to change."""
+    outcomes, step = failure.episode.submission_outcomes, failure.step
+    if outcomes:
+        return outcomes[step - 1] == "ok"
+    return failure.episode.infos[step - 1].get("valid_svg") is True
 
 
 def _sent_again(failure: Failure) -> bool:

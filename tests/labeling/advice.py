@@ -29,6 +29,8 @@ ADVICE = {
         r"do not leave the reply without an action; choose one that makes progress\.",
         r"give a usable reply with an action that brings the goal nearer\.",
         r"send one clear action that makes progress\.",
+        r"give a move towards the target rather than a reply without an action\.",
+        r"make every reply a move that brings the target nearer\.",
         r"do not leave the answer without a command; let every turn achieve a stage\.",
         r"answer with a command, and use every turn to achieve a stage\.",
     ],
@@ -48,18 +50,17 @@ ADVICE = {
         rf"look for an action other than {BAD}, one that makes progress\.",
     ],
     "not nearer": [
-        rf"do not choose {BAD}; look for a move that brings the target nearer\.",
-        rf"avoid {BAD} and look for a move towards the target\.",
-        rf"instead of {BAD}, look for a move that shortens the distance\.",
+        rf"choose a move that brings the target nearer; {BAD} does not\.",
+        rf"make every turn a move towards the target, in place of {BAD}\.",
+        rf"make moves that shorten the distance, which {BAD} does not\.",
     ],
     "little nearer": [
-        rf"look for a move that (?:shortens the distance more|brings the target nearer) than {BAD} did\.",
-        rf"{BAD} shortened the distance too little; look for a move that shortens it more\.",
+        rf"look for moves that (?:shorten the distance more|bring the target nearer) than {BAD} did\.",
+        rf"{BAD} shortened the distance too little; up to then, look for moves that shorten it more\.",
     ],
     "blocked": [
-        rf"do not choose {BAD}; look for a way around\.",
-        rf"look for a free way instead of {BAD}\.",
-        rf"leave out {BAD} and look where the way is free\.",
+        rf"look for a way around instead of {BAD}\.",
+        rf"look where the way is free; {BAD} was blocked there\.",
     ],
     "lost before": [
         r"no action helps any more: after step (?P<since>\d+) the way through the room was already too long\.",
@@ -69,9 +70,9 @@ ADVICE = {
         r"(?:go on|keep walking|take the next move) towards the target\.",
     ],
     "no stage": [
-        rf"do not rely on {BAD}; let every turn achieve a stage from the first one on\.",
-        rf"do not answer {BAD}; use every turn, from the first one on, to achieve a stage\.",
-        rf"check {BAD} against the positions and limits that are given, as at every step before\.",
+        rf"{BAD} does not complete the task in time; up to then, let every turn achieve what it can\.",
+        rf"use every turn for as many stages as it can achieve; {BAD} does not complete the task\.",
+        rf"check {BAD}, and every command before it, against the positions and limits that are given\.",
     ],
     "late": [
         rf"{BAD} (?:came too late|was needed sooner); let every turn before it achieve a stage\.",
@@ -81,8 +82,8 @@ ADVICE = {
         rf"keep {GOOD}, and use the turns after it to complete the task\.",
     ],
     "incomplete": [
-        r"compare the positions with the instruction, and do what is still missing\.",
-        r"check what the instruction still asks for, and do that\.",
+        r"compare the positions with the instruction after every turn, and do what is still missing\.",
+        r"check after every turn what the instruction still asks for, and do that\.",
     ],
     "too many stages": [
         r"aim for two stages in one turn: from the start the stages outnumbered the turns\.",
@@ -101,7 +102,7 @@ ADVICE = {
     ],
     "not SVG": [
         r"check that the document is well-formed XML with <svg> as its root before you send it\.",
-        r"send well-formed XML with <svg> as its root: close every tag and quote every value\.",
+        r"send well-formed XML with <svg> as its root: tags closed, values quoted, no bare & or <\.",
     ],
     "not drawn": [
         r"draw with fewer and simpler shapes\.",
@@ -131,8 +132,8 @@ ADVICE = {
     ],
     "not the target": [
         r"draw every shape of the target, each with its own place, size and colour\.",
-        r"draw all shapes of the target and no others\.",
-        r"match place, size and colour of every shape in the target\.",
+        r"compare every shape with the target, and correct its place, size and colour\.",
+        r"give every shape the place, size and colour that it has in the target\.",
     ],
 }
-"""What follows "At step N, " in an advice, by what it claims about the episode."""
+"""What follows "At step N, " or "Up to step N, " in an advice, by what it claims about the episode."""

@@ -219,10 +219,10 @@ class Checker:
 
     def answers(self, said: str) -> Iterator[tuple[str, bool]]:
         """Yield every claim that the sentence makes, with its truth; naming the step alone claims nothing."""
-        begin = f"At step {self.step}, "
-        for claim, patterns in ADVICE.items():
-            for match in (re.fullmatch(pattern, said.removeprefix(begin)) for pattern in patterns):
-                if match is not None and said.startswith(begin):
+        begin = re.match(rf"(?:At step {self.step}|By step {self.step} at the latest|Up to step {self.step}), ", said)
+        for claim, patterns in ADVICE.items() if begin is not None else ():
+            for match in (re.fullmatch(pattern, said.removeprefix(begin[0])) for pattern in patterns):
+                if match is not None:
                     yield "step", True
                     yield from self.advice(claim, match.groupdict())
                     return
@@ -328,6 +328,7 @@ class Checker:
         reply, finish = (episode.reply_outcomes or ["?"] * (t + 1))[t], (episode.finish_reasons or ["?"] * (t + 1))[t]
         empty, change = self.action == "empty", round(self.measures[t + 1] - self.measures[t], 9)
         again = t > 0 and episode.payloads[t] is not None and episode.payloads[t] == episode.payloads[t - 1]
+        drawn = t > 0 and episode.infos[t - 1].get("valid_svg") is True
         remedies = {
             "no document": empty and finish != "length" and reply != "tag_in_think",
             "cut off": empty and finish == "length",
@@ -337,9 +338,9 @@ class Checker:
             "not text": made == "not_text",
             "forbidden": made == "forbidden",
             "worse": t > 0 and self.info["valid_svg"] and change < -0.01,
-            "other document": t > 0 and self.info["valid_svg"] and abs(change) <= 0.01 and not again,
+            "other document": drawn and self.info["valid_svg"] and abs(change) <= 0.01 and not again,
             "same document": again and self.info["valid_svg"],
-            "not the target": self.info["valid_svg"] and (t == 0 or change > 0.01),
+            "not the target": self.info["valid_svg"] and (not drawn or change > 0.01),
         }
         return remedies[claim]
 
