@@ -71,9 +71,8 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Up to step {step}, make moves that shorten the distance, which {action} does not.",
     ),
     "nearer": (
-        "By step {step} at the latest, look for moves that shorten the distance more than {action} did.",
-        "At step {step}, {action} shortened the distance too little; up to then, look for moves that shorten it more.",
-        "Up to step {step}, look for moves that bring the target nearer than {action} did.",
+        "By step {step} at the latest, look for a way that brings the target nearer in fewer turns.",
+        "Up to step {step}, look for moves that shorten the distance more than the moves of this episode did.",
     ),
     "around": (
         "By step {step} at the latest, look for a way around instead of {action}.",
@@ -168,7 +167,7 @@ class NavigationDomain(Domain):
             return [statement("around", step=step, action=action)]
         facts = verdict.certificate
         is_nearer = (facts.raw_after or 0.0) < (facts.raw_before or 0.0)
-        return [statement("nearer" if is_nearer else "nearest", step=step, action=action)]
+        return [statement("nearer", step=step) if is_nearer else statement("nearest", step=step, action=action)]
 
     def contradiction(self, failure: Failure, text: str) -> str | None:
         """Return words that call the target reached."""

@@ -67,6 +67,10 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "With {turns} left after step {step} and {stages} open, one stage a turn does not complete the task.",
         "Step {step} left {stages} open, more than one for each turn of a budget of {turns}.",
     ),
+    "no_turn_left": (
+        "After step {step} no turn is left, but {stages} of the task remained open.",
+        "Step {step} was the last turn, and {stages} of the task remained open after it.",
+    ),
     "no_stage": (
         "The turn at step {step} achieved no new stage.",
         "At step {step} no new stage of the task was achieved.",
@@ -245,6 +249,8 @@ class PrimitiveSkillDomain(Domain):
             statements = [statement("all_stages", step=step)]
         elif verdict.fallback:
             statements = [statement("stages_open", step=step, stages=left, turns=rest)]
+        elif failure.verdict.certificate.budget_after == 0:
+            statements = [statement("no_turn_left", step=step, stages=left)]
         else:
             statements = [statement("stages_left", step=step, stages=left, turns=rest)]
         kind = {"format": "no_command", "order_error": "no_pick", "wrong_target": "missed"}.get(verdict.failure_mode)

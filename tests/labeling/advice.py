@@ -55,8 +55,8 @@ ADVICE = {
         rf"make moves that shorten the distance, which {BAD} does not\.",
     ],
     "little nearer": [
-        rf"look for moves that (?:shorten the distance more|bring the target nearer) than {BAD} did\.",
-        rf"{BAD} shortened the distance too little; up to then, look for moves that shorten it more\.",
+        r"look for a way that brings the target nearer in fewer turns\.",
+        r"look for moves that shorten the distance more than the moves of this episode did\.",
     ],
     "blocked": [
         rf"look for a way around instead of {BAD}\.",

@@ -132,11 +132,11 @@ def play(task: str, turns: list[str], *, places: dict[str, Point] | None = None,
         ("stack", [BOTH] * 6, ["stages_left", "missed"], f"serve {BOTH} pick(0,0,20)|place(100,100,68)"),
         ("drawer", [PUSH] * 6, ["stages_left", "no_pick"], f"serve {PUSH} pick(-120,150,35)|place(-300,-180,195)"),
         # Two turns are missing: the apple is out, and the drawer is open.
-        ("drawer", [APPLE_OUT, *[PUSH] * 5], ["stages_left", "no_stage"], f"every_turn {PUSH}"),
-        ("drawer", [APPLE_OUT, *["empty"] * 5], ["stages_left", "no_command"], "every_reply"),
+        ("drawer", [APPLE_OUT, *[PUSH] * 5], ["no_turn_left", "no_stage"], f"every_turn {PUSH}"),
+        ("drawer", [APPLE_OUT, *["empty"] * 5], ["no_turn_left", "no_command"], "every_reply"),
         ("drawer", [*["empty"] * 4, APPLE_OUT, APPLE_IN], ["all_stages"], "missing"),
         # The red cube was on its target and is brought back there in the last turn; the green cube is still missing.
-        ("place", [RED_HOME, PUSH_RED, *["empty"] * 3, BEST], ["stages_left", "missed"], "too_late"),
+        ("place", [RED_HOME, PUSH_RED, *["empty"] * 3, BEST], ["no_turn_left", "missed"], "too_late"),
         (
             "place",
             [RED_HOME, GREEN_ASIDE, *["empty"] * 4],
