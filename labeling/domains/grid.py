@@ -38,10 +38,11 @@ def grid_actions(failure: Failure, kind: str = "move") -> list[Statement]:
 
 
 def grid_signs(failure: Failure, shortest: str) -> list[Statement]:
-    """Return the signs of turns that ran out: what the pivot step wasted, then the kind for the ``shortest`` way."""
+    """Return the signs of turns that ran out: what the pivot step wasted, else the kind for the ``shortest`` way."""
     *wasted, turns = general_signs(failure)
-    way = "check_start" if failure.verdict.infeasible_at_start else shortest
-    return [*wasted, statement(way), turns]
+    if failure.verdict.infeasible_at_start:
+        return [*wasted, statement("check_start"), turns]
+    return [*(wasted or [statement(shortest)]), turns]
 
 
 def amounts(failure: Failure, before: str, after: str, open_end: str, hopeless: tuple[str, str]) -> list[Statement]:

@@ -66,20 +66,20 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
     ),
     # What to do
     "nearest": (
-        "By step {step} at the latest, choose a move that brings the target nearer; {action} does not.",
-        "By step {step} at the latest, make every turn a move towards the target, in place of {action}.",
-        "Up to step {step}, make moves that shorten the distance, which {action} does not.",
+        "Up to step {step}, choose moves that bring the target nearer, which {action} did not.",
+        "Up to step {step}, make every turn a move towards the target; {action} was none.",
+        "Up to step {step}, make moves that shorten the distance, in place of {action}.",
     ),
     "nearer": (
-        "By step {step} at the latest, look for a way that brings the target nearer in fewer turns.",
+        "Up to step {step}, look for a way that brings the target nearer in fewer turns.",
         "Up to step {step}, look for moves that shorten the distance more than the moves of this episode did.",
     ),
     "around": (
-        "By step {step} at the latest, look for a way around instead of {action}.",
+        "Up to step {step}, look for a way around; {action} was blocked there.",
         "Up to step {step}, look where the way is free; {action} was blocked there.",
     ),
     "reply_nearer": (
-        "By step {step} at the latest, give a move towards the target rather than a reply without an action.",
+        "Up to step {step}, let no reply be without an action, and make each a move towards the target.",
         "Up to step {step}, make every reply a move that brings the target nearer.",
     ),
     "lost_before": (
@@ -139,7 +139,7 @@ class NavigationDomain(Domain):
             statements = [statement("too_far", metres=before, moves=moves, turns=turns)]
         elif (facts.after or 0) > facts.budget_after:
             statements = [statement("far_after", step=step, metres=after, moves=left, turns=rest)]
-            if _lost_before(failure) is None:  # else it would sound as if the goal were still within reach
+            if verdict.feasible_actions:  # else it would sound as if the goal were still within reach
                 statements.append(statement("far_before", step=step, metres=before, moves=moves, turns=turns))
         else:
             statements = [statement("away", step=step, metres=after, turns=rest)]

@@ -118,13 +118,13 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "At step {step}, send {instead}.",
     ),
     "every_turn": (
-        "At step {step}, {action} does not complete the task in time; up to then, let every turn achieve what it can.",
+        "At step {step}, {action} does not complete the task; let every turn, also before it, achieve what it can.",
         "Up to step {step}, use every turn for as many stages as it can achieve; {action} does not complete the task.",
         "At step {step}, check {action}, and every command before it, against the positions and limits that are given.",
     ),
     "every_reply": (
-        "At step {step}, do not leave the answer without a command; let every turn achieve a stage.",
-        "At step {step}, answer with a command, and use every turn to achieve a stage.",
+        "Up to step {step}, leave no answer without a command, and use every turn to achieve a stage.",
+        "Up to step {step}, answer every turn with a command that achieves a stage.",
     ),
     "too_late": (
         "At step {step}, {action} came too late; let every turn before it achieve a stage.",

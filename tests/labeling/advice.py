@@ -29,10 +29,10 @@ ADVICE = {
         r"do not leave the reply without an action; choose one that makes progress\.",
         r"give a usable reply with an action that brings the goal nearer\.",
         r"send one clear action that makes progress\.",
-        r"give a move towards the target rather than a reply without an action\.",
+        r"let no reply be without an action, and make each a move towards the target\.",
         r"make every reply a move that brings the target nearer\.",
-        r"do not leave the answer without a command; let every turn achieve a stage\.",
-        r"answer with a command, and use every turn to achieve a stage\.",
+        r"leave no answer without a command, and use every turn to achieve a stage\.",
+        r"answer every turn with a command that achieves a stage\.",
     ],
     "keep": [
         rf"choose {GOOD}, which keeps the goal within reach\.",
@@ -50,16 +50,16 @@ ADVICE = {
         rf"look for an action other than {BAD}, one that makes progress\.",
     ],
     "not nearer": [
-        rf"choose a move that brings the target nearer; {BAD} does not\.",
-        rf"make every turn a move towards the target, in place of {BAD}\.",
-        rf"make moves that shorten the distance, which {BAD} does not\.",
+        rf"choose moves that bring the target nearer, which {BAD} did not\.",
+        rf"make every turn a move towards the target; {BAD} was none\.",
+        rf"make moves that shorten the distance, in place of {BAD}\.",
     ],
     "little nearer": [
         r"look for a way that brings the target nearer in fewer turns\.",
         r"look for moves that shorten the distance more than the moves of this episode did\.",
     ],
     "blocked": [
-        rf"look for a way around instead of {BAD}\.",
+        rf"look for a way around; {BAD} was blocked there\.",
         rf"look where the way is free; {BAD} was blocked there\.",
     ],
     "lost before": [
@@ -70,7 +70,7 @@ ADVICE = {
         r"(?:go on|keep walking|take the next move) towards the target\.",
     ],
     "no stage": [
-        rf"{BAD} does not complete the task in time; up to then, let every turn achieve what it can\.",
+        rf"{BAD} does not complete the task; let every turn, also before it, achieve what it can\.",
         rf"use every turn for as many stages as it can achieve; {BAD} does not complete the task\.",
         rf"check {BAD}, and every command before it, against the positions and limits that are given\.",
     ],

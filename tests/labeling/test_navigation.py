@@ -87,8 +87,8 @@ def kinds(case: Case, answer: Verdict) -> tuple[list[str], list[str]]:
 @pytest.mark.parametrize(
     ("options", "facts", "action"),
     [
-        ({}, ["far_after", "far_before", "stagnant", "no_nearer"], "nearest"),
-        ({"threshold": 1.0}, ["far_after", "far_before", "blocked"], "around"),
+        ({}, ["far_after", "stagnant", "no_nearer"], "nearest"),
+        ({"threshold": 1.0}, ["far_after", "blocked"], "around"),
     ],
 )
 def test_statements_about_the_printed_log(options: dict[str, Any], facts: list[str], action: str) -> None:
