@@ -102,7 +102,7 @@ class Served:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}/{path}", data, method=method)
         request.add_header("Content-Type", "application/json")
-        for pause in (0.2, 1.0, 5.0, None):
+        for pause in (0.2, 1.0, 5.0, 10.0, 20.0, None):
             try:
                 with urllib.request.urlopen(request, timeout=30) as response:
                     text = response.read()
