@@ -220,8 +220,9 @@ class Checker:
     def answers(self, said: str) -> Iterator[tuple[str, bool]]:
         """Yield every claim that the sentence makes, with its truth; naming the step alone claims nothing."""
         begin = re.match(rf"(?:At|Up to) step {self.step}, ", said)
-        for claim, patterns in ADVICE.items() if begin is not None else ():
-            for match in (re.fullmatch(pattern, said.removeprefix(begin[0])) for pattern in patterns):
+        rest = said[begin.end() :] if begin is not None else ""
+        for claim, patterns in ADVICE.items():
+            for match in (re.fullmatch(pattern, rest) for pattern in patterns):
                 if match is not None:
                     yield "step", True
                     yield from self.advice(claim, match.groupdict())
