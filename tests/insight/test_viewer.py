@@ -285,9 +285,9 @@ class Stopwatch:
 def is_fast(readings: list[tuple[float, float]], limit: float) -> bool:
     """Whether one of several tries took less than the limit.
 
-    On a machine that has more to do than it can, the page's own time must be less than half of it.
+    On a machine that is busy with other tests, the page's own time must be less than half of it.
     """
-    crowded = os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1)
+    crowded = os.getloadavg()[0] > 0.75 * (os.cpu_count() or 1)
     return any(seconds < limit or (crowded and busy < limit / 2) for seconds, busy in readings)
 
 
