@@ -1,22 +1,15 @@
 """``pivot benchmark``: make the benchmark of failure localisation and credit, ask a model, score replies, tables."""
 
-import inspect
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 import typer
 
-from .. import plugins
 from ..api import benchmarking as api
 from ..errors import ConfigError
 from ..training.benchmark.config import MakeConfig, RunConfig, ScoreConfig, TableConfig
 from ..training.benchmark.tables import SCREEN, USAGE_HEADER, screen_rows, usage_row
-from ..training.evaluation.run import backend_of
+from .asked_form import AskedForm
 from .console import ProgressBars, out, show_table
 from .from_config import Flag, Form, from_config
 from .links import with_links
-from .model_flags import ModelFlags
-from .values import Values, plain
 
 benchmark = typer.Typer(
     help="Make the benchmark of failure localisation and credit, ask a model, score its replies, compare results.",
@@ -32,33 +25,7 @@ MAKE = Form(
 )
 
 
-class RunForm(Form[RunConfig]):
-    """The options of :class:`.RunConfig`, and those of a model server."""
-
-    server = ModelFlags("analyzer")
-
-    def parameters(self) -> Iterator[inspect.Parameter]:
-        """Yield the parameters of the command."""
-        yield from super().parameters()
-        yield from self.server.parameters()
-
-    def put_flags(self, arguments: Mapping[str, Any], values: Values) -> None:
-        """Put what the flags say over what is there; see the base class."""
-        super().put_flags(arguments, values)
-        for key, (flag, value) in self.server.settings(arguments, "service").items():
-            values.put(("service", key), value, flag)
-
-    def resolve(self, values: Values) -> RunConfig:
-        """Check the values, those of the server by the model's backend; see the base class."""
-        config = super().resolve(values)
-        if not config.service or config.stand_in is not None:
-            return config
-        kind = plugins.load("models", backend_of(config)).service_type
-        settings = values.read(kind, ("service",), "service setting ")
-        return config.model_copy(update={"service": {key: plain(getattr(settings, key)) for key in config.service}})
-
-
-RUN = RunForm(
+RUN = AskedForm(
     "run",
     RunConfig,
     {"model": Flag(argument="[MODEL]"), "env": Flag(metavar="ENV"), "question": Flag(metavar="QUESTION")},

@@ -1,23 +1,20 @@
 """``pivot evaluate``: accuracy of an Analyzer, and of baselines that read the log alone."""
 
-import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import typer
 
-from .. import plugins
 from ..api import benchmarking
 from ..api import training as api
 from ..training.evaluation.config import AnalyzerEvaluationConfig, BaselinesConfig
 from ..training.evaluation.report import SCREEN, compared, no_reliability, screen_rows
-from ..training.evaluation.run import EvaluationReport, backend_of
+from ..training.evaluation.run import EvaluationReport
+from .asked_form import AskedForm
 from .benchmark import show_report
 from .console import ProgressBars, out, show_table, warn
 from .from_config import Flag, Form, from_config
 from .links import with_links
-from .model_flags import ModelFlags
-from .values import Values, plain
 
 evaluation = typer.Typer(
     help="Measure an Analyzer, a policy, or the baselines that read the log alone.",
@@ -34,33 +31,7 @@ PANELS = {
 }
 
 
-class AnalyzerForm(Form[AnalyzerEvaluationConfig]):
-    """The options of :class:`.AnalyzerEvaluationConfig`, and those of a model server."""
-
-    server = ModelFlags("analyzer")
-
-    def parameters(self) -> Iterator[inspect.Parameter]:
-        """Yield the parameters of the command."""
-        yield from super().parameters()
-        yield from self.server.parameters()
-
-    def put_flags(self, arguments: Mapping[str, Any], values: Values) -> None:
-        """Put what the flags say over what is there; see the base class."""
-        super().put_flags(arguments, values)
-        for key, (flag, value) in self.server.settings(arguments, "service").items():
-            values.put(("service", key), value, flag)
-
-    def resolve(self, values: Values) -> AnalyzerEvaluationConfig:
-        """Check the values, those of the server by the model's backend; see the base class."""
-        config = super().resolve(values)
-        if not config.service:
-            return config
-        kind = plugins.load("models", backend_of(config)).service_type
-        checked = values.read(kind, ("service",), "service setting ")
-        return config.model_copy(update={"service": {key: plain(getattr(checked, key)) for key in config.service}})
-
-
-ANALYZER = AnalyzerForm(
+ANALYZER = AskedForm(
     "analyzer",
     AnalyzerEvaluationConfig,
     {

@@ -7,7 +7,6 @@ test-kill-points` all of them.
 import os
 import random
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pivot
@@ -59,20 +58,6 @@ def test_killed_at_any_change(
         assert fingerprint(root) == fingerprint(whole), f"{who} killed before {made[moment - 1]}"
         assert_whole(root)
     assert cut >= 2, "hardly any run was cut short"
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """A filesystem of its own, whose size can be changed."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(place)], capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"only root may mount a small disk: {mounted.stderr.strip()}")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def test_the_disk_is_full_at_any_size(undisturbed: tuple[Path, int], disk: Path) -> None:

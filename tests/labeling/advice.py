@@ -136,4 +136,4 @@ ADVICE = {
         r"give every shape the place, size and colour that it has in the target\.",
     ],
 }
-"""What follows "At step N, " or "Up to step N, " in an advice, by what it claims about the episode."""
+"""Patterns of advice without its first words, "At step N, " or "Up to step N, "; by the claim that the advice makes."""

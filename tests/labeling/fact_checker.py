@@ -300,7 +300,7 @@ class Checker:
 
     @property
     def takes_for_granted(self) -> dict[str, Callable[[], bool]]:
-        """What is true of the episode where an advice makes sense."""
+        """Return a check of the episode for each claim of an advice."""
         t = self.step
 
         def is_nearer() -> bool:

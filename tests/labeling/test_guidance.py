@@ -186,7 +186,7 @@ def test_an_environment_without_a_domain_gets_the_general_sentences() -> None:
 @pytest.mark.parametrize("most", [1, 2, 3])
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
 def test_what_is_recommended_for_a_puzzle_begins_a_shortest_plan(env: str, most: int) -> None:
-    """By a search of the reader's own, in moves and in turns of several; no sentence mixes the two up."""
+    """A separate search decides, for turns of one move and of several; no sentence confuses moves with turns."""
     long = {"actions_per_turn": most, "horizon": 5} if most > 1 else {}
     certified = certify_episodes(random_failures(env, 40, seed=most, **long), solver(env))
     sentences, recommended, joined, detours = domain_of(env).sentences, 0, 0, 0

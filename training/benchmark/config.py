@@ -1,12 +1,11 @@
 """Configs of the benchmark: every setting of ``pivot benchmark make``, ``run``, ``score`` and ``table``."""
 
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
 from ...plugins import Settings
-from ..evaluation.config import Pictures
+from ..evaluation.config import AskedModel, Pictures
 from .items import Question
 from .make import SEED
 
@@ -30,7 +29,7 @@ class MakeConfig(Settings):
     """Fit the learned baselines, gradient boosting and a small transformer, too."""
 
 
-class RunConfig(Settings):
+class RunConfig(AskedModel):
     """A model to ask."""
 
     model: str | None = None
@@ -51,18 +50,11 @@ class RunConfig(Settings):
     """Treatment of the collages: ``shown``, ``blank``, or ``exchanged`` between items of different levels."""
     shots: int = Field(default=0, ge=0, le=8)
     """Worked examples of other levels in front of every question."""
-    backend: str | None = None
-    """Model backend: by default ``openai`` with a server address, else ``transformers``."""
-    revision: str | None = None
-    """Revision of the model."""
-    temperature: float | None = Field(default=None, ge=0)
-    """Sampling temperature; by default 0, greedy. A server that refuses it is asked without it."""
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Longest reply in tokens, thoughts included; by default 512."""
-    batch_size: int | None = Field(default=None, ge=1)
-    """Items per forward pass of a model in this process (backend ``transformers``)."""
-    service: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the model server, such as ``base_url``; they do not affect the figures."""
+
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether a model answers, and not a stand-in; see the base class."""
+        return self.stand_in is None
 
 
 class ScoreConfig(Settings):

@@ -15,7 +15,29 @@ POLICY_RESULT = "evaluation/policy.json"
 """File with the figures of an evaluated policy, in its folder."""
 
 
-class AnalyzerEvaluationConfig(Settings):
+class AskedModel(Settings):
+    """How a model is reached and what it may write; the evaluation of an Analyzer and the benchmark share it."""
+
+    backend: str | None = None
+    """Model backend: by default ``openai`` with a server address, else ``transformers``."""
+    revision: str | None = None
+    """Revision of the model."""
+    temperature: float | None = Field(default=None, ge=0)
+    """Sampling temperature; by default 0, greedy. A server that refuses it is asked without it."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Longest reply in tokens, thoughts included; by default 512."""
+    batch_size: int | None = Field(default=None, ge=1)
+    """Cases per forward pass of a model in this process (backend ``transformers``)."""
+    service: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the model server, such as ``base_url``; they do not affect the figures."""
+
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether a model answers, and not a stand-in."""
+        return True
+
+
+class AnalyzerEvaluationConfig(AskedModel):
     """An evaluation of an Analyzer on labelled failures."""
 
     model: str
@@ -53,18 +75,6 @@ class AnalyzerEvaluationConfig(Settings):
     """Folder of the benchmark; by default ``suite-data`` in ``out``."""
     scale: float = Field(default=1.0, ge=0.01, le=1)
     """Share of the benchmark that is made, for a trial; figures of different shares do not compare."""
-    backend: str | None = None
-    """Model backend: by default ``openai`` with a server address, else ``transformers``."""
-    revision: str | None = None
-    """Revision of the model."""
-    temperature: float | None = Field(default=None, ge=0)
-    """Sampling temperature; by default 0, greedy."""
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Longest reply in tokens; by default 512."""
-    batch_size: int | None = Field(default=None, ge=1)
-    """Records per forward pass of a model in this process (backend ``transformers``)."""
-    service: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the model server, such as ``base_url``; they do not affect the figures."""
 
 
 class BaselinesConfig(Settings):
