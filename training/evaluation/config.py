@@ -16,7 +16,7 @@ POLICY_RESULT = "evaluation/policy.json"
 
 
 class AskedModel(Settings):
-    """How a model is reached and what it may write; the evaluation of an Analyzer and the benchmark share it."""
+    """Settings of a model that is asked; the evaluation of an Analyzer and the benchmark share them."""
 
     backend: str | None = None
     """Model backend: by default ``openai`` with a server address, else ``transformers``."""

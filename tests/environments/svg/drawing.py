@@ -1,6 +1,9 @@
 """What the tests of the sandbox share; a spawned child has to be able to import it by its name."""
 
 import multiprocessing
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
 
 import numpy as np
 from pivot.environments.svg.sandbox import pool
@@ -27,3 +30,23 @@ def draw_in_child(queue: "multiprocessing.Queue[tuple[list[int], bytes]]") -> No
     """Draw a circle; send the workers' process ids and the pixels."""
     pixels = pool.rasterise(CIRCLE).pixels
     queue.put((pool._pool.pids, b"" if pixels is None else pixels.tobytes()))
+
+
+def draw_beside_a_child(method: str) -> None:
+    """Draw before and after a child process of this one draws: both have workers of their own, and the child's ends."""
+    context: Any = multiprocessing.get_context(method)
+    mine = pool.rasterise(CIRCLE).pixels
+    assert mine is not None
+    queue = context.Queue()
+    child = context.Process(target=draw_in_child, args=(queue,))
+    child.start()
+    (pid,), pixels = queue.get(timeout=240)
+    child.join(60)
+    assert child.exitcode == 0
+    assert pid not in pool._pool.pids
+    deadline = monotonic() + 30
+    while Path(f"/proc/{pid}").exists():  # it ends by itself when its pipe does
+        assert monotonic() < deadline
+        sleep(0.01)
+    assert pixels == draw_alone(CIRCLE).tobytes() == mine.tobytes()
+    assert same(pool._pool.draw(CIRCLE).pixels, mine), "the parent's worker is untouched"
