@@ -14,7 +14,8 @@ Everything that the command line does is a function here, and the command line c
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
 ``pivot.append``, ``import_rollouts``, ``estimate``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``prune``,
-``disk_usage`` (``pivot du``), ``export``, ``stats``, ``report``, ``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``,
+``disk_usage`` (``pivot du``), ``export``, ``stats``, ``report``,
+``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``,
 ``evaluate_baselines``, ``evaluate_policy`` and ``certify_batch`` are named like their commands; ``pivot.credit``
 returns what each turn gained or lost, ``pivot.explore`` searches a level of any gymnasium environment, and
 ``pivot.Recorder`` writes the episodes of your own trainer for ``pivot.import_rollouts``.

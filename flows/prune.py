@@ -360,8 +360,8 @@ def _remove_store(root: Address) -> None:
 
 def _remove_report(folder: Address, pruned: Pruned) -> None:
     storage = open_storage(folder)
-    if storage.stat(MARKER) is None:
-        return
+    if storage.stat(MARKER) is None and (not storage.exists() or storage.entries()):
+        return  # not a report, nor what is left of one that was being removed
     storage.check_contents()
     sizes = storage.sizes()
     if not pruned.dry_run:
