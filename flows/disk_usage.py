@@ -1,4 +1,4 @@
-"""What takes space in a store, or in a folder of nights: every file counted once, by part and kind."""
+"""Disk space of a store, or of a folder of nights: every file counted once, by part and kind."""
 
 import re
 from bisect import bisect_right
@@ -41,7 +41,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """What takes space below a folder."""
+    """Files and bytes below a folder."""
 
     root: str
     rows: list[Usage]
@@ -115,21 +115,21 @@ class _Owners:
 
 
 def _owners(names: dict[str, int]) -> _Owners:
-    found = {RUN: set[str](), MARKER: set[str]()}
+    marked = {RUN: set[str](), MARKER: set[str]()}
     for name in names:
         folder, _, base = name.rpartition("/")
-        if base in found:
-            found[base].add(folder)
+        if base in marked:
+            marked[base].add(folder)
     outermost: list[str] = []
-    for folder in sorted(f"{each}/" if each else "" for each in found[RUN] | found[MARKER]):
+    for folder in sorted(f"{each}/" if each else "" for each in marked[RUN] | marked[MARKER]):
         if not outermost or not folder.startswith(outermost[-1]):
             outermost.append(folder)
-    return _Owners({each.rstrip("/") for each in outermost if each.rstrip("/") in found[RUN]}, outermost)
+    return _Owners({each.rstrip("/") for each in outermost if each.rstrip("/") in marked[RUN]}, outermost)
 
 
 @dataclass(frozen=True, slots=True)
 class _Kinds:
-    """What is needed to tell the files of a store from each other."""
+    """Facts that tell the files of a store from each other."""
 
     storage: Storage
     listed: set[str]

@@ -92,7 +92,7 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a prune removes."""
+    """Choice of what a prune removes."""
 
     keep: Retention | None = None
     """Nights that are kept; None for all."""
@@ -212,12 +212,12 @@ def _own_sizes(storage: Storage) -> dict[str, int]:
 def _older_files(storage: Storage) -> dict[str, int]:
     """Return the files of older label versions with their lengths."""
     current = label_version(storage) or 1
-    older: dict[str, int] = {}
-    for name, size in _own_sizes(storage).items():
-        match = OF_LABELS.fullmatch(name)
-        if match and int(match[1] or match[2]) < current:
-            older[name] = size
-    return older
+    return {name: size for name, size in _own_sizes(storage).items() if _is_older(name, current)}
+
+
+def _is_older(name: str, current: int) -> bool:
+    match = OF_LABELS.fullmatch(name)
+    return match is not None and int(match[1] or match[2]) < current
 
 
 def _is_leftover(name: str, current: int) -> bool:
@@ -236,7 +236,8 @@ def _top(name: str) -> str:
 
 def _remove_labels(store: Store, older: dict[str, int]) -> None:
     """Replace the manifest by one without these files, and remove them, in one step."""
-    files = {name: record for name, record in store.manifest().items() if name not in older}
+    current = store.config.label_version
+    files = {name: record for name, record in store.manifest().items() if not _is_older(name, current)}
     store.write_manifest(files, f"{COMMIT}/{MANIFEST}")
     folders = {"/".join(name.split("/")[:2]) if name.startswith("labels/") else name for name in older}
     bind(store.storage, None, (MANIFEST,), sorted(folders))
