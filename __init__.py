@@ -13,8 +13,9 @@ Everything that the command line does is a function here, and the command line c
     frames = pivot.load_store("runs/demo")  # lazy polars frames over a store
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
-``pivot.append``, ``import_rollouts``, ``estimate``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``export``,
-``stats``, ``report``, ``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``,
+``pivot.append``, ``import_rollouts``, ``estimate``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``prune``,
+``disk_usage`` (``pivot du``), ``export``, ``stats``, ``report``,
+``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``,
 ``evaluate_baselines``, ``evaluate_policy`` and ``certify_batch`` are named like their commands; ``pivot.credit``
 returns what each turn gained or lost, ``pivot.explore`` searches a level of any gymnasium environment, and
 ``pivot.Recorder`` writes the episodes of your own trainer for ``pivot.import_rollouts``.
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         train_rl,
         train_sft,
     )
+    from .api.upkeep import disk_usage, prune
     from .datasets.config import RunConfig
     from .datasets.parts import load_store
     from .datasets.progress import Reporter
@@ -89,6 +91,7 @@ __all__ = [
     "certify_batch",
     "compact",
     "credit",
+    "disk_usage",
     "estimate",
     "evaluate_analyzer",
     "evaluate_baselines",
@@ -100,6 +103,7 @@ __all__ = [
     "make_tiny_model",
     "migrate",
     "probe",
+    "prune",
     "query",
     "relabel",
     "report",
@@ -151,7 +155,9 @@ _HOMES = {
     "export": "api.reading",
     "load_store": "datasets.parts",
     "migrate": "api.stores",
+    "disk_usage": "api.upkeep",
     "probe": "api.reading",
+    "prune": "api.upkeep",
     "query": "api.reading",
     "relabel": "api.stores",
     "report": "api.reading",

@@ -20,6 +20,7 @@ from .compare import compare
 from .console import err, show_error
 from .deploy import deploy
 from .doctor import doctor
+from .du import du
 from .estimate import estimate
 from .evaluate import evaluation
 from .evaluate_policy import policy
@@ -31,6 +32,7 @@ from .options import unwrapped
 from .peek import peek
 from .plot import plot
 from .probe import probe
+from .prune import prune
 from .push import push
 from .relabel import relabel
 from .report import report
@@ -73,6 +75,8 @@ for command in (
     relabel,
     compact,
     migrate,
+    du,
+    prune,
     export,
     push,
 ):
@@ -148,7 +152,7 @@ def _damage(error: Exception) -> str | None:
 _RESUME = "interrupted; run the same command again to resume"
 _INTERRUPTED = {
     **dict.fromkeys(
-        ("benchmark", "build", "import", "relabel", "probe", "compact", "migrate", "export", "push"), _RESUME
+        ("benchmark", "build", "import", "relabel", "probe", "compact", "migrate", "prune", "export", "push"), _RESUME
     ),
     "train": f"{_RESUME}, with --resume",
     **dict.fromkeys(("verify", "report"), "interrupted; nothing was changed: run the same command again"),

@@ -75,14 +75,15 @@ def members_of(store: Store) -> Members:
 
 
 def refuse_unfinished_relabel(root: Address) -> None:
-    """Refuse a store with an interrupted relabel in any part, for readers that compare its files.
+    """Refuse a store with an interrupted relabel or prune in any part, for readers that compare its files.
 
     Raises:
-        StoreError: a relabel was interrupted; the message names the command that finishes it.
+        StoreError: there is one; the message names the command that finishes it.
     """
     storage = open_storage(root)
     for folder in ("", *(part_folder(number) for number in listed_parts(storage))):
-        refuse_interrupted(open_storage(root / folder) if folder else storage, f"pivot relabel {root}")
+        part = open_storage(root / folder) if folder else storage
+        refuse_interrupted(part, f"pivot relabel {root}", f"pivot prune {root}")
 
 
 def unlike(store: Store, first: Store) -> list[str]:

@@ -381,12 +381,34 @@ def home_of(root: Address) -> str:
 def finish_relabel(storage: Storage) -> bool:
     """Finish a relabel that was interrupted in its last step; return whether there was one.
 
-    Only a writer that holds the lock calls it.
+    A prune that was interrupted is finished, too. Only a writer that holds the lock calls it.
 
     Raises:
-        StoreError: the journal of the step is none that a relabel writes, or the step cannot be finished.
+        StoreError: the journal of the step is none that a relabel or a prune writes, or the step cannot be finished.
     """
-    return roll_forward(storage, _foreign_name)
+    steps: list[Step] = []
+
+    def objection(step: Step) -> str | None:
+        steps.append(step)
+        return _foreign_name(step) if step.source else _foreign_removal(storage, step)
+
+    return roll_forward(storage, objection) and bool(steps[0].source)
+
+
+def _foreign_removal(storage: Storage, step: Step) -> str | None:
+    """Say what a prune would not do: it removes older label versions, and replaces the manifest that listed them."""
+    if step.target or step.mark or step.objects != (MANIFEST,):
+        return f"it replaces {', '.join(map(repr, (step.target, *step.objects)))} without a folder"
+    try:
+        current = int(storage.read_json(RUN)["config"]["label_version"])
+    except (KeyError, TypeError, ValueError):
+        return f"{RUN} has no label version"
+    return next((f"it removes {name!r}" for name in step.obsolete if not _is_older(name, current)), None)
+
+
+def _is_older(name: str, current: int) -> bool:
+    old = _OLD_LABELS.fullmatch(name)
+    return old is not None and int(old[1] or old[2]) < current
 
 
 def _foreign_name(step: Step) -> str | None:
@@ -397,11 +419,8 @@ def _foreign_name(step: Step) -> str | None:
     for name in step.objects:
         if name not in (RUN, DATABASE, MANIFEST):
             return f"it replaces {name!r}"
-    for name in step.obsolete:
-        old = _OLD_LABELS.fullmatch(name)
-        if old is None or int(old[1] or old[2]) >= int(staged[1]):
-            return f"it removes {name!r}"
-    return None
+    current = int(staged[1])
+    return next((f"it removes {name!r}" for name in step.obsolete if not _is_older(name, current)), None)
 
 
 def shard_frames(store: Store, shard: Shard) -> dict[str, bytes]:

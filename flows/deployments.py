@@ -44,6 +44,7 @@ from .forms import ConfigForm, LabelChanges, LabelChangesForm
 from .limits import model_slots
 from .metrics import FOLDER
 from .pipeline import BuildResult, build_store
+from .prune import Retention, Rules, prune, refuse_undated
 from .relabel import part_roots, relabel_parts
 from .review import review_stores
 from .watch import Watch, watched
@@ -145,6 +146,7 @@ def build_dataset(
     report: bool = False,
     engine: str = "local",
     address: str = "",
+    keep: str = "",
 ) -> dict[str, Any]:
     """Roll out, label and export one dataset.
 
@@ -158,6 +160,8 @@ def build_dataset(
         report: Write a site into the folder `OUT-report`.
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
         address: Cluster of the engine; empty for workers on the machine of this run.
+        keep: Nights to keep in the folder above `{date}` once this one is complete: days such as `14d`, or a number of
+            finished nights such as `30`. Older ones are removed with their reports. Empty to keep all.
 
     Raises:
         StoreError: verification found problems.
@@ -168,6 +172,9 @@ def build_dataset(
         raise ConfigError(
             f"report: found the store {root}, expected a local folder next to which the site is written; leave it off"
         )
+    retention = Retention.parse(keep) if keep else None
+    if retention:
+        refuse_undated(out, DATE)
     config = config.model_copy(update={"seed": seed})
     with _at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
 
@@ -181,6 +188,8 @@ def build_dataset(
         result = build_store(root, config, execute, watch, refresh=refresh, preflight=not checked, around=around)
         _show(watch, result, report=report)
         verified = _verified(root, watch, pool) if verify else None
+        if retention and result.is_whole:
+            _prune_nights(root.parent, retention, watch)
     return _plain(result) | {"verified": verified}
 
 
@@ -292,6 +301,14 @@ def _show(watch: Watch, result: BuildResult, *, report: bool = False) -> None:
         write_report(result.root, target, Selection(), watch)
         address = file_address(target / "index.html")
         watch.artifacts.link("report", address, address, f"Every episode of {result.root} as a page")
+
+
+def _prune_nights(folder: Address, keep: Retention, watch: Watch) -> None:
+    pruned = prune(folder, Rules(keep, labels=False, unfinished_days=None), watch)
+    for each in pruned.removals:
+        watch.log.info("removed %s %s: %d bytes", each.kind, each.address, each.bytes)
+    for line in pruned.kept:
+        watch.log.warning("kept: %s", line)
 
 
 def _verified(root: Address, watch: Watch, pool: WorkerPool) -> dict[str, int]:

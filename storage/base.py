@@ -73,6 +73,7 @@ class Storage(Contract, ABC):
             "exists": Answer(bool),
             "entries": Answer(list[str]),
             "listing": Answer(dict[str, Stat]),
+            "sizes": Answer(dict[str, int]),
             "local_path": Answer(Path),
             "stat": Answer(Stat | None),
             "cached_stat": Answer(Stat | None),
@@ -121,6 +122,10 @@ class Storage(Contract, ABC):
     @abstractmethod
     def listing(self, folder: str = "") -> dict[str, Stat]:
         """Return every object below a folder, sorted by name; an empty dict if the folder does not exist."""
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of every file below the root by name; of a folder also temporary files and the lock."""
+        return {name: each.bytes for name, each in self.listing().items()}
 
     @abstractmethod
     def stat(self, name: str) -> Stat | None:

@@ -136,6 +136,10 @@ class LocalStorage(Storage):
             if not name.startswith(f"{TEMPORARY}/") and not _is_own(name.rpartition("/")[2])
         }
 
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of every file below the root."""
+        return {name: status.st_size for name, status in sorted(files_beneath(self.root, follow=self._follow))}
+
     def stat(self, name: str) -> Stat | None:
         """Return length and time of change of a file; None also for a name that cannot be one.
 

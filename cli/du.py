@@ -1,0 +1,66 @@
+"""``pivot du``: what takes space in a store or a folder of nights."""
+
+import json
+from collections import Counter
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ..api import upkeep as api
+from ..flows.disk_usage import DiskUsage
+from .console import out, percent, quoted, show_table, size_text, write_data
+from .options import StoreAddress, store_argument
+
+
+class Style(StrEnum):
+    """Forms of the output."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def du(
+    root: Annotated[StoreAddress, store_argument("DIR", "A store, or a folder of stores; a folder or s3:// address.")],
+    style: Annotated[
+        Style, typer.Option("--format", help="How to show it; json has a row per store and part.")
+    ] = Style.TABLE,
+) -> None:
+    """Show what takes space: parts, tables, label versions, reports, probe, leftovers of killed runs.
+
+    Every file below DIR is counted once, so the sum is that of the files on disk. Nothing is changed. The call cache
+    of models is elsewhere: pivot cache shows its size.
+
+    [bold]Examples[/]
+
+    pivot du runs/first
+
+    pivot du runs/nightly --format json
+    """
+    usage = api.disk_usage(root)
+    if style is Style.JSON:
+        write_data(json.dumps(usage.record(), indent=2, ensure_ascii=True) + "\n")
+        return
+    _show(usage)
+
+
+def _show(usage: DiskUsage) -> None:
+    stores = {row.store: None for row in usage.rows}
+    if len(stores) > 1:
+        totals = {store: [each for each in usage.rows if each.store == store] for store in stores}
+        rows = [
+            [store, sum(each.files for each in rows), size_text(sum(each.bytes for each in rows))]
+            for store, rows in totals.items()
+        ]
+        show_table(f"Stores and reports below {usage.root}", ["folder", "files", "size"], rows)
+    sizes, files = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for row in usage.rows:
+        key = ("", row.kind) if len(stores) > 1 else (row.part, row.kind)
+        sizes[key] += row.bytes
+        files[key] += row.files
+    rows = [[*key, files[key], size_text(size), percent(size, usage.bytes)] for key, size in sizes.most_common()]
+    show_table(usage.root, ["part", "kind", "files", "size", "share"], rows)
+    out.print(f"{usage.files} files, {usage.bytes} bytes", soft_wrap=True)
+    removable = ("older labels", "unfinished part", "report", "leftovers")
+    if any(kind.startswith(removable) for _, kind in sizes):
+        out.print(f"\nnext:\n  pivot prune {quoted(usage.root)} --dry-run   what can be removed", soft_wrap=True)
