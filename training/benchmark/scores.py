@@ -233,8 +233,10 @@ def _credit_figures(judged: Sequence[Judged]) -> dict[str, Any]:
     ranked = [(each, correlation) for each in judged if (correlation := need_correlation(each)) is not None]
     if ranked:
         figures["need"] = share([value for _, value in ranked], [each.truth.level for each, _ in ranked]).row()
-    given = [each.turns for each in judged if each.turns is not None]
-    if not given or any(turns.reach is not None for turns in given):  # does not apply to credit without probabilities
+    answers = [each.turns for each in judged if each.turns is not None]
+    if not answers or any(
+        turns.reach is not None for turns in answers
+    ):  # does not apply to credit without probabilities
         figures["calibration"] = calibration(judged).row()
     return figures
 
