@@ -4,7 +4,7 @@ The kind of an episode is a function of its id, so it can be named later without
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -16,20 +16,13 @@ from ..base import Policy, Reply, Turn
 from .policy import ScriptedPolicy
 
 
-class Kind(Settings):
-    """One kind of player."""
-
-    weight: float = Field(gt=0)
-    """Share of the episodes that it plays, relative to the weights of the other kinds."""
-    habits: dict[str, dict[str, int | float]] = Field(default_factory=dict)
-    """Changed habits: environment, field of its player, number."""
-
-
 class MixedSettings(Settings):
     """Kinds of players."""
 
-    kinds: dict[str, Kind] = Field(default_factory=dict)
-    """Kinds by name; at least one."""
+    weights: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    """Kinds by name, at least one, each with the share of the episodes that it plays, relative to the others."""
+    habits: dict[str, dict[str, dict[str, int | float]]] = Field(default_factory=dict)
+    """Changed habits: kind, environment, field of its player, number."""
 
 
 class MixedPolicy(Policy):
@@ -44,11 +37,16 @@ class MixedPolicy(Policy):
         """Create the players, so that a mistake is reported at once.
 
         Raises:
-            ConfigError: an unknown field, or a number out of range.
+            ConfigError: an unknown field or kind, or a number out of range.
         """
         super().__init__(settings, **values)
+        weights, habits = self.settings.weights, self.settings.habits
+        if unknown := sorted(habits.keys() - weights.keys()):
+            raise ConfigError(
+                f"policy mixed, habits: found kind {unknown[0]!r}, expected one with a weight: {', '.join(weights)}"
+            )
         self._policies: Mapping[str, ScriptedPolicy] = {
-            name: ScriptedPolicy(habits=kind.habits) for name, kind in self.settings.kinds.items()
+            name: ScriptedPolicy(habits=habits.get(name, {})) for name in weights
         }
 
     @property
@@ -61,10 +59,9 @@ class MixedPolicy(Policy):
         return self._config(lambda policy: policy.config_for(env))
 
     def _config(self, config_of: Any) -> dict[str, Any]:
-        kinds = self.settings.kinds
-        return {
-            "kinds": {name: {"weight": kinds[name].weight, **config_of(each)} for name, each in self._policies.items()}
-        }
+        weights = self.settings.weights
+        kinds = {name: {"weight": weights[name], **config_of(each)} for name, each in self._policies.items()}
+        return {"kinds": kinds}
 
     def check(self) -> None:
         """Check that there is a kind.
@@ -73,7 +70,9 @@ class MixedPolicy(Policy):
             ConfigError: there is none.
         """
         if not self._policies:
-            raise ConfigError("policy mixed: found no kinds, expected at least one; name them in policy.options.kinds")
+            raise ConfigError(
+                "policy mixed: found no kinds, expected at least one; name them in policy.options.weights"
+            )
 
     def check_environment(self, env: str, config: EnvConfig) -> None:
         """Check that the players support these settings; see the base class."""
@@ -83,13 +82,13 @@ class MixedPolicy(Policy):
 
     def kind_of(self, episode_id: str) -> str:
         """Return the kind of player of an episode."""
-        kinds = self.settings.kinds
-        left = derive_seed("kind of player", episode_id) / 2**63 * sum(kind.weight for kind in kinds.values())
-        for name, kind in kinds.items():
-            left -= kind.weight
+        weights = self.settings.weights
+        left = derive_seed("kind of player", episode_id) / 2**63 * sum(weights.values())
+        for name, weight in weights.items():
+            left -= weight
             if left < 0:
                 return name
-        return next(reversed(kinds))
+        return next(reversed(weights))
 
     async def reply(self, turn: Turn) -> Reply:
         """Answer one turn as the episode's kind of player does.

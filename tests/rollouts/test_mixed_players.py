@@ -21,9 +21,9 @@ def test_each_kind_plays_its_share_and_replies_as_its_habits_do() -> None:
         assert counts[name] / 20_000 == pytest.approx(kind.weight, abs=0.015), name
     assert sum(kind.share for kind in PLAYERS.values()) == pytest.approx(1.0)
     # A planted kind whose format is always bad, next to one without faults, shows whose replies an episode has.
-    mute = {"weight": 1.0, "habits": {"sokoban": {"bad_format": 1.0}}}
-    clear = {"weight": 1.0, "habits": {"sokoban": {"bad_format": 0.0, "skill": 1e9, "misread": 0, "blunder": 0}}}
-    planted = MixedPolicy(kinds={"mute": mute, "clear": clear})
+    mute = {"sokoban": {"bad_format": 1.0}}
+    clear = {"sokoban": {"bad_format": 0.0, "skill": 1e9, "misread": 0, "blunder": 0}}
+    planted = MixedPolicy(weights={"mute": 1, "clear": 1}, habits={"mute": mute, "clear": clear})
     seen: Counter[str] = Counter()
     for task in rolled("sokoban", 6, cast(Any, planted)):
         for episode in task.episodes:
@@ -35,7 +35,7 @@ def test_each_kind_plays_its_share_and_replies_as_its_habits_do() -> None:
 
 
 def test_a_single_kind_without_habits_is_the_scripted_policy_under_other_ids() -> None:
-    policy = MixedPolicy(kinds={"default": {"weight": 3.0}})
+    policy = MixedPolicy(weights={"default": 3.0})
     assert policy.is_stand_in and policy.config_for("primitiveskill")["kinds"]["default"] == {
         "weight": 3.0,
         **ScriptedPolicy().config_for("primitiveskill"),
@@ -44,13 +44,14 @@ def test_a_single_kind_without_habits_is_the_scripted_policy_under_other_ids() -
 
 
 @pytest.mark.parametrize(
-    ("kinds", "message"),
+    ("options", "message"),
     [
-        ({"a": {"weight": 0}}, "weight"),
-        ({"a": {"weight": 1, "habits": {"sokoban": {"skil": 1}}}}, "unknown setting skil"),
+        ({"weights": {"a": 0}}, r"weights\.a: found 0"),
+        ({"weights": {"a": 1}, "habits": {"a": {"sokoban": {"skil": 1}}}}, "unknown setting skil"),
+        ({"weights": {"a": 1}, "habits": {"b": {}}}, "found kind 'b', expected one with a weight: a"),
         ({}, "found no kinds, expected at least one"),
     ],
 )
-def test_bad_kinds_are_refused(kinds: dict[str, Any], message: str) -> None:
+def test_bad_kinds_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        MixedPolicy(kinds=kinds).check()
+        MixedPolicy(**options).check()

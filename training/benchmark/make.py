@@ -38,7 +38,7 @@ from .stand_ins import true_reply
 SEED = 20_270
 """Seed of the public benchmark."""
 
-LEVELS: Mapping[str, int] = {"sokoban": 280, "frozenlake": 280, "navigation": 460, "primitiveskill": 340, "svg": 260}
+LEVELS: Mapping[str, int] = {"sokoban": 280, "frozenlake": 280, "navigation": 460, "primitiveskill": 260, "svg": 260}
 """Number of levels per environment, with eight rollouts each: failures of every kind of player to choose from."""
 
 FAILURES, OTHERS, ASIDE = 500, 125, 250

@@ -91,11 +91,9 @@ PLAYERS: Mapping[str, PlayerKind] = {
 
 def mixed_policy(environments: Mapping[str, int]) -> dict[str, Any]:
     """Return the config of the policy that plays the benchmark."""
-    kinds = {
-        name: {
-            "weight": kind.weight,
-            "habits": {env: dict(habits) for env, habits in kind.habits.items() if env in environments},
-        }
+    habits = {
+        name: {env: dict(changes) for env, changes in kind.habits.items() if env in environments}
         for name, kind in PLAYERS.items()
     }
-    return {"name": "mixed", "options": {"kinds": kinds}}
+    weights = {name: kind.weight for name, kind in PLAYERS.items()}
+    return {"name": "mixed", "options": {"weights": weights, "habits": habits}}
