@@ -115,7 +115,7 @@ def score_predictions(config: ScoreConfig | Mapping[str, Any]) -> BenchmarkRepor
     result = score(benchmark, read_predictions(settings.predictions, benchmark))
     baselines = baselines_of(benchmark, result)
     out = settings.out or settings.predictions.parent
-    return BenchmarkReport(out, tuple(write_result(out, result, baselines)), result, baselines)
+    return BenchmarkReport(out, tuple(write_result(out, result, baselines, settings.by)), result, baselines)
 
 
 @public
@@ -136,7 +136,8 @@ def benchmark_table(config: TableConfig | Mapping[str, Any]) -> tuple[list[dict[
     results = [read_result(path) for path in settings.results]
     baselines = [] if settings.data is None else open_benchmark(settings.data).baselines()
     names = {result["name"] for result in results}
-    return results, write_table(settings.out, results, [each for each in baselines if each["name"] not in names])
+    kept = [each for each in baselines if each["name"] not in names]
+    return results, write_table(settings.out, results, kept, settings.by)
 
 
 @public

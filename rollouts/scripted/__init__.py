@@ -7,7 +7,8 @@ reply occurs. It plays each environment through a :class:`Player`, one file each
 """
 
 from .grid import GridPlayer
+from .kinds import MixedPolicy
 from .player import Player
 from .policy import VERSION, ScriptedPolicy
 
-__all__ = ["VERSION", "GridPlayer", "Player", "ScriptedPolicy"]
+__all__ = ["VERSION", "GridPlayer", "MixedPolicy", "Player", "ScriptedPolicy"]

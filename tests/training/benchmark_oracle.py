@@ -102,15 +102,18 @@ def rank_correlation(values: Sequence[float], needs: Sequence[float]) -> float:
     return top / scale if scale else 0.0
 
 
-def figures(benchmark: Path, predictions: Path) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
-    """Every figure by the strict reader: task, environment, log and name to value and bounds."""
+def figures(
+    benchmark: Path, predictions: Path, player: str | None = None
+) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
+    """Every figure by the strict reader, of one kind of player or of all: task, environment, log and name to value and
+    bounds."""
     items = {row["item_id"]: row for row in rows_of(benchmark / "items.jsonl")}
     truths = {row["item_id"]: row for row in rows_of(benchmark / "answers.jsonl")}
     _, *rows = rows_of(predictions)
     groups: dict[tuple[str, str, str], list[Row]] = {}
     given = {row["id"]: row for row in rows}
     for name, item in items.items():
-        if name not in given:
+        if name not in given or player not in (None, item["player"]):
             continue
         row, truth = given[name], truths[name]
         record = _record(item, truth, row)

@@ -2,8 +2,11 @@
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pivot
@@ -15,12 +18,15 @@ from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.models.chat_server import MODEL, pictures_of, served
 from pivot.tests.training.conftest import BENCHMARK_LEVELS
 from pivot.training.benchmark.items import Benchmark, fingerprint, open_benchmark
-from pivot.training.benchmark.make import make_benchmark
+from pivot.training.benchmark.log_baselines import log_of
+from pivot.training.benchmark.make import FAILURES, OTHERS, make_benchmark, quota, selected
+from pivot.training.benchmark.players import PLAYERS
 from pivot.training.benchmark.predictions import read_predictions
 from pivot.training.benchmark.run import HEADER, PREDICTIONS
 from pivot.training.benchmark.scores import score
 from pivot.training.benchmark.stand_ins import Mixture, stand_in
 
+LOCATE = ("locate", "full")
 Reply = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -230,6 +236,36 @@ def test_no_item_holds_its_truth(benchmark: Benchmark) -> None:
     assert levels and not {each.item.item_id for each in benchmark.examples} & benchmark.items.keys()
 
 
+def test_kinds_of_players_are_mixed_and_named_but_hidden_from_models_and_baselines(benchmark: Benchmark) -> None:
+    for env in benchmark.environments:
+        items = [item for item in benchmark.items.values() if (item.env, item.question, item.log) == (env, *LOCATE)]
+        lost = Counter(item.player for item in items if benchmark.truths[item.item_id].pivot_step is not None)
+        most = {name: quota(FAILURES, name, 0.1) for name in PLAYERS}
+        assert all(0 < lost[name] <= most[name] for name in PLAYERS), lost
+        assert sum(lost.values()) > 0.5 * sum(most.values())
+    item = next(item for item in benchmark.items.values() if item.player == "wasteful")
+    assert "wasteful" not in item.prompt and log_of(item) == log_of(replace(item, player="better"))
+    changed = [replace(each, player="better") if each is item else each for each in benchmark.items.values()]
+    assert fingerprint(changed, benchmark.truths.values(), benchmark.examples) != benchmark.fingerprint
+
+
+@pytest.mark.parametrize("share", [1.0, 0.2])
+def test_items_hold_the_share_of_every_kind_of_player(share: float) -> None:
+    """Of many episodes of every kind, exactly the shares are taken; of too few, all."""
+    episodes: list[Any] = [
+        SimpleNamespace(name=f"{player}-{number}", player=player, pivot_step=3 if number % 2 else None)
+        for player in PLAYERS
+        for number in range(1000 if player != "sloppy" else 12)
+    ]
+    counts = Counter((each.player, each.pivot_step is not None) for each in selected(episodes, share))
+    for player, kind in PLAYERS.items():
+        expected = (kind.share * share * FAILURES, kind.share * share * OTHERS)
+        if player == "sloppy":
+            expected = (min(6, expected[0]), min(6, expected[1]))
+        assert (counts[player, True], counts[player, False]) == pytest.approx(expected, abs=0.5)
+    assert selected(episodes[::-1], share) == selected(episodes, share), "the order of the store does not matter"
+
+
 def test_the_commands_make_run_score_and_compare(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     root = tmp_path / "bench"
@@ -248,6 +284,9 @@ def test_the_commands_make_run_score_and_compare(tmp_path: Path) -> None:
     assert "| frozenlake | full | oracle |" in table and "| frozenlake | actions | mixture-0.5 |" in table
     assert len(json.loads((tmp_path / "table" / "table.json").read_text(encoding="utf-8"))["results"]) == 2
     assert decode((tmp_path / "table" / "table.png").read_bytes()).std() > 10
+    run("benchmark", "table", *results, "--data", root, "--out", tmp_path / "by", "--by", "player")
+    split = (tmp_path / "by" / "table.md").read_text(encoding="utf-8")
+    assert "| frozenlake | full | random | oracle |" in split and "random" not in table
     twice = error_of("benchmark", "table", tmp_path / "scored", tmp_path / "oracle", "--out", tmp_path / "table")
     assert "two results of the name 'oracle'" in str(twice)
     changed = json.loads((tmp_path / "scored" / "result.json").read_text(encoding="utf-8")) | {

@@ -12,14 +12,14 @@ COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Colours of results, those of Okabe and Ito; grey is the best on the log alone."""
 HATCHES = ("", "//", "..", "xx", "\\\\", "--")
 
-Rows = Mapping[tuple[str, str], Mapping[str, Mapping[str, Any]]]
+Rows = Mapping[tuple[str, ...], Mapping[str, Mapping[str, Any]]]
 
 
 def results_chart(tables: Mapping[str, Rows]) -> bytes:
     """Draw the main figure of every task by the lenient reader, with intervals.
 
     Args:
-        tables: cells by task, by environment and log, and by name; names of baselines have a colon.
+        tables: cells by task, by place, and by name; names of baselines have a colon.
     """
     names = list(
         dict.fromkeys(who for rows in tables.values() for cells in rows.values() for who in cells if ":" not in who)
@@ -43,7 +43,7 @@ def results_chart(tables: Mapping[str, Rows]) -> bytes:
                 axes.errorbar(x, value, yerr=whisker, fmt="none", ecolor=BLACK, elinewidth=1.0, capsize=2)
                 axes.text(x, 100 * share["high"] + 2, f"{value:.0f}", ha="center", fontsize=7, color=BLACK)
         axes.set(title=f"{task}: {MAIN[task]}", ylabel="%", ylim=(0, 118), yticks=range(0, 101, 25))
-        labels = [f"{env}\n{log} log" for env, log in rows]
+        labels = ["\n".join((env, f"{log} log", *kind)) for env, log, *kind in rows]
         axes.set_xticks(range(len(rows)), labels, fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
     _add_legend(figure, names)

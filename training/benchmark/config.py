@@ -8,6 +8,7 @@ from ...plugins import Settings
 from ..evaluation.config import AskedModel, Pictures
 from .items import Question
 from .make import SEED
+from .tables import By
 
 
 class MakeConfig(Settings):
@@ -66,6 +67,8 @@ class ScoreConfig(Settings):
     """Folder of the benchmark."""
     out: Path | None = None
     """Folder of result and table; by default the folder of the predictions."""
+    by: By | None = None
+    """``player``: split the table by the kind of player; result.json always holds both."""
 
 
 class TableConfig(Settings):
@@ -75,5 +78,7 @@ class TableConfig(Settings):
     """Results of the same benchmark: files ``result.json``, or their folders."""
     data: Path | None = None
     """Folder of the benchmark, whose baselines are then rows of the table, too."""
+    by: By | None = None
+    """``player``: split the table by the kind of player."""
     out: Path
     """Folder of table.md, table.json and table.png."""

@@ -50,6 +50,8 @@ class Item:
     """``question/log/environment/episode``."""
     question: Question
     env: str
+    player: str
+    """Kind of player; no prompt names it."""
     log: str
     """``full`` or ``actions``."""
     horizon: int

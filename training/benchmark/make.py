@@ -1,12 +1,14 @@
-"""Makes the benchmark from seeds: levels from the seed, rollouts from the scripted policy, truths from the solvers.
+"""Makes the benchmark from seeds: levels from the seed, rollouts from scripted players, truths from the solvers.
 
 Nothing is downloaded, so everyone makes the same benchmark. Half of the levels is held out for its items; the other
 half is for worked examples and for fitting the baselines.
 """
 
 import hashlib
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,19 +25,21 @@ from ...errors import CertifyError, TrainingError
 from ...images import container_format, decode
 from ...labeling.action_log import action_log
 from ...labeling.analyzer import shown_log
+from ...rollouts.scripted import MixedPolicy
 from ...solvers.base import Unsolved
 from ...solvers.credit import RULES, TurnCredit, turn_credits
 from ...storage import open_storage
 from ..evaluation.analyzer import canonical_level
 from .items import LOGS, PICTURES, VERSION, Benchmark, Example, Item, Question, Truth, pixels_digest, write_benchmark
+from .players import PLAYERS, mixed_policy
 from .prompts import prompt_text
 from .stand_ins import true_reply
 
 SEED = 20_270
 """Seed of the public benchmark."""
 
-LEVELS: Mapping[str, int] = {"sokoban": 220, "frozenlake": 220, "navigation": 280, "primitiveskill": 180, "svg": 240}
-"""Number of levels per environment, with eight rollouts each: about 600 failures in each split."""
+LEVELS: Mapping[str, int] = {"sokoban": 280, "frozenlake": 280, "navigation": 460, "primitiveskill": 260, "svg": 260}
+"""Number of levels per environment, with eight rollouts each: failures of every kind of player to choose from."""
 
 FAILURES, OTHERS, ASIDE = 500, 125, 250
 """Items per environment: failures and other episodes of ``locate``; failures of ``safe`` and episodes of ``credit``."""
@@ -56,6 +60,8 @@ class Certified:
 
     episode: LabelledEpisode
     level: str
+    player: str
+    """Kind of player."""
     pivot_step: int | None
     failure_mode: str | None
     action_log: str
@@ -91,6 +97,7 @@ def store_config(levels: Mapping[str, int], seed: int) -> dict[str, Any]:
     return {
         "environments": {env: {"tasks": tasks, "settings": {}} for env, tasks in levels.items()},
         "seed": seed,
+        "policy": mixed_policy(levels),
         "validation_fraction": 0.5,
     }
 
@@ -138,20 +145,12 @@ def make_benchmark(
                 certified[side].append(each)
         fitting[env] = certified[TRAIN]
         maker = _ItemMaker(root, env)
-        made, more = _questions(maker, _selected(certified[VALIDATION], share), share, begin)
+        made, more = _questions(maker, selected(certified[VALIDATION], share), share, begin)
         items += made
         truths += more
         examples += _examples(maker, certified[TRAIN])
-    least = max(1, round(share * FAILURES)) if share < 1 else FAILURES
-    for env in counts:
-        failures = sum(
-            item.env == env and item.question == "locate" and item.log == LOGS[0] and truth.pivot_step is not None
-            for item, truth in zip(items, truths, strict=True)
-        )
-        if share == 1 and failures < least:
-            raise TrainingError(
-                f"{root}: found {failures} held-out failures of {env}, expected {least}; choose another --seed"
-            )
+    if share == 1:
+        _check_failures(root, counts, items, truths)
     facts = {
         "version": VERSION,
         "seed": None if private else seed,
@@ -168,6 +167,22 @@ def make_benchmark(
         examples,
         None if measure is None else lambda benchmark: measure(Made(benchmark, fitting)),
     )
+
+
+def _check_failures(root: Path, envs: Iterable[str], items: Sequence[Item], truths: Sequence[Truth]) -> None:
+    """Refuse a whole benchmark with too few failures of a kind of player."""
+    failures = Counter(
+        (item.env, item.player)
+        for item, truth in zip(items, truths, strict=True)
+        if item.question == "locate" and item.log == LOGS[0] and truth.pivot_step is not None
+    )
+    for env, player in itertools.product(envs, PLAYERS):
+        least = quota(FAILURES, player, 1)
+        if failures[env, player] < least:
+            raise TrainingError(
+                f"{root}: found {failures[env, player]} held-out failures of {env} by the player {player}, expected "
+                f"{least}; choose another --seed"
+            )
 
 
 def check_made(benchmark: Benchmark, levels: Mapping[str, int], seed: int, share: float) -> Benchmark:
@@ -197,6 +212,8 @@ def _read(store: Store, shard: Shard, sides: Mapping[str, str]) -> list[tuple[st
     except CertifyError:  # a convention has no measure
         measured = [None] * len(episodes)
     read: list[tuple[str, Certified]] = []
+    policy = store.run.policy()
+    assert isinstance(policy, MixedPolicy)
     for each, needs in zip(episodes, measured, strict=True):
         label = each.label
         # By a convention the last submission is the pivot; elsewhere a failure without a fatal action was never lost.
@@ -212,6 +229,7 @@ def _read(store: Store, shard: Shard, sides: Mapping[str, str]) -> list[tuple[st
                 Certified(
                     each,
                     canonical_level({"env": shard.env, "initial_state": each.episode["initial_state"]}),
+                    policy.kind_of(each.episode["episode_id"]),
                     label["pivot_step"] if lost and label is not None else None,
                     label["failure_mode"] if lost and label is not None else None,
                     shown_log(each.prompt) if label is not None else action_log(fields, each.episode["actions"], infos),
@@ -226,11 +244,19 @@ def _hash(certified: Certified) -> str:
     return hashlib.sha256(certified.name.encode()).hexdigest()
 
 
-def _selected(certified: Sequence[Certified], share: float) -> list[Certified]:
-    """Return the items' episodes: failures and others, by the hash of their ids."""
-    failures = sorted((each for each in certified if each.pivot_step is not None), key=_hash)
-    others = sorted((each for each in certified if each.pivot_step is None), key=_hash)
-    return failures[: max(1, round(share * FAILURES))] + others[: max(1, round(share * OTHERS))]
+def selected(certified: Sequence[Certified], share: float) -> list[Certified]:
+    """Return the items' episodes: failures and others of each kind of player, by the hash of their ids."""
+    chosen: list[Certified] = []
+    for player in PLAYERS:
+        mine = sorted((each for each in certified if each.player == player), key=_hash)
+        chosen += [each for each in mine if each.pivot_step is not None][: quota(FAILURES, player, share)]
+        chosen += [each for each in mine if each.pivot_step is None][: quota(OTHERS, player, share)]
+    return chosen
+
+
+def quota(count: int, player: str, share: float) -> int:
+    """Return the number of episodes of a kind of player among ``count`` of the whole benchmark."""
+    return max(1, round(share * PLAYERS[player].share * count))
 
 
 class _ItemMaker:
@@ -258,6 +284,7 @@ class _ItemMaker:
             item_id=f"{question}/{log}/{self.env}/{certified.name}",
             question=question,
             env=self.env,
+            player=certified.player,
             log=log,
             horizon=row["horizon"],
             actions=tuple(row["actions"]),

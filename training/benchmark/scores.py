@@ -57,17 +57,26 @@ def score(benchmark: Benchmark, predictions: Predictions) -> dict[str, Any]:
         if header.covers(item):
             groups.setdefault((item.question, item.env, item.log), []).append(item)
     cells: list[dict[str, Any]] = []
+    by_player: list[dict[str, Any]] = []
     for (question, env, log), items in groups.items():
-        rows = [predictions.rows[item.item_id] for item in items]
-        tasks = ("pivot", "mode") if question == "locate" else (question,)
-        cells += [{"task": task, "env": env, "log": log, **_cell(task, benchmark, items, rows)} for task in tasks]
-    cells.sort(key=lambda cell: (TASKS.index(cell["task"]), cell["env"], cell["log"]))
+        for task in ("pivot", "mode") if question == "locate" else (question,):
+            place = {"task": task, "env": env, "log": log}
+            records = [
+                item for item in items if task != "mode" or benchmark.truths[item.item_id].pivot_step is not None
+            ]
+            cells.append({**place, **_cell(task, benchmark, records, predictions)})
+            for player in sorted({item.player for item in records}):
+                mine = [item for item in records if item.player == player]
+                by_player.append({**place, "player": player, **_cell(task, benchmark, mine, predictions)})
+    for each in (cells, by_player):
+        each.sort(key=lambda cell: (TASKS.index(cell["task"]), cell["env"], cell["log"], cell.get("player", "")))
     return {
         "benchmark": benchmark.facts["version"],
         "fingerprint": benchmark.fingerprint,
         "name": header.name,
         "settings": dict(header.settings),
         "cells": cells,
+        "by_player": by_player,
         "usage": _usage(list(predictions.rows.values())),
     }
 
@@ -88,12 +97,10 @@ def _usage(rows: Sequence[Prediction]) -> dict[str, Any]:
     }
 
 
-def _cell(task: str, benchmark: Benchmark, items: Sequence[Item], rows: Sequence[Prediction]) -> dict[str, Any]:
-    """Return the figures of one task, environment and log."""
+def _cell(task: str, benchmark: Benchmark, items: Sequence[Item], predictions: Predictions) -> dict[str, Any]:
+    """Return the figures of one task over items of one environment and log."""
     truths = [benchmark.truths[item.item_id] for item in items]
-    kept = [index for index, truth in enumerate(truths) if task != "mode" or truth.pivot_step is not None]
-    items, rows = [items[index] for index in kept], [rows[index] for index in kept]
-    truths = [truths[index] for index in kept]
+    rows = [predictions.rows[item.item_id] for item in items]
     levels = [truth.level for truth in truths]
     readings = {reader: [_read(item, row, reader) for item, row in zip(items, rows, strict=True)] for reader in READERS}
     refused = [
@@ -226,7 +233,10 @@ def _credit_figures(judged: Sequence[Judged]) -> dict[str, Any]:
     ranked = [(each, correlation) for each in judged if (correlation := need_correlation(each)) is not None]
     if ranked:
         figures["need"] = share([value for _, value in ranked], [each.truth.level for each, _ in ranked]).row()
-    if any(each.turns is not None and each.turns.reach is not None for each in judged):
+    answers = [each.turns for each in judged if each.turns is not None]
+    if not answers or any(
+        turns.reach is not None for turns in answers
+    ):  # does not apply to credit without probabilities
         figures["calibration"] = calibration(judged).row()
     return figures
 

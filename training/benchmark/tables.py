@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...errors import TrainingError
 from ...storage import open_storage
@@ -31,17 +31,23 @@ TITLES = {
     "safe": "Name an action that was still safe",
     "credit": "Credit per turn",
 }
+By = Literal["player"]
+"""Division of a table: one row per environment, log, and kind of player."""
+
+PLACE = ("env", "log")
+"""Fields that name the place of a cell in a table, next to the task and to the kind of player."""
+
 BEST = "best on the log alone"
 
 
-def write_result(out: Path, result: Result, baselines: Sequence[Result]) -> list[str]:
+def write_result(out: Path, result: Result, baselines: Sequence[Result], by: By | None = None) -> list[str]:
     """Write a result and its table to a folder; return the names of the files.
 
     Raises:
         StoreError: the folder cannot be written.
     """
     storage = open_storage(out)
-    storage.write_bytes(TABLE, table_text([result], baselines).encode())
+    storage.write_bytes(TABLE, table_text([result], baselines, by).encode())
     storage.write_json(RESULT, result)
     return [TABLE, RESULT]
 
@@ -57,12 +63,14 @@ def read_result(path: Path) -> dict[str, Any]:
     if storage.stat(name) is None:
         raise TrainingError(f"{path} holds no {name}; make one with: pivot benchmark score PREDICTIONS.jsonl")
     result = storage.read_json(name)
-    if not isinstance(result, dict) or not {"fingerprint", "name", "cells", "usage"} <= result.keys():
+    if not isinstance(result, dict) or not {"fingerprint", "name", "cells", "by_player", "usage"} <= result.keys():
         raise TrainingError(f"{storage.address(name)} is not a result; make one with: pivot benchmark score")
     return result
 
 
-def write_table(out: Path, results: Sequence[Result], baselines: Sequence[Result] = ()) -> list[str]:
+def write_table(
+    out: Path, results: Sequence[Result], baselines: Sequence[Result] = (), by: By | None = None
+) -> list[str]:
     """Write results side by side; return the names of the files.
 
     Raises:
@@ -71,8 +79,8 @@ def write_table(out: Path, results: Sequence[Result], baselines: Sequence[Result
     """
     check_alike([*results, *baselines])
     storage = open_storage(out)
-    chart = results_chart(rows_by_task(results, baselines))
-    storage.write_bytes(TABLE, table_text(results, baselines).encode())
+    chart = results_chart(rows_by_task(results, baselines, by))
+    storage.write_bytes(TABLE, table_text(results, baselines, by).encode())
     storage.write_bytes(PICTURE, chart)
     storage.write_json(DATA, {"results": list(results), "baselines": list(baselines)})
     return [TABLE, PICTURE, DATA]
@@ -99,13 +107,23 @@ def check_alike(results: Sequence[Result]) -> None:
         raise TrainingError(f"found two results of the name {twice[0]!r}, expected different ones; set --name")
 
 
-def best_baseline(baselines: Sequence[Result], task: str, env: str, log: str) -> tuple[str, Mapping[str, Any]] | None:
-    """Return name and cell of the baseline with the largest main figure; None if none was measured."""
+def cells_of(result: Result, by: By | None) -> Sequence[Mapping[str, Any]]:
+    """Return the cells of a result, of all players together or of each kind."""
+    return result["cells"] if by is None else result["by_player"]
+
+
+def place_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return environment, log, and the kind of player if the cell is of one."""
+    return (*(cell[name] for name in PLACE), *([cell["player"]] if "player" in cell else []))
+
+
+def best_baseline(baselines: Sequence[Result], place: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
+    """Return name and cell of the baseline with the largest main figure in the place of a cell; None without any."""
     cells = [
         (result["name"], cell)
         for result in baselines
-        for cell in result["cells"]
-        if (cell["task"], cell["env"], cell["log"]) == (task, env, log) and main_share(cell) is not None
+        for cell in cells_of(result, "player" if "player" in place else None)
+        if (cell["task"], *place_of(cell)) == (place["task"], *place_of(place)) and main_share(cell) is not None
     ]
     return max(cells, key=lambda each: (main_share(each[1]) or {})["value"], default=None)
 
@@ -116,26 +134,26 @@ def main_share(cell: Mapping[str, Any], reader: str = "lenient") -> Mapping[str,
 
 
 def rows_by_task(
-    results: Sequence[Result], baselines: Sequence[Result]
-) -> dict[str, dict[tuple[str, str], dict[str, Mapping[str, Any]]]]:
-    """Return the cells by task, by environment and log, and by name; the best baseline comes last."""
-    tables: dict[str, dict[tuple[str, str], dict[str, Mapping[str, Any]]]] = {}
+    results: Sequence[Result], baselines: Sequence[Result], by: By | None = None
+) -> dict[str, dict[tuple[str, ...], dict[str, Mapping[str, Any]]]]:
+    """Return the cells by task, by place, and by name; the best baseline comes last."""
+    tables: dict[str, dict[tuple[str, ...], dict[str, Mapping[str, Any]]]] = {}
     for task in TASKS:
-        rows: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+        rows: dict[tuple[str, ...], dict[str, Mapping[str, Any]]] = {}
         for result in results:
-            for cell in result["cells"]:
+            for cell in cells_of(result, by):
                 if cell["task"] == task:
-                    rows.setdefault((cell["env"], cell["log"]), {})[result["name"]] = cell
-        for (env, log), cells in rows.items():
-            if (best := best_baseline(baselines, task, env, log)) is not None:
+                    rows.setdefault(place_of(cell), {})[result["name"]] = cell
+        for cells in rows.values():
+            if (best := best_baseline(baselines, next(iter(cells.values())))) is not None:
                 cells[f"{BEST}: {best[0]}"] = best[1]
         if rows:
             tables[task] = dict(sorted(rows.items()))
     return tables
 
 
-def table_text(results: Sequence[Result], baselines: Sequence[Result] = ()) -> str:
-    """Return all tables as Markdown."""
+def table_text(results: Sequence[Result], baselines: Sequence[Result] = (), by: By | None = None) -> str:
+    """Return all tables as Markdown, one row per environment and log, and per kind of player if wanted."""
     first = results[0]
     parts = [
         f"# PIVOT benchmark {first['benchmark']}",
@@ -143,14 +161,20 @@ def table_text(results: Sequence[Result], baselines: Sequence[Result] = ()) -> s
         "*Strict* counts replies that are one JSON object and nothing else, *lenient* also reads JSON in prose or "
         "fences. *Read* is the share of items with a readable answer; what cannot be read counts as wrong.",
     ]
-    for task, rows in rows_by_task(results, baselines).items():
+    for task, rows in rows_by_task(results, baselines, by).items():
         main, *more = COLUMNS[task]
-        header = ["environment", "log", "who", f"{main}, strict", f"{main}, lenient", *more]
+        header = [
+            "environment",
+            "log",
+            *([] if by is None else [by]),
+            "who",
+            f"{main}, strict",
+            f"{main}, lenient",
+            *more,
+        ]
         header += ["read %, strict", "read %, lenient", "refused %", "unanswered %", "items; levels"]
         table = [
-            [env, log, who, *_texts(cell, [main, *more])]
-            for (env, log), cells in rows.items()
-            for who, cell in cells.items()
+            [*place, who, *_texts(cell, [main, *more])] for place, cells in rows.items() for who, cell in cells.items()
         ]
         parts += [f"## {TITLES[task]}", markdown(header, table)]
     parts += ["## Cost", markdown(USAGE_HEADER, [usage_row(result) for result in results])]
@@ -210,7 +234,7 @@ def screen_rows(result: Result, baselines: Sequence[Result]) -> dict[str, list[l
     rows: dict[str, list[list[str]]] = {}
     for cell in result["cells"]:
         share = main_share(cell)
-        best = best_baseline(baselines, cell["task"], cell["env"], cell["log"])
+        best = best_baseline(baselines, cell)
         spread = "–" if share is None else f"{100 * share['low']:.1f}–{100 * share['high']:.1f}"
         figures = [plain_percent(main_share(cell, "strict")), plain_percent(share), spread]
         alone = plain_percent(main_share(best[1])) if best is not None else "–"
