@@ -123,7 +123,7 @@ def test_version() -> None:
             ConfigError,
             "--backend: found 'unity', expected one of embedded, maniskill",
         ),
-        (("sokoban", "--policy", "oracle"), PluginError, "'oracle'; registered: imported, openai, scripted"),
+        (("sokoban", "--policy", "oracle"), PluginError, "'oracle'; registered: imported, mixed, openai, scripted"),
         (("sokoban", "--teacher", "human"), PluginError, "unknown writer 'human'; registered: openai, template"),
         (("sokoban", "--split", "level"), ConfigError, "--split: found 'level', expected one of task, episode"),
         (("--config", "missing.json", "--out", "x"), ConfigError, "--config: cannot read missing.json: No such file"),

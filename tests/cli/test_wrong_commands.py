@@ -79,7 +79,7 @@ WRONG = [
     ("build sokoban --out x --policy-set habits=3", "--policy-set habits: found 3, expected an object"),
     ("build sokoban --out x --policy-set skill=3", "--policy-set skill: unknown setting; known: habits"),
     ("build sokoban --out x --shard-size 0", "--shard-size: found '0', expected more than 0"),
-    ("build sokoban --out x --policy oracle", "unknown policy 'oracle'; registered: imported, openai"),
+    ("build sokoban --out x --policy oracle", "unknown policy 'oracle'; registered: imported, mixed, openai"),
     ("build sokoban --out x --policy openai", "policy openai: model: no model named; give it with --model"),
     (
         "build sokoban --out x --model m",
