@@ -34,7 +34,8 @@ def estimate_bytes(run: Run, name: str) -> int:
             if episode.failed:
                 # The collage and, at about a third of it, the panel.
                 shown = [step.frame_id for step in episode.steps] + [episode.steps[-1].next_frame_id]
-                tiles = episode_tiles(env.type.profile.tiles, [pixels[frame_id] for frame_id in shown])
+                inside = [[pixels[each] for each in step.inside_frame_ids or ()] for step in episode.steps]
+                tiles = episode_tiles(env.type.profile.tiles, [pixels[frame_id] for frame_id in shown], inside)
                 picture = collage(tiles.frames, tiles.labels)
                 size = len(codec(task.frames[shown[0]].format).encode(picture))
                 collages += size + size // 3
