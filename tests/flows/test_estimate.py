@@ -14,7 +14,7 @@ from pivot.tests.flow_runs import config_of
 def test_the_estimate_counts_the_frames_inside_turns(tmp_path: Path, most: int, horizon: int) -> None:
     """Without the frames between the actions of a turn, the estimate of turns of three is 0.7 of the truth."""
     settings = {"actions_per_turn": most, "horizon": horizon}
-    config = config_of(environments={"sokoban": {"tasks": 8, "settings": settings}}, tasks_per_shard=8)
+    config = config_of(environments={"sokoban": {"tasks": 12, "settings": settings}}, rollouts=8, tasks_per_shard=16)
     pivot.build(config, tmp_path / "store")
     files = [path for path in (tmp_path / "store").rglob("*") if path.is_file() and path.suffix != ".duckdb"]
     needed = sum(path.stat().st_size for path in files)
