@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ..datasets.progress import STAGE_NAMES, Lines
+from ..datasets.progress import STAGE_NAMES, Lines, unit_of
 
 
 def visible(text: str) -> str:
@@ -63,14 +63,14 @@ err = PlainConsole(stderr=True, highlight=False)
 
 
 class ProgressBars:
-    """One bar a stage, counted in episodes; on a terminal only, elsewhere a line every 5 % or minute."""
+    """One bar a stage; on a terminal only, elsewhere a line every 5 % or minute."""
 
     def __init__(self) -> None:
         self._bars = Progress(
             TextColumn("{task.description:<14}"),
             BarColumn(bar_width=36),
             MofNCompleteColumn(),
-            TextColumn("episodes"),
+            TextColumn("{task.fields[unit]}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(elapsed_when_finished=True),
             console=err,
@@ -95,7 +95,7 @@ class ProgressBars:
     def start(self, stage: str, total: int) -> None:
         """Show a new bar."""
         if self._live:
-            self._ids[stage] = self._bars.add_task(STAGE_NAMES.get(stage, stage), total=total)
+            self._ids[stage] = self._bars.add_task(STAGE_NAMES.get(stage, stage), total=total, unit=unit_of(stage))
         else:
             self._lines.start(stage, total)
 

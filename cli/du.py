@@ -58,9 +58,13 @@ def _show(usage: DiskUsage) -> None:
         key = ("", row.kind) if len(stores) > 1 else (row.part, row.kind)
         sizes[key] += row.bytes
         files[key] += row.files
-    rows = [[*key, files[key], size_text(size), percent(size, usage.bytes)] for key, size in sizes.most_common()]
-    show_table(usage.root, ["part", "kind", "files", "size", "share"], rows)
-    out.print(f"{usage.files} files, {usage.bytes} bytes", soft_wrap=True)
+    parted = any(part for part, _ in sizes)
+    rows = [
+        [*([part or "first"] if parted else []), kind, files[part, kind], size_text(size), percent(size, usage.bytes)]
+        for (part, kind), size in sizes.most_common()
+    ]
+    show_table(usage.root, [*(["part"] if parted else []), "kind", "files", "size", "share"], rows)
+    out.print(f"{usage.files} files, {size_text(usage.bytes)}", soft_wrap=True)
     removable = ("older labels", "unfinished part", "report", "leftovers")
     if any(kind.startswith(removable) for _, kind in sizes):
         out.print(f"\nnext:\n  pivot prune {quoted(usage.root)} --dry-run   what can be removed", soft_wrap=True)

@@ -51,6 +51,6 @@ def prune(
     if rows:
         show_table("To remove" if dry_run else "Removed", ["what", "where", "files", "size"], rows)
     what = "would be removed; nothing was changed" if dry_run else "removed"
-    out.print(f"{pruned.bytes} bytes {what}", soft_wrap=True)
+    out.print(f"{size_text(pruned.bytes)} {what}" if rows else "nothing to remove", soft_wrap=True)
     if not dry_run and any(each.kind == "older labels" for each in pruned.removals):
         out.print(f"\nnext:\n  pivot du {quoted(root)}   what takes space now", soft_wrap=True)

@@ -10,11 +10,11 @@ class Reporter(Protocol):
     """Gets the progress of the work."""
 
     def start(self, stage: str, total: int) -> None:
-        """Begin a stage of ``total`` episodes."""
+        """Begin a stage of ``total`` units, see :func:`unit_of`."""
         ...
 
     def advance(self, stage: str, amount: int) -> None:
-        """Add ``amount`` finished episodes."""
+        """Add ``amount`` finished units."""
         ...
 
     def finish(self, stage: str) -> None:
@@ -76,10 +76,10 @@ class Lines:
         with self._lock:
             self._stage, self._total, self._done, self._reported = stage, total, 0, 0
             self._began = self._spoke = self._clock()
-            self._say(f"{self._names.get(stage, stage)}: {total} episodes")
+            self._say(f"{self._names.get(stage, stage)}: {total} {unit_of(stage)}")
 
     def advance(self, stage: str, amount: int) -> None:
-        """Add finished episodes, and write a line when enough are done since the last one."""
+        """Add finished units, and write a line when enough are done since the last one."""
         del stage
         with self._lock:
             self._done += amount
@@ -109,7 +109,8 @@ class Lines:
         left = f", about {_minutes(took * (self._total - self._done) / self._done)} left" if self._done else ""
         share = f"{100 * self._done / max(self._total, 1):.0f} %"
         name = self._names.get(self._stage, self._stage)
-        self._say(f"{name}: {self._done} of {self._total} episodes ({share}) after {_minutes(took)}{left}")
+        done = f"{self._done} of {self._total} {unit_of(self._stage)}"
+        self._say(f"{name}: {done} ({share}) after {_minutes(took)}{left}")
 
 
 def _minutes(seconds: float) -> str:
@@ -123,6 +124,9 @@ STAGE_NAMES = {
     "export": "exporting",
     "verify": "verifying",
     "probe": "playing again",
+    "verify export": "verifying export",
+    "prune": "pruning",
+    "answers": "asking",
     "read": "reading",
     "import": "importing",
     "report": "writing pages",
@@ -132,3 +136,16 @@ STAGE_NAMES = {
     "compact labels": "copying labels",
 }
 """Names of stages for people."""
+STAGE_UNITS = {
+    "answers": "questions",
+    "verify export": "shards",
+    "prune": "stores",
+    "read": "places",
+    "bound": "failures",
+}
+"""Units of the stages that do not count episodes."""
+
+
+def unit_of(stage: str) -> str:
+    """Return the unit of a stage, in the plural."""
+    return STAGE_UNITS.get(stage, "episodes")

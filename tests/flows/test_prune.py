@@ -17,6 +17,7 @@ from uuid import UUID
 import httpx
 import pivot
 import pytest
+from pivot.cli.console import size_text
 from pivot.datasets.config import make_config
 from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
@@ -105,7 +106,7 @@ def test_the_sums_are_those_of_the_files_on_disk(store: Path) -> None:
         assert (usage.files, usage.bytes) == (len(files), sum(files.values()))
         shown = json.loads(run("du", root, "--format", "json"))
         assert shown["bytes"] == sum(row["bytes"] for row in shown["rows"]) == sum(files.values())
-        assert f"{len(files)} files, {sum(files.values())} bytes" in run("du", root)
+        assert f"{len(files)} files, {size_text(sum(files.values()))}" in run("du", root)
     kinds = {(row.store, row.part, row.kind): row for row in pivot.disk_usage(store.parent).rows}
     own: dict[tuple[str, str], dict[str, int]] = {}
     for (at, part, kind), row in kinds.items():
@@ -152,7 +153,7 @@ def test_a_dry_run_lists_what_a_prune_removes_and_changes_nothing(store: Path) -
     options = {"unfinished": "0d", "reports": True}
     planned = pivot.prune(store, dry_run=True, **options)
     said = run("prune", store, "--unfinished", "0d", "--reports", "--dry-run")
-    assert f"{planned.bytes} bytes would be removed; nothing was changed" in said
+    assert f"{size_text(planned.bytes)} would be removed; nothing was changed" in said
     assert on_disk(store.parent) == before
     done = pivot.prune(store, **options)
     assert done.removals == planned.removals
@@ -351,7 +352,7 @@ def test_nights_beyond_the_rule_go_with_their_reports_and_nothing_else(night: Pa
     planned = pivot.prune(folder, keep="1", dry_run=True)
     assert on_disk(folder) == before
     said = run("prune", folder, "--keep", "1")
-    assert f"{planned.bytes} bytes removed" in said
+    assert f"{size_text(planned.bytes)} removed" in said
     assert removed_bytes(before, folder) == planned.bytes > 0
     left = {path.relative_to(folder).as_posix() for path in folder.glob("*/*") if not path.is_file()}
     kept = {f"{name}/{each}" for name in ("sokoban", "svg") for each in ("2026-01-03", "2026-01-03-report")}
