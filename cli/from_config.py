@@ -134,7 +134,8 @@ class Form(Generic[Model]):
         name: prefix of its parameters, unique in a command.
         model: the model.
         flags: what differs from the rule, by field; a field of a nested model as ``model.field``.
-        panels: headings of the help, each with its fields; other fields are under ``Options``.
+        panels: headings of the help, each with its fields; other fields are under the heading that they declare as
+            ``panel`` in ``json_schema_extra``, or under ``Options``.
         skip: fields without an option of their own, such as one that another form of the command has.
     """
 
@@ -170,7 +171,10 @@ class Form(Generic[Model]):
 
     def panel(self, leaf: Leaf) -> str | None:
         """Return the heading of the help that a field is under."""
-        return self._panels.get(".".join(leaf.keys)) or self._panels.get(leaf.keys[0])
+        extra = self.model.model_fields[leaf.keys[0]].json_schema_extra
+        declared = extra.get("panel") if isinstance(extra, dict) else None
+        named = self._panels.get(".".join(leaf.keys)) or self._panels.get(leaf.keys[0])
+        return named or (str(declared) if declared else None)
 
     def help_of(self, leaf: Leaf, flag: Flag) -> str:
         """Return the help of an option, with the default of the model."""

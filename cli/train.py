@@ -45,13 +45,6 @@ SFT_FLAGS = {
     "check_only": Flag(off="-"),
     "dry_run": Flag(off="-"),
 }
-SFT_PANELS = {
-    "Optimisation": ("epochs", "lr", "batch", "schedule", "warmup", "weight_decay", "max_grad_norm", "seed"),
-    "Model and targets": ("lora", "lora_rank", "lora_alpha", "max_length", "target_vocabulary"),
-    "Memory and speed": ("micro_batch", "precision", "gradient_checkpointing", "streaming", "loader_workers"),
-    "Checkpoints and reports": ("save_every", "evaluate", "report_to"),
-    "Checks": ("check_only", "dry_run", "shape"),
-}
 
 
 class SftForm(Form[SftConfig]):
@@ -71,7 +64,7 @@ def put_recipe(values: Values, folder: Path) -> None:
         values.put_all(fields, f"recipe {recipe}")
 
 
-SFT = SftForm("sft", SftConfig, SFT_FLAGS, SFT_PANELS)
+SFT = SftForm("sft", SftConfig, SFT_FLAGS)
 
 
 @train.command()

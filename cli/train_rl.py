@@ -69,45 +69,6 @@ RL_FLAGS = {
     "dry_run": Flag(off="-"),
     "clip_high": Flag(default="--clip"),
 }
-RL_PANELS = {
-    "How much it plays": (
-        "updates",
-        "prompts",
-        "rollouts",
-        "levels",
-        "held_out",
-        "resample",
-        "max_tokens",
-        "analyzer_tokens",
-        "seed",
-    ),
-    "How it learns": (
-        *("lr", "schedule", "warmup", "weight_decay", "max_grad_norm", "minibatch", "lora", "lora_rank"),
-        *(
-            "lora_alpha",
-            "gamma",
-            "invalid_penalty",
-            "credit",
-            "credit_weight",
-            "clip",
-            "clip_high",
-            "kl",
-            "sampler_cap",
-            "advantages",
-        ),
-        *("advantages_set", "opd", "beta", "opd_objective", "objective_set", "opd_candidates", "opd_scope"),
-        *("correction", "correction_step", "dpo_beta", "teacher_weights", "teacher_decay", "target_vocabulary"),
-    ),
-    "Memory and speed (results change by rounding alone)": (
-        *("micro_batch_tokens", "engine", "server_command", "server_devices", "hand_over", "generate"),
-        *("precision", "gradient_checkpointing", "shard"),
-    ),
-    "Validation, checkpoints and reports": (
-        *("validate_every", "validation_episodes", "validation_temperature", "save_every", "keep_rollouts"),
-        "report_to",
-    ),
-    "Checks": ("dry_run", "shape"),
-}
 
 
 class RlForm(EnvForm[RlConfig]):
@@ -129,7 +90,7 @@ class RlForm(EnvForm[RlConfig]):
         return super().resolve(values)
 
 
-RL = RlForm("rl", RlConfig, RL_FLAGS, RL_PANELS, skip=("settings",))
+RL = RlForm("rl", RlConfig, RL_FLAGS, skip=("settings",))
 
 
 @from_config(RL)

@@ -1,6 +1,7 @@
 """Types, recipes and checks that the configs of both training stages share, and the comparison with a stored config.
 
-A config is the one declaration of its settings: type, default, range and meaning. Command-line options, ``--config
+A config is the one declaration of its settings: type, default, range, meaning, place in the help (:func:`setting`).
+Command-line options, ``--config
 FILE``, the help and ``docs/reference/configuration.md`` come from it. Everything in it is resolved before a run starts.
 ``OUT/run.json`` holds the fields that describe the run; fields declared with ``exclude=True`` say what one call does
 (where results go, whether it resumes) and are not stored.
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from ..errors import TrainingError
 from ..plugins import Settings, explain
@@ -28,6 +29,32 @@ AnyConfig = TypeVar("AnyConfig", bound=Settings)
 
 RECIPES = Path(__file__).with_name("recipes")
 RECIPE_SUFFIX = ".yaml"
+
+
+def setting(
+    default: Any = ..., *, panel: str = "", added: bool = False, by_rounding: bool = False, **checks: Any
+) -> Any:
+    """Declare a field of a config.
+
+    Args:
+        default: its default; leave it out with ``default_factory``.
+        panel: heading in the help of the command; empty for ``Options``.
+        added: whether release 0.2.0 did not have it: runs of that release resume, because a default of such a field
+            stays out of what identifies a run.
+        by_rounding: whether it changes results by rounding alone, so that it may differ when a run is resumed.
+        checks: further arguments of ``pydantic.Field``, such as ``ge=1``.
+    """
+    about: dict[str, Any] = {"panel": panel, "added": added, "by_rounding": by_rounding}
+    stated = {name: value for name, value in about.items() if value}
+    if default is not ...:
+        checks["default"] = default
+    return Field(json_schema_extra=stated or None, **checks)
+
+
+def fields_marked(kind: type[Settings], mark: str) -> tuple[str, ...]:
+    """Return the fields that :func:`setting` declares as ``added`` or ``by_rounding``."""
+    extras = {name: field.json_schema_extra for name, field in kind.model_fields.items()}
+    return tuple(name for name, extra in extras.items() if isinstance(extra, dict) and extra.get(mark))
 
 
 class Shape(Settings):

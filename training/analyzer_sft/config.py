@@ -8,7 +8,13 @@ from pydantic import Field, field_validator, model_validator
 
 from ...labeling.vocabulary import Vocabulary
 from ...plugins import Settings
-from ..config import Precision, Schedule, Shape, checked, recipe_fields
+from ..config import Precision, Schedule, Shape, checked, fields_marked, recipe_fields, setting
+
+OPTIMISATION = "Optimisation"
+TARGETS = "Model and targets"
+MEMORY = "Memory and speed"
+REPORTS = "Checkpoints and reports"
+CHECKS = "Checks"
 
 
 class SftConfig(Settings):
@@ -22,51 +28,51 @@ class SftConfig(Settings):
     """Revision of the model on the hub."""
     configs: tuple[str, ...] = ("all",)
     """Environments to train on together, or ``all``; the paper trains one checkpoint per environment."""
-    epochs: int = Field(default=3, ge=1, le=100_000)
+    epochs: int = setting(3, panel=OPTIMISATION, ge=1, le=100_000)
     """Passes over the training split."""
-    lr: float = Field(default=2e-6, gt=0)
+    lr: float = setting(2e-6, panel=OPTIMISATION, gt=0)
     """Peak learning rate of AdamW."""
-    batch: int = Field(default=8, ge=1)
+    batch: int = setting(8, panel=OPTIMISATION, ge=1)
     """Records per optimiser step, summed over all processes and accumulation steps."""
-    micro_batch: int = Field(default=1, ge=1)
+    micro_batch: int = setting(1, panel=MEMORY, by_rounding=True, ge=1)
     """Records that one process holds in memory at a time; results change by rounding alone."""
-    max_length: int = Field(default=8192, ge=1)
+    max_length: int = setting(8192, panel=TARGETS, ge=1)
     """Longest record in tokens, image tokens included; a longer record is refused, never truncated."""
-    schedule: Schedule = "cosine"
+    schedule: Schedule = setting("cosine", panel=OPTIMISATION)
     """Shape of the learning rate after its warm-up (the paper does not give one)."""
-    warmup: float = Field(default=0.03, ge=0, lt=1)
+    warmup: float = setting(0.03, panel=OPTIMISATION, ge=0, lt=1)
     """Share of the optimiser steps in which the learning rate rises to its peak."""
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = setting(0.0, panel=OPTIMISATION, ge=0)
     """Weight decay of AdamW."""
-    max_grad_norm: float = Field(default=1.0, gt=0)
+    max_grad_norm: float = setting(1.0, panel=OPTIMISATION, gt=0)
     """Largest L2 norm of the gradient; a larger gradient is scaled down to it."""
-    precision: Precision = "auto"
+    precision: Precision = setting("auto", panel=MEMORY)
     """Precision of the computation: ``bf16`` computes in bfloat16 over float32 weights; ``auto`` is bf16 on a GPU, fp32
     elsewhere."""
-    gradient_checkpointing: bool = True
+    gradient_checkpointing: bool = setting(True, panel=MEMORY)
     """Recompute activations in the backward pass: a third more time, a fraction of the memory."""
-    lora: bool = False
+    lora: bool = setting(False, panel=TARGETS)
     """Train low-rank adapters of the language model and merge them into the checkpoint."""
-    lora_rank: int = Field(default=64, ge=1)
+    lora_rank: int = setting(64, panel=TARGETS, ge=1)
     """Rank of the adapters; used with ``lora``."""
-    lora_alpha: int = Field(default=128, ge=1)
+    lora_alpha: int = setting(128, panel=TARGETS, ge=1)
     """Scale of the adapters: their output is multiplied by ``lora_alpha / lora_rank``; used with ``lora``."""
-    seed: int = Field(default=0, ge=0, lt=2**31)
+    seed: int = setting(0, panel=OPTIMISATION, ge=0, lt=2**31)
     """Seed of the order of the records, and of the initial adapters."""
-    streaming: bool = False
+    streaming: bool = setting(False, panel=MEMORY)
     """Read the training split from its files in every epoch, shuffled within a buffer, instead of keeping it in
     memory."""
-    target_vocabulary: Vocabulary | None = None
+    target_vocabulary: Vocabulary | None = setting(None, panel=TARGETS)
     """Names of failure modes in prompts and targets: the certificate's or the paper's; by default the dataset's own."""
-    save_every: int = Field(default=0, ge=0)
+    save_every: int = setting(0, panel=REPORTS, by_rounding=True, ge=0)
     """Optimiser steps between checkpoints; 0 saves one at the end of every epoch."""
-    evaluate: bool = True
+    evaluate: bool = setting(True, panel=REPORTS, by_rounding=True)
     """Measure the loss on the validation split with every checkpoint."""
-    loader_workers: int = Field(default=0, ge=0)
+    loader_workers: int = setting(0, panel=MEMORY, by_rounding=True, ge=0)
     """Worker processes per rank that prepare batches; 0 prepares them in the training process."""
-    report_to: tuple[str, ...] = ()
+    report_to: tuple[str, ...] = setting((), panel=REPORTS, by_rounding=True)
     """Experiment trackers of the transformers library, such as ``wandb`` or ``tensorboard``."""
-    shape: Shape | None = None
+    shape: Shape | None = setting(None, panel=CHECKS, by_rounding=True)
     """Architecture of the model, for ``dry_run`` where the model cannot be loaded; recipes set it."""
 
     # What one call does; not part of the stored config.
@@ -77,9 +83,9 @@ class SftConfig(Settings):
     """Recipe whose settings are the defaults of this run: the name of a shipped one, or a YAML file."""
     resume: bool = Field(default=False, exclude=True)
     """Resume from the last complete checkpoint in ``out``."""
-    check_only: bool = Field(default=False, exclude=True)
+    check_only: bool = setting(False, panel=CHECKS, exclude=True)
     """Check every record, show one as the model sees it, and stop before training."""
-    dry_run: bool = Field(default=False, exclude=True)
+    dry_run: bool = setting(False, panel=CHECKS, exclude=True)
     """Estimate the memory of one process, and stop before anything is read or written."""
 
     @model_validator(mode="before")
@@ -97,9 +103,8 @@ class SftConfig(Settings):
         return configs
 
 
-MAY_CHANGE = ("dataset", "micro_batch", "save_every", "evaluate", "loader_workers", "report_to", "shape")
-"""Fields that may differ when a run is resumed: they change weights by rounding alone. The address of the dataset may,
-because its digest is compared."""
+MAY_CHANGE = ("dataset", *fields_marked(SftConfig, "by_rounding"))
+"""Fields that may differ when a run is resumed. The address of the dataset may, because its digest is compared."""
 
 
 def make_sft_config(fields: Mapping[str, Any]) -> SftConfig:

@@ -12,13 +12,18 @@ from ...labeling.vocabulary import Vocabulary
 from ...models.address import bare_url
 from ...plugins import Settings
 from ...solvers.credit import RULES
-from ..config import Precision, Schedule, Shape, checked, recipe_fields
+from ..config import Precision, Schedule, Shape, checked, fields_marked, recipe_fields, setting
 from .hindsight.contexts import ARMS, DEFAULT_ARM, arm_of
 
 PAPER_UPDATES = {"sokoban": 350}
 PAPER_PROMPTS = {"navigation": 8}
 """Values of single environments in the paper; the others have 250 updates of 16 levels (spec section 8)."""
 RECIPES = Path(__file__).with_name("recipes")
+PLAY = "How much it plays"
+LEARNING = "How it learns"
+MEMORY = "Memory and speed (results change by rounding alone)"
+REPORTS = "Validation, checkpoints and reports"
+CHECKS = "Checks"
 _GROUPS = {"arm": "arms", "opd_objective": "objectives", "advantages": "advantages"}
 """Groups of the plugins that fields name."""
 
@@ -41,143 +46,143 @@ class RlConfig(Settings):
     take one, such as a Stage I checkpoint, in place of the trained weights."""
     teacher_revision: str | None = None
     """Revision of the frozen Teacher on the hub."""
-    teacher_url: str | None = None
+    teacher_url: str | None = setting(None, by_rounding=True)
     """Address of a vLLM server of the frozen Teacher of ``sdar`` (served as ``teacher_model``); by default it is loaded
     here."""
-    teacher_weights: Literal["live", "start", "ema"] = "live"
+    teacher_weights: Literal["live", "start", "ema"] = setting("live", panel=LEARNING, added=True)
     """Weights of a Teacher without ``teacher_model``: ``live`` are the Student's, as in the paper; ``start`` those of
     the start of the run; ``ema`` the exponential moving average of the Student's."""
-    teacher_decay: float = Field(default=0.99, ge=0, lt=1)
+    teacher_decay: float = setting(0.99, panel=LEARNING, added=True, ge=0, lt=1)
     """Share of the average that an update keeps; used with ``teacher_weights`` ``ema``."""
-    updates: int = Field(default=0, ge=0)
+    updates: int = setting(0, panel=PLAY, by_rounding=True, ge=0)
     """Updates in total; 0 for the paper's 250 (Sokoban 350)."""
-    prompts: int = Field(default=0, ge=0)
+    prompts: int = setting(0, panel=PLAY, ge=0)
     """Levels per update; 0 for the paper's 16 (Navigation 8)."""
-    rollouts: int = Field(default=8, ge=2)
+    rollouts: int = setting(8, panel=PLAY, ge=2)
     """Episodes per level and update; advantages compare them with each other."""
-    levels: int = Field(default=0, ge=0)
+    levels: int = setting(0, panel=PLAY, ge=0)
     """Different levels of the run, held-out levels included; 0 for the paper's number."""
-    held_out: float = Field(default=0.1, gt=0, lt=1)
+    held_out: float = setting(0.1, panel=PLAY, gt=0, lt=1)
     """Share of the levels that is kept for validation."""
-    resample: int = Field(default=0, ge=0)
+    resample: int = setting(0, panel=PLAY, added=True, ge=0)
     """Times that an update replaces levels whose episodes all have the same return, from which GRPO learns nothing, by
     other levels (dynamic sampling); success and return are logged of the first levels."""
-    lr: float = Field(default=1e-6, gt=0)
+    lr: float = setting(1e-6, panel=LEARNING, gt=0)
     """Peak learning rate of AdamW."""
-    schedule: Schedule = "constant"
+    schedule: Schedule = setting("constant", panel=LEARNING, added=True)
     """Shape of the learning rate after its warm-up."""
-    warmup: int = Field(default=0, ge=0)
+    warmup: int = setting(0, panel=LEARNING, added=True, ge=0)
     """Updates in which the learning rate rises to its peak."""
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = setting(0.0, panel=LEARNING, ge=0)
     """Weight decay of AdamW."""
-    max_grad_norm: float = Field(default=1.0, gt=0)
+    max_grad_norm: float = setting(1.0, panel=LEARNING, gt=0)
     """Largest L2 norm of the gradient; a larger gradient is scaled down to it."""
-    minibatch: int = Field(default=64, ge=1)
+    minibatch: int = setting(64, panel=LEARNING, ge=1)
     """Turns of episodes per optimiser step."""
-    lora: bool = False
+    lora: bool = setting(False, panel=LEARNING)
     """Train low-rank adapters of the language model: the model without them is the reference, so no second copy of the
     weights is kept, and servers swap adapters while they run."""
-    lora_rank: int = Field(default=64, ge=1)
+    lora_rank: int = setting(64, panel=LEARNING, ge=1)
     """Rank of the adapters; used with ``lora``."""
-    lora_alpha: int = Field(default=128, ge=1)
+    lora_alpha: int = setting(128, panel=LEARNING, ge=1)
     """Scale of the adapters: their output is multiplied by ``lora_alpha / lora_rank``; used with ``lora``."""
-    micro_batch_tokens: int = Field(default=16_384, ge=1)
+    micro_batch_tokens: int = setting(16_384, panel=MEMORY, by_rounding=True, ge=1)
     """Tokens, padding included, that one process holds in memory at a time; results change by rounding alone."""
-    gamma: float = Field(default=1.0, gt=0, le=1)
+    gamma: float = setting(1.0, panel=LEARNING, gt=0, le=1)
     """Discount per turn of the return that advantages are computed from; the paper's 0.95 cannot produce the returns it
     reports."""
-    invalid_penalty: float = Field(default=0.1, ge=0)
+    invalid_penalty: float = setting(0.1, panel=LEARNING, ge=0)
     """Reward subtracted in training for each reply that breaks the format; the logged return does not include it."""
-    credit: str | None = None
+    credit: str | None = setting(None, panel=LEARNING, added=True)
     """Rule of a credit per turn that is added to the advantage of the episode (an extension): ``progress``, ``slack``
     or ``pivot``, see ``pivot.credit``. Needs an environment with an exact solver. In a study on a small network
     ``progress`` helped in FrozenLake and made no difference in Sokoban, ``pivot`` hurt in FrozenLake, and ``slack`` was
     not studied."""
-    credit_weight: float = Field(default=1.0, gt=0)
+    credit_weight: float = setting(1.0, panel=LEARNING, added=True, gt=0)
     """Weight of the credit, after it is scaled to a deviation of 1 over the turns of a level's episodes."""
-    clip: float = Field(default=0.2, gt=0, lt=1)
+    clip: float = setting(0.2, panel=LEARNING, gt=0, lt=1)
     """Clipping range of the policy ratio: between ``1 - clip`` and ``1 + clip``."""
-    clip_high: float | None = Field(default=None, gt=0)
+    clip_high: float | None = setting(None, panel=LEARNING, added=True, gt=0)
     """Clipping range of the policy ratio upwards (clip-higher); by default ``clip``."""
-    sampler_cap: float = Field(default=0.0, ge=0)
+    sampler_cap: float = setting(0.0, panel=LEARNING, added=True, ge=0)
     """Largest importance weight of a token against the engine that sampled it (truncated importance sampling); 0 for
     no such weights. Engines such as vLLM compute other probabilities than the trainer."""
-    advantages: str = "grpo"
+    advantages: str = setting("grpo", panel=LEARNING, added=True)
     """Estimator of the advantages: ``grpo``, or an installed one (group ``pivot.advantages``)."""
-    advantages_set: dict[str, Any] = Field(default_factory=dict)
+    advantages_set: dict[str, Any] = setting(panel=LEARNING, added=True, default_factory=dict)
     """Settings of the estimator."""
-    kl: float = Field(default=0.01, ge=0)
+    kl: float = setting(0.01, panel=LEARNING, ge=0)
     """Weight of the KL divergence from the weights that the run starts from; 0 keeps no copy of them."""
-    opd: float = Field(default=0.01, ge=0)
+    opd: float = setting(0.01, panel=LEARNING, ge=0)
     """Weight of the distillation loss (``lambda_opd``)."""
-    beta: float = Field(default=5.0, ge=0)
+    beta: float = setting(5.0, panel=LEARNING, ge=0)
     """Slope of the distillation gate (``beta_opd``), per nat."""
-    opd_objective: str = "printed"
+    opd_objective: str = setting("printed", panel=LEARNING)
     """Distillation loss: ``printed`` is the paper's; ``centred``, ``gap`` and ``distribution`` are extensions that also
     make tokens less likely that the Teacher finds unlikely. ``distribution`` is the KL divergence from the Teacher's
     distribution in place of the sampled token."""
-    objective_set: dict[str, Any] = Field(default_factory=dict)
+    objective_set: dict[str, Any] = setting(panel=LEARNING, added=True, default_factory=dict)
     """Settings of the distillation loss, if an installed one has any (group ``pivot.objectives``)."""
-    opd_candidates: int = Field(default=20, ge=1)
+    opd_candidates: int = setting(20, panel=LEARNING, added=True, ge=1)
     """Most likely tokens of the Teacher at each token, from which the objective ``distribution`` computes the
     divergence; all others are one class."""
-    opd_scope: Literal["all", "pivot"] = "all"
+    opd_scope: Literal["all", "pivot"] = setting("all", panel=LEARNING)
     """Distilled tokens of a failed episode: all of them, or only those of the pivot step (an extension). The scope
     ``pivot`` with the objective ``printed`` is refused: an informed Teacher finds the pivot's action unlikely, so its
     gate is near 0 there, and nothing is learned."""
-    correction: float = Field(default=0.1, ge=0)
+    correction: float = setting(0.1, panel=LEARNING, added=True, ge=0)
     """Weight of the loss of certified corrections in the arms ``witness`` and ``dpo_pivot`` (extensions)."""
-    correction_step: Literal["pivot", "random", "start"] = "pivot"
+    correction_step: Literal["pivot", "random", "start"] = setting("pivot", panel=LEARNING, added=True)
     """Step of a failure that these arms correct: the solver's pivot, a random other step where the agent took no action
     of a shortest plan, or the first step."""
-    dpo_beta: float = Field(default=0.1, gt=0)
+    dpo_beta: float = setting(0.1, panel=LEARNING, added=True, gt=0)
     """Strength of the pull towards the weights of the start in the arm ``dpo_pivot``; with ``kl`` 0 towards those
     before the update."""
-    max_tokens: int = Field(default=512, ge=1)
+    max_tokens: int = setting(512, panel=PLAY, ge=1)
     """Longest reply of the Student in tokens, up to the model's context."""
-    analyzer_tokens: int = Field(default=512, ge=1)
+    analyzer_tokens: int = setting(512, panel=PLAY, ge=1)
     """Longest reply of the Analyzer in tokens."""
-    target_vocabulary: Vocabulary = "certificate"
+    target_vocabulary: Vocabulary = setting("certificate", panel=LEARNING)
     """Names of failure modes in the prompts of Analyzer and Teacher: the certificate's or the paper's, as in
     Stage I."""
     guidance: GuidanceSource = "facts"
     """Guidance of the Analyzer that the Teacher's prompt shows: ``facts`` leaves out a text with a sentence that the
     environment does not render from facts; ``prose`` shows whatever the Analyzer wrote."""
-    engine: str = "in-process"
+    engine: str = setting("in-process", panel=MEMORY)
     """Generation engine: ``in-process`` for the trained module itself, ``vllm`` for vLLM servers that the run starts on
     this machine, or an installed engine (group ``pivot.generators``)."""
-    server_command: str = "python -m vllm.entrypoints.openai.api_server"
+    server_command: str = setting("python -m vllm.entrypoints.openai.api_server", panel=MEMORY, by_rounding=True)
     """Command that starts a vLLM server, with options such as ``--dtype bfloat16``; the run adds model, served name,
     address and the mode of log-probabilities. Used by the engine ``vllm``."""
-    server_devices: tuple[str, ...] = ()
+    server_devices: tuple[str, ...] = setting((), panel=MEMORY, by_rounding=True)
     """Values of CUDA_VISIBLE_DEVICES, one server for each; by default a single server that sees every GPU."""
-    hand_over: Literal["restart", "nccl", "ipc"] = "restart"
+    hand_over: Literal["restart", "nccl", "ipc"] = setting("restart", panel=MEMORY, by_rounding=True)
     """Transfer of all weights to the servers after an update: restart the servers on saved weights, or send the weights
     over NCCL to other GPUs or over CUDA IPC on the same GPU. Adapters are always swapped."""
-    generate: int = Field(default=32, ge=1)
+    generate: int = setting(32, panel=MEMORY, ge=1)
     """Replies generated together; which replies share a batch affects rounding, so a resumed run keeps it."""
-    precision: Precision = "auto"
+    precision: Precision = setting("auto", panel=MEMORY)
     """Precision of the computation: ``bf16`` computes in bfloat16 over float32 weights; ``auto`` is bf16 on a GPU, fp32
     elsewhere."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool = setting(False, panel=MEMORY)
     """Recompute activations in the backward pass: a third more time, a fraction of the memory."""
-    shard: bool = False
+    shard: bool = setting(False, panel=MEMORY, by_rounding=True)
     """Shard weights, reference, gradients and optimizer state over the processes (FSDP2), instead of a copy in each."""
-    seed: int = Field(default=0, ge=0, lt=2**31)
+    seed: int = setting(0, panel=PLAY, ge=0, lt=2**31)
     """Seed of levels, replies and minibatches."""
-    validate_every: int = Field(default=25, ge=0)
+    validate_every: int = setting(25, panel=REPORTS, ge=0)
     """Updates between validations; 0 validates before the first update and after the last one alone."""
-    validation_episodes: int = Field(default=128, ge=0)
+    validation_episodes: int = setting(128, panel=REPORTS, ge=0)
     """Episodes per validation, on held-out levels; 0 for no validation."""
-    validation_temperature: float = Field(default=0.4, ge=0, le=2)
+    validation_temperature: float = setting(0.4, panel=REPORTS, ge=0, le=2)
     """Sampling temperature of validation episodes."""
-    save_every: int = Field(default=25, ge=1)
+    save_every: int = setting(25, panel=REPORTS, by_rounding=True, ge=1)
     """Updates between checkpoints."""
-    keep_rollouts: int = Field(default=1, ge=0)
+    keep_rollouts: int = setting(1, panel=REPORTS, by_rounding=True, ge=0)
     """Updates between stored rollouts: 1 stores those of every update, 0 stores none."""
-    report_to: tuple[str, ...] = ()
+    report_to: tuple[str, ...] = setting((), panel=REPORTS, by_rounding=True)
     """Experiment trackers of the transformers library, such as ``wandb``, ``trackio`` or ``tensorboard``."""
-    shape: Shape | None = None
+    shape: Shape | None = setting(None, panel=CHECKS, by_rounding=True)
     """Architecture of the model, for ``dry_run`` where the model cannot be loaded; recipes set it."""
 
     # What one call does; not part of the stored config.
@@ -188,7 +193,7 @@ class RlConfig(Settings):
     """Resume from the last complete checkpoint in ``out``."""
     recipe: str | None = Field(default=None, exclude=True)
     """Recipe whose settings are the defaults of this run: the name of a shipped one, or a YAML file."""
-    dry_run: bool = Field(default=False, exclude=True)
+    dry_run: bool = setting(False, panel=CHECKS, exclude=True)
     """Estimate the memory of one process, and stop before anything is read or written."""
 
     @model_validator(mode="before")
@@ -268,19 +273,11 @@ class RlConfig(Settings):
         return self
 
 
-NOT_RESULTS = (
-    *("updates", "micro_batch_tokens", "shard", "save_every", "keep_rollouts"),
-    *("teacher_url", "server_command", "server_devices", "hand_over", "report_to", "shape"),
-)
+NOT_RESULTS = fields_marked(RlConfig, "by_rounding")
 """Fields that change weights by rounding alone."""
 MAY_CHANGE = tuple(name for name in NOT_RESULTS if name != "keep_rollouts")
 """Fields that may differ when a run is resumed; ``keep_rollouts`` may not, because it numbers the stored shards."""
-ADDED = (
-    *("teacher_weights", "teacher_decay", "opd_candidates", "correction", "correction_step", "dpo_beta"),
-    *("credit", "credit_weight"),
-    *("resample", "schedule", "warmup", "clip_high", "sampler_cap", "advantages", "advantages_set", "objective_set"),
-)
-"""Fields added after release 0.2.0: a default stays out of episode ids, so that runs of that release resume."""
+ADDED = fields_marked(RlConfig, "added")
 
 
 def may_change(config: RlConfig) -> tuple[str, ...]:

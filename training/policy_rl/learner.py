@@ -249,8 +249,7 @@ class Learner:
         """Make a new optimiser for ``model``; ``objective`` is by default the one that ``config`` names."""
         self.model, self.scorer, self.config = model, scorer, config
         self._distil = partial((objective or objective_of(config)).loss, config=config)
-        weights = config.clip, config.kl, config.opd, config.beta, config.opd_objective, config.clip_high
-        self._weights = Weights(*weights)
+        self._weights = Weights(**{each.name: getattr(config, each.name) for each in fields(Weights)})
         self._ratios = inf, -inf
         self.optimizer = torch.optim.AdamW(model.trained(), lr=config.lr, weight_decay=config.weight_decay)
 
