@@ -54,4 +54,5 @@ def view(
         except KeyboardInterrupt:
             out.print("")
         finally:
-            site.close()
+            if isinstance(site, LiveSite):
+                site.close()

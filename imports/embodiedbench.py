@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import ConfigError
 from ..plugins import Settings
-from .base import Importer, Place, UnreadableError, explained, folder_of, line_places, read_line
+from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of, line_places, read_line
 from .distances import StartSettings, start_distance
 from .episode import RecordedEpisode
 
@@ -82,7 +82,7 @@ class EmbodiedBenchImporter(Importer):
             raise ConfigError(f"{source} holds no episode_N.json; name the log folder of EB-Navigation")
         for file in sorted(files, key=_order):
             name = file.relative_to(source).as_posix() if source.is_dir() else file.name
-            yield from _runs(file, name)
+            yield from _runs(source, file, name)
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one episode."""
@@ -100,6 +100,9 @@ class EmbodiedBenchImporter(Importer):
         played = [step for step in steps if step.env_step <= settings.horizon]
         if not played:
             raise UnreadableError("found no executed step")
+        gap = next((t for t, step in enumerate(steps, 1) if step.env_step != t), None)
+        if gap is not None:
+            raise UnreadableError(f"found env_step {steps[gap - 1].env_step}, expected {gap}: a step is not logged")
         pictures = self._pictures(source, place)
         turns: list[dict[str, Any]] = []
         for index, step in enumerate(played):
@@ -185,21 +188,25 @@ def _order(file: Path) -> tuple[str, int]:
     return file.parent.as_posix(), int(number[1]) if number else 0
 
 
-def _runs(file: Path, name: str) -> Iterator[Place]:
+def _runs(source: Path, file: Path, name: str) -> Iterator[Place]:
     """Yield the runs of a file; lines that are not objects belong to the run before them, where they are named."""
-    start, end, last, number, run = 0, 0, 0, 1, 0
-    for place in line_places(file, name):
-        if place.problem:
-            yield place
-            return
-        step = _step_number(file, place)
+    start, end, last, run, problem = 0, 0, 0, 0, ""
+
+    def ended(label: str) -> Place:
+        size = f"found a run of {end - start} bytes, expected at most {MOST_BYTES >> 20} MiB"
+        return Place(label, name, start, end - start, problem or (size if end - start > MOST_BYTES else ""))
+
+    for place in line_places(source, file, name):
+        step = None if place.problem else _step_number(file, place)
         if step is not None and step <= last and end:
             run += 1
-            yield Place(f"{name} run {run}", name, start, end - start)
-            start, number = place.offset, number + 1
+            yield ended(f"{name} run {run}")
+            start, problem = place.offset, ""
+        if place.problem:
+            problem = problem or f"{place.label.removeprefix(name).strip()}: {place.problem}".removeprefix(": ")
         last, end = step if step is not None else last, place.offset + place.length
-    if end:
-        yield Place(name if not run else f"{name} run {run + 1}", name, start, end - start)
+    if end or problem:
+        yield ended(name if not run else f"{name} run {run + 1}")
 
 
 def _step_number(file: Path, place: Place) -> int | None:

@@ -20,11 +20,11 @@ from ..datasets.proof.report import Report
 from ..environments.base import PivotEnv
 from ..errors import ImageError, PivotError, StoreError
 from ..images import decode, frame_id
-from .base import Place, UnreadableError, explained, line_places, read_below, read_line
+from .base import EPISODES, LABELS, UNLABELLED, Place, UnreadableError, explained, line_places, read_below, read_line
 from .distances import MILLIMETRE, SLACK, label_by_distance
 from .episode import RecordedEpisode
 from .levels import LeftOutError, slots_of
-from .stateless import EPISODES, ESTIMATED, FRAMES, LABELS, UNLABELLED
+from .stateless import ESTIMATED, FRAMES
 
 Row = dict[str, Any]
 Table = tuple[str, list[str], list[list[Any]]]
@@ -41,7 +41,7 @@ def is_folder(root: object) -> bool:
 
 def places_of(root: Path) -> Iterator[Place]:
     """Yield the places of the episodes of a folder, in order."""
-    return line_places(root / EPISODES, EPISODES)
+    return line_places(root, root / EPISODES, EPISODES)
 
 
 def read_episode(root: Path, place: Place) -> RecordedEpisode:
@@ -63,7 +63,7 @@ def rows_of(root: Path, name: str) -> dict[int, Row]:
         StoreError: a line is not such a row, or two are about one episode.
     """
     rows: dict[int, Row] = {}
-    for place in line_places(root / name, name):
+    for place in line_places(root, root / name, name):
         try:
             row = json.loads(read_line(root, place))
             line = row["line"]
@@ -96,7 +96,8 @@ def folder_tables(root: Path) -> list[Table]:
         episodes[episode.env, outcome(episode), str(labels.get(line, {}).get("kind", "none"))] += 1
     modes = Counter((str(row["env"]), str(row["kind"]), str(row["failure_mode"])) for row in labels.values())
     steps = Counter((str(row["env"]), str(row["kind"]), int(row["pivot_step"])) for row in labels.values())
-    no_state = Counter(str(row.get("no_state")) for row in (*labels.values(), *reasons.values()))
+    made = {**reasons, **{line: row for line, row in labels.items() if "no_state" in row}}
+    no_state = Counter(str(row.get("no_state")) for row in made.values())
     open_reasons = [_NUMBER.sub("N", str(row.get("reason"))) for line, row in reasons.items() if line not in labels]
     return [
         _table("Episodes without a state", ["env", "outcome", "label", "episodes"], episodes),

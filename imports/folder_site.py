@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 
 from ..errors import StoreError
-from .base import UnreadableError, read_below
+from .base import LABELS, UNLABELLED, UnreadableError, read_below
 from .episode import RecordedEpisode, RecordedTurn
 from .folder import Row, folder_tables, outcome, places_of, read_episode, rows_of
-from .stateless import FRAMES, LABELS, UNLABELLED
+from .stateless import FRAMES
 
 _LISTED = 500
 """Episodes per page of the list."""

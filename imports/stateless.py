@@ -22,12 +22,23 @@ from ..errors import ConfigError, StoreError
 from ..images import encode_png, frame_id
 from ..labeling.episode import FailedEpisode
 from ..training.analyzer import Analyzer, AnalyzerCase, Reading, case_of_episode
-from .base import Pictures, Place, UnreadableError, explained, line_places, read_below, read_line
+from .base import (
+    EPISODES,
+    LABELS,
+    UNLABELLED,
+    Pictures,
+    Place,
+    UnreadableError,
+    explained,
+    line_places,
+    read_below,
+    read_line,
+)
 from .distances import label_by_distance
 from .episode import RecordedEpisode
 from .levels import Slot, slots_of
 
-EPISODES, LABELS, UNLABELLED, FRAMES = "episodes.jsonl", "labels.jsonl", "unlabelled.jsonl", "frames"
+FRAMES = "frames"
 _FILES = (EPISODES, LABELS, UNLABELLED)
 ESTIMATED, ESTIMATE = "estimated", "estimate"
 
@@ -160,7 +171,7 @@ def estimate_folder(root: Path, analyzer: Analyzer, model: str, reporter: Report
     kept = {row["line"]: row for row in _rows(root) if row.get("kind") != ESTIMATED}
     open_cases: list[tuple[int, RecordedEpisode, AnalyzerCase]] = []
     left_out = 0
-    for place in line_places(root / EPISODES, EPISODES):
+    for place in line_places(root, root / EPISODES, EPISODES):
         line = int(place.label.rpartition(" ")[2])
         if line in kept:
             continue
@@ -192,7 +203,7 @@ def _rows(root: Path) -> Iterator[dict[str, Any]]:
     """Yield the labels of a folder."""
     if not (root / LABELS).is_file():
         return
-    for place in line_places(root / LABELS, LABELS):
+    for place in line_places(root, root / LABELS, LABELS):
         try:
             yield json.loads(read_line(root, place))
         except (UnreadableError, ValueError) as error:

@@ -288,7 +288,7 @@ def test_settings_of_navigation_logs(tmp_path: Path) -> None:
     assert made("reach", success_distance=1.5) == ([15, 16], [])
     short, reasons = made("short", step=0.25)
     assert short == [13] and "changes by 0.300 m in turn 5" in reasons[0]  # AI2-THOR's grid makes longer movements
-    assert made("horizon", horizon=10) == ([4, 5], [])
+    assert made("horizon", horizon=10) == ([4, 4], [])
     assert made("starts", nearest_start=2.5, farthest_start=3.0) == ([14, 15], [])
     far, reasons = made("far", nearest_start=3.5)
     assert far == [] and all("starts are from 3.5" in reason for reason in reasons) and len(reasons) == 2
