@@ -135,10 +135,6 @@ def test_no_file_is_read_through_a_link_that_leads_out(tmp_path: Path, format: s
     assert [str(problem.kind) for problem in result.problems] == ["unreadable"] and result.build is None
     assert "link that leads out" in result.problems[0].detail
     name.unlink()
-    name.symlink_to(tmp_path / "gone")  # a broken link says so, too
-    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", format=format)
-    assert [str(problem.kind) for problem in result.problems] == ["unreadable"]
-    name.unlink()
     os.mkfifo(name)  # reading one would wait forever
     result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", format=format)
     assert "regular file" in result.problems[0].detail
