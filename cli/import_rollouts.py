@@ -128,6 +128,7 @@ def _show(options: ImportOptions, result: ImportResult) -> None:
             f"{result.stateless_labels} with a label from distances; an Analyzer can label the others: pivot estimate",
             soft_wrap=True,
         )
+        out.print(f"look at them with: pivot stats {result.stateless} (also: view, verify)", soft_wrap=True)
     for kind, counts in result.compared.items():
         if counts[True] or counts[False]:
             out.print(f"{kind}: {counts[True]} replays agree, {counts[False]} differ, {counts[None]} not recorded")
