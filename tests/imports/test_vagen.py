@@ -145,6 +145,9 @@ def test_oddities(tmp_path: Path) -> None:
     episode("09_FrozenLake_stopped", max_turns=5, finish_reason="no_room")
     episode("10_FrozenLake_other_seed", seed=seed + 1)
     (source / "11_empty").mkdir()
+    renamed = json.loads((episode("12_FrozenLake_renamed") / "metrics.json").read_text())
+    renamed["reward"] = renamed.pop("rewards")
+    (source / "12_FrozenLake_renamed" / "metrics.json").write_text(json.dumps(renamed))
     result = pivot.import_rollouts(source, tmp_path / "store", format="vagen", require=["end", "frames"])
     found = {problem.place[:2]: str(problem.kind) for problem in result.problems}
     assert found == {
@@ -155,6 +158,7 @@ def test_oddities(tmp_path: Path) -> None:
         "08": "environment",
         "09": "settings",
         "10": "disagrees",
+        "12": "unreadable",
     }
     assert result.episodes == 4
     first = pivot.load_store(tmp_path / "store").steps.collect().filter(pl.col("t") == 0)["response"].to_list()
