@@ -103,8 +103,8 @@ def folder_tables(root: Path) -> list[Table]:
         _table("Episodes without a state", ["env", "outcome", "label", "episodes"], episodes),
         _table("Failure modes", ["env", "label", "failure_mode", "failures"], modes),
         _table("Pivot step", ["env", "label", "pivot_step", "failures"], steps),
-        _table("Why there is no state", ["reason", "episodes"], no_state),
-        _table("Why there is no label", ["reason", "episodes"], Counter(open_reasons)),
+        _table("Reasons for the missing state", ["reason", "episodes"], no_state),
+        _table("Reasons for the missing label", ["reason", "episodes"], Counter(open_reasons)),
     ]
 
 

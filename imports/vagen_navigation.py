@@ -67,7 +67,7 @@ class _Config(BaseModel):
 
 
 class _Info(BaseModel):
-    """What a turn logs."""
+    """Log of a turn."""
 
     distance: float = Field(ge=0, allow_inf_nan=False)
     actions: list[Any]

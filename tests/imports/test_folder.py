@@ -168,7 +168,7 @@ def test_stats(eb: Path) -> None:
     counts = {(row["outcome"], row["label"]): row["episodes"] for row in tables["Episodes without a state"]}
     assert counts == {("failed", "lower_bound"): 2, ("open", "estimated"): 1}
     assert {row["pivot_step"]: row["failures"] for row in tables["Pivot step"]} == {1: 1, 14: 1, 15: 1}
-    assert [row["episodes"] for row in tables["Why there is no state"]] == [3]
+    assert [row["episodes"] for row in tables["Reasons for the missing state"]] == [3]
     assert "no views" in str(error_of("stats", eb, "--sql", "select 1"))
 
 
