@@ -39,6 +39,7 @@ resolved config of a run is in `run.json` of its store, under `config`; to reuse
 | setting of an environment | `--set ENV.KEY=VALUE` | `--set sokoban.boxes=2` |
 | setting of a solver | `--solver ENV.KEY=VALUE` | `--solver navigation.threshold=1.0` |
 | field of a run | an option of its own | `--rollouts 8`, `--seed 1`, `--split episode` |
+| setting of a format | `--option KEY=VALUE` of `pivot import` | `--option step=0.3` |
 | option or service of a model | an option of its own | `--model NAME`, `--teacher-model NAME`, `--base-url URL` |
 
 Values are JSON or text. `pivot settings NAME` shows the same of what is installed, third-party plugins included.
@@ -62,6 +63,9 @@ def page() -> str:
     parts += ["How a model is reached, `service` of a part; it does not affect the data:\n"]
     for name in _ours("models"):
         parts += _part(f"model {name}", plugins.load("models", name).service_type)
+    parts += ["## Formats of recorded episodes\n", "`pivot import SOURCE --format NAME --option KEY=VALUE`\n"]
+    for name in _ours("importers"):
+        parts += _part(f"format {name}", _settings("importers", name))
     parts += ["## Training\n", "### Stage I\n", "`pivot train sft`, and the keys of a recipe.\n", _table(SftConfig)]
     parts += ["### Stage II\n", "`pivot train rl`.\n", _table(RlConfig)]
     parts += _commands()

@@ -37,7 +37,8 @@ class ImportOptions(Options):
     """Parts of the record that the replay of an episode has to agree in: end, states, rewards, frames. An episode that
     differs is left out."""
     option: dict[str, Any] = Field(default_factory=dict)
-    """Setting of the format, such as env=sokoban, tag=answer, separator=, or actions_per_turn=3 for chats."""
+    """Setting of the format, such as env=sokoban, tag=answer, separator=, or actions_per_turn=3 for chats, or step=0.3
+    for logs of navigation. pivot settings FORMAT lists them."""
     model: str = ""
     """Model that acted."""
     stateless: Path | None = None
@@ -127,6 +128,7 @@ def _show(options: ImportOptions, result: ImportResult) -> None:
             f"{result.stateless_labels} with a label from distances; an Analyzer can label the others: pivot estimate",
             soft_wrap=True,
         )
+        out.print(f"look at them with: pivot stats {result.stateless} (also: view, verify)", soft_wrap=True)
     for kind, counts in result.compared.items():
         if counts[True] or counts[False]:
             out.print(f"{kind}: {counts[True]} replays agree, {counts[False]} differ, {counts[None]} not recorded")

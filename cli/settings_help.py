@@ -23,6 +23,7 @@ _FLAGS = {
     "models": "--policy {name}, --teacher {name}",
     "policies": "--policy {name}",
     "writers": "--teacher {name}",
+    "importers": "pivot import SOURCE --format {name} --option KEY=VALUE",
     "objectives": "--opd-objective {name} --objective-set KEY=VALUE",
     "advantages": "--advantages {name} --advantages-set KEY=VALUE",
 }
@@ -33,17 +34,20 @@ def settings(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME...", help=f"Environments, models, policies, writers; or {TOPIC} for environment variables."
+            metavar="NAME...",
+            help=f"Environments, models, policies, writers, formats; or {TOPIC} for environment variables.",
         ),
     ] = None,
 ) -> None:
-    """Show the settings of an environment and its solver, a model, a policy or a teacher: key, type, default, meaning.
+    """Show the settings of an environment and its solver, a model, a policy, a teacher or a format of pivot import.
 
     [bold]Examples[/]
 
     pivot settings
 
     pivot settings sokoban
+
+    pivot settings embodiedbench
 
     pivot settings variables
     """

@@ -17,7 +17,7 @@ class VerifyOptions(Options):
     """Options of ``pivot verify``."""
 
     root: AddressField
-    """Folder of a finished store, or its s3:// address."""
+    """Folder of a finished store, or its s3:// address; or a folder of episodes without a state."""
     sources: bool = False
     """Read what run.json names elsewhere, such as a folder of targets, to derive levels again."""
     export: AddressField | None = None
@@ -70,5 +70,5 @@ def verify(options: VerifyOptions, workers: WorkerOptions) -> None:
     if report.problems:
         raise StoreError(f"{len(report.problems)} problems found in {root} (checked: {counts})")
     out.print(styled(("✓", "green"), f" {root} holds: {counts}"), soft_wrap=True)
-    for line in report.scope():
+    for line in report.scope() if report.files else ():
         out.print(styled(f"  {line}"), soft_wrap=True)

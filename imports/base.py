@@ -23,6 +23,8 @@ from .episode import RecordedEpisode
 MOST_BYTES = 64 << 20
 """Largest line, and largest file that is read as a whole."""
 MOST_PICTURE_BYTES = 16 << 20
+EPISODES, LABELS, UNLABELLED = "episodes.jsonl", "labels.jsonl", "unlabelled.jsonl"
+"""Files of a folder of episodes without a state."""
 _SCHEME = "data:"
 _DATA_URL = f"{_SCHEME}image/"
 _KNOWN_PICTURES = 4096
@@ -144,12 +146,32 @@ def read_below(folder: Path, name: str, limit: int = MOST_PICTURE_BYTES) -> byte
         raise UnreadableError(f"cannot read the file {name[:80]!r}: {error.strerror}") from error
 
 
-def line_places(path: Path, name: str) -> Iterator[Place]:
+def problem_of_file(source: Path, path: Path) -> str:
+    """Return why a file that was found in a source may not be opened; empty for one that may, and for the source."""
+    if path == source:
+        return ""
+    try:
+        if not path.resolve().is_relative_to(folder_of(source).resolve()):
+            return "it is a link that leads out of the folder of the source"
+        return "" if stat.S_ISREG(path.stat().st_mode) else "it is not a regular file"
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+
+
+def line_places(source: Path, path: Path, name: str) -> Iterator[Place]:
     """Yield a place for every line of a file that is not blank; longer lines than the limit carry the problem.
+
+    Args:
+        source: what the user named: the file itself, or its folder, out of which no file may lead.
+        path: the file.
+        name: its name relative to the folder of the source.
 
     Raises:
         ConfigError: the file cannot be read.
     """
+    if problem := problem_of_file(source, path):
+        yield Place(name, name, problem=problem)
+        return
     try:
         with path.open("rb") as file:
             number, offset = 0, 0

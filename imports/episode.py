@@ -99,7 +99,13 @@ class RecordedEpisode(_Record):
     final_state: Text | None = None
     """State text after the last turn."""
     distances: list[Annotated[float, Field(ge=0)]] | None = None
-    """Metres to the target before the first turn and after each, of a navigation log without states."""
+    """Metres to the target before the first turn and after each, of a navigation log without states. The first may be
+    the smallest one that fits the log."""
+    left: list[Annotated[int, Field(ge=0)]] | None = None
+    """Most actions that could still run before the first turn and after each, where turns of ``distances`` have several
+    actions; else ``horizon`` says it."""
+    starts: tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]] | None = None
+    """Smallest and largest distance of a start in the dialect of the log, metres."""
     solver: dict[str, Any] | None = None
     """Settings of the solver that reads ``distances``, such as ``step`` and ``threshold``, metres."""
     success: bool | None = None

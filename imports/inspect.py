@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..errors import ConfigError
 from ..plugins import Settings
-from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of
+from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of, problem_of_file
 from .chat import ChatSettings, Message, call_of, episode_of, text_and_images
 from .episode import RecordedEpisode
 
@@ -65,6 +65,9 @@ class InspectImporter(Importer):
         if not files:
             raise ConfigError(f"{source} holds no *.eval file; name the log, or the folder of logs")
         for file in files:
+            if problem := problem_of_file(source, file):
+                yield Place(file.name, file.name, problem=problem)
+                continue
             try:
                 with zipfile.ZipFile(file) as archive:
                     infos = [each for each in archive.infolist() if _SAMPLE.fullmatch(each.filename)]
@@ -76,6 +79,8 @@ class InspectImporter(Importer):
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one sample."""
+        if place.problem:
+            raise UnreadableError(place.problem)
         text = _content(folder_of(source) / place.path, self._members[place.path][place.offset])
         try:
             sample = _Sample.model_validate_json(text)

@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ..errors import ConfigError
-from .base import Importer, Place, UnreadableError, explained, line_places, read_line
+from .base import EPISODES, LABELS, UNLABELLED, Importer, Place, UnreadableError, explained, line_places, read_line
 from .episode import RecordedEpisode
 
 
@@ -14,12 +14,17 @@ class JsonlImporter(Importer):
     """Reader of ``*.jsonl`` files with one episode per line; see ``episode.schema.json``."""
 
     def places(self, source: Path) -> Iterator[Place]:
-        """Yield the lines of the file, or of all ``*.jsonl`` files in the folder, by name."""
+        """Yield the lines of the file, or of all ``*.jsonl`` files in the folder, by name.
+
+        Of a folder that an earlier import made for episodes without a state, its episodes alone.
+        """
         files = sorted(source.glob("*.jsonl")) if source.is_dir() else [source]
+        if {EPISODES, LABELS, UNLABELLED} <= {file.name for file in files}:
+            files = [source / EPISODES]
         if not files:
             raise ConfigError(f"{source} holds no *.jsonl file; name the file, or the folder of a Recorder")
         for file in files:
-            yield from line_places(file, file.name)
+            yield from line_places(source, file, file.name)
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one line."""

@@ -56,6 +56,8 @@ def recover_task(env: PivotEnv, episode: RecordedEpisode, picture: Callable[[str
             return made, StateSource.SEED
     except (PivotError, ValueError) as error:
         raise LeftOutError(LeftOut.NO_STATE, str(error)) from error
+    if episode.distances is not None:
+        raise StatelessError("the log has distances to the target, but no state of its simulator")
     first = episode.turns[0].frame
     if first is None:
         raise StatelessError("it has neither initial_state nor seed, and no first picture")

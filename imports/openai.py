@@ -51,7 +51,7 @@ class OpenAIImporter(Importer):
             if file.suffix == ".json":
                 yield from self._places_of_list(file)
             else:
-                yield from line_places(file, file.name)
+                yield from line_places(source, file, file.name)
 
     def _places_of_list(self, file: Path) -> Iterator[Place]:
         try:

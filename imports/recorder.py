@@ -190,8 +190,9 @@ class Recorder(gymnasium.Wrapper[Any, Any, Any, Any]):
 class VectorRecorder(VectorWrapper[Any, Any, Any]):
     """Wrapper that records every episode of a vector environment, in all three modes of autoreset.
 
-    States are recorded where the environments are in this process (``SyncVectorEnv``); elsewhere the seed of ``reset``
-    is, and episodes after the first of each environment have neither.
+    States are recorded where the environments are in this process (``SyncVectorEnv``). Of PIVOT's environments in other
+    processes (``AsyncVectorEnv``) the settings and the level of every episode are; of others the seed of ``reset`` is,
+    and episodes after the first of each environment have neither.
     """
 
     def __init__(self, env: Any, folder: str | Path, *, policy: str | None = None) -> None:
@@ -202,6 +203,7 @@ class VectorRecorder(VectorWrapper[Any, Any, Any]):
         self._episodes: list[_Episode | None] = [None] * env.num_envs
         self._notes: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
         self._frames: list[str | None] = [None] * env.num_envs
+        self._remote_origin: dict[str, Any] | None = None
 
     def note(self, index: int, **notes: Any) -> None:
         """Add to the next step of one environment; see :meth:`Recorder.note`."""
@@ -258,10 +260,30 @@ class VectorRecorder(VectorWrapper[Any, Any, Any]):
         envs = getattr(self.env.unwrapped, "envs", None)
         inner = envs[index] if envs is not None else None
         episode = _Episode(inner, seed, options, self._policy)
-        if inner is None and (spec := self.env.spec) is not None:
-            episode.record["env"] = spec.id
+        if inner is None:
+            episode.record |= self._remote_level(index)
         self._episodes[index], self._notes[index] = episode, {}
         self._frames[index] = self._writer.picture(np.asarray(observation))
+
+    def _remote_level(self, index: int) -> dict[str, Any]:
+        """Return settings and level of an environment in another process, or the id if it is not one of PIVOT's."""
+        vector: Any = self.env.unwrapped
+        spec = self.env.spec
+        if self._remote_origin is None:
+            asks = hasattr(vector, "call") and all(vector.call("has_wrapper_attr", "changing_state"))
+            if asks:
+                profile, config = vector.get_attr("profile")[0], vector.get_attr("config")[0]
+                self._remote_origin = {"env": profile.name, "env_config": config.decisive()}
+            else:
+                self._remote_origin = {} if spec is None else {"env": spec.id}
+        if "env_config" not in self._remote_origin:
+            return self._remote_origin
+        instruction = (
+            vector.get_attr("task_instruction")[index]
+            if vector.call("has_wrapper_attr", "task_instruction")[index]
+            else None
+        )
+        return self._remote_origin | {"initial_state": vector.call("state_text")[index], "instruction": instruction}
 
     def _add(self, index: int, episode: _Episode, turn: dict[str, Any], observation: Any) -> None:
         episode.record["turns"].append({"frame": self._frames[index], **turn, **self._notes[index]})

@@ -181,9 +181,9 @@ class Reading:
             plan.add(task, place, digest, source, agreement)
             self.plans[episode.env] = plan
             self._digest.update(digest)
-        except StatelessError:
+        except StatelessError as error:
             if self.stateless is not None:
-                self.stateless.add(episode, plan.env)
+                self.stateless.add(episode, plan.env, str(error))
             raise
         finally:
             if episode.env not in self.plans:

@@ -1,15 +1,15 @@
 """Episodes without a state: kept in a folder of their own, where labels by distances or by an Analyzer can be added.
 
-``episodes.jsonl`` holds them in PIVOT's own format, ``frames/`` their pictures, and ``labels.jsonl`` the labels that
-can be given without a state. Such a label is a ``lower_bound`` from recorded distances, or ``estimated`` by an Analyzer
-with the probability that it gives to its step. No store and no split ever contains them, so that they cannot be mixed
-with certified ones.
+``episodes.jsonl`` holds them in PIVOT's own format, ``frames/`` their pictures, ``labels.jsonl`` the labels that can be
+given without a state, and ``unlabelled.jsonl`` why the import gave the others none. Such a label is a ``lower_bound``
+from recorded distances, or ``estimated`` by an Analyzer with the probability that it gives to its step. No store and no
+split ever contains them, so that they cannot be mixed with certified ones.
 """
 
 import filecmp
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,28 @@ from pydantic import ValidationError
 from .. import plugins
 from ..datasets.progress import Reporter
 from ..environments.base import PivotEnv
-from ..errors import CertifyError, ConfigError, LevelError, PluginError, StoreError
+from ..errors import ConfigError, StoreError
 from ..images import encode_png, frame_id
 from ..labeling.episode import FailedEpisode
-from ..plugins import read_settings
-from ..solvers.base import Case, Solver, Unsolved
 from ..training.analyzer import Analyzer, AnalyzerCase, Reading, case_of_episode
-from .base import Pictures, Place, UnreadableError, explained, line_places, read_below, read_line
+from .base import (
+    EPISODES,
+    LABELS,
+    UNLABELLED,
+    Pictures,
+    Place,
+    UnreadableError,
+    explained,
+    line_places,
+    read_below,
+    read_line,
+)
+from .distances import label_by_distance
 from .episode import RecordedEpisode
 from .levels import Slot, slots_of
 
-EPISODES, LABELS, FRAMES = "episodes.jsonl", "labels.jsonl", "frames"
+FRAMES = "frames"
+_FILES = (EPISODES, LABELS, UNLABELLED)
 ESTIMATED, ESTIMATE = "estimated", "estimate"
 
 
@@ -42,8 +53,8 @@ class StatelessFolder:
         self._files: list[Any] = []
         self._names: dict[str, str] = {}
 
-    def add(self, episode: RecordedEpisode, env: PivotEnv) -> None:
-        """Append an episode, and its label if its distances give one.
+    def add(self, episode: RecordedEpisode, env: PivotEnv, why: str) -> None:
+        """Append an episode, its label if its distances give one, and ``why`` it has no state.
 
         Raises:
             UnreadableError: a picture cannot be read.
@@ -61,13 +72,16 @@ class StatelessFolder:
             0,
             episode.model_copy(update={"turns": turns, "final_frame": last}).model_dump(mode="json", exclude_none=True),
         )
-        if label is not None:
+        row = {"line": self.episodes, "id": episode.id, "env": episode.env}
+        if isinstance(label, str):
+            self._write(2, {**row, "no_state": why, "reason": label})
+        else:
             self.labelled += 1
-            self._write(1, {"line": self.episodes, "id": episode.id, "env": episode.env, **label})
+            self._write(1, {**row, "no_state": why, **label})
 
     def close(self) -> None:
         """Move the finished files to their names. Where the same episodes are there already, their labels stay."""
-        halves = [self.root / f".{name}" for name in (EPISODES, LABELS)]
+        halves = [self.root / f".{name}" for name in _FILES]
         for file in self._files:
             file.close()
         if not self._files:
@@ -77,7 +91,7 @@ class StatelessFolder:
             for half in halves:
                 half.unlink()
             return
-        for half, name in zip(halves, (EPISODES, LABELS), strict=True):
+        for half, name in zip(halves, _FILES, strict=True):
             half.replace(self.root / name)
 
     def _open(self) -> None:
@@ -85,7 +99,7 @@ class StatelessFolder:
             return
         try:
             (self.root / FRAMES).mkdir(parents=True, exist_ok=True)
-            self._files = [(self.root / f".{name}").open("wb") for name in (EPISODES, LABELS)]
+            self._files = [(self.root / f".{name}").open("wb") for name in _FILES]
         except OSError as error:
             raise StoreError(
                 f"cannot write {self.root}: {error.strerror}; name another folder with --stateless"
@@ -120,34 +134,6 @@ def _frames_of(episode: RecordedEpisode) -> list[str]:
 
 def _actions(slots: Sequence[Slot], unusable: str) -> list[str]:
     return [unusable if slot.action is None else slot.action.name for slot in slots]
-
-
-def label_by_distance(episode: RecordedEpisode, slots: Sequence[Slot]) -> dict[str, Any] | None:
-    """Return the label of a failure that its recorded distances give; None if they give none."""
-    metres = episode.distances
-    if metres is None or episode.success is not False or len(metres) != len(slots) + 1:
-        return None
-    try:
-        kind: type[Solver] = plugins.load("solvers", episode.env)
-        solver = kind(read_settings(kind.config_type, episode.solver or {}, f"setting of solver {episode.env}: "))
-        infos = [{**(turn.info or {}), "dist": dist} for turn, dist in zip(episode.turns, metres[1:], strict=True)]
-        unusable = plugins.load("environments", episode.env).profile.unusable_action
-        horizon = int(episode.env_config.get("horizon", len(slots)))
-        case = Case(kind.read_distance(metres[0]), _actions(slots, unusable), horizon, infos)
-        verdict = solver.certify([case])[0]
-    except (CertifyError, ConfigError, LevelError, PluginError, ValueError, TypeError):
-        return None
-    if isinstance(verdict, Unsolved):
-        return None
-    settings = solver.settings.model_dump(mode="json")
-    return {
-        "kind": verdict.certificate.kind,
-        "pivot_step": verdict.pivot_step,
-        "failure_mode": verdict.failure_mode,
-        "probability": None,
-        "certificate": asdict(verdict.certificate),
-        "by": {"solver": kind.name, "version": kind.version, "settings": settings},
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +171,7 @@ def estimate_folder(root: Path, analyzer: Analyzer, model: str, reporter: Report
     kept = {row["line"]: row for row in _rows(root) if row.get("kind") != ESTIMATED}
     open_cases: list[tuple[int, RecordedEpisode, AnalyzerCase]] = []
     left_out = 0
-    for place in line_places(root / EPISODES, EPISODES):
+    for place in line_places(root, root / EPISODES, EPISODES):
         line = int(place.label.rpartition(" ")[2])
         if line in kept:
             continue
@@ -217,7 +203,7 @@ def _rows(root: Path) -> Iterator[dict[str, Any]]:
     """Yield the labels of a folder."""
     if not (root / LABELS).is_file():
         return
-    for place in line_places(root / LABELS, LABELS):
+    for place in line_places(root, root / LABELS, LABELS):
         try:
             yield json.loads(read_line(root, place))
         except (UnreadableError, ValueError) as error:

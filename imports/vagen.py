@@ -1,4 +1,6 @@
-"""Evaluation folders of VAGEN (mll-lab-nu/VAGEN, ``vagen/evaluate/vision_workflow.py``): Sokoban and FrozenLake.
+"""Evaluation folders of VAGEN (mll-lab-nu/VAGEN, ``vagen/evaluate/vision_workflow.py``).
+
+Sokoban and FrozenLake are replayed. Navigation has no state in its logs; see :mod:`.vagen_navigation`.
 
 A folder per episode holds ``metrics.json``, ``assistant_texts.json``, ``messages.json`` and ``images/turn_TT_II.png``,
 where turn 1 is the observation of ``reset``. ``infos`` has one entry more than ``rewards``, for the same reason. A turn
@@ -10,20 +12,23 @@ first picture.
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import networkx as nx
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from ..errors import ConfigError
+from ..plugins import Settings
 from ..rollouts.policies.imported import LeftOut
 from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, read_below
 from .boards import board_in
+from .distances import StartSettings
 from .episode import RecordedEpisode
 from .levels import LeftOutError
+from .vagen_navigation import Files, Metrics, navigation_episode
 
 _METRICS = "metrics.json"
 _ACTIONS = ("up", "down", "left", "right")
@@ -34,30 +39,11 @@ _NATIVE, _WINDOW = 64, 512
 """Largest side of a cell and of a window of gymnasium's FrozenLake, pixels."""
 
 
-class _Metrics(BaseModel):
-    """The fields of ``metrics.json`` that are read."""
-
-    model_config = ConfigDict(extra="allow")
-
-    seed: int | None = None
-    env_config: dict[str, Any] = {}
-    env_name: str | None = None
-    rollout_id: str | None = None
-    model: str | None = None
-    max_turns: int = Field(ge=1, le=1000)
-    rewards: list[float]
-    infos: list[dict[str, Any]]
-    success: bool | None = None
-    terminated: bool = False
-    finish_reason: str | None = None
-
-
-class _Texts(BaseModel):
-    texts: list[str]
-
-
 class VagenImporter(Importer):
     """Reader of a folder of episodes, at any depth."""
+
+    config_type: ClassVar[type[Settings]] = StartSettings
+    settings: StartSettings
 
     def places(self, source: Path) -> Iterator[Place]:
         """Yield the folders that hold a ``metrics.json``, by name."""
@@ -72,8 +58,11 @@ class VagenImporter(Importer):
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one folder."""
         try:
-            metrics = _Metrics.model_validate_json(read_below(source, f"{place.path}/{_METRICS}", MOST_BYTES))
-            return _Folder(source, place.path, metrics).episode()
+            metrics = Metrics.model_validate_json(read_below(source, f"{place.path}/{_METRICS}", MOST_BYTES))
+            env = _environment(metrics, place.path)
+            if env == "navigation":
+                return navigation_episode(metrics, self.settings, Files(source, place.path, metrics))
+            return _Folder(source, place.path, metrics, env).episode()
         except ValidationError as error:
             raise explained(error) from error
 
@@ -81,10 +70,10 @@ class VagenImporter(Importer):
 class _Folder:
     """One episode."""
 
-    def __init__(self, source: Path, path: str, metrics: _Metrics) -> None:
+    def __init__(self, source: Path, path: str, metrics: Metrics, env: str) -> None:
         self._source, self._path, self._metrics = source, path, metrics
-        self._config = metrics.env_config
-        self.env = _environment(metrics, path)
+        self._config, self._files = metrics.env_config, Files(source, path, metrics)
+        self.env = env
         self._most = int(self._config.get("max_actions_per_step", _MOST_ACTIONS[self.env]))
 
     def episode(self) -> RecordedEpisode:
@@ -104,7 +93,7 @@ class _Folder:
                 "state_source": origin,
                 "actions_per_turn": self._most,
                 "turns": [self._turn(t) for t in range(turns)],
-                "final_frame": self._picture(turns),
+                "final_frame": self._files.picture(turns),
                 "success": metrics.success,
                 "terminated": metrics.terminated,
                 "truncated": metrics.finish_reason == "max_turns" and turns >= metrics.max_turns,
@@ -150,7 +139,7 @@ class _Folder:
 
     def _turn(self, t: int) -> dict[str, Any]:
         metrics, config = self._metrics, self._config
-        info = self._info(t + 1)
+        info = self._files.info(t + 1)
         words, correct = info.get("actions"), bool(info.get("format_correct"))
         if not isinstance(words, list):
             raise UnreadableError(f"turn {t} has no list infos[{t + 1}].actions")
@@ -162,50 +151,27 @@ class _Folder:
         if actions and (correct or self.env == "sokoban"):
             reward -= float(config.get("format_reward", _FORMAT_REWARD[self.env]))
         return {
-            "frame": self._picture(t),
-            "response": self._reply(t, info),
+            "frame": self._files.picture(t),
+            "response": self._files.reply(t, info),
             "actions": actions,
             "action_valid": correct and bool(actions),
             "reward": reward,
         }
 
-    def _info(self, index: int) -> Mapping[str, Any]:
-        infos, turns = self._metrics.infos, len(self._metrics.rewards)
-        if len(infos) < turns + 1:
-            raise UnreadableError(f"found {len(infos)} infos for {turns} rewards, expected one more than rewards")
-        return infos[index]
 
-    def _reply(self, t: int, info: Mapping[str, Any]) -> str | None:
-        """Return the raw reply of a turn; texts of other numbers than turns hold summaries, too, and are not used."""
-        if isinstance(raw := info.get("llm_raw_response"), str):
-            return raw
-        texts = self._texts
-        return texts[t] if len(texts) == len(self._metrics.rewards) else None
-
-    @property
-    def _texts(self) -> list[str]:
-        try:
-            text = read_below(self._source, f"{self._path}/assistant_texts.json", MOST_BYTES)
-            return _Texts.model_validate_json(b'{"texts": ' + text + b"}").texts
-        except (UnreadableError, ValidationError):
-            return []
-
-    def _picture(self, turn: int) -> str | None:
-        """Return the name of the first picture of a turn, counted from 0; None without one."""
-        name = f"{self._path}/images/turn_{turn + 1:02d}_01.png"
-        return name if (self._source / name).is_file() else None
-
-
-def _environment(metrics: _Metrics, path: str) -> str:
+def _environment(metrics: Metrics, path: str) -> str:
     """Return PIVOT's name of the environment."""
-    named = f"{metrics.env_name or ''} {path.rpartition('/')[2]}".casefold()
+    tag = (metrics.model_extra or {}).get("tag_id", "")
+    named = f"{metrics.env_name or ''} {tag} {path.rpartition('/')[2]}".casefold()
+    if "navigation" in named or {"eval_set", "step_length", "success_threshold"} & metrics.env_config.keys():
+        return "navigation"
     if "frozen" in named or {"is_slippery", "slip_prob", "p"} & metrics.env_config.keys():
         return "frozenlake"
     if "sokoban" in named or {"dim_room", "num_boxes"} & metrics.env_config.keys():
         return "sokoban"
     raise LeftOutError(
         LeftOut.ENVIRONMENT,
-        f"found the environment {metrics.env_name!r}, this format is read for Sokoban and FrozenLake",
+        f"found the environment {metrics.env_name!r}, this format is read for Sokoban, FrozenLake and navigation",
     )
 
 

@@ -110,7 +110,7 @@ class VerifiersImporter(Importer):
         if not files:
             raise ConfigError(f"{source} holds no {_TRACES}; name the output folder of the run")
         for file in files:
-            yield from line_places(file, file.relative_to(source).as_posix() if source.is_dir() else file.name)
+            yield from line_places(source, file, file.relative_to(source).as_posix() if source.is_dir() else file.name)
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one trace."""

@@ -63,7 +63,7 @@ class VerlImporter(Importer):
         if not files:
             raise ConfigError(f"{source} holds no STEP.jsonl file; name the rollout_data_dir of the trainer")
         for file in files:
-            yield from line_places(file, file.name)
+            yield from line_places(source, file, file.name)
 
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one rollout."""

@@ -12,6 +12,7 @@ from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from ...datasets.parts import members_of, placed_shards
@@ -54,6 +55,18 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+
+class Site(Protocol):
+    """Pages by name."""
+
+    def content(self, name: str) -> bytes | None:
+        """Return a file of the site; None where there is none.
+
+        Raises:
+            StoreError: what it shows cannot be read.
+        """
+        ...
 
 
 class LiveSite:
@@ -233,7 +246,7 @@ class ViewServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, site: LiveSite, port: int, report: Callable[[str], None]) -> None:
+    def __init__(self, site: Site, port: int, report: Callable[[str], None]) -> None:
         """Bind the port, any free one for 0; ``report`` gets the messages of errors.
 
         Raises:

@@ -112,7 +112,7 @@ def write_inspect(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) ->
 
 
 def write_atif(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
-    """Write a job of Harbor: every turn is a call of the tool ``move``."""
+    """Write a job of Harbor: every turn is a call of the tool ``move`` in the puzzles, else a text."""
     for number, (row, steps) in enumerate(episodes):
         trial = folder / f"trial-{number}"
         (trial / "agent").mkdir(parents=True)
@@ -127,13 +127,14 @@ def write_atif(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> No
             moves = step["action"].replace("|", ", ")
             call = {"tool_call_id": f"c{t}", "function_name": "move", "arguments": {"moves": moves}}
             result = {"source_call_id": f"c{t}", "content": picture(step["next_frame_id"])}
+            calls_tools = row["env"] in ("sokoban", "frozenlake")
+            said = {"reasoning_content": "so", "tool_calls": [call]} if calls_tools else {"message": step["response"]}
             records.append(
                 {
                     "step_id": t + 2,
                     "source": "agent",
                     "message": "",
-                    "reasoning_content": "so",
-                    "tool_calls": [call],
+                    **said,
                     "observation": {"results": [result]},
                     "metrics": {"completion_token_ids": [4, 5], "logprobs": [-0.5, -0.5]},
                 }

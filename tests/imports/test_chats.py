@@ -97,3 +97,41 @@ def test_oddities_of_traces(built: Path, tmp_path: Path) -> None:
     assert [problem.place for problem in result.problems] == [f"traces.jsonl line {number}" for number in (4, 5, 6, 7)]
     assert {str(problem.kind) for problem in result.problems} == {"unreadable"}
     assert result.episodes == 3
+
+
+def test_turns_and_pictures_that_traces_lack(built: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    row, steps = next(each for each in _episodes(built, source) if each[0]["env"] == "sokoban" and each[0]["failed"])
+    trace = trace_line(source, row, steps)
+
+    def changed(change: Any) -> dict[str, Any]:
+        copy = json.loads(json.dumps(trace))
+        change(copy["nodes"])
+        return copy
+
+    def texts_alone(nodes: list[Any]) -> None:
+        for node in nodes:
+            if node["message"]["role"] == "user":
+                node["message"]["content"] = "no picture"
+
+    def twice(nodes: list[Any]) -> None:
+        content = nodes[1]["message"]["content"]
+        content.append(content[1])
+
+    lines = [
+        (changed(lambda nodes: nodes.pop()), None),  # no picture after the last reply
+        (changed(lambda nodes: nodes[2]["message"].update(content="")), None),  # an empty reply
+        (changed(texts_alone), None),
+        (changed(twice), None),
+        ({**{name: value for name, value in trace.items() if name != "nodes"}, "steps": trace["nodes"]}, "unreadable"),
+        (changed(lambda nodes: [node["message"].update(role="robot") for node in nodes]), "unreadable"),
+    ]
+    text = "".join(json.dumps(line) + "\n" for line, _ in lines)
+    (source / "traces.jsonl").write_text(text + json.dumps(trace)[:-300])
+    result = pivot.import_rollouts(source, tmp_path / "store", format="verifiers")
+    found = {problem.place: str(problem.kind) for problem in result.problems}
+    assert found.pop(f"traces.jsonl line {len(lines) + 1}") == "unreadable"
+    assert found == {f"traces.jsonl line {number}": kind for number, (_, kind) in enumerate(lines, 1) if kind}
+    actions = pivot.load_store(tmp_path / "store").episodes.collect()["actions"].to_list()
+    assert [each[0] for each in actions].count("invalid") == (4 if steps[0]["action"] == "invalid" else 1)
+    assert pivot.load_store(tmp_path / "store").labels.collect().height == 4

@@ -259,10 +259,39 @@ def test_oddities_of_navigation_logs(tmp_path: Path) -> None:
     assert ["frame" in turn for turn in episodes[3]["turns"]] == [True, True] and "final_frame" not in episodes[3]
     labels = {row["line"]: row for row in map(json.loads, (folder / "labels.jsonl").read_text().splitlines())}
     assert sorted(labels) == [1, 2, 4, 6] and result.stateless_labels == 4
-    # From 4 m, 12 movements of 0.25 m are needed to come within 1 m: one too many after step 8 of 20.
-    assert labels[1]["pivot_step"] == labels[2]["pivot_step"] == labels[6]["pivot_step"] == 8
+    # From 4 m, 10 movements of 0.3 m are needed to come within 1 m: one too many after step 10 of 20.
+    assert labels[1]["pivot_step"] == labels[2]["pivot_step"] == labels[6]["pivot_step"] == 10
     settings = labels[1]["by"]["settings"]
-    assert (settings["step"], settings["threshold"], labels[1]["kind"]) == (0.25, 1.0, "lower_bound")
+    assert (settings["step"], settings["threshold"], labels[1]["kind"]) == (0.3, 1.0, "lower_bound")
+    reasons = {row["line"]: row["reason"] for row in map(json.loads, (folder / "unlabelled.jsonl").open())}
+    assert sorted(reasons) == [3, 5, 7] and labels.keys().isdisjoint(reasons)
+    assert reasons[3] == "it reached the goal" and reasons[5] == reasons[7] == "the log does not say how it ended"
     assert labels[4]["failure_mode"] == "format" and labels[4]["pivot_step"] == 1
     with pytest.raises(ConfigError, match="holds no episode_N"):
         pivot.import_rollouts(source / "results", tmp_path / "other", format="embodiedbench")
+
+
+def test_settings_of_navigation_logs(tmp_path: Path) -> None:
+    """Every setting of the dialect decides a label, or that there is none."""
+    _log(tmp_path / "a" / "episode_1.json", *_steps([2.75] * 20, [4] * 20))
+    _log(tmp_path / "a" / "episode_2.json", *_steps([2.75] * 5 + [2.45] * 15, [0] * 20))
+
+    def made(name: str, **options: float) -> tuple[list[int], list[str]]:
+        out = tmp_path / name
+        pivot.import_rollouts(tmp_path / "a", out, format="embodiedbench", options=options)
+        folder = out.with_name(f"{name}-stateless")
+        rows = [json.loads(line) for line in (folder / "labels.jsonl").read_text().splitlines()]
+        reasons = [json.loads(line)["reason"] for line in (folder / "unlabelled.jsonl").read_text().splitlines()]
+        return [row["pivot_step"] for row in rows], reasons
+
+    assert made("plain") == ([14, 15], [])  # 6 movements from 2.75 m, 5 from 2.45 m
+    assert made("reach", success_distance=1.5) == ([15, 16], [])
+    short, reasons = made("short", step=0.25)
+    assert short == [13] and "changes by 0.300 m in turn 5" in reasons[0]  # AI2-THOR's grid makes longer movements
+    assert made("horizon", horizon=10) == ([4, 4], [])
+    assert made("starts", nearest_start=2.5, farthest_start=3.0) == ([14, 15], [])
+    far, reasons = made("far", nearest_start=3.5)
+    assert far == [] and all("starts are from 3.5" in reason for reason in reasons) and len(reasons) == 2
+    assert len(made("near", farthest_start=2.0)[1]) == 2
+    with pytest.raises(ConfigError, match="nearest_start=3"):
+        made("none", nearest_start=3.0, farthest_start=2.0)

@@ -1,6 +1,8 @@
 """Sources that nobody should trust: torn, malformed and hostile lines are named with their reason, the rest goes in."""
 
+import base64
 import json
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 
 import pivot
 import pytest
+from pivot import plugins
 from pivot.errors import ConfigError
 from pivot.imports import base
 
@@ -30,6 +33,11 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "another format": (episode(*GOOD) | {"format": "other"}, "unreadable", "format"),
     "no turns": (episode(), "unreadable", "turns"),
     "unknown environment": (episode(*GOOD, env="../../etc"), "environment", "etc"),
+    "a module as an environment": (
+        episode(*GOOD, env="gym", env_config={"id": "antigravity:Env-v0"}),
+        "settings",
+        "",
+    ),
     "unknown setting": (episode(*GOOD, env_config={"nope": 1}), "settings", "nope"),
     "a folder as a setting": (episode(*GOOD, env="svg", env_config={"targets_dir": "/etc"}), "settings", ""),
     "no action": (episode("jump", "up", "up", "up"), "action", "'jump' is not an action"),
@@ -101,6 +109,77 @@ def test_two_levels_of_one_name_are_told_apart(tmp_path: Path) -> None:
     lines = [episode(*GOOD, task_id="level"), episode(*GOOD, task_id="level", initial_state=other)]
     result = pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store")
     assert [problem.kind for problem in result.problems] == ["level"]
+
+
+FILES = {
+    "jsonl": "episodes.jsonl",
+    "openai": "chats.jsonl",
+    "verifiers": "run/traces.jsonl",
+    "verl": "1.jsonl",
+    "inspect": "log.eval",
+    "embodiedbench": "base/episode_1.json",
+    "atif": "trial/agent/trajectory.json",
+    "vagen": "one/metrics.json",
+}
+
+
+@pytest.mark.parametrize("format", FILES)
+def test_no_file_is_read_through_a_link_that_leads_out(tmp_path: Path, format: str) -> None:
+    assert FILES.keys() == set(plugins.names("importers"))
+    secret = tmp_path / "secret"
+    secret.write_text(json.dumps(episode(*GOOD)) + "\n")
+    name = tmp_path / "source" / FILES[format]
+    name.parent.mkdir(parents=True)
+    name.symlink_to(secret)
+    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", format=format)
+    assert [str(problem.kind) for problem in result.problems] == ["unreadable"] and result.build is None
+    assert "link that leads out" in result.problems[0].detail
+    name.unlink()
+    os.mkfifo(name)  # reading one would wait forever
+    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", format=format)
+    assert "regular file" in result.problems[0].detail
+
+
+def test_a_list_behind_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("[]")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "data.json").symlink_to(tmp_path / "secret")
+    with pytest.raises(ConfigError, match="link that leads out"):
+        pivot.import_rollouts(tmp_path / "source", tmp_path / "store", format="openai")
+
+
+def test_a_bomb_in_a_data_url_is_refused(tmp_path: Path) -> None:
+    url = f"data:image/png;base64,{base64.b64encode(_bomb()).decode()}"
+    parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "Now"}]
+    reply = {"role": "assistant", "content": "<action>up</action>"}
+    row = {"messages": [{"role": "user", "content": parts}, reply], "env": "sokoban", "initial_state": LEVEL}
+    source = tmp_path / "chats.jsonl"
+    source.write_text(json.dumps(row) + "\n")
+    result = pivot.import_rollouts(source, tmp_path / "store", format="openai")
+    assert "exceeds limit" in result.problems[0].detail and result.build is None
+
+
+def test_runs_of_navigation_logs_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pivot.imports.embodiedbench.MOST_BYTES", 1 << 13)
+    monkeypatch.setattr(base, "MOST_BYTES", 1 << 12)
+
+    def step(number: int, more: str = "") -> str:
+        return json.dumps({"distance": 4.0, "action_id": 4, "env_step": number, "reasoning": more}) + "\n"
+
+    runs = [
+        [step(1, "a" * 3000), step(2, "a" * 3000), step(3, "a" * 3000)],  # each line is short enough
+        [step(1), step(2, "b" * 9000), step(3)],
+        [step(1), step(3)],  # a step was not logged
+        [step(number) for number in range(1, 21)],
+    ]
+    path = tmp_path / "episode_1.json"
+    path.write_text("".join(line for run in runs for line in run))
+    result = pivot.import_rollouts(path, tmp_path / "store", format="embodiedbench")
+    lost = {problem.place: problem.detail for problem in result.problems if not problem.kept}
+    assert list(lost) == [f"episode_1.json run {number}" for number in (1, 2, 3)]
+    assert "found a run of" in lost["episode_1.json run 1"] and "found a line of" in lost["episode_1.json run 2"]
+    assert "found env_step 3, expected 2" in lost["episode_1.json run 3"]
+    assert result.stateless_labels == 1
 
 
 def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+from pivot import plugins
 from pivot.tests.cli.command_line import error_of, run
 
 from .recorded import episode, write_lines
@@ -25,3 +27,27 @@ def test_an_estimate_names_what_is_missing(tmp_path: Path) -> None:
     service = ("--backend", "openai", "--service", "base_url=http://localhost:9/v1")
     error = error_of("estimate", tmp_path, "--model", "tiny", *service)
     assert "holds no episodes.jsonl" in str(error)
+
+
+DIALECTS = {
+    "jsonl": (),
+    "vagen": ("nearest_start", "farthest_start"),
+    "embodiedbench": ("step", "success_distance", "horizon", "nearest_start", "farthest_start"),
+    **dict.fromkeys(("openai", "inspect"), ("env", "tag", "separator", "actions_per_turn", "argument")),
+    "verifiers": ("env", "tag", "separator", "actions_per_turn", "argument", "agent"),
+    "atif": ("env", "tag", "separator", "actions_per_turn", "argument", "reward"),
+    "verl": ("env", "tag", "separator", "actions_per_turn", "argument", "template", "success"),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_every_setting_of_a_dialect_has_help(tmp_path: Path, name: str) -> None:
+    assert DIALECTS.keys() == set(plugins.names("importers"))
+    kind = plugins.load("importers", name).config_type
+    assert set(kind.model_fields) == set(DIALECTS[name])
+    assert all(len(field.description or "") > 20 for field in kind.model_fields.values())
+    shown = run("settings", name)
+    assert all(key in shown for key in DIALECTS[name])
+    (tmp_path / "source").mkdir()
+    error = error_of("import", tmp_path / "source", "--format", name, "--option", "grammar=x", "--out", tmp_path / "o")
+    assert "grammar" in str(error) and all(key in str(error) for key in DIALECTS[name])

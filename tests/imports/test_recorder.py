@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pivot
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.environments.sokoban import SokobanConfig, SokobanEnv
 from pivot.tests.stores import problems
@@ -62,6 +62,21 @@ def test_vector_environments(tmp_path: Path, mode: AutoresetMode) -> None:
     assert {turn.get("response") for record in records for turn in record["turns"]} == {"first", None}
     result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", require=["end", "rewards", "frames"])
     assert result.problems == [] and result.episodes == len(records)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_vector_environments_in_other_processes(tmp_path: Path, mode: AutoresetMode) -> None:
+    """Levels of later episodes come from generators in those processes, so that no seed says them."""
+    rng = np.random.default_rng(1)
+    env = pivot.Recorder(AsyncVectorEnv([FrozenLakeEnv] * 2, autoreset_mode=mode), tmp_path / "source")
+    env.reset(seed=[1, 2])
+    for _ in range(30):
+        env.step(rng.integers(4, size=2))
+    env.close()
+    records = _records(tmp_path / "source")
+    assert len({record["initial_state"] for record in records}) > 4
+    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", require=["end", "rewards", "frames"])
+    assert result.problems == [] and result.episodes == len(records) > 6
 
 
 def test_turns_of_several_actions(tmp_path: Path) -> None:

@@ -78,6 +78,36 @@ def test_other_formats(built: Path, tmp_path: Path, name: str) -> None:
         assert set(steps["finish_reason"]) == {"length"}
 
 
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a store of the environments whose turns have one action."""
+    runs = {name: {"tasks": 1, "settings": {}} for name in ("navigation", "primitiveskill", "svg")}
+    root = tmp_path_factory.mktemp("others") / "store"
+    pivot.build({"environments": runs, "rollouts": 3}, root)
+    return root
+
+
+@pytest.mark.parametrize("name", ["own", *WRITERS])
+def test_environments_of_one_action_per_turn(others: Path, tmp_path: Path, name: str) -> None:
+    """Check the rest of the matrix: EB-Navigation and VAGEN have tests of their own, and no other environments."""
+    source = tmp_path / "source"
+    if name == "own":
+        pivot.import_rollouts(lines_of_store(others, source), tmp_path / "store")
+    else:
+        format, write, _ = WRITERS[name]
+        write(source, formats.episodes_of(others, source))
+        pivot.import_rollouts(source, tmp_path / "store", format=format)
+    imported = pivot.load_store(tmp_path / "store").labels.collect()
+    assert set(pivot.load_store(tmp_path / "store").episodes.collect()["env"]) == {
+        "navigation",
+        "primitiveskill",
+        "svg",
+    }
+    ours = sorted(json.dumps(values, default=str) for values in labels(others).values())
+    assert len(ours) > 3 and imported.height == len(ours)
+    assert sorted(json.dumps(values, default=str) for values in labels(tmp_path / "store").values()) == ours
+
+
 def test_own_format(built: Path, tmp_path: Path) -> None:
     result = pivot.import_rollouts(lines_of_store(built, tmp_path / "source"), tmp_path / "store")
     same_labels(built, tmp_path / "store", result)
@@ -106,6 +136,17 @@ def test_distances_of_navigation_give_the_same_labels(tmp_path: Path) -> None:
             )
         (source / f"episode_{number}.json").write_text("\n\n" + "\n".join(lines) + "\n")
     options = {"step": 0.5, "success_distance": 1.5, "horizon": 25}
+    with_states = tmp_path / "with states"
+    with_states.mkdir()
+    for number, row in enumerate(rows, 1):
+        first, _, rest = (source / f"episode_{number}.json").read_text().strip().partition("\n")
+        line = {**json.loads(first), "initial_state": row["initial_state"], "instruction": row["instruction"]}
+        (with_states / f"episode_{number}.json").write_text(f"{json.dumps(line)}\n{rest}\n")
+    exact = pivot.import_rollouts(with_states, tmp_path / "exact", format="embodiedbench", options={"horizon": 25})
+    assert exact.problems == [] and exact.episodes == len(rows)
+    places = {row["episode_id"]: int(row["place"][8:-5]) - 1 for row in imports_of(tmp_path / "exact")}
+    made = {str(rows[places[name]]["episode_id"]): values for name, values in labels(tmp_path / "exact").items()}
+    assert made == {name: values for name, values in labels(built).items() if name in made} and len(made) == len(rows)
     result = pivot.import_rollouts(source, tmp_path / "store", format="embodiedbench", options=options)
     assert result.build is None and result.stateless is not None and result.stateless == tmp_path / "store-stateless"
     assert all(problem.kept for problem in result.problems) and len(result.problems) == len(rows)

@@ -145,6 +145,9 @@ def test_oddities(tmp_path: Path) -> None:
     episode("09_FrozenLake_stopped", max_turns=5, finish_reason="no_room")
     episode("10_FrozenLake_other_seed", seed=seed + 1)
     (source / "11_empty").mkdir()
+    renamed = json.loads((episode("12_FrozenLake_renamed") / "metrics.json").read_text())
+    renamed["reward"] = renamed.pop("rewards")
+    (source / "12_FrozenLake_renamed" / "metrics.json").write_text(json.dumps(renamed))
     result = pivot.import_rollouts(source, tmp_path / "store", format="vagen", require=["end", "frames"])
     found = {problem.place[:2]: str(problem.kind) for problem in result.problems}
     assert found == {
@@ -155,6 +158,7 @@ def test_oddities(tmp_path: Path) -> None:
         "08": "environment",
         "09": "settings",
         "10": "disagrees",
+        "12": "unreadable",
     }
     assert result.episodes == 4
     first = pivot.load_store(tmp_path / "store").steps.collect().filter(pl.col("t") == 0)["response"].to_list()
@@ -162,17 +166,25 @@ def test_oddities(tmp_path: Path) -> None:
     assert problems(tmp_path / "store") == []
 
 
+@pytest.mark.parametrize("most", [1, MOST])
 @pytest.mark.parametrize("env", ["frozenlake", "sokoban"])
-def test_our_episodes_in_this_format_and_back(tmp_path: Path, env: str) -> None:
-    runs = {env: {"tasks": 3, "settings": {"actions_per_turn": MOST, "horizon": 3}}}
+def test_our_episodes_in_this_format_and_back(tmp_path: Path, env: str, most: int) -> None:
+    runs = {env: {"tasks": 3, "settings": {"actions_per_turn": most, "horizon": 9 // most}}}
     built = build_tiny(tmp_path / "built", environments=runs)
     frames = pivot.load_store(built)
     for row in frames.episodes.collect().to_dicts():
         turns = [[] if name == "invalid" else name.split("|") for name in row["actions"]]
         lake = {"desc": row["initial_state"].splitlines(), "is_slippery": False}
-        config = lake if env == "frozenlake" else {"dim_room": [6, 6]}
+        config = {**(lake if env == "frozenlake" else {"dim_room": [6, 6]}), "max_actions_per_step": most}
         player = _lake() if env == "frozenlake" else SokobanEnv(SokobanConfig(horizon=9))
-        dump(tmp_path / "a" / f"{env}_{row['episode_id']}", player, row["initial_state"], turns, config, max_turns=3)
+        dump(
+            tmp_path / "a" / f"{env}_{row['episode_id']}",
+            player,
+            row["initial_state"],
+            turns,
+            config,
+            max_turns=9 // most,
+        )
     result = pivot.import_rollouts(tmp_path / "a", tmp_path / "store", format="vagen", require=list(ALL))
     assert result.problems == []
     ids = {row["episode_id"]: row["source_id"].partition("_")[2] for row in imports_of(tmp_path / "store")}
