@@ -30,7 +30,7 @@ _LINK = re.compile(r"^(down_)?revision\s*(?::[^=]*)?=\s*[\"'](\w+)[\"']", re.MUL
 class Migrations:
     """The schemas that the installed Prefect knows."""
 
-    known: frozenset[str]
+    revisions: frozenset[str]
     """Names of all revisions."""
     newest: frozenset[str]
     """Revisions that no other one follows."""
@@ -42,13 +42,13 @@ def installed_migrations() -> Migrations:
     assert spec is not None
     assert spec.submodule_search_locations
     folder = Path(next(iter(spec.submodule_search_locations))) / _MIGRATIONS
-    known: set[str] = set()
+    revisions: set[str] = set()
     followed: set[str] = set()
     for name in open_storage(folder).entries():
         if name.endswith(".py"):
             for earlier, revision in _LINK.findall((folder / name).read_text(encoding="utf-8")):
-                (followed if earlier else known).add(revision)
-    return Migrations(frozenset(known), frozenset(known - followed))
+                (followed if earlier else revisions).add(revision)
+    return Migrations(frozenset(revisions), frozenset(revisions - followed))
 
 
 def keep_history() -> Path | None:
@@ -75,9 +75,9 @@ def keep_history() -> Path | None:
     home = Path(os.environ["PREFECT_HOME"])
     database = home / DATABASE
     if earlier is not None and not database.exists():
-        found = _newest_database(earlier)
-        if found is not None:
-            _copy(found, database)
+        source = _newest_database(earlier)
+        if source is not None:
+            _copy(source, database)
     return _copy_before_migration(database) if database.exists() else None
 
 
@@ -87,7 +87,7 @@ def _copy_before_migration(database: Path) -> Path | None:
     if revision is None or revision in migrations.newest:
         return None
     installed = version("prefect")
-    if revision not in migrations.known:
+    if revision not in migrations.revisions:
         copies = [name for name in open_storage(database.parent).entries() if name.startswith(f"{DATABASE}.before-")]
         hint = f"move the copy {max(copies)} there to {DATABASE}, or " if copies else ""
         raise ConfigError(

@@ -25,7 +25,7 @@ from pivot.tests.flow_runs import CLI, clean_environment
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose/compose.yaml").read_text(encoding="utf-8"))
 PASSWORD = "correcthorse"
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds until a server, a worker or a run that is not ready is a failure; each takes 20 s on an idle machine."""
 
 

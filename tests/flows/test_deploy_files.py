@@ -1,4 +1,4 @@
-"""The files of deploy/: their commands, variables, metrics and mounts exist; `make test-deploy` adds the tools' checks."""
+"""The files of deploy/: commands, variables, metrics and mounts exist; `make test-deploy` adds the tools' checks."""
 
 import importlib
 import json

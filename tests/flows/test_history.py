@@ -62,7 +62,7 @@ def test_the_schemas_are_those_that_prefect_migrates_to(monkeypatch: pytest.Monk
     scripts = ScriptDirectory(scripts.dir, version_locations=[str(folder)])
     found = installed_migrations()
     assert found.newest == set(scripts.get_heads())
-    assert found.known == {script.revision for script in scripts.walk_revisions()}
+    assert found.revisions == {script.revision for script in scripts.walk_revisions()}
 
 
 def test_a_newer_prefect_gets_a_copy_first(home: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pivot.tests.flow_runs import assert_whole
 from pivot.tests.flows.own_server import PASSWORD, kill, own_server, until
 
-pytestmark = [pytest.mark.deploy, pytest.mark.xdist_group("prefect"), pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.deploy, pytest.mark.xdist_group("prefect"), pytest.mark.timeout(3600)]
 
 SMALL = {"config": {"environments": {"frozenlake": {"tasks": 1}}, "rollouts": 2}, "workers": 1}
 WIDE = {"config": {"environments": {"sokoban": {"tasks": 60}}, "tasks_per_shard": 3}, "workers": 1, "verify": False}
@@ -22,7 +22,7 @@ def test_a_server_with_a_password_from_the_first_run_to_a_restore(database: str,
         assert [server.status(each) for each in ("", "admin:wrong", f"admin:{PASSWORD}")] == [401, 401, 200]
 
         refused = server.start_worker("admin:wrong")
-        assert refused.wait(240) == 2
+        assert refused.wait(600) == 2
         error = " ".join(server.log("worker").split())
         assert (
             "refuses the password in PREFECT_API_AUTH_STRING (401); set PREFECT_API_AUTH_STRING to the value" in error
