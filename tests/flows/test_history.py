@@ -69,6 +69,7 @@ def test_a_newer_prefect_gets_a_copy_first(home: Path) -> None:
     database = _database(home / "prefect.db", "old", "monday")
     copy = keep_history()
     assert os.environ["PREFECT_HOME"] == str(home)
+    assert copy is not None
     assert copy == home / f"prefect.db.before-{INSTALLED}"
     assert _runs(copy) == ["monday"]
     assert copy.stat().st_mode & 0o777 == 0o600
