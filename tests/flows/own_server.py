@@ -182,13 +182,19 @@ class OwnServer:
         return self._status("admin/version", password)
 
     def ask(self, path: str, body: Any = None) -> Any:
-        """Ask the server's API with the right password."""
+        """Ask the server's API with the right password; a server that is too busy to answer is asked again."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}/{path}", data)
         request.add_header("Content-Type", "application/json")
         request.add_header("Authorization", f"Basic {base64.b64encode(f'admin:{PASSWORD}'.encode()).decode()}")
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return json.loads(response.read() or "null")
+        for pause in (1.0, 5.0, 15.0, 30.0, None):
+            try:
+                with urllib.request.urlopen(request, timeout=120) as response:
+                    return json.loads(response.read() or "null")
+            except urllib.error.HTTPError as error:
+                assert error.code >= 500 and pause is not None, error.read()
+                time.sleep(pause)
+        return None
 
     def start(self, name: str, **parameters: Any) -> str:
         """Trigger a run of a deployment; return its id."""

@@ -11,7 +11,7 @@ from pivot.tests.flows.own_server import PASSWORD, kill, own_server, until
 pytestmark = [pytest.mark.deploy, pytest.mark.xdist_group("prefect"), pytest.mark.timeout(3600)]
 
 SMALL = {"config": {"environments": {"frozenlake": {"tasks": 1}}, "rollouts": 2}, "workers": 1}
-WIDE = {"config": {"environments": {"sokoban": {"tasks": 60}}, "tasks_per_shard": 3}, "workers": 1, "verify": False}
+WIDE = {"config": {"environments": {"sokoban": {"tasks": 30}}, "tasks_per_shard": 3}, "workers": 1, "verify": False}
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
