@@ -87,7 +87,7 @@ def test_an_older_prefect_is_refused_and_the_copy_is_named(home: Path) -> None:
     ):
         keep_history()
     _database(home / "prefect.db.before-3.8.9", "new", "sunday")
-    with pytest.raises(ConfigError, match=r"move the copy prefect.db.before-3.8.9 there to prefect.db"):
+    with pytest.raises(ConfigError, match=r"prefect.db-wal and .* move the copy prefect.db.before-3.8.9 to prefect.db"):
         keep_history()
     (home / "prefect.db.before-3.8.9").replace(home / "prefect.db")
     assert keep_history() is None
