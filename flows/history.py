@@ -89,8 +89,8 @@ def _copy_before_migration(database: Path) -> Path | None:
     installed = version("prefect")
     if revision not in migrations.revisions:
         copies = [name for name in open_storage(database.parent).entries() if name.startswith(f"{DATABASE}.before-")]
-        old = f"remove {DATABASE}-wal and {DATABASE}-shm there and move the copy {max(copies, default='')} to {DATABASE}, or "
-        hint = old if copies else ""
+        journal = f"{DATABASE}-wal and {DATABASE}-shm"
+        hint = f"remove {journal} there and move the copy {max(copies)} to {DATABASE}, or " if copies else ""
         raise ConfigError(
             f"{database} has the schema {revision} of a newer Prefect, expected one of Prefect {installed}; install "
             f"the newer one again, {hint}set PREFECT_HOME to a different folder"
