@@ -7,15 +7,17 @@ database is copied; an older one is refused. Only SQLite is handled here: a data
 import contextlib
 import os
 import re
+import shutil
 import sqlite3
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from packaging.version import InvalidVersion, Version
 
-from ..errors import ConfigError
+from ..errors import ConfigError, StoreError
 from ..storage import open_storage
 from .engines.server import first_writable, has_private_home
 
@@ -127,18 +129,19 @@ def _newest_database(folder: Path) -> Path | None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a database, also one that a server writes; the copy has its name only when it is complete."""
-    partial = target.with_name(f"{target.name}.partial")
+    """Copy a database, also one that a server writes; the copy has its name only when it is complete and on disk."""
     try:
-        partial.unlink(missing_ok=True)
-        with (
-            contextlib.closing(sqlite3.connect(source)) as opened,
-            contextlib.closing(sqlite3.connect(partial)) as copy,
-        ):
-            opened.backup(copy)
-        partial.chmod(0o600)
-        partial.replace(target)
-    except (OSError, sqlite3.Error) as error:
+        with TemporaryDirectory(prefix=".copy-", dir=target.parent) as folder:
+            snapshot = Path(folder, DATABASE)
+            with (
+                contextlib.closing(sqlite3.connect(source)) as opened,
+                contextlib.closing(sqlite3.connect(snapshot)) as copy,
+            ):
+                opened.backup(copy)
+            with snapshot.open("rb") as content:
+                open_storage(target.parent).write(target.name, lambda file: shutil.copyfileobj(content, file))
+        target.chmod(0o600)
+    except (OSError, sqlite3.Error, StoreError) as error:
         raise ConfigError(
             f"cannot copy {source} to {target} ({error}); make room or set PREFECT_HOME, and run the same command again"
         ) from error
