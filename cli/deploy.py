@@ -1,12 +1,13 @@
 """``pivot deploy``: the file from which Prefect schedules builds, and a server and worker for it on this machine."""
 
 import signal
+from contextlib import AbstractContextManager
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
 from ..errors import ConfigError
-from ..flows.serve import serving
+from ..flows.serve import Serving, serving, working
 from ..models.service import Service
 from ..storage import write_file
 from .console import err, out
@@ -25,7 +26,10 @@ def deploy(
     serve: Annotated[
         bool, option("Serve it here until Ctrl-C: a Prefect server and a worker on loopback.", "--serve")
     ] = False,
-    port: Annotated[int, option("Port of that server.", "--port", min=1, max=65535)] = 4200,
+    work: Annotated[
+        bool, option("Deploy it to the server of PREFECT_API_URL, and run its only worker here.", "--work")
+    ] = False,
+    port: Annotated[int, option("Port of the server of --serve.", "--port", min=1, max=65535)] = 4200,
     rules: Annotated[
         Path | None, path_option("Write alerts for Prometheus there instead, and nothing else.", "--rules", "FILE")
     ] = None,
@@ -37,7 +41,10 @@ def deploy(
     file before it is deployed: what is built, where to, when.
 
     With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it. Runs that
-    Ctrl-C or a restart of the machine interrupted are marked as crashed and resumed at the next start.
+    Ctrl-C or a restart of the machine interrupted are marked as crashed and resumed at the next start. The history is
+    kept when Prefect is upgraded: its database is copied before a newer Prefect migrates it.
+
+    With --work the server is one of your own, such as that of a container; its password is PREFECT_API_AUTH_STRING.
 
     [bold]Examples[/]
 
@@ -47,6 +54,8 @@ def deploy(
 
     pivot deploy --rules pivot-alerts.yaml
     """
+    if serve and work:
+        raise ConfigError("--serve and --work: expected one of the two; --work uses a server that is already running")
     shipped = files(__name__.partition(".")[0])
     if rules is not None:
         if rules.exists():
@@ -58,13 +67,17 @@ def deploy(
     if not target.exists():
         write_file(target, text.encode())
         written = f"wrote {target}"
-    elif serve:
+    elif serve or work:
         written = f"{target} is there"
     else:
         raise ConfigError(f"{target} exists; remove it, or name another file with --to")
     if serve:
         err.print(f"{written}; starting a Prefect server and a worker (half a minute)", soft_wrap=True)
-        _serve(target, port)
+        _run(serving(target, port, SLOTS), "server and worker are ended; the next pivot deploy --serve")
+        return
+    if work:
+        err.print(f"{written}; deploying it to the server and starting a worker (half a minute)", soft_wrap=True)
+        _run(working(target, SLOTS), "the worker is ended; the next pivot deploy --work")
         return
     out.print(f"{written}; edit it, then, on the machine that shall work:")
     for line in text.splitlines():
@@ -72,12 +85,12 @@ def deploy(
             out.print(f"  {line.removeprefix(HEAD)}", soft_wrap=True)
 
 
-def _serve(target: Path, port: int) -> None:
+def _run(children: AbstractContextManager[Serving], end: str) -> None:
     for each in (signal.SIGINT, signal.SIGTERM):  # a service manager's way to say Ctrl-C
         signal.signal(each, signal.default_int_handler)
     try:
-        with serving(target, port, SLOTS) as running:
+        with children as running:
             out.print(f"deployments, runs and forms: {running.address}/deployments until Ctrl-C", soft_wrap=True)
             running.wait()
     except KeyboardInterrupt:
-        err.print("server and worker are ended; the next pivot deploy --serve resumes runs that were at work")
+        err.print(f"{end} resumes runs that were at work", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Run a Prefect server and a worker on this machine, with the deployments of a file, until Ctrl-C.
+"""Run a worker on this machine, with the deployments of a file, and by default a Prefect server for it, until Ctrl-C.
 
 Both are children in sessions of their own, so Ctrl-C reaches this process alone: it ends the worker with its flow runs,
 then the server. The next start resumes these flow runs. Both children end by themselves when this process is killed.
@@ -14,11 +14,13 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import ConfigError
 from ..processes import Child
 from ..storage import open_storage
 from .engines.server import FlowServer
+from .history import keep_history
 
 POOL = "pivot"
 """The work pool of ``prefect.yaml``."""
@@ -27,8 +29,12 @@ LEASE_STORAGE = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 """Setting of a Prefect server: the module that stores its leases."""
 ON_DISK = "prefect.server.concurrency.lease_storage.filesystem"
 """Value of ``LEASE_STORAGE``: leases are files in ``PREFECT_HOME``, so their slots are freed also after a restart."""
+HEALTH_PORT = "PREFECT_WORKER_WEBSERVER_PORT"
+"""Setting of a Prefect worker; if it is set, ``--work`` answers there whether the worker still asks for runs."""
 DEPLOY_SECONDS = 180.0
 """Longest time that deploying a file may take; ten seconds on an idle machine."""
+_SERVER, _PASSWORD = "PREFECT_SERVER_", "API_AUTH_STRING"
+_WORKER = ("worker", "start", "--pool", POOL, "--type", "process")
 _LEAVE_SECONDS = 5.0
 """Seconds that the worker may take to end by itself."""
 
@@ -39,7 +45,8 @@ class Serving:
 
     address: str
     """Address of the server's pages."""
-    server: Child
+    server: Child | None
+    """None for a server of the user."""
     worker: Child
 
     def wait(self) -> None:
@@ -50,7 +57,7 @@ class Serving:
         """
         while True:
             for child, name in ((self.server, "server"), (self.worker, "worker")):
-                if child.status(1.0) is not None:
+                if child is not None and child.status(1.0) is not None:
                     raise ConfigError(f"the Prefect {name} ended: {child.last_words() or 'it left no message'}")
 
 
@@ -64,7 +71,8 @@ def serving(file: Path, port: int, slots: int) -> Iterator[Serving]:
         slots: slots of the limit on model servers, if it does not exist yet.
 
     Raises:
-        ConfigError: the port is taken, the server does not start, or Prefect refuses the file.
+        ConfigError: the port is taken, the server does not start, Prefect refuses the file, or as
+            :func:`.keep_history`.
     """
     url = f"http://{LOOPBACK}:{port}/api"
     with socket.socket() as probe:
@@ -77,6 +85,8 @@ def serving(file: Path, port: int, slots: int) -> Iterator[Serving]:
             ) from error
     # The runs must report to this server, not to one from Prefect's settings.
     os.environ["PREFECT_API_URL"] = url
+    _share_password()
+    keep_history()
     for name in ("NO_PROXY", "no_proxy"):
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), LOOPBACK)))
     folder = file.resolve().parent
@@ -85,7 +95,7 @@ def serving(file: Path, port: int, slots: int) -> Iterator[Serving]:
     try:
         FlowServer(url, server).wait()
         _deploy(file.resolve(), slots)
-        worker = _prefect("worker", folder, "worker", "start", "--pool", POOL, "--type", "process")
+        worker = _prefect("worker", folder, *_WORKER)
         yield Serving(url.removesuffix("/api"), server, worker)
     finally:
         with _undisturbed():
@@ -94,15 +104,57 @@ def serving(file: Path, port: int, slots: int) -> Iterator[Serving]:
             server.end()
 
 
-def _prefect(name: str, folder: Path, *arguments: str) -> Child:
+@contextlib.contextmanager
+def working(file: Path, slots: int) -> Iterator[Serving]:
+    """Run the only worker of a server of the user, as :func:`serving` does, with its log on the standard output.
+
+    Interrupted runs are resumed if this ``PREFECT_HOME`` is that of the server, whose leases are there.
+
+    Raises:
+        ConfigError: no server is named or answers, it refuses the password, or Prefect refuses the file.
+    """
+    from prefect.settings import PREFECT_API_URL  # noqa: PLC0415 - takes a second
+
+    url = str(PREFECT_API_URL.value() or "")
+    if not url:
+        raise ConfigError(
+            "--work: PREFECT_API_URL is not set, expected the address of a Prefect server such as "
+            "http://127.0.0.1:4200/api; set it, or start a server here with --serve"
+        )
+    FlowServer(url, None).wait(patient=True)
+    _deploy(file.resolve(), slots, alone=False)
+    health = ("--with-healthcheck",) if HEALTH_PORT in os.environ else ()
+    worker = _prefect("worker", file.resolve().parent, *_WORKER, *health, stdout=None, stderr=None)
+    try:
+        yield Serving(url.removesuffix("/api"), None, worker)
+    finally:
+        with _undisturbed():
+            _end(worker)
+
+
+def _share_password() -> None:
+    """Give the password of the server to the worker and its runs.
+
+    Raises:
+        ConfigError: the two variables contradict each other.
+    """
+    expected = os.environ.get(f"{_SERVER}{_PASSWORD}")
+    if expected and os.environ.setdefault(f"PREFECT_{_PASSWORD}", expected) != expected:
+        raise ConfigError(
+            f"PREFECT_{_PASSWORD} differs from {_SERVER}{_PASSWORD}, expected the same password for the worker and its "
+            f"server; unset PREFECT_{_PASSWORD}"
+        )
+
+
+def _prefect(name: str, folder: Path, *arguments: str, **options: Any) -> Child:
     command = [sys.executable, "-P", "-m", __name__, *arguments]
     env = {LEASE_STORAGE: ON_DISK} | os.environ | {"PREFECT_LOGGING_LEVEL": "INFO"}
-    return Child(command, f"the Prefect {name}", ConfigError, answers=False, cwd=folder, env=env)
+    return Child(command, f"the Prefect {name}", ConfigError, answers=False, cwd=folder, env=env, **options)
 
 
-def _deploy(file: Path, slots: int) -> None:
+def _deploy(file: Path, slots: int, *, alone: bool = True) -> None:
     """Create the work pool and the limit if they are missing, and deploy every deployment of the file."""
-    command = [sys.executable, "-P", "-m", __name__, "deploy", str(file), str(slots)]
+    command = [sys.executable, "-P", "-m", __name__, "deploy", str(file), str(slots), "serve" if alone else "work"]
     try:
         done = subprocess.run(
             command,
@@ -163,11 +215,15 @@ def _end_with_parent() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def _make_room(slots: int) -> None:
-    """Create the work pool and the limit on model servers, unless they exist, and resume runs that were interrupted."""
+def _make_room(slots: int, mode: str) -> None:
+    """Create the work pool and the limit on model servers, unless they exist, and resume runs that were interrupted.
+
+    With a server of the user (``mode`` is "work") runs are resumed only if its leases are here.
+    """
     from prefect import get_client  # noqa: PLC0415 - takes seconds, and only this process needs it
     from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate  # noqa: PLC0415
     from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound  # noqa: PLC0415
+    from prefect.settings import get_current_settings  # noqa: PLC0415
 
     from .interrupted import recover  # noqa: PLC0415
     from .limits import MODEL_SERVER  # noqa: PLC0415
@@ -179,7 +235,8 @@ def _make_room(slots: int) -> None:
             client.read_global_concurrency_limit_by_name(MODEL_SERVER)
         except ObjectNotFound:
             client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=MODEL_SERVER, limit=slots))
-        recover(client, POOL)
+        if mode == "serve" or (get_current_settings().home / "concurrency_leases").exists():
+            recover(client, POOL)
 
 
 def _run_prefect(arguments: list[str]) -> None:
@@ -192,8 +249,8 @@ def _run_prefect(arguments: list[str]) -> None:
 
 def _main(what: str, *arguments: str) -> None:
     if what == "deploy":
-        file, slots = arguments
-        _make_room(int(slots))
+        file, slots, mode = arguments
+        _make_room(int(slots), mode)
         _run_prefect(["deploy", "--all", "--prefect-file", file])
     else:
         threading.Thread(target=_end_with_parent, daemon=True).start()

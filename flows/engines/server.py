@@ -6,6 +6,7 @@ session of its own, and ends when the pipe from its parent closes. If the user h
 environment or in Prefect's own settings), the run reports to that one instead.
 """
 
+import base64
 import contextlib
 import http.client
 import os
@@ -16,6 +17,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +30,7 @@ START_SECONDS = 120.0
 
 _LOOPBACK = "127.0.0.1"
 _private = False
+_private_home = ""
 
 
 def is_private() -> bool:
@@ -37,20 +40,38 @@ def is_private() -> bool:
 
 def quiet_prefect() -> None:
     """Keep Prefect offline and quiet; settings of the user win. Call this before Prefect is imported."""
+    global _private_home  # noqa: PLW0603 - of the environment of this process
     if "PREFECT_HOME" not in os.environ:
-        os.environ["PREFECT_HOME"] = str(_home())
+        os.environ["PREFECT_HOME"] = _private_home = str(_home())
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_SERVER_LOGGING_LEVEL", "CRITICAL")
 
 
+def has_private_home() -> bool:
+    """Whether ``PREFECT_HOME`` is the folder of private servers, not one that the user chose."""
+    return bool(_private_home) and os.environ.get("PREFECT_HOME") == _private_home
+
+
 def _home() -> Path:
-    """Return a writable folder for Prefect's records, one per version: its database only migrates forward."""
+    """Return a writable folder for the records of private servers, one per version of Prefect.
+
+    Its database only migrates forward, and nobody reads the history of a private server.
+    """
     name = f"prefect-{version('prefect')}"
     places = [Path(tempfile.gettempdir()) / f"pivot-{os.getuid()}-{name}"]
     with contextlib.suppress(RuntimeError):  # there may be no home folder
         places.insert(0, Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pivot" / name)
+    return first_writable(places)
+
+
+def first_writable(places: Sequence[Path]) -> Path:
+    """Create and return the first folder for Prefect's records that this user can write.
+
+    Raises:
+        ConfigError: none can be written.
+    """
     for home in places:
         with contextlib.suppress(OSError):  # not writable: the next one
             home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -70,15 +91,18 @@ class FlowServer:
     process: Child | None
     """None for a server of the user."""
 
-    def wait(self, limit: float = START_SECONDS) -> None:
-        """Return as soon as the server answers.
+    def wait(self, limit: float = START_SECONDS, *, patient: bool = False) -> None:
+        """Return as soon as the server answers; a server of the user must answer at once, unless ``patient``.
 
         Raises:
-            ConfigError: it does not answer, or it ended.
+            ConfigError: it does not answer, it ended, or a server of the user refuses the password.
         """
         deadline = time.monotonic() + limit
         while not _answers(self.url):
             if self.process is None:
+                if patient and time.monotonic() < deadline:
+                    time.sleep(0.5)
+                    continue
                 raise ConfigError(
                     f"no Prefect server answers at {self.url} (PREFECT_API_URL); start it with `prefect server start`, "
                     "or unset PREFECT_API_URL to run without one"
@@ -92,6 +116,8 @@ class FlowServer:
                     f"check the folder PREFECT_HOME={os.environ.get('PREFECT_HOME', '')} and run the same command again"
                 )
             time.sleep(0.05)
+        if self.process is None:
+            _check_password(self.url)
 
 
 def start_server() -> FlowServer:
@@ -131,6 +157,35 @@ def _answers(url: str) -> bool:
         return True  # it asks for credentials, which Prefect has
     except (OSError, ValueError, http.client.HTTPException):
         return False
+
+
+def _check_password(url: str) -> None:
+    """Send one request that needs the password, because those of Prefect's client fail with a traceback.
+
+    Raises:
+        ConfigError: the server refuses it.
+    """
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_KEY  # noqa: PLC0415 - takes a second
+
+    if PREFECT_API_KEY.value():
+        return  # Prefect's cloud
+    password = str(PREFECT_API_AUTH_STRING.value() or "")
+    request = urllib.request.Request(f"{url}/admin/version")  # noqa: S310 - the user's address
+    if password:
+        request.add_header("Authorization", f"Basic {base64.b64encode(password.encode()).decode()}")
+    try:
+        with urllib.request.urlopen(request, timeout=30):  # noqa: S310
+            return
+    except urllib.error.HTTPError as error:
+        if error.code != http.client.UNAUTHORIZED:
+            return  # the run reports it
+    except (OSError, http.client.HTTPException):
+        return
+    has = "the password in PREFECT_API_AUTH_STRING" if password else "requests without a password"
+    raise ConfigError(
+        f"the Prefect server at {url} refuses {has} (401); set PREFECT_API_AUTH_STRING to the value of the server's "
+        "PREFECT_SERVER_API_AUTH_STRING, such as admin:PASSWORD"
+    )
 
 
 def _end_with_parent() -> None:

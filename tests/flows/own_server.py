@@ -1,0 +1,237 @@
+"""A Prefect server with a password, on SQLite or Postgres, with the settings of deploy/compose/compose.yaml."""
+
+import base64
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+from pivot.tests.flow_runs import CLI, clean_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose/compose.yaml").read_text(encoding="utf-8"))
+PASSWORD = "correcthorse"
+PATIENCE = 600.0
+"""Seconds until a server, a worker or a run that is not ready is a failure; each takes 20 s on an idle machine."""
+
+
+def until(what: Callable[[], Any], process: subprocess.Popen[Any] | None = None) -> Any:
+    """Return the first result that is true."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with contextlib.suppress(OSError):
+            if result := what():
+                return result
+        assert process is None or process.poll() is None, "it ended"
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+
+
+def free_port() -> int:
+    """Return a port that nobody uses."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def environment_of(service: str, **addresses: str) -> dict[str, str]:
+    """Return the environment of a service of the compose file, with the passwords and addresses of this test."""
+
+    def substituted(value: str) -> str:
+        value = re.sub(r"\$\{\w*PASSWORD:\?[^}]*\}", PASSWORD, value)
+        value = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
+        for name, address in addresses.items():
+            value = value.replace(name.replace("_", ":"), address)
+        return value
+
+    return {name: substituted(str(value)) for name, value in COMPOSE["services"][service]["environment"].items()}
+
+
+class Postgres:
+    """A database server in a folder of its own, as the user `postgres`, because it refuses root."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="pivot-postgres-", dir="/tmp"))
+        self.port = free_port()
+        shutil.chown(self.folder, "postgres", "postgres")
+        secret = self.folder / "password"
+        secret.write_text(PASSWORD)
+        shutil.chown(secret, "postgres")
+        initdb = ["initdb", "-D", f"{self.folder}/data", "-U", "prefect", "-A", "scram-sha-256", f"--pwfile={secret}"]
+        subprocess.run(self._as_user(*initdb), check=True, capture_output=True, cwd=self.folder)
+        listen = ["-c", "listen_addresses=127.0.0.1", "-p", str(self.port), "-k", str(self.folder)]
+        self.process = subprocess.Popen(
+            self._as_user("postgres", "-D", f"{self.folder}/data", *listen),
+            cwd=self.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        until(lambda: self.run("pg_isready").returncode == 0, self.process)
+        self.run("psql", "--command", "create database prefect", database="postgres", check=True)
+
+    @staticmethod
+    def _as_user(*command: str) -> list[str]:
+        return (
+            ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *command]
+            if os.getuid() == 0
+            else [*command]
+        )
+
+    def run(
+        self, *command: str | Path, database: str = "prefect", check: bool = False
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run a client program of Postgres."""
+        where = {"PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGUSER": "prefect", "PGPASSWORD": PASSWORD}
+        env = os.environ | where | {"PGDATABASE": database}
+        return subprocess.run([*map(str, command)], env=env, capture_output=True, check=check, cwd=self.folder)
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait(60)
+        shutil.rmtree(self.folder)
+
+
+@dataclass
+class OwnServer:
+    """`prefect server start` with the settings of the compose file, and `pivot deploy --work` for it."""
+
+    folder: Path
+    postgres: Postgres | None
+    port: int = field(default_factory=free_port)
+    health: int = field(default_factory=free_port)
+    processes: list[subprocess.Popen[Any]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/api"
+
+    def _environment(self, service: str) -> dict[str, str]:
+        (self.folder / "work").mkdir(exist_ok=True)
+        database = f"127.0.0.1:{self.postgres.port}" if self.postgres else ""
+        env = environment_of(service, postgres_5432=database, server_4200=f"127.0.0.1:{self.port}")
+        if self.postgres is None:
+            env.pop("PREFECT_SERVER_DATABASE_CONNECTION_URL", None)
+        quick = {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
+        shared = {"PREFECT_HOME": str(self.folder / "prefect"), "XDG_CACHE_HOME": str(self.folder / "cache")}
+        return clean_environment() | env | quick | shared | {"PREFECT_WORKER_WEBSERVER_PORT": str(self.health)}
+
+    def start_server(self) -> subprocess.Popen[Any]:
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "prefect",
+            "server",
+            "start",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+        ]
+        process = self._popen(command, "server")
+        until(lambda: self._status("health", "") == 200, process)
+        return process
+
+    def start_worker(self, password: str = f"admin:{PASSWORD}") -> subprocess.Popen[Any]:
+        return self._popen([*CLI, "deploy", "--work"], "worker", PREFECT_API_AUTH_STRING=password)
+
+    def _popen(self, command: list[str], service: str, **env: str) -> subprocess.Popen[Any]:
+        env = self._environment(service) | env
+        with (self.folder / f"{service}.log").open("a") as log:
+            process = subprocess.Popen(command, env=env, cwd=self.folder / "work", stdout=log, stderr=subprocess.STDOUT)
+        self.processes.append(process)
+        return process
+
+    def log(self, service: str) -> str:
+        return (self.folder / f"{service}.log").read_text()
+
+    def wait_for_worker(self, process: subprocess.Popen[Any]) -> None:
+        """Return when the worker asks for runs, as its own health check says."""
+
+        def answers() -> bool:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/health", timeout=5) as response:
+                return response.status == 200
+
+        until(answers, process)
+
+    def _status(self, path: str, password: str) -> int:
+        request = urllib.request.Request(f"{self.url}/{path}")
+        if password:
+            request.add_header("Authorization", f"Basic {base64.b64encode(password.encode()).decode()}")
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return response.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def status(self, password: str) -> int:
+        """Return what the server answers to a request with this password."""
+        return self._status("admin/version", password)
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        """Ask the server's API with the right password; a server that is too busy to answer is asked again."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}/{path}", data)
+        request.add_header("Content-Type", "application/json")
+        request.add_header("Authorization", f"Basic {base64.b64encode(f'admin:{PASSWORD}'.encode()).decode()}")
+        for pause in (1.0, 5.0, 15.0, 30.0, None):
+            try:
+                with urllib.request.urlopen(request, timeout=120) as response:
+                    return json.loads(response.read() or "null")
+            except urllib.error.HTTPError as error:
+                assert error.code >= 500 and pause is not None, error.read()
+                time.sleep(pause)
+        return None
+
+    def start(self, name: str, **parameters: Any) -> str:
+        """Trigger a run of a deployment; return its id."""
+        (found,) = self.ask("deployments/filter", {"deployments": {"name": {"any_": [name]}}})
+        body = {"state": {"type": "SCHEDULED"}, "parameters": found["parameters"] | parameters}
+        return self.ask(f"deployments/{found['id']}/create_flow_run", body)["id"]
+
+    def ended(self, run: str) -> str:
+        """Return the state in which a run ends."""
+        final = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+        return until(lambda: next((s for s in [self.ask(f"flow_runs/{run}")["state_type"]] if s in final), None))
+
+    def end(self) -> None:
+        """End what is still running, with all that it started."""
+        for process in self.processes:
+            kill(process)
+
+
+def kill(process: subprocess.Popen[Any]) -> None:
+    """Kill a process and all that it started, as a power cut."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        everything = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+        for each in everything:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+    process.wait(60)
+
+
+@contextlib.contextmanager
+def own_server(folder: Path, *, with_postgres: bool) -> Iterator[OwnServer]:
+    """Run a server until the end of the block."""
+    postgres = Postgres() if with_postgres else None
+    server = OwnServer(folder, postgres)
+    try:
+        server.start_server()
+        yield server
+    finally:
+        server.end()
+        if postgres:
+            postgres.end()
