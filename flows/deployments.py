@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
@@ -37,10 +37,12 @@ from ..insight.report.contents import Selection
 from ..insight.report.site import write_report
 from ..storage import Address, Url, parse_address
 from .artifacts import file_address, show_store, usage_of
+from .attempts import attempts
 from .engines.base import WorkerPool, Workers, open_pool
 from .engines.local import available_cores
 from .engines.prefect import execute_as_tasks, noted_run, stream_as_tasks
 from .forms import ConfigForm, LabelChanges, LabelChangesForm
+from .interrupted import schedule_again, times_resumed
 from .limits import model_slots
 from .metrics import FOLDER
 from .pipeline import BuildResult, build_store
@@ -75,8 +77,6 @@ DATE = "{date}"
 ON_FAILURE = "PIVOT_ON_FAILURE"
 """Environment variable of a worker: a program that is started with the run's name and the error when a run of a
 deployment has failed after all retries."""
-HALF_A_DAY = 12 * 3600.0
-"""Seconds after which a run counts as hanging."""
 
 
 def report_failure(flow: Any, flow_run: Any, state: Any) -> None:
@@ -90,6 +90,20 @@ def report_failure(flow: Any, flow_run: Any, state: Any) -> None:
         subprocess.run([program, str(name), str(state.message)], check=False, timeout=60)
 
 
+def resume_killed(flow: Any, flow_run: Any, state: Any) -> None:
+    """Schedule a run of a deployment again whose process died, as often as the worker retries after errors.
+
+    Calls :func:`report_failure` once it has died more often, and if the server does not answer.
+    """
+    if flow_run.deployment_id is not None:
+        with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
+            run = client.read_flow_run(flow_run.id)
+            if times_resumed(run) < attempts().retries:
+                schedule_again(client, run)
+                return
+    report_failure(flow, flow_run, state)
+
+
 def _dated(out: str, seed: int) -> tuple[Address, int]:
     """Return the folder and seed of a build; both depend on the scheduled day if the folder contains ``{date}``.
 
@@ -97,9 +111,14 @@ def _dated(out: str, seed: int) -> tuple[Address, int]:
     """
     if DATE not in out or _pool.get() is not None:  # on the command line {date} is a plain name
         return parse_address(out), seed
-    day: datetime = flow_run.scheduled_start_time
-    date = day.date().isoformat()
-    return parse_address(out.replace(DATE, date)), (derive_seed("nightly", date) + seed) % 2**32
+    night = _day().isoformat()
+    return parse_address(out.replace(DATE, night)), (derive_seed("nightly", night) + seed) % 2**32
+
+
+def _day() -> date:
+    """Return the day that the current flow run was scheduled for."""
+    scheduled: datetime = flow_run.scheduled_start_time
+    return scheduled.date()
 
 
 def _build_name() -> str:
@@ -121,15 +140,17 @@ def _wrong_values_once() -> Iterator[None]:
         raise
 
 
+_ATTEMPTS = attempts()
+
 _DEPLOYED: dict[str, Any] = {
     "persist_result": False,
-    "retries": 2,
-    "retry_delay_seconds": 60,
-    "timeout_seconds": HALF_A_DAY,
+    "retries": _ATTEMPTS.retries,
+    "retry_delay_seconds": _ATTEMPTS.retry_seconds,
+    "timeout_seconds": _ATTEMPTS.hours * 3600,
     "on_failure": [report_failure],
-    "on_crashed": [report_failure],
+    "on_crashed": [resume_killed],
 }
-"""Options of every flow: two retries, a time limit, and a report to the operator."""
+"""Options of every flow: retries, a time limit, and a report to the operator."""
 
 
 _NO_CHANGES, _USUAL_PROBE = LabelChanges(), ProbeSettings()
@@ -189,7 +210,7 @@ def build_dataset(
         _show(watch, result, report=report)
         verified = _verified(root, watch, pool) if verify else None
         if retention and result.is_whole:
-            _prune_nights(root.parent, retention, watch)
+            _prune_nights(root.parent, retention, watch, _day())
     return _plain(result) | {"verified": verified}
 
 
@@ -303,8 +324,9 @@ def _show(watch: Watch, result: BuildResult, *, report: bool = False) -> None:
         watch.artifacts.link("report", address, address, f"Every episode of {result.root} as a page")
 
 
-def _prune_nights(folder: Address, keep: Retention, watch: Watch) -> None:
-    pruned = prune(folder, Rules(keep, labels=False, unfinished_days=None), watch)
+def _prune_nights(folder: Address, keep: Retention, watch: Watch, night: date) -> None:
+    """Remove nights that the retention does not keep; its days count back from the night that is complete."""
+    pruned = prune(folder, Rules(keep, labels=False, unfinished_days=None), watch, today=night)
     for each in pruned.removals:
         watch.log.info("removed %s %s: %d bytes", each.kind, each.address, each.bytes)
     for line in pruned.kept:

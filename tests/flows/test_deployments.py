@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(300)]
 class Served:
     """`pivot deploy --serve` with the deployments of the shipped file, made small."""
 
-    def __init__(self, home: Path, folder: Path) -> None:
+    def __init__(self, home: Path, folder: Path, variables: Mapping[str, str] | None = None) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/api"
@@ -70,9 +70,10 @@ class Served:
             "XDG_CACHE_HOME": str(home.parents[1]),
             FOLDER: str(folder / "metrics"),
             ON_FAILURE: str(told),
+            **(variables or {}),
         }
         (folder / "metrics").mkdir()
-        deployments = [self._made_small(each) for each in SHIPPED["deployments"]]
+        deployments = self._deployments()
         file = folder / "prefect.yaml"
         file.write_text(yaml.safe_dump(SHIPPED | {"deployments": deployments}))
         self.process = self.begin()
@@ -87,9 +88,11 @@ class Served:
         )
         return self.process
 
-    @staticmethod
-    def _made_small(deployment: dict[str, Any]) -> dict[str, Any]:
-        return deployment | {"parameters": PARAMETERS.get(deployment["name"], deployment["parameters"])}
+    def _deployments(self) -> list[dict[str, Any]]:
+        """Return the deployments of the file, with small parameters."""
+        return [
+            each | {"parameters": PARAMETERS.get(each["name"], each["parameters"])} for each in SHIPPED["deployments"]
+        ]
 
     def wait(self) -> None:
         """Return when everything is deployed."""
