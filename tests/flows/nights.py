@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -48,8 +49,8 @@ KILLS = (
 FULL_DISK, OUTAGE, QUIET = "full disk", "outage", "quiet"
 FIRST = date(2031, 1, 30)
 """The month and the year's first leap of it are crossed by nights that follow."""
-LONGEST = 600.0
-"""Seconds of one night after which the simulation gives up; a night takes 30 s on an idle machine."""
+LONGEST = 1800.0
+"""Seconds of one wait after which the simulation gives up; a night takes 30 s on an idle machine."""
 TASKS = {"sokoban": 12, "frozenlake": 6}
 
 
@@ -198,9 +199,21 @@ class Operator(Served):
         state = {"type": "SCHEDULED", "state_details": {"scheduled_time": f"{day}T01:00:00Z"}}
         self.get(f"deployments/{self.deployment(name)['id']}/create_flow_run", {"state": state})
 
+    def wait(self) -> None:
+        """Return when everything is deployed; start the command again if it ends before, as on a busy machine."""
+        for _ in range(20):
+            assert self.process.stdout is not None
+            if f"http://127.0.0.1:{self.port}/deployments until Ctrl-C" in self.process.stdout.readline():
+                return
+            _, errors = self.process.communicate(timeout=120)
+            sys.stdout.write(f"the command ended: {errors[-600:]}\n")
+            self.begin()
+        raise AssertionError("the command does not start")
+
     def begin_again(self) -> None:
         """Start the command as a service manager does."""
-        self.process.communicate(timeout=60)
+        _, errors = self.process.communicate(timeout=120)
+        sys.stdout.write(f"the command ended: {errors[-300:]}\n")
         self.restarts += 1
         self.begin()
         self.wait()

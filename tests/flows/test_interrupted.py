@@ -13,13 +13,14 @@ from uuid import UUID, uuid4
 
 import psutil
 import pytest
+from pivot.flows import deployments
 from pivot.flows.interrupted import read_leases, recover
 from pivot.flows.limits import MODEL_SERVER
 from pivot.flows.serve import POOL
 from pivot.tests.flow_runs import assert_whole
 from pivot.tests.flows.test_deployments import WIDE, Served
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.server.concurrency.lease_storage import ConcurrencyLimitLeaseMetadata
 from prefect.server.concurrency.lease_storage.filesystem import ConcurrencyLeaseStorage
 
@@ -100,6 +101,27 @@ def test_runs_without_a_process_are_marked_and_scheduled_again(processes: Path, 
     assert again["state"].state_details.scheduled_time.isoformat() == gone["expected_start_time"]
     assert (again["parameters"], again["tags"]) == (gone["parameters"], ["nightly", "resumed"])
     assert again["idempotency_key"] == f"resume-{gone['id']}"
+
+
+def test_a_killed_run_is_scheduled_again_as_often_as_errors_are_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[str] = []
+    monkeypatch.setattr(deployments, "report_failure", lambda _flow, _run, state: reported.append(state.message))
+    monkeypatch.setenv("PIVOT_RUN_RETRIES", "2")
+    server = Server([], [], [])
+    run = FlowRun.model_validate(_run("CRASHED"))
+    for tags, count in ((["nightly"], 1), (["nightly", "resumed"], 2), (["nightly", "resumed", "resumed-2"], 2)):
+        run.tags = tags
+        client = SimpleNamespace(
+            read_flow_run=lambda _: run, create_flow_run_from_deployment=server.create_flow_run_from_deployment
+        )
+        monkeypatch.setattr(deployments, "get_client", lambda client=client, **_: contextlib.nullcontext(client))
+        deployments.resume_killed(None, run, SimpleNamespace(message="killed"))
+        assert len(server.scheduled) == count
+    assert [each["tags"][1:] for each in server.scheduled] == [["resumed"], ["resumed", "resumed-2"]]
+    assert {each["state"].state_details.scheduled_time for each in server.scheduled} == {run.expected_start_time}
+    assert reported == ["killed"]
+    deployments.resume_killed(None, SimpleNamespace(deployment_id=None), SimpleNamespace(message="by hand"))
+    assert (len(server.scheduled), reported) == (2, ["killed", "by hand"])
 
 
 def test_slots_of_runs_without_a_process_are_freed(processes: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Nights in a row on a real server and worker, with kills, full disks and outages of the object store."""
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from pivot.tests.flows.nights import (
     plan,
 )
 from pivot.tests.storage.object_server import Line, ObjectServer
-
 
 SEED = int(os.environ.get("PIVOT_NIGHTS_SEED", "34"))
 
@@ -65,10 +65,12 @@ def _simulate(count: int, keep: int, s3: ObjectServer, tmp_path: Path) -> None:
             _play(made, night, ledger)
             _check(made, days, tmp_path)
             ledger.restarts = made.restarts
-            print(f"{night.day} {night.fault} at {night.moment}: {time.monotonic() - began:.0f} s", flush=True)
+            took = time.monotonic() - began
+            sys.stdout.write(f"{night.day} {night.fault} at {night.moment}: {took:.0f} s\n")
+            sys.stdout.flush()
         command = psutil.Process(made.process.pid)
     line.close()
-    print(ledger.line())
+    sys.stdout.write(f"{ledger.line()}\n")
     assert not command.is_running()
     assert made.ours() == []
     assert ledger.nights == count

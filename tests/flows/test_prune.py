@@ -420,9 +420,9 @@ def test_linked_nights_are_pruned_on_request(night: Path, tmp_path: Path) -> Non
 # The nightly flow
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(("whole", "rule"), [(True, "2"), (False, "2"), (True, "1d")])
 def test_a_nightly_prunes_after_a_night_that_completed(
-    night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+    night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool, rule: str
 ) -> None:
     nights_in(tmp_path, night, ["2020-01-01", "2020-01-02"])
     made, day = tmp_path / "2020-01-03", datetime(2020, 1, 3, tzinfo=UTC)
@@ -444,7 +444,7 @@ def test_a_nightly_prunes_after_a_night_that_completed(
         with pytest.raises(ConfigError, match=re.escape(named)):
             deployments.build_dataset.fn(config, out, keep=keep)
     assert not made.exists()
-    deployments.build_dataset.fn(config, str(tmp_path / "{date}"), keep="2")
+    deployments.build_dataset.fn(config, str(tmp_path / "{date}"), keep=rule)  # days count from the night, not from now
     stores = sorted(path.name for path in tmp_path.iterdir() if not path.name.endswith("-report"))
     assert stores == (["2020-01-02", made.name] if whole else ["2020-01-01", "2020-01-02", made.name])
     assert (tmp_path / "2020-01-01-report").exists() is not whole
