@@ -36,6 +36,7 @@ from ..insight.probe.run import checked_store, probe_store
 from ..insight.report.contents import Selection
 from ..insight.report.site import write_report
 from ..storage import Address, Url, parse_address
+from .append import Reservation, reserve_night, take_up_parts
 from .artifacts import file_address, show_store, usage_of
 from .attempts import attempts
 from .engines.base import WorkerPool, Workers, open_pool
@@ -45,7 +46,7 @@ from .forms import ConfigForm, LabelChanges, LabelChangesForm
 from .interrupted import schedule_again, times_resumed
 from .limits import model_slots
 from .metrics import FOLDER
-from .pipeline import BuildResult, build_store
+from .pipeline import BuildResult, build_store, result_of
 from .prune import Retention, Rules, prune, refuse_undated
 from .relabel import part_roots, relabel_parts
 from .review import review_stores
@@ -104,12 +105,18 @@ def resume_killed(flow: Any, flow_run: Any, state: Any) -> None:
     report_failure(flow, flow_run, state)
 
 
-def _dated(out: str, seed: int) -> tuple[Address, int]:
+def _dated(out: str, seed: int, *, append: bool = False) -> tuple[Address, int]:
     """Return the folder and seed of a build; both depend on the scheduled day if the folder contains ``{date}``.
 
-    A retry, or another run that is scheduled for the same day, resumes the same store.
+    A retry, or another run that is scheduled for the same day, resumes the same store. With ``append`` only the seed
+    depends on the day.
+
+    Raises:
+        ConfigError: each night has a folder of its own, but shall be added to a store.
     """
-    if DATE not in out or _pool.get() is not None:  # on the command line {date} is a plain name
+    if append and DATE in out:
+        raise ConfigError(f"append: found the folder {out!r}, expected one for all nights, without {DATE}")
+    if not append and (DATE not in out or _pool.get() is not None):  # on the command line {date} is a plain name
         return parse_address(out), seed
     night = _day().isoformat()
     return parse_address(out.replace(DATE, night)), (derive_seed("nightly", night) + seed) % 2**32
@@ -168,6 +175,7 @@ def build_dataset(
     engine: str = "local",
     address: str = "",
     keep: str = "",
+    append: bool = False,
 ) -> dict[str, Any]:
     """Roll out, label and export one dataset.
 
@@ -183,12 +191,14 @@ def build_dataset(
         address: Cluster of the engine; empty for workers on the machine of this run.
         keep: Nights to keep in the folder above `{date}` once this one is complete: days such as `14d`, or a number of
             finished nights such as `30`. Older ones are removed with their reports. Empty to keep all.
+        append: Let the nights grow one store: the first night makes the folder, each later one adds a part, whose seed
+            derives from its day. Levels that the store has are left out. The folder has no `{date}`.
 
     Raises:
         StoreError: verification found problems.
         PivotError: as :func:`.build_store`.
     """
-    root, seed = _dated(out, config.seed)
+    root, seed = _dated(out, config.seed, append=append)
     if report and isinstance(root, Url):
         raise ConfigError(
             f"report: found the store {root}, expected a local folder next to which the site is written; leave it off"
@@ -198,6 +208,11 @@ def build_dataset(
         refuse_undated(out, DATE)
     config = config.model_copy(update={"seed": seed})
     with _at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
+        part = reserve_night(root, config) if append else Reservation(0, root, config, {}, {})
+        if part is None:
+            take_up_parts(root)
+            watch.log.info("%s has all levels of this night", root)
+            return _plain(_kept(root)) | {"verified": None}
 
         @contextmanager
         def around(store: Store) -> Iterator[None]:
@@ -206,9 +221,18 @@ def build_dataset(
 
         checked = _pool.get() is not None
         execute = execute_as_tasks(pool)
-        result = build_store(root, config, execute, watch, refresh=refresh, preflight=not checked, around=around)
-        _show(watch, result, report=report)
-        verified = _verified(root, watch, pool) if verify else None
+        result = build_store(
+            part.root, part.config, execute, watch, refresh=refresh, preflight=not checked, around=around
+        )
+        _show(watch, result)
+        if report and not part.number:
+            _report(watch, root)
+        verified = _verified(part.root, watch, pool) if verify else None
+        if part.number and result.is_whole:  # readers see a part when it is complete
+            take_up_parts(root, [part.number])
+            watch.log.info("%s has a new part: %d", root, part.number)
+            if report:
+                _report(watch, root)
         if retention and result.is_whole:
             _prune_nights(root.parent, retention, watch, _day())
     return _plain(result) | {"verified": verified}
@@ -310,18 +334,21 @@ def _at_work(config: RunConfig, store: Address, workers: Workers) -> Iterator[tu
         yield watch, pool
 
 
-def _show(watch: Watch, result: BuildResult, *, report: bool = False) -> None:
+def _show(watch: Watch, result: BuildResult) -> None:
     watch.metrics.counts = result.environments
     if FOLDER in os.environ:
         with watch.artifacts.unharmed("usage"):
             watch.metrics.usage = usage_of(result.root)
     show_store(watch.artifacts, result)
-    if report:
-        target = result.root.parent / f"{result.root.name}-report"
-        assert not isinstance(target, Url)
-        write_report(result.root, target, Selection(), watch)
-        address = file_address(target / "index.html")
-        watch.artifacts.link("report", address, address, f"Every episode of {result.root} as a page")
+
+
+def _report(watch: Watch, store: Address) -> None:
+    """Write the site of a store next to it."""
+    target = store.parent / f"{store.name}-report"
+    assert not isinstance(target, Url)
+    write_report(store, target, Selection(), watch)
+    address = file_address(target / "index.html")
+    watch.artifacts.link("report", address, address, f"Every episode of {store} as a page")
 
 
 def _prune_nights(folder: Address, keep: Retention, watch: Watch, night: date) -> None:
@@ -339,6 +366,13 @@ def _verified(root: Address, watch: Watch, pool: WorkerPool) -> dict[str, int]:
     if report.problems:
         raise StoreError(f"{len(report.problems)} problems found in {root}, the first: {report.problems[0]}")
     return report.checked
+
+
+def _kept(root: Address) -> BuildResult:
+    done = result_of(Store.open(root))
+    if done is None:
+        raise StoreError(f"{root} lacks receipts; run the build of the store again to write them")
+    return done
 
 
 def _plain(result: BuildResult) -> dict[str, Any]:
