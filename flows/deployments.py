@@ -137,7 +137,7 @@ def _build_name() -> str:
 
 
 @contextmanager
-def _wrong_values_once() -> Iterator[None]:
+def wrong_values_once() -> Iterator[None]:
     """Remove the retries of a run whose values are wrong: trying them again would not help."""
     try:
         yield
@@ -149,7 +149,7 @@ def _wrong_values_once() -> Iterator[None]:
 
 _ATTEMPTS = attempts()
 
-_DEPLOYED: dict[str, Any] = {
+DEPLOYED: dict[str, Any] = {
     "persist_result": False,
     "retries": _ATTEMPTS.retries,
     "retry_delay_seconds": _ATTEMPTS.retry_seconds,
@@ -163,8 +163,8 @@ _DEPLOYED: dict[str, Any] = {
 _NO_CHANGES, _USUAL_PROBE = LabelChanges(), ProbeSettings()
 
 
-@flow(name="build-dataset", flow_run_name=_build_name, **_DEPLOYED)
-@_wrong_values_once()
+@flow(name="build-dataset", flow_run_name=_build_name, **DEPLOYED)
+@wrong_values_once()
 def build_dataset(
     config: ConfigForm,
     out: str,
@@ -207,12 +207,12 @@ def build_dataset(
     if retention:
         refuse_undated(out, DATE)
     config = config.model_copy(update={"seed": seed})
-    with _at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
+    with at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
         part = reserve_night(root, config) if append else Reservation(0, root, config, {}, {})
         if part is None:
             take_up_parts(root)
             watch.log.info("%s has all levels of this night", root)
-            return _plain(_kept(root)) | {"verified": None}
+            return plain(_kept(root)) | {"verified": None}
 
         @contextmanager
         def around(store: Store) -> Iterator[None]:
@@ -224,7 +224,7 @@ def build_dataset(
         result = build_store(
             part.root, part.config, execute, watch, refresh=refresh, preflight=not checked, around=around
         )
-        _show(watch, result)
+        show(watch, result)
         if report and not part.number:
             _report(watch, root)
         verified = _verified(part.root, watch, pool) if verify else None
@@ -235,11 +235,11 @@ def build_dataset(
                 _report(watch, root)
         if retention and result.is_whole:
             _prune_nights(root.parent, retention, watch, _day())
-    return _plain(result) | {"verified": verified}
+    return plain(result) | {"verified": verified}
 
 
-@flow(name="relabel-dataset", flow_run_name="relabel {root}", **_DEPLOYED)
-@_wrong_values_once()
+@flow(name="relabel-dataset", flow_run_name="relabel {root}", **DEPLOYED)
+@wrong_values_once()
 def relabel_dataset(
     root: str,
     changes: LabelChangesForm = _NO_CHANGES,
@@ -272,17 +272,17 @@ def relabel_dataset(
     first = part_roots(store)[store]
     config = make_config(first.model_dump(mode="json") | made(first))
     with (
-        _at_work(config, store, Workers(count=workers)) as (watch, pool),
+        at_work(config, store, Workers(count=workers)) as (watch, pool),
         model_slots(Run(config), watch.log, "teacher"),
     ):
         execute = execute_as_tasks(pool)
         result = relabel_parts(store, made, execute, watch, keep_old=keep_old, refresh=refresh)
-        _show(watch, result)
-    return _plain(result)
+        show(watch, result)
+    return plain(result)
 
 
-@flow(name="probe-dataset", flow_run_name="probe {root}", **_DEPLOYED)
-@_wrong_values_once()
+@flow(name="probe-dataset", flow_run_name="probe {root}", **DEPLOYED)
+@wrong_values_once()
 def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: NonNegativeInt = 0) -> dict[str, Any]:
     """Replay the failures of a finished store from the pivot and from the steps next to it.
 
@@ -296,7 +296,7 @@ def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: No
     """
     store = checked_store(parse_address(root), settings)
     with (
-        _at_work(store.config, store.root, Workers(count=workers)) as (watch, pool),
+        at_work(store.config, store.root, Workers(count=workers)) as (watch, pool),
         model_slots(store.run, watch.log, "student"),
     ):
         result = probe_store(store.root, settings, watch, stream_as_tasks(pool, "probe"))
@@ -306,8 +306,8 @@ def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: No
     return {"root": root, "retries": result.retries, "played": result.played}
 
 
-@flow(name="review-stores", flow_run_name="review {folder}", **_DEPLOYED)
-@_wrong_values_once()
+@flow(name="review-stores", flow_run_name="review {folder}", **DEPLOYED)
+@wrong_values_once()
 def weekly_review(folder: str, newest: PositiveInt = 7, workers: NonNegativeInt = 0) -> dict[str, Any]:
     """Verify the newest stores below a folder, and show the statistics of each.
 
@@ -324,7 +324,7 @@ def weekly_review(folder: str, newest: PositiveInt = 7, workers: NonNegativeInt 
 
 
 @contextmanager
-def _at_work(config: RunConfig, store: Address, workers: Workers) -> Iterator[tuple[Watch, WorkerPool]]:
+def at_work(config: RunConfig, store: Address, workers: Workers) -> Iterator[tuple[Watch, WorkerPool]]:
     """Open the reports and the workers of a flow run on this config."""
     environments, ready = list(config.environments), _pool.get()
     with (
@@ -334,7 +334,8 @@ def _at_work(config: RunConfig, store: Address, workers: Workers) -> Iterator[tu
         yield watch, pool
 
 
-def _show(watch: Watch, result: BuildResult) -> None:
+def show(watch: Watch, result: BuildResult) -> None:
+    """Show the counts of a store that a flow run made, and add them to its metrics."""
     watch.metrics.counts = result.environments
     if FOLDER in os.environ:
         with watch.artifacts.unharmed("usage"):
@@ -375,7 +376,8 @@ def _kept(root: Address) -> BuildResult:
     return done
 
 
-def _plain(result: BuildResult) -> dict[str, Any]:
+def plain(result: BuildResult) -> dict[str, Any]:
+    """Return a result as JSON data, which Prefect stores."""
     return {
         "root": str(result.root),
         "already_complete": result.already_complete,

@@ -35,9 +35,9 @@ class Nights:
         self._set = monkeypatch.setattr
         self._set(deployments, "get_client", self._no_server)
         self._set(deployments, "noted_run", lambda _: nullcontext())
-        self._set(deployments, "_at_work", lambda *_: nullcontext((_Watch(), InProcess())))
+        self._set(deployments, "at_work", lambda *_: nullcontext((_Watch(), InProcess())))
         self._set(deployments, "execute_as_tasks", lambda _: execute_with(InProcess()))
-        self._set(deployments, "_show", lambda *_: None)
+        self._set(deployments, "show", lambda *_: None)
 
     @staticmethod
     def _no_server(**_: object) -> None:

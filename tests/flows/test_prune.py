@@ -435,9 +435,9 @@ def test_a_nightly_prunes_after_a_night_that_completed(
     monkeypatch.setattr(deployments, "get_client", no_server)
     monkeypatch.setattr(deployments, "noted_run", lambda _: nullcontext())
     watch = nullcontext((_Watch(), None))
-    monkeypatch.setattr(deployments, "_at_work", lambda *_: watch)
+    monkeypatch.setattr(deployments, "at_work", lambda *_: watch)
     monkeypatch.setattr(deployments, "execute_as_tasks", lambda _: execute_with(InProcess()))
-    monkeypatch.setattr(deployments, "_show", lambda *_, **__: None)
+    monkeypatch.setattr(deployments, "show", lambda *_, **__: None)
     monkeypatch.setattr(BuildResult, "is_whole", whole)
     config = make_config(config_of(1, rollouts=1))
     for out, keep, named in (("{date}", "none", "expected days such as 14d"), ("fixed", "2", "ends with /{date}")):
