@@ -34,6 +34,7 @@ from ..insight.probe.rates import arm_rates
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import checked_store, probe_store
 from ..insight.report.contents import Selection
+from ..insight.report.remote import write_remote_report
 from ..insight.report.site import write_report
 from ..storage import Address, Url, parse_address
 from .append import Reservation, reserve_night, take_up_parts
@@ -186,7 +187,7 @@ def build_dataset(
         workers: Worker processes; 0 for one per core.
         refresh: Remove the contents of the folder and build again.
         verify: Verify the store when it is finished.
-        report: Write a site into the folder `OUT-report`.
+        report: Write a site into the folder `OUT-report`, also in an object store.
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
         address: Cluster of the engine; empty for workers on the machine of this run.
         keep: Nights to keep in the folder above `{date}` once this one is complete: days such as `14d`, or a number of
@@ -199,10 +200,6 @@ def build_dataset(
         PivotError: as :func:`.build_store`.
     """
     root, seed = _dated(out, config.seed, append=append)
-    if report and isinstance(root, Url):
-        raise ConfigError(
-            f"report: found the store {root}, expected a local folder next to which the site is written; leave it off"
-        )
     retention = Retention.parse(keep) if keep else None
     if retention:
         refuse_undated(out, DATE)
@@ -346,8 +343,10 @@ def show(watch: Watch, result: BuildResult) -> None:
 def _report(watch: Watch, store: Address) -> None:
     """Write the site of a store next to it."""
     target = store.parent / f"{store.name}-report"
-    assert not isinstance(target, Url)
-    write_report(store, target, Selection(), watch)
+    if isinstance(target, Url):
+        write_remote_report(store, target, Selection(), watch)
+    else:
+        write_report(store, target, Selection(), watch)
     address = file_address(target / "index.html")
     watch.artifacts.link("report", address, address, f"Every episode of {store} as a page")
 

@@ -399,6 +399,7 @@ local.InProcess.submit = counted
 
 from pivot.flows import watch
 from pivot.flows.deployments import build_dataset, probe_dataset, relabel_dataset, weekly_review
+from pivot.flows.upkeep import compact_dataset, migrate_dataset
 
 advance, watch.LONG, watch.OFTEN = watch.Watch.advance, 0.0, 0.0
 
@@ -413,6 +414,8 @@ build_dataset(config, root + "/../plain", workers=1)
 relabel_dataset(root, {"log": "actions"}, workers=1)
 probe_dataset(root, {"arms": ["no_hint"]}, workers=1)
 weekly_review(root + "/..", workers=1)
+compact_dataset(root, root + "/../large", shard_size=4, workers=1)
+migrate_dataset(root, root + "/../moved", workers=1)
 print(json.dumps([most, result["shards"], result["environments"]]))
 """
 
@@ -439,6 +442,9 @@ def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -
     assert stages == {"label", "export", "probe"}
     pivot.build(config, tmp_path / "same")
     assert fingerprint(tmp_path / "plain") == fingerprint(tmp_path / "same")
+    for copy, size in (("large", 4), ("moved", 1)):
+        assert verify_store(tmp_path / copy, Silent()).problems == []
+        assert Store.open(tmp_path / copy).config.tasks_per_shard == size
     assert Store.open(tmp_path / "flow").config.log == "actions"
     own = {"flow_runs": {"name": {"like_": str(tmp_path)}}}
     flow_runs = {each["name"].split()[0]: each["id"] for each in served.get("flow_runs/filter", own)}
