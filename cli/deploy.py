@@ -26,6 +26,9 @@ def deploy(
         bool, option("Serve it here until Ctrl-C: a Prefect server and a worker on loopback.", "--serve")
     ] = False,
     port: Annotated[int, option("Port of that server.", "--port", min=1, max=65535)] = 4200,
+    runs: Annotated[
+        int | None, option("Runs at the same time, all deployments together (default: no limit).", "--runs", min=1)
+    ] = None,
     rules: Annotated[
         Path | None, path_option("Write alerts for Prometheus there instead, and nothing else.", "--rules", "FILE")
     ] = None,
@@ -33,8 +36,8 @@ def deploy(
     """Write prefect.yaml, which holds nightly builds and more, and show the commands that register it with Prefect.
 
     Five nightly builds, one per environment, whose folder and seed come from the scheduled date; a weekly review that
-    proves their stores again; and a build, a relabelling and a probe on demand, with forms on Prefect's pages. Edit the
-    file before it is deployed: what is built, where to, when.
+    proves their stores again; and builds, relabelling, probes, copies and uploads on demand, with forms on Prefect's
+    pages. Edit the file before it is deployed: what is built, where to, when.
 
     With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it. Runs that
     Ctrl-C or a restart of the machine interrupted are marked as crashed and resumed at the next start.
@@ -45,9 +48,13 @@ def deploy(
 
     pivot deploy --serve
 
+    pivot deploy --serve --runs 2
+
     pivot deploy --rules pivot-alerts.yaml
     """
     shipped = files(__name__.partition(".")[0])
+    if runs is not None and not serve:
+        raise ConfigError("--runs: limits the worker of --serve; give --serve, or a limit to `prefect worker start`")
     if rules is not None:
         if rules.exists():
             raise ConfigError(f"{rules} exists; remove it, or name another file with --rules")
@@ -64,7 +71,7 @@ def deploy(
         raise ConfigError(f"{target} exists; remove it, or name another file with --to")
     if serve:
         err.print(f"{written}; starting a Prefect server and a worker (half a minute)", soft_wrap=True)
-        _serve(target, port)
+        _serve(target, port, runs)
         return
     out.print(f"{written}; edit it, then, on the machine that shall work:")
     for line in text.splitlines():
@@ -72,11 +79,11 @@ def deploy(
             out.print(f"  {line.removeprefix(HEAD)}", soft_wrap=True)
 
 
-def _serve(target: Path, port: int) -> None:
+def _serve(target: Path, port: int, runs: int | None) -> None:
     for each in (signal.SIGINT, signal.SIGTERM):  # a service manager's way to say Ctrl-C
         signal.signal(each, signal.default_int_handler)
     try:
-        with serving(target, port, SLOTS) as running:
+        with serving(target, port, SLOTS, runs) as running:
             out.print(f"deployments, runs and forms: {running.address}/deployments until Ctrl-C", soft_wrap=True)
             running.wait()
     except KeyboardInterrupt:

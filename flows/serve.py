@@ -55,13 +55,14 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(file: Path, port: int, slots: int) -> Iterator[Serving]:
+def serving(file: Path, port: int, slots: int, runs: int | None = None) -> Iterator[Serving]:
     """Run server and worker with the deployments of ``file``; flows start in the folder that holds it.
 
     Args:
         file: a ``prefect.yaml``.
         port: port of the server, on loopback.
         slots: slots of the limit on model servers, if it does not exist yet.
+        runs: runs that the worker has at the same time; None for no limit.
 
     Raises:
         ConfigError: the port is taken, the server does not start, or Prefect refuses the file.
@@ -85,7 +86,8 @@ def serving(file: Path, port: int, slots: int) -> Iterator[Serving]:
     try:
         FlowServer(url, server).wait()
         _deploy(file.resolve(), slots)
-        worker = _prefect("worker", folder, "worker", "start", "--pool", POOL, "--type", "process")
+        limit = () if runs is None else ("--limit", str(runs))
+        worker = _prefect("worker", folder, "worker", "start", "--pool", POOL, "--type", "process", *limit)
         yield Serving(url.removesuffix("/api"), server, worker)
     finally:
         with _undisturbed():
