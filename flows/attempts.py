@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import ConfigError
 
-PREFIX = "PIVOT_RUN_"
+VARIABLES = {"retries": "PIVOT_RUN_RETRIES", "retry_seconds": "PIVOT_RUN_RETRY_SECONDS", "hours": "PIVOT_RUN_HOURS"}
+"""Environment variables by field."""
 
 
 class Attempts(BaseModel):
@@ -27,19 +28,17 @@ class Attempts(BaseModel):
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> "Attempts":
-        """Read ``PIVOT_RUN_RETRIES``, ``PIVOT_RUN_RETRY_SECONDS`` and ``PIVOT_RUN_HOURS``.
+        """Read the values from environment variables; empty ones count as missing.
 
         Raises:
             ConfigError: a value is not a number, or out of bounds.
         """
-        given = {
-            name: text for name in cls.model_fields if (text := variables.get(f"{PREFIX}{name.upper()}", "").strip())
-        }
+        given = {field: text for field, name in VARIABLES.items() if (text := variables.get(name, "").strip())}
         try:
             return cls.model_validate(given)
         except ValidationError as error:
             first = error.errors()[0]
-            name = f"{PREFIX}{str(first['loc'][0]).upper()}"
+            name = VARIABLES[str(first["loc"][0])]
             raise ConfigError(f"{name}: found {first['input']!r}; {first['msg']}; set another value") from error
 
 
