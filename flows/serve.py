@@ -27,7 +27,9 @@ LEASE_STORAGE = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 """Setting of a Prefect server: the module that stores its leases."""
 ON_DISK = "prefect.server.concurrency.lease_storage.filesystem"
 """Value of ``LEASE_STORAGE``: leases are files in ``PREFECT_HOME``, so their slots are freed also after a restart."""
-DEPLOY_SECONDS = 180.0
+START_SECONDS = 900.0
+"""Longest wait for the server, ten seconds on an idle machine; one that ends meanwhile is noticed at once."""
+DEPLOY_SECONDS = 900.0
 """Longest time that deploying a file may take; ten seconds on an idle machine."""
 _LEAVE_SECONDS = 5.0
 """Seconds that the worker may take to end by itself."""
@@ -84,7 +86,7 @@ def serving(file: Path, port: int, slots: int, runs: int | None = None) -> Itera
     server = _prefect("server", folder, "server", "start", "--host", LOOPBACK, "--port", str(port))
     worker: Child | None = None
     try:
-        FlowServer(url, server).wait()
+        FlowServer(url, server).wait(START_SECONDS)
         _deploy(file.resolve(), slots)
         limit = () if runs is None else ("--limit", str(runs))
         worker = _prefect("worker", folder, "worker", "start", "--pool", POOL, "--type", "process", *limit)
