@@ -94,7 +94,7 @@ def serving(file: Path, port: int, slots: int, runs: int | None = None) -> Itera
     finally:
         with _undisturbed():
             if worker is not None:
-                _end(worker)
+                _end(worker, url)
             server.end()
 
 
@@ -124,29 +124,26 @@ def _deploy(file: Path, slots: int) -> None:
         raise ConfigError(f"Prefect does not take {file}: {message or 'it left no message'}")
 
 
-def _end(worker: Child) -> None:
-    """End a worker and the flow runs that it started, some of which have sessions of their own."""
-    runs = _descendants(worker.pid)
+def _end(worker: Child, url: str) -> None:
+    """End a worker and its flow runs, some of which have sessions of their own."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(worker.pid, signal.SIGINT)
     worker.status(_LEAVE_SECONDS)
     worker.end()
-    for pid in runs:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    end_flow_runs(url)
 
 
-def _descendants(pid: int) -> list[int]:
-    """Return the child processes of ``pid``, and their children."""
-    children: dict[int, list[int]] = {}
+def end_flow_runs(url: str) -> None:
+    """Kill the processes of flow runs that report to the server at ``url``, also if their worker was killed.
+
+    Without a server they could not report their end, and nobody would notice it. The next start resumes these runs.
+    """
+    server = f"PREFECT_API_URL={url}".encode()
     for name in filter(str.isdecimal, open_storage(Path("/proc")).entries()):  # empty on systems without this folder
-        with contextlib.suppress(OSError), Path(f"/proc/{name}/stat").open() as status:
-            parent = status.read().rpartition(")")[2].split()[1]
-            children.setdefault(int(parent), []).append(int(name))
-    below = [pid]
-    for each in below:
-        below += children.get(each, [])
-    return below[1:]
+        with contextlib.suppress(OSError):
+            variables = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
+            if server in variables and any(each.startswith(b"PREFECT__FLOW_RUN_ID=") for each in variables):
+                os.kill(int(name), signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -234,7 +234,7 @@ class Operator(Served):
             with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
                 if condition():
                     return
-            time.sleep(0.1)
+            time.sleep(0.3)
 
     def calls_for(self, name: str, day: str) -> int:
         """Return how often the operator's program was called for a night."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from pivot.flows import deployments
 from pivot.flows.interrupted import read_leases, recover
 from pivot.flows.limits import MODEL_SERVER
-from pivot.flows.serve import POOL
+from pivot.flows.serve import POOL, end_flow_runs
 from pivot.tests.flow_runs import assert_whole
 from pivot.tests.flows.test_deployments import WIDE, Served
 from prefect.client.orchestration import SyncPrefectClient
@@ -153,6 +154,24 @@ def test_without_a_list_of_processes_the_recorded_one_decides(tmp_path: Path) ->
     server = Server([alive, gone], [], [])
     recover(cast(SyncPrefectClient, server), POOL, tmp_path, tmp_path / "missing")
     assert list(server.states) == [gone["id"]]
+
+
+def test_runs_of_a_killed_worker_end_with_their_server() -> None:
+    ours, foreign = "http://127.0.0.1:1/api", "http://127.0.0.1:2/api"
+    variables = [
+        {"PREFECT__FLOW_RUN_ID": "a", "PREFECT_API_URL": ours},
+        {"PREFECT__FLOW_RUN_ID": "b", "PREFECT_API_URL": foreign},
+        {"PREFECT_API_URL": ours},  # a shell of the operator
+    ]
+    runs = [subprocess.Popen(["sleep", "600"], env=each, start_new_session=True) for each in variables]
+    try:
+        end_flow_runs(ours)
+        assert runs[0].wait(60) == -signal.SIGKILL
+        assert [run.poll() for run in runs[1:]] == [None, None]
+    finally:
+        for run in runs:
+            run.kill()
+            run.wait()
 
 
 # With a server
