@@ -169,7 +169,14 @@ def test_a_grown_store_is_read_as_of_a_part(grown: Path, store: Path) -> None:
             assert getattr(now, table).collect().equals(getattr(then, table).collect())
         assert pivot.stats(grown, as_of_part=last) == pivot.stats(store)
         rows = run(
-            "stats", grown, "--as-of-part", last, "--sql", "select count(*) as rows from episodes", "--format", "json"
+            "stats",
+            grown,
+            "--as-of-part",
+            str(last),
+            "--sql",
+            "select count(*) as rows from episodes",
+            "--format",
+            "json",
         )
         assert json.loads(rows) == [{"rows": (6 + 2 * (last > 0) + 6 * (last > 1)) * 4}]
     for wrong in (3, -1):

@@ -10,10 +10,12 @@ from pivot.tests.test_architecture import ROOT
 
 def test_attempts_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert attempts() == Attempts(retries=2, retry_seconds=60, hours=12)
-    assert Attempts.of({"PIVOT_RUN_RETRIES": " 0 ", "PIVOT_RUN_HOURS": ""}) == Attempts(retries=0)
+    assert Attempts.of({"PIVOT_RUN_RETRIES": " 0 ", "PIVOT_RUN_HOURS": ""}) == Attempts(
+        retries=0, retry_seconds=60, hours=12
+    )
     monkeypatch.setenv("PIVOT_RUN_HOURS", "0.5")
     monkeypatch.setenv("PIVOT_RUN_RETRY_SECONDS", "540")
-    assert attempts() == Attempts(retry_seconds=540, hours=0.5)
+    assert attempts() == Attempts(retries=2, retry_seconds=540, hours=0.5)
 
 
 @pytest.mark.parametrize(
