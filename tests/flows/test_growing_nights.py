@@ -94,7 +94,9 @@ def test_each_night_adds_a_part_and_a_second_run_of_it_nothing(nights: Nights, t
     pivot.compact(tmp_path / "grown", tmp_path / "large")
     compacted = load_store(tmp_path / "large").episodes.collect()
     assert sorted(compacted["episode_id"]) == sorted(load_store(tmp_path / "grown").episodes.collect()["episode_id"])
-    assert not listed_parts(LocalStorage(tmp_path / "large"))
+    assert [*listed_parts(LocalStorage(tmp_path / "large"))] == [1, 2]  # a part is one run, and stays one
+    files = {name: len([*(tmp_path / name).rglob("*.parquet")]) for name in ("grown", "large")}
+    assert files["large"] < files["grown"]
     assert verify_store(tmp_path / "large", Silent()).problems == []
 
 
