@@ -1,4 +1,4 @@
-"""How often and how long the runs of deployments are tried: settings of the worker, from its environment.
+"""Retries and time limit of the runs of deployments: settings of the worker, from its environment.
 
 A deployment sets other values in ``work_pool.job_variables.env`` of ``prefect.yaml``.
 """
@@ -33,9 +33,9 @@ class Attempts(BaseModel):
         Raises:
             ConfigError: a value is not a number, or out of bounds.
         """
-        given = {field: text for field, name in VARIABLES.items() if (text := variables.get(name, "").strip())}
+        fields = {field: text for field, name in VARIABLES.items() if (text := variables.get(name, "").strip())}
         try:
-            return cls.model_validate(given)
+            return cls.model_validate(fields)
         except ValidationError as error:
             first = error.errors()[0]
             name = VARIABLES[str(first["loc"][0])]
