@@ -192,18 +192,20 @@ def export(
 
 
 @public
-def stats(root: str | Address, *, follow_links: bool = False) -> dict[str, Any]:
+def stats(root: str | Address, *, follow_links: bool = False, as_of_part: int | None = None) -> dict[str, Any]:
     """Return the summary of a store: for each view of ``pivot stats`` its rows; shares are fractions.
 
     Args:
         root: the finished store.
         follow_links: follow links below the folder of your own store; without it they are refused.
+        as_of_part: number of the last part to read, 0 for the store before it grew; None for all.
 
     Raises:
         StoreError: the store is missing or unfinished, or one of its files is missing or torn.
+        ConfigError: the store has no part of that number.
     """
     store = parse_address(root, follow_links=follow_links)
-    with connect(store, [each.view for each in SUMMARY]) as connection:
+    with connect(store, [each.view for each in SUMMARY], as_of_part=as_of_part) as connection:
         return summary_json(store, connection)
 
 

@@ -30,6 +30,9 @@ def deploy(
         bool, option("Deploy it to the server of PREFECT_API_URL, and run its only worker here.", "--work")
     ] = False,
     port: Annotated[int, option("Port of the server of --serve.", "--port", min=1, max=65535)] = 4200,
+    runs: Annotated[
+        int | None, option("Runs at the same time, all deployments together (default: no limit).", "--runs", min=1)
+    ] = None,
     rules: Annotated[
         Path | None, path_option("Write alerts for Prometheus there instead, and nothing else.", "--rules", "FILE")
     ] = None,
@@ -37,8 +40,8 @@ def deploy(
     """Write prefect.yaml, which holds nightly builds and more, and show the commands that register it with Prefect.
 
     Five nightly builds, one per environment, whose folder and seed come from the scheduled date; a weekly review that
-    proves their stores again; and a build, a relabelling and a probe on demand, with forms on Prefect's pages. Edit the
-    file before it is deployed: what is built, where to, when.
+    proves their stores again; and builds, relabelling, probes, copies and uploads on demand, with forms on Prefect's
+    pages. Edit the file before it is deployed: what is built, where to, when.
 
     With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it. Runs that
     Ctrl-C or a restart of the machine interrupted are marked as crashed and resumed at the next start. The history is
@@ -52,11 +55,17 @@ def deploy(
 
     pivot deploy --serve
 
+    pivot deploy --serve --runs 2
+
     pivot deploy --rules pivot-alerts.yaml
     """
     if serve and work:
         raise ConfigError("--serve and --work: expected one of the two; --work uses a server that is already running")
     shipped = files(__name__.partition(".")[0])
+    if runs is not None and not (serve or work):
+        raise ConfigError(
+            "--runs: limits the worker of --serve or --work; give one of them, or a limit to `prefect worker start`"
+        )
     if rules is not None:
         if rules.exists():
             raise ConfigError(f"{rules} exists; remove it, or name another file with --rules")
@@ -73,11 +82,11 @@ def deploy(
         raise ConfigError(f"{target} exists; remove it, or name another file with --to")
     if serve:
         err.print(f"{written}; starting a Prefect server and a worker (half a minute)", soft_wrap=True)
-        _run(serving(target, port, SLOTS), "server and worker are ended; the next pivot deploy --serve")
+        _run(serving(target, port, SLOTS, runs), "server and worker are ended; the next pivot deploy --serve")
         return
     if work:
         err.print(f"{written}; deploying it to the server and starting a worker (half a minute)", soft_wrap=True)
-        _run(working(target, SLOTS), "the worker is ended; the next pivot deploy --work")
+        _run(working(target, SLOTS, runs), "the worker is ended; the next pivot deploy --work")
         return
     out.print(f"{written}; edit it, then, on the machine that shall work:")
     for line in text.splitlines():

@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 import polars as pl
 
-from ..errors import StoreError
+from ..errors import ConfigError, StoreError
 from ..storage import Address, FileRecord, Storage, open_storage, parse_address
 from ..storage.commit import refuse_interrupted
 from .config import Shard
@@ -61,14 +61,27 @@ def write_parts(storage: Storage, parts: Mapping[int, FileRecord]) -> None:
     storage.write_json(PARTS, {"parts": {f"{number:04d}": asdict(parts[number]) for number in sorted(parts)}})
 
 
-def members_of(store: Store) -> Members:
+def members_of(store: Store, as_of_part: int | None = None) -> Members:
     """Return the stores of all parts of a store, itself first.
+
+    Args:
+        store: the first part.
+        as_of_part: number of the last part to read, 0 for the first alone; None for all. Labels are the current ones.
 
     Raises:
         StoreError: a part is missing or unfinished.
+        ConfigError: the store has no part of that number.
     """
-    members = {"": store}
-    for number in listed_parts(store.storage):
+    members, listed = {"": store}, listed_parts(store.storage)
+    if as_of_part is not None and as_of_part not in {0, *listed}:
+        last = max(listed, default=0)
+        raise ConfigError(
+            f"as of part: found {as_of_part}, expected 0 (the store before it grew) or one that {store.root / PARTS} "
+            f"lists; the last is {last}"
+        )
+    for number in listed:
+        if as_of_part is not None and number > as_of_part:
+            break
         folder = part_folder(number)
         members[f"{folder}/"] = Store.open(store.root / folder, checked=True)
     return members
@@ -100,20 +113,22 @@ def placed_shards(members: Members) -> list[tuple[Store, Shard]]:
     return [(member, shard) for member in members.values() for shard in member.config.shards()]
 
 
-def load_store(root: str | Address, *, follow_links: bool = False) -> StoreFrames:
+def load_store(root: str | Address, *, follow_links: bool = False, as_of_part: int | None = None) -> StoreFrames:
     """Open a finished store with all its parts as lazy polars frames.
 
     Args:
         root: folder of the store, which may be a link itself, or its address.
         follow_links: follow links below that folder; do so for your own stores only.
+        as_of_part: read a store that grew as it was when this part was its last: its number in ``parts.json``, 0 for
+            the store before it grew. Labels are the current ones.
 
     Raises:
         StoreError: the store at ``root`` is missing or unfinished, a shard is missing, torn or has other columns, or
             the store holds a link that is not followed.
-        ConfigError, PluginError: its config cannot be used here.
+        ConfigError, PluginError: its config cannot be used here, or the store has no such part.
     """
     frames: list[StoreFrames] = []
-    for member in members_of(Store.open(parse_address(root, follow_links=follow_links))).values():
+    for member in members_of(Store.open(parse_address(root, follow_links=follow_links)), as_of_part).values():
         member.check_files()
         frames.append(member.lazy())
     if len(frames) == 1:

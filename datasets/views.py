@@ -197,6 +197,7 @@ def connect(
     *,
     external: bool = False,
     definitions: Mapping[str, str] | None = None,
+    as_of_part: int | None = None,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open the views of a finished store in a database of their own, in memory.
 
@@ -207,12 +208,14 @@ def connect(
         external: whether queries may read and write any file and load extensions; relative paths are then those of the
             store.
         definitions: queries of derived views by name, in the place of ours; they run without any access to files.
+        as_of_part: number of the last part to read, 0 for the store before it grew; None for all.
 
     Raises:
         StoreError: the store is missing or unfinished, or one of its files is missing, torn or has other columns.
+        ConfigError: the store has no part of that number.
     """
     store = Store.open(root)
-    members, needed = members_of(store), _needed(queries)
+    members, needed = members_of(store, as_of_part), _needed(queries)
     for member in members.values():
         member.check_presence(_BASE.values())
         # Files of prefetched views are checked by reading them.

@@ -25,7 +25,7 @@ from ..datasets.parts import (
 from ..datasets.parts_card import write_parts_card
 from ..datasets.run import Run, RunEnv
 from ..datasets.schema import EPISODES
-from ..datasets.store import MANIFEST, Store
+from ..datasets.store import MANIFEST, RUN, Store
 from ..datasets.views import write_database
 from ..environments.base import Task
 from ..errors import StoreError
@@ -95,6 +95,31 @@ def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
         fresh = config.model_copy(update=changes | {"part": number})
         Store(store.root / part_folder(number), fresh).write_run()
         return Reservation(number, root / part_folder(number), fresh, left_out, fewer)
+
+
+def reserve_night(root: Address, config: RunConfig) -> Reservation | None:
+    """Reserve the part of a night in a store that grows by one part per night; the first night is the store itself.
+
+    A night that is tried again, or resumed after a kill, gets the same part.
+
+    Returns:
+        The part; None if the store has all levels of the night already, also because the night is complete.
+
+    Raises:
+        StoreError: as :func:`reserve_part`, or the first night is unfinished.
+    """
+    storage = open_storage(root)
+    if storage.stat(RUN) is None:
+        return Reservation(0, root, config, {}, {})
+    first = Store.open(root, complete=False).config
+    if first.seed == config.seed:
+        return Reservation(0, root, config, {}, {})
+    if storage.stat(MANIFEST) is None:
+        raise StoreError(
+            f"{root} holds an unfinished first night, expected a finished store to which this night is added; "
+            f"finish it with: pivot build --out {root}"
+        )
+    return reserve_part(root, config)
 
 
 def _is_same(one: RunConfig, other: RunConfig) -> bool:

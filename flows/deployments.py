@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
@@ -34,16 +34,20 @@ from ..insight.probe.rates import arm_rates
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import checked_store, probe_store
 from ..insight.report.contents import Selection
+from ..insight.report.remote import write_remote_report
 from ..insight.report.site import write_report
 from ..storage import Address, Url, parse_address
+from .append import Reservation, reserve_night, take_up_parts
 from .artifacts import file_address, show_store, usage_of
+from .attempts import attempts
 from .engines.base import WorkerPool, Workers, open_pool
 from .engines.local import available_cores
 from .engines.prefect import execute_as_tasks, noted_run, stream_as_tasks
 from .forms import ConfigForm, LabelChanges, LabelChangesForm
+from .interrupted import schedule_again, times_resumed
 from .limits import model_slots
 from .metrics import FOLDER
-from .pipeline import BuildResult, build_store
+from .pipeline import BuildResult, build_store, result_of
 from .prune import Retention, Rules, prune, refuse_undated
 from .relabel import part_roots, relabel_parts
 from .review import review_stores
@@ -75,8 +79,6 @@ DATE = "{date}"
 ON_FAILURE = "PIVOT_ON_FAILURE"
 """Environment variable of a worker: a program that is started with the run's name and the error when a run of a
 deployment has failed after all retries."""
-HALF_A_DAY = 12 * 3600.0
-"""Seconds after which a run counts as hanging."""
 
 
 def report_failure(flow: Any, flow_run: Any, state: Any) -> None:
@@ -90,16 +92,41 @@ def report_failure(flow: Any, flow_run: Any, state: Any) -> None:
         subprocess.run([program, str(name), str(state.message)], check=False, timeout=60)
 
 
-def _dated(out: str, seed: int) -> tuple[Address, int]:
+def resume_killed(flow: Any, flow_run: Any, state: Any) -> None:
+    """Schedule a run of a deployment again whose process died, as often as the worker retries after errors.
+
+    Calls :func:`report_failure` once it has died more often, and if the server does not answer.
+    """
+    if flow_run.deployment_id is not None:
+        with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
+            run = client.read_flow_run(flow_run.id)
+            if times_resumed(run) < attempts().retries:
+                schedule_again(client, run)
+                return
+    report_failure(flow, flow_run, state)
+
+
+def _dated(out: str, seed: int, *, append: bool = False) -> tuple[Address, int]:
     """Return the folder and seed of a build; both depend on the scheduled day if the folder contains ``{date}``.
 
-    A retry, or another run that is scheduled for the same day, resumes the same store.
+    A retry, or another run that is scheduled for the same day, resumes the same store. With ``append`` only the seed
+    depends on the day.
+
+    Raises:
+        ConfigError: each night has a folder of its own, but shall be added to a store.
     """
-    if DATE not in out or _pool.get() is not None:  # on the command line {date} is a plain name
+    if append and DATE in out:
+        raise ConfigError(f"append: found the folder {out!r}, expected one for all nights, without {DATE}")
+    if not append and (DATE not in out or _pool.get() is not None):  # on the command line {date} is a plain name
         return parse_address(out), seed
-    day: datetime = flow_run.scheduled_start_time
-    date = day.date().isoformat()
-    return parse_address(out.replace(DATE, date)), (derive_seed("nightly", date) + seed) % 2**32
+    night = _day().isoformat()
+    return parse_address(out.replace(DATE, night)), (derive_seed("nightly", night) + seed) % 2**32
+
+
+def _day() -> date:
+    """Return the day that the current flow run was scheduled for."""
+    scheduled: datetime = flow_run.scheduled_start_time
+    return scheduled.date()
 
 
 def _build_name() -> str:
@@ -111,7 +138,7 @@ def _build_name() -> str:
 
 
 @contextmanager
-def _wrong_values_once() -> Iterator[None]:
+def wrong_values_once() -> Iterator[None]:
     """Remove the retries of a run whose values are wrong: trying them again would not help."""
     try:
         yield
@@ -121,22 +148,24 @@ def _wrong_values_once() -> Iterator[None]:
         raise
 
 
-_DEPLOYED: dict[str, Any] = {
+_ATTEMPTS = attempts()
+
+DEPLOYED: dict[str, Any] = {
     "persist_result": False,
-    "retries": 2,
-    "retry_delay_seconds": 60,
-    "timeout_seconds": HALF_A_DAY,
+    "retries": _ATTEMPTS.retries,
+    "retry_delay_seconds": _ATTEMPTS.retry_seconds,
+    "timeout_seconds": _ATTEMPTS.hours * 3600,
     "on_failure": [report_failure],
-    "on_crashed": [report_failure],
+    "on_crashed": [resume_killed],
 }
-"""Options of every flow: two retries, a time limit, and a report to the operator."""
+"""Options of every flow: retries, a time limit, and a report to the operator."""
 
 
 _NO_CHANGES, _USUAL_PROBE = LabelChanges(), ProbeSettings()
 
 
-@flow(name="build-dataset", flow_run_name=_build_name, **_DEPLOYED)
-@_wrong_values_once()
+@flow(name="build-dataset", flow_run_name=_build_name, **DEPLOYED)
+@wrong_values_once()
 def build_dataset(
     config: ConfigForm,
     out: str,
@@ -147,6 +176,7 @@ def build_dataset(
     engine: str = "local",
     address: str = "",
     keep: str = "",
+    append: bool = False,
 ) -> dict[str, Any]:
     """Roll out, label and export one dataset.
 
@@ -157,26 +187,29 @@ def build_dataset(
         workers: Worker processes; 0 for one per core.
         refresh: Remove the contents of the folder and build again.
         verify: Verify the store when it is finished.
-        report: Write a site into the folder `OUT-report`.
+        report: Write a site into the folder `OUT-report`, also in an object store.
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
         address: Cluster of the engine; empty for workers on the machine of this run.
         keep: Nights to keep in the folder above `{date}` once this one is complete: days such as `14d`, or a number of
             finished nights such as `30`. Older ones are removed with their reports. Empty to keep all.
+        append: Let the nights grow one store: the first night makes the folder, each later one adds a part, whose seed
+            derives from its day. Levels that the store has are left out. The folder has no `{date}`.
 
     Raises:
         StoreError: verification found problems.
         PivotError: as :func:`.build_store`.
     """
-    root, seed = _dated(out, config.seed)
-    if report and isinstance(root, Url):
-        raise ConfigError(
-            f"report: found the store {root}, expected a local folder next to which the site is written; leave it off"
-        )
+    root, seed = _dated(out, config.seed, append=append)
     retention = Retention.parse(keep) if keep else None
     if retention:
         refuse_undated(out, DATE)
     config = config.model_copy(update={"seed": seed})
-    with _at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
+    with at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
+        part = reserve_night(root, config) if append else Reservation(0, root, config, {}, {})
+        if part is None:
+            take_up_parts(root)
+            watch.log.info("%s has all levels of this night", root)
+            return plain(_kept(root)) | {"verified": None}
 
         @contextmanager
         def around(store: Store) -> Iterator[None]:
@@ -185,16 +218,25 @@ def build_dataset(
 
         checked = _pool.get() is not None
         execute = execute_as_tasks(pool)
-        result = build_store(root, config, execute, watch, refresh=refresh, preflight=not checked, around=around)
-        _show(watch, result, report=report)
-        verified = _verified(root, watch, pool) if verify else None
+        result = build_store(
+            part.root, part.config, execute, watch, refresh=refresh, preflight=not checked, around=around
+        )
+        show(watch, result)
+        if report and not part.number:
+            _report(watch, root)
+        verified = _verified(part.root, watch, pool) if verify else None
+        if part.number and result.is_whole:  # readers see a part when it is complete
+            take_up_parts(root, [part.number])
+            watch.log.info("%s has a new part: %d", root, part.number)
+            if report:
+                _report(watch, root)
         if retention and result.is_whole:
-            _prune_nights(root.parent, retention, watch)
-    return _plain(result) | {"verified": verified}
+            _prune_nights(root.parent, retention, watch, _day())
+    return plain(result) | {"verified": verified}
 
 
-@flow(name="relabel-dataset", flow_run_name="relabel {root}", **_DEPLOYED)
-@_wrong_values_once()
+@flow(name="relabel-dataset", flow_run_name="relabel {root}", **DEPLOYED)
+@wrong_values_once()
 def relabel_dataset(
     root: str,
     changes: LabelChangesForm = _NO_CHANGES,
@@ -227,17 +269,17 @@ def relabel_dataset(
     first = part_roots(store)[store]
     config = make_config(first.model_dump(mode="json") | made(first))
     with (
-        _at_work(config, store, Workers(count=workers)) as (watch, pool),
+        at_work(config, store, Workers(count=workers)) as (watch, pool),
         model_slots(Run(config), watch.log, "teacher"),
     ):
         execute = execute_as_tasks(pool)
         result = relabel_parts(store, made, execute, watch, keep_old=keep_old, refresh=refresh)
-        _show(watch, result)
-    return _plain(result)
+        show(watch, result)
+    return plain(result)
 
 
-@flow(name="probe-dataset", flow_run_name="probe {root}", **_DEPLOYED)
-@_wrong_values_once()
+@flow(name="probe-dataset", flow_run_name="probe {root}", **DEPLOYED)
+@wrong_values_once()
 def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: NonNegativeInt = 0) -> dict[str, Any]:
     """Replay the failures of a finished store from the pivot and from the steps next to it.
 
@@ -251,7 +293,7 @@ def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: No
     """
     store = checked_store(parse_address(root), settings)
     with (
-        _at_work(store.config, store.root, Workers(count=workers)) as (watch, pool),
+        at_work(store.config, store.root, Workers(count=workers)) as (watch, pool),
         model_slots(store.run, watch.log, "student"),
     ):
         result = probe_store(store.root, settings, watch, stream_as_tasks(pool, "probe"))
@@ -261,8 +303,8 @@ def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: No
     return {"root": root, "retries": result.retries, "played": result.played}
 
 
-@flow(name="review-stores", flow_run_name="review {folder}", **_DEPLOYED)
-@_wrong_values_once()
+@flow(name="review-stores", flow_run_name="review {folder}", **DEPLOYED)
+@wrong_values_once()
 def weekly_review(folder: str, newest: PositiveInt = 7, workers: NonNegativeInt = 0) -> dict[str, Any]:
     """Verify the newest stores below a folder, and show the statistics of each.
 
@@ -279,7 +321,7 @@ def weekly_review(folder: str, newest: PositiveInt = 7, workers: NonNegativeInt 
 
 
 @contextmanager
-def _at_work(config: RunConfig, store: Address, workers: Workers) -> Iterator[tuple[Watch, WorkerPool]]:
+def at_work(config: RunConfig, store: Address, workers: Workers) -> Iterator[tuple[Watch, WorkerPool]]:
     """Open the reports and the workers of a flow run on this config."""
     environments, ready = list(config.environments), _pool.get()
     with (
@@ -289,22 +331,29 @@ def _at_work(config: RunConfig, store: Address, workers: Workers) -> Iterator[tu
         yield watch, pool
 
 
-def _show(watch: Watch, result: BuildResult, *, report: bool = False) -> None:
+def show(watch: Watch, result: BuildResult) -> None:
+    """Show the counts of a store that a flow run made, and add them to its metrics."""
     watch.metrics.counts = result.environments
     if FOLDER in os.environ:
         with watch.artifacts.unharmed("usage"):
             watch.metrics.usage = usage_of(result.root)
     show_store(watch.artifacts, result)
-    if report:
-        target = result.root.parent / f"{result.root.name}-report"
-        assert not isinstance(target, Url)
-        write_report(result.root, target, Selection(), watch)
-        address = file_address(target / "index.html")
-        watch.artifacts.link("report", address, address, f"Every episode of {result.root} as a page")
 
 
-def _prune_nights(folder: Address, keep: Retention, watch: Watch) -> None:
-    pruned = prune(folder, Rules(keep, labels=False, unfinished_days=None), watch)
+def _report(watch: Watch, store: Address) -> None:
+    """Write the site of a store next to it."""
+    target = store.parent / f"{store.name}-report"
+    if isinstance(target, Url):
+        write_remote_report(store, target, Selection(), watch)
+    else:
+        write_report(store, target, Selection(), watch)
+    address = file_address(target / "index.html")
+    watch.artifacts.link("report", address, address, f"Every episode of {store} as a page")
+
+
+def _prune_nights(folder: Address, keep: Retention, watch: Watch, night: date) -> None:
+    """Remove nights that the retention does not keep; its days count back from the night that is complete."""
+    pruned = prune(folder, Rules(keep, labels=False, unfinished_days=None), watch, today=night)
     for each in pruned.removals:
         watch.log.info("removed %s %s: %d bytes", each.kind, each.address, each.bytes)
     for line in pruned.kept:
@@ -319,7 +368,15 @@ def _verified(root: Address, watch: Watch, pool: WorkerPool) -> dict[str, int]:
     return report.checked
 
 
-def _plain(result: BuildResult) -> dict[str, Any]:
+def _kept(root: Address) -> BuildResult:
+    done = result_of(Store.open(root))
+    if done is None:
+        raise StoreError(f"{root} lacks receipts; run the build of the store again to write them")
+    return done
+
+
+def plain(result: BuildResult) -> dict[str, Any]:
+    """Return a result as JSON data, which Prefect stores."""
     return {
         "root": str(result.root),
         "already_complete": result.already_complete,

@@ -3,7 +3,7 @@
 Prefect stores which slots of a concurrency limit are taken in its database, and who took them in leases. A machine that
 is switched off, or Ctrl-C during a run, leaves both behind: the run is shown as running for ever, and the next night
 waits for it. ``pivot deploy --serve`` calls :func:`recover` before its worker starts, when no run of its server can be
-at work except those whose processes still exist.
+at work except those whose processes still exist. A worker whose run was killed schedules it again at once.
 """
 
 import json
@@ -28,6 +28,8 @@ AT_WORK = ["PENDING", "RUNNING", "CANCELLING"]
 """Types of states in which a run has a process and holds slots."""
 ENDED = "pivot deploy --serve or its machine ended during this run"
 AGAIN = "it is scheduled again"
+RESUMED = "resumed"
+"""Tag of a run that was scheduled again; further times have a number, ``resumed-2``."""
 _RUN_ID = "PREFECT__FLOW_RUN_ID"
 """Environment variable of the process of a flow run."""
 _PAGE = 200
@@ -74,15 +76,25 @@ def recover(client: SyncPrefectClient, pool: str, folder: Path | None = None, pr
     _match_counts(client, pool, leases)
     resumed = [run for run in gone if run.deployment_id is not None and run.state_type != "CANCELLING"]
     for run in resumed:
-        assert run.deployment_id is not None
-        client.create_flow_run_from_deployment(
-            run.deployment_id,
-            parameters=run.parameters,
-            state=Scheduled(scheduled_time=run.expected_start_time),
-            tags=[*run.tags, "resumed"],
-            idempotency_key=f"resume-{run.id}",
-        )
+        schedule_again(client, run)
     return len(resumed)
+
+
+def schedule_again(client: SyncPrefectClient, run: FlowRun) -> None:
+    """Schedule a run of a deployment once more, for the same time and so for the same night; twice has no effect."""
+    assert run.deployment_id is not None
+    client.create_flow_run_from_deployment(
+        run.deployment_id,
+        parameters=run.parameters,
+        state=Scheduled(scheduled_time=run.expected_start_time),
+        tags=[*run.tags, f"{RESUMED}-{times + 1}" if (times := times_resumed(run)) else RESUMED],
+        idempotency_key=f"resume-{run.id}",
+    )
+
+
+def times_resumed(run: FlowRun) -> int:
+    """Return how many times the run was scheduled again, by its tags."""
+    return sum(1 for tag in run.tags if tag == RESUMED or tag.startswith(f"{RESUMED}-"))
 
 
 def read_leases(folder: Path) -> Iterator[LeaseFile]:

@@ -31,7 +31,9 @@ ON_DISK = "prefect.server.concurrency.lease_storage.filesystem"
 """Value of ``LEASE_STORAGE``: leases are files in ``PREFECT_HOME``, so their slots are freed also after a restart."""
 HEALTH_PORT = "PREFECT_WORKER_WEBSERVER_PORT"
 """Setting of a Prefect worker; if it is set, ``--work`` answers there whether the worker still asks for runs."""
-DEPLOY_SECONDS = 180.0
+START_SECONDS = 900.0
+"""Longest wait for the server, ten seconds on an idle machine; one that ends meanwhile is noticed at once."""
+DEPLOY_SECONDS = 900.0
 """Longest time that deploying a file may take; ten seconds on an idle machine."""
 _SERVER, _PASSWORD = "PREFECT_SERVER_", "API_AUTH_STRING"
 _WORKER = ("worker", "start", "--pool", POOL, "--type", "process")
@@ -62,13 +64,14 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(file: Path, port: int, slots: int) -> Iterator[Serving]:
+def serving(file: Path, port: int, slots: int, runs: int | None = None) -> Iterator[Serving]:
     """Run server and worker with the deployments of ``file``; flows start in the folder that holds it.
 
     Args:
         file: a ``prefect.yaml``.
         port: port of the server, on loopback.
         slots: slots of the limit on model servers, if it does not exist yet.
+        runs: runs that the worker has at the same time; None for no limit.
 
     Raises:
         ConfigError: the port is taken, the server does not start, Prefect refuses the file, or as
@@ -93,19 +96,19 @@ def serving(file: Path, port: int, slots: int) -> Iterator[Serving]:
     server = _prefect("server", folder, "server", "start", "--host", LOOPBACK, "--port", str(port))
     worker: Child | None = None
     try:
-        FlowServer(url, server).wait()
+        FlowServer(url, server).wait(START_SECONDS)
         _deploy(file.resolve(), slots)
-        worker = _prefect("worker", folder, *_WORKER)
+        worker = _prefect("worker", folder, *_WORKER, *_limit(runs))
         yield Serving(url.removesuffix("/api"), server, worker)
     finally:
         with _undisturbed():
             if worker is not None:
-                _end(worker)
+                _end(worker, url)
             server.end()
 
 
 @contextlib.contextmanager
-def working(file: Path, slots: int) -> Iterator[Serving]:
+def working(file: Path, slots: int, runs: int | None = None) -> Iterator[Serving]:
     """Run the only worker of a server of the user, as :func:`serving` does, with its log on the standard output.
 
     Interrupted runs are resumed if this ``PREFECT_HOME`` is that of the server, whose leases are there.
@@ -124,12 +127,16 @@ def working(file: Path, slots: int) -> Iterator[Serving]:
     FlowServer(url, None).wait(patient=True)
     _deploy(file.resolve(), slots, alone=False)
     health = ("--with-healthcheck",) if HEALTH_PORT in os.environ else ()
-    worker = _prefect("worker", file.resolve().parent, *_WORKER, *health, stdout=None, stderr=None)
+    worker = _prefect("worker", file.resolve().parent, *_WORKER, *_limit(runs), *health, stdout=None, stderr=None)
     try:
         yield Serving(url.removesuffix("/api"), None, worker)
     finally:
         with _undisturbed():
-            _end(worker)
+            _end(worker, url)
+
+
+def _limit(runs: int | None) -> tuple[str, ...]:
+    return () if runs is None else ("--limit", str(runs))
 
 
 def _share_password() -> None:
@@ -172,29 +179,26 @@ def _deploy(file: Path, slots: int, *, alone: bool = True) -> None:
         raise ConfigError(f"Prefect does not take {file}: {message or 'it left no message'}")
 
 
-def _end(worker: Child) -> None:
-    """End a worker and the flow runs that it started, some of which have sessions of their own."""
-    runs = _descendants(worker.pid)
+def _end(worker: Child, url: str) -> None:
+    """End a worker and its flow runs, some of which have sessions of their own."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(worker.pid, signal.SIGINT)
     worker.status(_LEAVE_SECONDS)
     worker.end()
-    for pid in runs:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    end_flow_runs(url)
 
 
-def _descendants(pid: int) -> list[int]:
-    """Return the child processes of ``pid``, and their children."""
-    children: dict[int, list[int]] = {}
+def end_flow_runs(url: str) -> None:
+    """Kill the processes of flow runs that report to the server at ``url``, also if their worker was killed.
+
+    Without a server they could not report their end, and nobody would notice it. The next start resumes these runs.
+    """
+    server = f"PREFECT_API_URL={url}".encode()
     for name in filter(str.isdecimal, open_storage(Path("/proc")).entries()):  # empty on systems without this folder
-        with contextlib.suppress(OSError), Path(f"/proc/{name}/stat").open() as status:
-            parent = status.read().rpartition(")")[2].split()[1]
-            children.setdefault(int(parent), []).append(int(name))
-    below = [pid]
-    for each in below:
-        below += children.get(each, [])
-    return below[1:]
+        with contextlib.suppress(OSError):
+            variables = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
+            if server in variables and any(each.startswith(b"PREFECT__FLOW_RUN_ID=") for each in variables):
+                os.kill(int(name), signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from prefect import get_run_logger
+from prefect.context import FlowRunContext
 from prefect.runtime import deployment, flow_run
 
 from ..datasets.progress import STAGE_NAMES, Lines, Reporter, Silent
-from ..errors import StoreError
+from ..errors import ConfigError, PluginError, StoreError
 from .artifacts import Artifacts, Log
 from .engines.server import is_private
 from .metrics import HEARTBEAT_SECONDS, RunMetrics, StageTotals
@@ -107,7 +108,11 @@ class Watch(Lines):
 
 @contextlib.contextmanager
 def watched(name: str, beside: Reporter | None = None) -> Iterator[Watch]:
-    """Report the current flow run; ``name`` names it if it has no deployment."""
+    """Report the current flow run; ``name`` names it if it has no deployment.
+
+    The metrics show a run of a deployment as ended after its last attempt only: an error that is tried again is no
+    alarm, and an interrupted run is silent like one that was killed until it is scheduled again.
+    """
     log = get_run_logger()
     name = deployment.name or name
     # The pages of a server that ends with the run are never seen.
@@ -118,10 +123,25 @@ def watched(name: str, beside: Reporter | None = None) -> Iterator[Watch]:
     except StoreError as error:
         log.warning("%s", error)
     watch.write_metrics()  # before any work, so that a killed run has left all series
+    is_over = True
     try:
         with watch:
             yield watch
         watch.metrics.succeeded = True
+    except BaseException as error:
+        is_over = deployment.id is None or (isinstance(error, Exception) and not _is_tried_again(error))
+        raise
     finally:
-        watch.metrics.finished = time.time()
+        if is_over:
+            watch.metrics.finished = time.time()
+        else:
+            watch.metrics.heartbeat = time.time()
         watch.write_metrics()
+
+
+def _is_tried_again(error: Exception) -> bool:
+    """Whether Prefect tries the current flow run once more after this error."""
+    context = FlowRunContext.get()
+    if isinstance(error, (ConfigError, PluginError)) or context is None or context.flow_run is None:
+        return False
+    return context.flow_run.run_count <= (context.flow_run.empirical_policy.retries or 0)

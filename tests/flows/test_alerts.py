@@ -1,21 +1,24 @@
 """The shipped alerts, parsed as Prometheus parses them and computed on the files that runs leave, also killed ones."""
 
+import logging
 import math
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
 import promql_parser as promql
 import pytest
 import yaml
-from pivot.errors import StoreError
-from pivot.flows import artifacts
+from pivot.errors import ConfigError, StoreError
+from pivot.flows import artifacts, watch
 from pivot.flows.metrics import FOLDER, HEARTBEAT_SECONDS, RunMetrics, StageTotals
 from pivot.tests.cli.command_line import error_of, run
 from prometheus_client.parser import text_string_to_metric_families
@@ -55,6 +58,15 @@ class Prometheus:
         value = self._value(promql.parse(RULES[alert]["expr"]))
         assert isinstance(value, dict)
         return bool(value)
+
+    def alarms(self) -> set[tuple[str, str]]:
+        """Return the alerts that fire, with the deployment of each."""
+        found: set[tuple[str, str]] = set()
+        for name, rule in RULES.items():
+            value = self._value(promql.parse(rule["expr"]))
+            assert isinstance(value, dict)
+            found |= {(name, dict(labels).get("deployment", "")) for labels in value}
+        return found
 
     def firing(self) -> set[str]:
         """Return the names of the alerts that fire."""
@@ -222,6 +234,31 @@ def test_a_night_that_was_killed_raises_an_alarm_until_one_succeeds(folder: Path
     after.finished, after.succeeded = 90_100.0, True
     after.write()
     assert Prometheus(90_200.0, series_of(file.read_text())).firing() == set()
+
+
+@pytest.mark.parametrize(
+    ("error", "alarms"),
+    [
+        (StoreError("no room"), [set(), set(), {"PivotRunFailed"}]),
+        (ConfigError("ftp://x"), [{"PivotRunFailed"}] * 3),  # it is not tried again
+        (KeyboardInterrupt(), [{"PivotRunKilled"}] * 3),  # its process is started again, or nobody does
+    ],
+    ids=["error", "wrong value", "interrupted"],
+)
+def test_a_failure_is_an_alarm_after_the_last_attempt_alone(
+    error: BaseException, alarms: list[set[str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "get_run_logger", lambda: logging.getLogger("night"))
+    monkeypatch.setattr(watch, "flow_run", SimpleNamespace(id=None))
+    monkeypatch.setattr(watch, "deployment", SimpleNamespace(id="1", name="nightly-sokoban"))
+    for attempt, expected in enumerate(alarms, 1):
+        run = SimpleNamespace(run_count=attempt, empirical_policy=SimpleNamespace(retries=2))
+        monkeypatch.setattr(watch, "FlowRunContext", SimpleNamespace(get=lambda run=run: SimpleNamespace(flow_run=run)))
+        with pytest.raises(type(error)), watch.watched("night"):
+            raise error
+        series = series_of((folder / "pivot-nightly-sokoban.prom").read_text())
+        pause = 601.0 if isinstance(error, KeyboardInterrupt) else 540.0  # the longest pause before an attempt
+        assert Prometheus(time.time() + pause, series).firing() == expected
 
 
 def test_usage_is_what_a_store_paid_for(tiny_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from pivot.datasets.split import SIDES, TRAIN, side_by_hash
 from pivot.datasets.store import Store
 from pivot.datasets.views import query
 from pivot.environments.frozenlake import FrozenLakeEnv
-from pivot.errors import StoreError
+from pivot.errors import ConfigError, StoreError
 from pivot.flows.append import reserve_part, take_up_parts
 from pivot.insight.probe.proof import probe_problems
 from pivot.insight.report.contents import Selection, page_name
@@ -157,6 +157,32 @@ def test_every_reader_sees_all_parts(grown: Path, tmp_path: Path) -> None:
     assert rows == set(frames.labels.filter("accepted").collect()["episode_id"])
     whole = datasets.load_dataset(str(grown), "sokoban_episodes", cache_dir=str(tmp_path / "cache"))
     assert sum(side.num_rows for side in whole.values()) == (5 + 2) * 4
+
+
+def test_a_grown_store_is_read_as_of_a_part(grown: Path, store: Path) -> None:
+    storage = LocalStorage(store)
+    listed = listed_parts(storage)
+    for last in (2, 1, 0):  # the copy shrinks back to what it was
+        write_parts(storage, {number: record for number, record in listed.items() if number <= last})
+        now, then = load_store(store), load_store(grown, as_of_part=last)
+        for table in ("episodes", "steps", "labels", "frames"):
+            assert getattr(now, table).collect().equals(getattr(then, table).collect())
+        assert pivot.stats(grown, as_of_part=last) == pivot.stats(store)
+        rows = run(
+            "stats",
+            grown,
+            "--as-of-part",
+            str(last),
+            "--sql",
+            "select count(*) as rows from episodes",
+            "--format",
+            "json",
+        )
+        assert json.loads(rows) == [{"rows": (6 + 2 * (last > 0) + 6 * (last > 1)) * 4}]
+    for wrong in (3, -1):
+        with pytest.raises(ConfigError, match=rf"as of part: found {wrong}, expected 0 .*; the last is 2"):
+            load_store(grown, as_of_part=wrong)
+    assert "--predictors reads all parts" in str(error_of("stats", grown, "--predictors", "--as-of-part", "1"))
 
 
 def test_no_level_is_on_both_sides(grown: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(300)]
 class Served:
     """`pivot deploy --serve` with the deployments of the shipped file, made small."""
 
-    def __init__(self, home: Path, folder: Path) -> None:
+    def __init__(self, home: Path, folder: Path, variables: Mapping[str, str] | None = None) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/api"
@@ -70,9 +70,10 @@ class Served:
             "XDG_CACHE_HOME": str(home.parents[1]),
             FOLDER: str(folder / "metrics"),
             ON_FAILURE: str(told),
+            **(variables or {}),
         }
         (folder / "metrics").mkdir()
-        deployments = [self._made_small(each) for each in SHIPPED["deployments"]]
+        deployments = self._deployments()
         file = folder / "prefect.yaml"
         file.write_text(yaml.safe_dump(SHIPPED | {"deployments": deployments}))
         self.process = self.begin()
@@ -87,9 +88,11 @@ class Served:
         )
         return self.process
 
-    @staticmethod
-    def _made_small(deployment: dict[str, Any]) -> dict[str, Any]:
-        return deployment | {"parameters": PARAMETERS.get(deployment["name"], deployment["parameters"])}
+    def _deployments(self) -> list[dict[str, Any]]:
+        """Return the deployments of the file, with small parameters."""
+        return [
+            each | {"parameters": PARAMETERS.get(each["name"], each["parameters"])} for each in SHIPPED["deployments"]
+        ]
 
     def wait(self) -> None:
         """Return when everything is deployed."""
@@ -396,6 +399,7 @@ local.InProcess.submit = counted
 
 from pivot.flows import watch
 from pivot.flows.deployments import build_dataset, probe_dataset, relabel_dataset, weekly_review
+from pivot.flows.upkeep import compact_dataset, migrate_dataset
 
 advance, watch.LONG, watch.OFTEN = watch.Watch.advance, 0.0, 0.0
 
@@ -410,6 +414,8 @@ build_dataset(config, root + "/../plain", workers=1)
 relabel_dataset(root, {"log": "actions"}, workers=1)
 probe_dataset(root, {"arms": ["no_hint"]}, workers=1)
 weekly_review(root + "/..", workers=1)
+compact_dataset(root, root + "/../large", shard_size=4, workers=1)
+migrate_dataset(root, root + "/../moved", workers=1)
 print(json.dumps([most, result["shards"], result["environments"]]))
 """
 
@@ -436,6 +442,9 @@ def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -
     assert stages == {"label", "export", "probe"}
     pivot.build(config, tmp_path / "same")
     assert fingerprint(tmp_path / "plain") == fingerprint(tmp_path / "same")
+    for copy, size in (("large", 4), ("moved", 1)):
+        assert verify_store(tmp_path / copy, Silent()).problems == []
+        assert Store.open(tmp_path / copy).config.tasks_per_shard == size
     assert Store.open(tmp_path / "flow").config.log == "actions"
     own = {"flow_runs": {"name": {"like_": str(tmp_path)}}}
     flow_runs = {each["name"].split()[0]: each["id"] for each in served.get("flow_runs/filter", own)}

@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from pivot import plugins
 from pivot.datasets.config import RunConfig, environment, make_config
 from pivot.errors import PivotError
-from pivot.flows import deployments
-from pivot.flows.deployments import report_failure
+from pivot.flows import deployments, upkeep
+from pivot.flows.deployments import report_failure, resume_killed
 from pivot.flows.forms import ConfigForm, LabelChangesForm
 from prefect import Flow
 from prefect.cli.deploy._models import PrefectYamlModel
@@ -22,7 +22,9 @@ from pydantic import TypeAdapter
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE: dict[str, Any] = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
-FLOWS: dict[str, Flow[..., Any]] = {name: value for name, value in vars(deployments).items() if isinstance(value, Flow)}
+FLOWS: dict[str, Flow[..., Any]] = {
+    name: value for module in (deployments, upkeep) for name, value in vars(module).items() if isinstance(value, Flow)
+}
 FREE = {"habits", "config", "engine", "filters", "kwargs", "options", "actions", "failure_modes"}
 """Objects with names of their own: settings of plugins and of gymnasium environments, and filters by environment."""
 
@@ -76,14 +78,15 @@ def test_a_form_asks_for_every_setting_of_every_environment() -> None:
 
 @pytest.mark.parametrize("deployment", FILE["deployments"], ids=lambda each: each["name"])
 def test_the_parameters_in_the_file_fit_their_form(deployment: dict[str, Any]) -> None:
-    flow = FLOWS[deployment["entrypoint"].removeprefix(f"{deployments.__name__}.")]
+    flow = FLOWS[deployment["entrypoint"].rpartition(".")[2]]
+    assert deployment["entrypoint"] == f"{flow.fn.__module__}.{flow.fn.__name__}"
     Draft202012Validator(schema_of(flow)).validate(deployment["parameters"])
     values = flow.validate_parameters(deployment["parameters"])
     if "config" in values:
         assert values["config"] == make_config(deployment["parameters"]["config"])
     assert (flow.retries, flow.timeout_seconds) == (2, 12 * 3600)
     assert report_failure in flow.on_failure_hooks
-    assert report_failure in flow.on_crashed_hooks
+    assert resume_killed in flow.on_crashed_hooks
 
 
 def test_the_file_builds_every_environment_every_night_at_the_papers_size() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,13 +14,14 @@ from uuid import UUID, uuid4
 
 import psutil
 import pytest
+from pivot.flows import deployments
 from pivot.flows.interrupted import read_leases, recover
 from pivot.flows.limits import MODEL_SERVER
-from pivot.flows.serve import POOL
+from pivot.flows.serve import POOL, end_flow_runs
 from pivot.tests.flow_runs import assert_whole
 from pivot.tests.flows.test_deployments import WIDE, Served
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.server.concurrency.lease_storage import ConcurrencyLimitLeaseMetadata
 from prefect.server.concurrency.lease_storage.filesystem import ConcurrencyLeaseStorage
 
@@ -102,6 +104,27 @@ def test_runs_without_a_process_are_marked_and_scheduled_again(processes: Path, 
     assert again["idempotency_key"] == f"resume-{gone['id']}"
 
 
+def test_a_killed_run_is_scheduled_again_as_often_as_errors_are_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[str] = []
+    monkeypatch.setattr(deployments, "report_failure", lambda _flow, _run, state: reported.append(state.message))
+    monkeypatch.setenv("PIVOT_RUN_RETRIES", "2")
+    server = Server([], [], [])
+    run = FlowRun.model_validate(_run("CRASHED"))
+    for tags, count in ((["nightly"], 1), (["nightly", "resumed"], 2), (["nightly", "resumed", "resumed-2"], 2)):
+        run.tags = tags
+        client = SimpleNamespace(
+            read_flow_run=lambda _: run, create_flow_run_from_deployment=server.create_flow_run_from_deployment
+        )
+        monkeypatch.setattr(deployments, "get_client", lambda client=client, **_: contextlib.nullcontext(client))
+        deployments.resume_killed(None, run, SimpleNamespace(message="killed"))
+        assert len(server.scheduled) == count
+    assert [each["tags"][1:] for each in server.scheduled] == [["resumed"], ["resumed", "resumed-2"]]
+    assert {each["state"].state_details.scheduled_time for each in server.scheduled} == {run.expected_start_time}
+    assert reported == ["killed"]
+    deployments.resume_killed(None, SimpleNamespace(deployment_id=None), SimpleNamespace(message="by hand"))
+    assert (len(server.scheduled), reported) == (2, ["killed", "by hand"])
+
+
 def test_slots_of_runs_without_a_process_are_freed(processes: Path, tmp_path: Path) -> None:
     gone, alive = _run("RUNNING"), _run("RUNNING")
     _work_on(processes, alive)
@@ -131,6 +154,24 @@ def test_without_a_list_of_processes_the_recorded_one_decides(tmp_path: Path) ->
     server = Server([alive, gone], [], [])
     recover(cast(SyncPrefectClient, server), POOL, tmp_path, tmp_path / "missing")
     assert list(server.states) == [gone["id"]]
+
+
+def test_runs_of_a_killed_worker_end_with_their_server() -> None:
+    ours, foreign = "http://127.0.0.1:1/api", "http://127.0.0.1:2/api"
+    variables = [
+        {"PREFECT__FLOW_RUN_ID": "a", "PREFECT_API_URL": ours},
+        {"PREFECT__FLOW_RUN_ID": "b", "PREFECT_API_URL": foreign},
+        {"PREFECT_API_URL": ours},  # a shell of the operator
+    ]
+    runs = [subprocess.Popen(["sleep", "600"], env=each, start_new_session=True) for each in variables]
+    try:
+        end_flow_runs(ours)
+        assert runs[0].wait(60) == -signal.SIGKILL
+        assert [run.poll() for run in runs[1:]] == [None, None]
+    finally:
+        for run in runs:
+            run.kill()
+            run.wait()
 
 
 # With a server

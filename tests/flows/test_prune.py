@@ -421,9 +421,9 @@ def test_linked_nights_are_pruned_on_request(night: Path, tmp_path: Path) -> Non
 # The nightly flow
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(("whole", "rule"), [(True, "2"), (False, "2"), (True, "1d")])
 def test_a_nightly_prunes_after_a_night_that_completed(
-    night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+    night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool, rule: str
 ) -> None:
     nights_in(tmp_path, night, ["2020-01-01", "2020-01-02"])
     made, day = tmp_path / "2020-01-03", datetime(2020, 1, 3, tzinfo=UTC)
@@ -436,16 +436,16 @@ def test_a_nightly_prunes_after_a_night_that_completed(
     monkeypatch.setattr(deployments, "get_client", no_server)
     monkeypatch.setattr(deployments, "noted_run", lambda _: nullcontext())
     watch = nullcontext((_Watch(), None))
-    monkeypatch.setattr(deployments, "_at_work", lambda *_: watch)
+    monkeypatch.setattr(deployments, "at_work", lambda *_: watch)
     monkeypatch.setattr(deployments, "execute_as_tasks", lambda _: execute_with(InProcess()))
-    monkeypatch.setattr(deployments, "_show", lambda *_, **__: None)
+    monkeypatch.setattr(deployments, "show", lambda *_, **__: None)
     monkeypatch.setattr(BuildResult, "is_whole", whole)
     config = make_config(config_of(1, rollouts=1))
     for out, keep, named in (("{date}", "none", "expected days such as 14d"), ("fixed", "2", "ends with /{date}")):
         with pytest.raises(ConfigError, match=re.escape(named)):
             deployments.build_dataset.fn(config, out, keep=keep)
     assert not made.exists()
-    deployments.build_dataset.fn(config, str(tmp_path / "{date}"), keep="2")
+    deployments.build_dataset.fn(config, str(tmp_path / "{date}"), keep=rule)  # days count from the night, not from now
     stores = sorted(path.name for path in tmp_path.iterdir() if not path.name.endswith("-report"))
     assert stores == (["2020-01-02", made.name] if whole else ["2020-01-01", "2020-01-02", made.name])
     assert (tmp_path / "2020-01-01-report").exists() is not whole

@@ -274,7 +274,7 @@ def test_a_run_with_a_wrong_value_has_a_name_and_no_second_attempt(monkeypatch: 
         deployments.build_dataset.fn(config, "ftp://host/store")
     assert updates == [(UUID(run.id), 0)]
     updates.clear()
-    with pytest.raises(StoreError), deployments._wrong_values_once():  # a full disk may have room a minute later
+    with pytest.raises(StoreError), deployments.wrong_values_once():  # a full disk may have room a minute later
         raise StoreError("no room")
     assert updates == []
 
