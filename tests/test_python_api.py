@@ -215,7 +215,11 @@ def test_build_takes_a_run_config_or_plain_data(tmp_path: Path) -> None:
             PluginError,
             "unknown environment 'chess'; registered: frozenlake, gym, navigation, primitiveskill, sokoban",
         ),
-        (config_of(1, policy={"name": "oracle"}), PluginError, "'oracle'; registered: imported, mixed, openai, scripted"),
+        (
+            config_of(1, policy={"name": "oracle"}),
+            PluginError,
+            "'oracle'; registered: imported, mixed, openai, scripted",
+        ),
         (config_of(1, policy={"name": "scripted", "options": {"x": 1}}), ConfigError, "scripted"),
         (config_of(1, teacher={"name": "human"}), PluginError, "unknown writer 'human'; registered: openai, template"),
         (
