@@ -130,8 +130,8 @@ test-exports: $(VENV)/.dev $(LOADERS)/.installed  ## read exports with the loade
 test-export-scale: $(VENV)/.dev  ## export a million rows and check that it takes less than 1 GB (five minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/dataset/test_export_scale.py
 
-test-kill-points: $(VENV)/.dev  ## interrupt builds and exports at 300 points: kills, a full disk, a lost server or connection (eight minutes)
-	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py tests/flows/test_export_kills.py
+test-kill-points: $(VENV)/.dev  ## interrupt builds, exports and relabels at 300 points and more: kills, a full disk, a lost server or connection (nine minutes)
+	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py tests/flows/test_export_kills.py tests/flows/test_relabel.py
 
 test-operations: $(VENV)/.dev  ## run the tests of deployments, engines and object stores that make test skips (three minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m operations tests/flows
