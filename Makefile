@@ -133,7 +133,7 @@ test-export-scale: $(VENV)/.dev  ## export a million rows and check that it take
 test-kill-points: $(VENV)/.dev  ## interrupt builds, exports and relabels at 300 points and more: kills, a full disk, a lost server or connection (nine minutes)
 	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py tests/flows/test_export_kills.py tests/flows/test_relabel.py
 
-test-operations: $(VENV)/.dev  ## run the tests of deployments, engines and object stores that make test skips (three minutes)
+test-operations: $(VENV)/.dev  ## run the tests of deployments, engines and object stores that make test skips (four minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m operations tests/flows
 
 test-docs: $(VENV)/.dev $(VENV)/.docs  ## build the site, and run all commands and snippets of the docs with the wheel alone (five minutes)
