@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The repository root is the package, but the checkout may have a name that is invalid for packages (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo serve lock lint kernels browser test test-long test-guidance test-importers test-import-scale test-exports test-export-scale test-plants test-kill-points test-operations test-nights test-deploy test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-integrations test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
+.PHONY: help install dev demo serve lock lint style types kernels browser all-tests test test-long test-guidance test-importers test-import-scale test-exports test-export-scale test-plants test-kill-points test-operations test-nights test-deploy test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-integrations test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -47,12 +47,15 @@ serve: $(VENV)/.installed  ## run a Prefect server and a worker with the schedul
 lock: $(VENV)/.dev  ## write the installed versions to requirements-dev.lock; make dev LOCKED=1 installs them
 	(head -n 1 requirements-dev.lock; $(BIN)/pip freeze --exclude-editable) > $(VENV)/lock && mv $(VENV)/lock requirements-dev.lock
 
-lint: $(VENV)/.dev  ## run ruff and the type checker over sources and tests
+lint: style types  ## run ruff and the type checker over sources and tests
+
+style: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
 	$(BIN)/basedpyright
 
-# Runs while the linters run, because they leave a core idle.
 kernels: $(VENV)/.dev
 	@$(BIN)/python -m pivot.tests.compile_kernels
 
@@ -61,10 +64,16 @@ browser:
 	@sh tests/install_chromium.sh || echo "skipped: the tests of the viewer in a browser"
 	@sh tests/install_axe.sh || echo "the tests of the viewer use an older axe-core"
 
-test: $(VENV)/.dev browser  ## run lint and all tests that end within minutes
-	@$(MAKE) --no-print-directory --jobs=2 lint kernels
+# The type checker runs beside the tests, which leave a core idle now and then.
+test: $(VENV)/.dev browser style  ## run lint and all tests that end within minutes
+	@$(MAKE) --no-print-directory --jobs=2 types all-tests
+
+# The kernels come first, or else each test worker compiles them.
+all-tests: export OMP_NUM_THREADS = 1
+all-tests: kernels
 	$(BIN)/pytest $(ANY_FOLDER) tests -m "not long and not plants and not hostile and not docs and not operations and not deploy and not train and not serving and not engines and not maniskill" -n 2 --dist loadgroup --durations=30 --durations-min=3
-	@$(MAKE) --no-print-directory training-part maniskill-part
+	@$(MAKE) --no-print-directory training-part
+	@$(MAKE) --no-print-directory maniskill-part
 
 test-long: $(VENV)/.dev  ## run the long solver comparison (about an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m long -n 2
@@ -121,8 +130,8 @@ test-exports: $(VENV)/.dev $(LOADERS)/.installed  ## read exports with the loade
 test-export-scale: $(VENV)/.dev  ## export a million rows and check that it takes less than 1 GB (five minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/dataset/test_export_scale.py
 
-test-kill-points: $(VENV)/.dev  ## interrupt builds and exports at 300 points: kills, a full disk, a lost server or connection (eight minutes)
-	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py tests/flows/test_export_kills.py
+test-kill-points: $(VENV)/.dev  ## interrupt builds, exports and relabels at 300 points and more: kills, a full disk, a lost server or connection (nine minutes)
+	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py tests/flows/test_export_kills.py tests/flows/test_relabel.py
 
 test-operations: $(VENV)/.dev  ## run the tests of deployments, engines and object stores that make test skips, also five nights (ten minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m operations tests/flows

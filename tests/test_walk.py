@@ -34,7 +34,7 @@ ELSEWHERE = {
     r"corridor|sleepwalk": "needs the example plugin; test_external.py installs and runs it",
     r"^pivot (view|deploy --serve|serve-env)": "serves until it is interrupted",
     r"runs/sokoban-mp": "needs a run of Stage II",
-    r"^pivot (import|estimate|bound) |runs/mine|runs/eb-stateless": "needs rollouts of a trainer; tests/imports has some",
+    r"^pivot (import|estimate|bound) |runs/mine|runs/eb-stateless": "needs rollouts of a trainer; see tests/imports",
 }
 """Commands that a machine without GPU, server and simulator cannot run, and why."""
 SNIPPETS_ELSEWHERE = {

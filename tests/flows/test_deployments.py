@@ -181,6 +181,7 @@ def test_everything_in_the_file_is_deployed(served: Served) -> None:
     assert served.get(f"v2/concurrency_limits/{MODEL_SERVER}")["limit"] == 256
 
 
+@pytest.mark.operations
 def test_a_scheduled_run_completes_with_its_artifacts(served: Served) -> None:
     deployment = served.deployment("nightly-frozenlake")
     (schedule,) = deployment["schedules"]

@@ -131,6 +131,9 @@ def test_a_served_teachers_shards_are_certified_and_written_by_the_cluster(two_w
     assert fingerprint(tmp_path / "many") == fingerprint(tmp_path / "alone")
 
 
+@pytest.mark.parametrize(
+    "cluster", [pytest.param("ray", marks=[needs_ray, pytest.mark.operations]), "dask"], indirect=True
+)
 def test_a_served_policys_episodes_are_played_by_the_cluster(
     cluster: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pivot
 import pytest
 from pivot import plugins
+from pivot.cli import app
 from pivot.datasets.parts import load_store
 from pivot.errors import CacheError, ConfigError, PivotError, ServerGoneError
 from pivot.labeling.writers.example import ENDS, VERDICT, example_request
@@ -21,6 +22,7 @@ from pivot.tests.flow_runs import pivot as command
 from pivot.tests.flows.test_labelling import both
 from pivot.tests.flows.test_served_faults import QUICK, tables_of
 from pivot.tests.models.chat_server import MODEL, ChatServer, pictures_of, served
+from typer.testing import CliRunner
 
 SECONDS = 10.0
 
@@ -225,12 +227,12 @@ def test_a_balance_that_ends_stops_the_run_and_the_next_one_goes_on(role: str, a
 
 
 def test_a_build_that_owes_says_why(tmp_path: Path) -> None:
-    arguments = ["build", "sokoban", "--out", tmp_path / "store", "--tasks", "1", "--no-cache", "--workers", "1"]
+    arguments = ["build", "sokoban", "--out", str(tmp_path / "store"), "--tasks", "1", "--no-cache", "--workers", "1"]
     with served(both) as server:
         policy = ["--policy", "openai", "--model", MODEL, "--base-url", server.url]
         server.fault = balance(server, 30)
-        run = command(*arguments, *policy)
-    assert run.returncode == 3, run.stdout + run.stderr
+        run = CliRunner().invoke(app, [*arguments, *policy])
+    assert run.exit_code == 3, run.output
     said = " ".join(run.stdout.split())
     assert re.search(r"\d episodes ended in an error, count in no share and are pending", said), said
     assert re.search(r"the most frequent error, (\d) of \1: PolicyError: http://127.* \(status 402: status 402", said)

@@ -21,7 +21,7 @@ FLAT: dict[str, dict[str, Any]] = {
 }
 LONG: dict[str, dict[str, Any]] = {
     "sokoban": {"actions_per_turn": 3, "horizon": 5, "min_solution": 4, "max_solution": 13},
-    "frozenlake": {"actions_per_turn": 5, "horizon": 5, "size": 6},
+    "frozenlake": {"actions_per_turn": 4, "horizon": 5, "size": 6},
 }
 
 
