@@ -107,7 +107,7 @@ class Served:
         request.add_header("Content-Type", "application/json")
         for pause in (0.2, 1.0, 5.0, 10.0, 20.0, None):
             try:
-                with urllib.request.urlopen(request, timeout=30) as response:
+                with urllib.request.urlopen(request, timeout=300) as response:
                     text = response.read()
                     return json.loads(text) if text else None
             except urllib.error.HTTPError as error:
