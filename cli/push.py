@@ -1,13 +1,17 @@
 """``pivot push``: publish a store's dataset on the Hugging Face hub."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from huggingface_hub.utils import disable_progress_bars
 
-from ..datasets.publish import MAIN, PREFIX, Publication, parse_target, publish
 from .console import err, out
 from .options import StorePath, option
+
+if TYPE_CHECKING:
+    from ..datasets.publish import Publication
+
+MAIN = "main"
+"""The default branch; `publish.MAIN`, whose module imports the library of the hub."""
 
 
 def push(
@@ -31,6 +35,11 @@ def push(
 
     pivot push runs/first hub:me/pivot-first --dry-run
     """
+    # Imported here: the library takes a tenth of the start of every command.
+    from huggingface_hub.utils import disable_progress_bars  # noqa: PLC0415
+
+    from ..datasets.publish import PREFIX, parse_target, publish  # noqa: PLC0415
+
     repo = parse_target(target)
     disable_progress_bars()  # a line for some files tells more than a bar for each
 
@@ -38,12 +47,12 @@ def push(
         err.print(text, soft_wrap=True)
 
     result = publish(root, repo, private=private, revision=revision, dry_run=dry_run, say=say)
-    for line in _told(result, dry_run):
+    for line in _told(result, f"{PREFIX}{result.repo}", dry_run):
         out.print(line, soft_wrap=True)
 
 
-def _told(result: Publication, dry_run: bool) -> list[str]:
-    name = f"{PREFIX}{result.repo}" + (f" ({result.revision})" if result.revision != MAIN else "")
+def _told(result: "Publication", repo: str, dry_run: bool) -> list[str]:
+    name = repo + (f" ({result.revision})" if result.revision != MAIN else "")
     if result.already_there:
         lines = [f"{name} holds this version already: {result.files} files, commit {result.commit}"]
     else:

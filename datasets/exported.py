@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from huggingface_hub import DatasetCard, DatasetCardData
 
 from .. import plugins
 from ..errors import ConfigError, StoreError
@@ -136,6 +135,8 @@ def described(
         return {}
     folders = _folders(files)
     schema, licences = exporter.schema(), sorted({terms_of(member.run).licence for member in members.values()})
+    from huggingface_hub import DatasetCard, DatasetCardData  # noqa: PLC0415 - takes a tenth of the start of a command
+
     head = DatasetCardData(
         license=licences[0] if len(licences) == 1 else "unknown",
         pretty_name=f"PIVOT {plan.name}",

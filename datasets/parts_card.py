@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from huggingface_hub import DatasetCard, DatasetCardData
-
 from ..identity import digest
 from ..storage import FileRecord
 from .card import CARD, TAGS, TITLE
@@ -48,6 +46,8 @@ def parts_card(store: Store, *, patterns: bool = False) -> str:
         )
         rows.append("| " + " | ".join(map(str, cells)) + " |")
     licences = sorted({terms_of(member.run).licence for member in members.values()})
+    from huggingface_hub import DatasetCard, DatasetCardData  # noqa: PLC0415 - takes a tenth of the start of a command
+
     head = DatasetCardData(
         license=licences[0] if len(licences) == 1 else "unknown",
         pretty_name=TITLE,
