@@ -26,7 +26,7 @@ from .limits import MODEL_SERVER
 
 AT_WORK = ["PENDING", "RUNNING", "CANCELLING"]
 """Types of states in which a run has a process and holds slots."""
-ENDED = "pivot deploy --serve or its machine ended during this run"
+ENDED = "the worker or its machine ended during this run"
 AGAIN = "it is scheduled again"
 RESUMED = "resumed"
 """Tag of a run that was scheduled again; further times have a number, ``resumed-2``."""
