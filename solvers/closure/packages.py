@@ -27,8 +27,25 @@ class Package:
     """Methods that make observations and nothing else; a search that reads other keys leaves them out."""
 
 
+_PLAIN = (bool, int, float, str, np.generic, type(None))
+"""Types of values that nothing changes in place."""
+
+
 def _toy_state(env: Any) -> Hashable:
     return int(env.unwrapped.s)
+
+
+def _toy_snapshot(env: Any) -> Any:
+    """Return all plain values and the state of the random generator; the tables never change."""
+    level = env.unwrapped
+    values = {name: value for name, value in vars(level).items() if isinstance(value, _PLAIN)}
+    return values, level.np_random.bit_generator.state
+
+
+def _toy_restore(env: Any, snapshot: Any) -> None:
+    values, state = snapshot
+    vars(env.unwrapped).update(values)
+    env.unwrapped.np_random.bit_generator.state = state
 
 
 def _object(each: Any) -> Hashable:
@@ -84,6 +101,8 @@ TOY_TEXT = Package(
     ("FrozenLake", "CliffWalking", "Taxi"),
     tuple(f"gymnasium.envs.toy_text.{name}" for name in ("frozen_lake", "cliffwalking", "taxi")),
     _toy_state,
+    _toy_snapshot,
+    _toy_restore,
     constant=("P", "initial_state_distrib", "lastaction", "window_surface", "clock", "window_size", "cell_size"),
 )
 PACKAGES = (TOY_TEXT, BABYAI, MINIGRID)

@@ -398,6 +398,16 @@ def test_the_lake_of_gymnasium() -> None:
         pivot.explore(lambda: gymnasium.make("FrozenLake-v1", is_slippery=True))
 
 
+@pytest.mark.parametrize(("name", "settings"), [("FrozenLake-v1", {"is_slippery": False}), ("Taxi-v4", {})])
+def test_snapshots_of_toy_text_lead_where_a_replay_leads(name: str, settings: dict[str, Any]) -> None:
+    graphs = [
+        pivot.explore(lambda: gymnasium.make(name, **settings), seed=3, how=how) for how in ("snapshot", "replay")
+    ]
+    first, second = graphs
+    assert (first.how, second.how) == ("snapshot", "replay") and len(first.successors) > 10
+    assert np.array_equal(first.successors, second.successors) and np.array_equal(first.rewards, second.rewards)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
