@@ -73,6 +73,10 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
     )
 
 
+class LongAnswerError(Exception):
+    """An answer that is longer than any model's, of which the rest was not read."""
+
+
 @contextlib.contextmanager
 def transport_errors(sdk: Any) -> Iterator[None]:
     """Raise every failure below HTTP as ``APIConnectionError``: the SDK lets errors of aiohttp through.
@@ -103,7 +107,7 @@ def _bounding_hook(http: Any) -> Any:
                 chunk = packed if self._unpacker is None else self._unpacker.decompress(packed, ANSWER_LIMIT_BYTES + 1)
                 size += len(chunk)
                 if size > ANSWER_LIMIT_BYTES:
-                    raise http.RemoteProtocolError(f"an answer of more than {ANSWER_LIMIT_BYTES} bytes")
+                    raise LongAnswerError(f"an answer of more than {ANSWER_LIMIT_BYTES} bytes")
                 yield chunk
             if self._unpacker is not None and not self._unpacker.eof:
                 raise http.RemoteProtocolError("a compressed answer that is cut off")

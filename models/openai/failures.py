@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from .connection import CONNECT_SECONDS
+from .connection import CONNECT_SECONDS, LongAnswerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,11 @@ def connection_failure(error: BaseException, url: str) -> ConnectionFailure | No
             if isinstance(cause, kind):
                 return describe(cause, urlsplit(url))
     return None
+
+
+def is_too_long(error: BaseException) -> bool:
+    """Whether a client's error means that the answer was too long."""
+    return any(isinstance(cause, LongAnswerError) for cause in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

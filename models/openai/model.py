@@ -22,10 +22,10 @@ from ..extras import need
 from ..pacing import BROKEN, CROWDED, START, AdaptiveLimit, Breaker
 from ..service import Service
 from .connection import connect, retry_after, transport_errors
-from .failures import connection_failure
+from .failures import connection_failure, is_too_long
 from .fields import FieldLevels
 from .proxy import LOGIN_WANTED, is_about, proxy_of, speaks, status_of
-from .wire import LEVELS, GarbledAnswerError, RequestEncoder, WireAnswer, read_answer
+from .wire import ANSWER_LIMIT_BYTES, LEVELS, GarbledAnswerError, RequestEncoder, WireAnswer, read_answer
 
 CHAT, MODELS = "/chat/completions", "/models"
 PACKAGES = ("openai", "httpx2", "tenacity")
@@ -48,6 +48,8 @@ _TRY_AGAIN = frozenset({408, 409, 425, 429, *range(500, 600)})
 _SETUP_IS_WRONG = frozenset({401, 403, 404, 405})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FIRST_SERVER_ERROR = 500
+TOO_LARGE = 413
+"""Status of contents that are too large; it stands for answers that are, too."""
 _CROWDED = frozenset({429, 503})
 """Statuses of a server that has too much to do."""
 
@@ -226,6 +228,8 @@ class OpenAIModel(ChatModel):
                 raw = await self.send(self._encoder.body(request, LEVELS[level]))
             answer = read_answer(raw)
         except (TimeoutError, self._sdk.APIConnectionError, GarbledAnswerError) as error:
+            if is_too_long(error):
+                raise self._too_long() from error
             if not isinstance(error, GarbledAnswerError):
                 self.limit.complained(asked_in, BROKEN)
             raise self._refused_by_proxy(error) or self._failed(self._failure(error)) from error
@@ -256,6 +260,12 @@ class OpenAIModel(ChatModel):
     def _failed(self, reason: str, retry_after: float | None = None) -> _TryAgainError:
         self._breaker.failed(reason, retry_after or 0.0)
         return _TryAgainError(reason, retry_after)
+
+    def _too_long(self) -> PolicyError:
+        """Return the error for an answer without end; another try would read as much again."""
+        reason = f"an answer of more than {ANSWER_LIMIT_BYTES} bytes"
+        self._breaker.refused(TOO_LARGE, reason)
+        return PolicyError(f"{self.service.base_url} sent {reason}; lower --max-tokens, or look at the server")
 
     def _refused_by_proxy(self, error: Exception) -> ConfigError | None:
         """Return the error for a proxy that refuses the connection; None for other failures below HTTP."""

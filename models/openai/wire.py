@@ -17,8 +17,8 @@ from ...images import readable_formats
 from ...messages import EncodedFrame, cut_reply
 from ..base import CUT, FINISHED, ChatRequest
 
-ANSWER_LIMIT_BYTES = 64_000_000
-"""Longest answer that is read; 512 tokens with log-probabilities are 60 kB."""
+ANSWER_LIMIT_BYTES = 16_000_000
+"""Longest answer that is read; 512 tokens with log-probabilities are 60 kB, 100,000 of them 12 MB."""
 
 LEVELS: tuple[frozenset[str], ...] = (
     frozenset(),

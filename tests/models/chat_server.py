@@ -20,6 +20,8 @@ from typing import Any
 from pivot.models.preflight import SEED
 
 MODEL = "tiny"
+HUGE = 100_000_000
+"""Bytes of a reply of the fault ``endless``."""
 
 FAULTS = ("500", "503", "429", "hang", "drop", "cut body", "wrong json", "html", "no choices", "slow", "reset")
 """What a try may meet in place of an answer; ``slow`` is an answer, a piece at a time."""
@@ -61,6 +63,10 @@ class ServerLog:
     """When the number of busy slots changed, and to what."""
     started: list[float] = field(default_factory=list)
     """When each answered request got its slot."""
+    endless_bytes: int = 0
+    """Bytes of replies without end that clients took."""
+    latencies: list[float] = field(default_factory=list)
+    """How long each answered request was held."""
 
 
 class ChatServer:
@@ -71,7 +77,7 @@ class ChatServer:
         reply: Callable[[dict[str, Any]], dict[str, Any]] = walker,
         *,
         fault: Callable[[str, int], str | None] = lambda key, tried: None,
-        latency: float = 0.0,
+        latency: float | Callable[[str], float] = 0.0,
         slots: int = 10_000,
         unknown_fields: frozenset[str] = frozenset(),
         retry_after: str = "0.05",
@@ -206,7 +212,9 @@ class ChatServer:
             self._count(+1)
             self.log.started.append(time.monotonic())
             try:
-                await asyncio.sleep(self.latency)
+                latency = self.latency if isinstance(self.latency, float | int) else self.latency(key)
+                self.log.latencies.append(latency)
+                await asyncio.sleep(latency)
             finally:
                 self._count(-1)
         self.log.answered += 1
@@ -238,6 +246,8 @@ class ChatServer:
             await writer.drain()
         elif fault == "reset":
             writer.transport.abort()
+        elif fault == "endless":
+            await self._send_endless(writer)
         elif fault == "wrong json":
             return await self._raw(writer, 200, whole[:-7])
         elif fault == "html":
@@ -246,6 +256,15 @@ class ChatServer:
             return await self._send(writer, 200, {"choices": [], "usage": None})
         writer.close()
         return False  # "drop" and the rest: hang up
+
+    async def _send_endless(self, writer: asyncio.StreamWriter) -> None:
+        """Send a reply of a hundred megabytes, for as long as the client reads."""
+        piece = b" " * 65_536
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % HUGE)
+        for _ in range(HUGE // len(piece)):
+            writer.write(piece)
+            await writer.drain()
+            self.log.endless_bytes += len(piece)
 
     async def _send(
         self,

@@ -103,13 +103,15 @@ def _transport() -> list[Fault]:
         again("says br, is none", http(GOOD, "200 OK", "Content-Encoding: br")),
         again("says zstd, is none", http(GOOD, "200 OK", "Content-Encoding: zstd")),
         again("unknown encoding", http(zlib.compress(GOOD), "200 OK", "Content-Encoding: rot13")),
-        again("gzip bomb", http(gzip.compress(b" " * BOMB_BYTES), "200 OK", "Content-Encoding: gzip")),
-        again("deflate bomb", http(zlib.compress(b" " * BOMB_BYTES), "200 OK", "Content-Encoding: deflate")),
+        Fault("gzip bomb", "refused", [http(gzip.compress(b" " * BOMB_BYTES), "200 OK", "Content-Encoding: gzip")]),
+        Fault(
+            "deflate bomb", "refused", [http(zlib.compress(b" " * BOMB_BYTES), "200 OK", "Content-Encoding: deflate")]
+        ),
         again(
             "gzip bomb in gzip",
             http(gzip.compress(gzip.compress(b" " * BOMB_BYTES)), "200 OK", "Content-Encoding: gzip, gzip"),
         ),
-        again("longer than allowed", http(b" " * BOMB_BYTES)),
+        Fault("longer than allowed", "refused", [http(b" " * BOMB_BYTES)]),
         hangs("never answers"),
         hangs("stops after the headers", head + b"Content-Length: 500\r\n\r\n"),
         hangs("a byte now and then", *[each for byte in head for each in (bytes([byte]), 0.05)]),

@@ -11,6 +11,8 @@ from pivot.models.base import ChatAnswer, ChatRequest
 from pivot.models.openai import connection
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.service import Service
+from pivot.tests.models.chat_server import HUGE, served
+from pivot.tests.models.chat_server import MODEL as CHAT_MODEL
 from pivot.tests.models.raw_faults import BOMB_BYTES, FAULTS, MODEL, Fault, RawServer
 from pivot.tests.models.test_call_cache import REQUEST
 
@@ -68,6 +70,22 @@ def test_every_fault_has_the_outcome_that_its_kind_asks_for(request_: ChatReques
         if not isinstance(outcome, kind) or tried[number] < tries or (once and tried[number] > 1):
             wrong.append(f"{fault.name}: {tried[number]} tries, {type(outcome).__name__}: {outcome}"[:300])
     assert not wrong, "\n".join(wrong)
+
+
+def test_a_reply_of_a_hundred_megabytes_is_left_unread_and_not_asked_for_again() -> None:
+    async def ask(url: str) -> Any:
+        model = OpenAIModel(CHAT_MODEL, None, Service(base_url=url, cache="", request_seconds=600.0))
+        try:
+            return await model.answer(REQUEST)
+        finally:
+            await model.aclose()
+
+    with served(fault=lambda key, tried: "endless") as server:
+        with pytest.raises(PolicyError, match="sent an answer of more than"):
+            asyncio.run(ask(server.url))
+        assert server.log.faults["endless"] == 1
+        # What the client took is what it kept, and a few buffers of the operating system.
+        assert server.log.endless_bytes < HUGE / 2
 
 
 def test_the_doctor_has_a_finding_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
