@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 import psutil
 import pytest
 from pivot.flows import deployments
-from pivot.flows.interrupted import read_leases, recover
+from pivot.flows.interrupted import ENDED, read_leases, recover
 from pivot.flows.limits import MODEL_SERVER
 from pivot.flows.serve import POOL, end_flow_runs
 from pivot.tests.flow_runs import assert_whole
@@ -195,7 +195,7 @@ def test_a_night_that_was_interrupted_goes_on_after_a_restart(end: signal.Signal
 
 def _interrupt_and_restart(served: Served, end: signal.Signals) -> None:
     served.wait()
-    wide = {"environments": {"sokoban": {"tasks": 60}}, "tasks_per_shard": 3}
+    wide = {"environments": {"sokoban": {"tasks": 400}}, "tasks_per_shard": 3}  # longer than the worker takes to end
     run = served.start("nightly-sokoban", config=wide, out="nights/{date}", workers=1, verify=False, report=False)
     second = served.start("nightly-sokoban", config=WIDE, out="after", workers=1, verify=False, report=False)
     deadline = time.monotonic() + 180
@@ -219,7 +219,8 @@ def _interrupt_and_restart(served: Served, end: signal.Signals) -> None:
     served.wait()
     assert served.get(f"v2/concurrency_limits/{MODEL_SERVER}")["active_slots"] == 0
     state = served.get(f"flow_runs/{run}")
-    assert (state["state_type"], state["state"]["message"][:20]) == ("CRASHED", "pivot deploy --serve")
+    assert state["state_type"] == "CRASHED"
+    assert state["state"]["message"].startswith(ENDED)
     of_both = {"deployments": {"id": {"any_": [served.deployment("nightly-sokoban")["id"]]}}}
     tagged = of_both | {"flow_runs": {"tags": {"all_": ["resumed"]}}}
     (resumed,) = served.get("flow_runs/filter", tagged)
