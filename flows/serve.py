@@ -116,9 +116,9 @@ def working(file: Path, slots: int, runs: int | None = None) -> Iterator[Serving
     Raises:
         ConfigError: no server is named or answers, it refuses the password, or Prefect refuses the file.
     """
-    from prefect.settings import PREFECT_API_URL  # noqa: PLC0415 - takes a second
+    from prefect.settings import Settings  # noqa: PLC0415 - takes a second
 
-    url = str(PREFECT_API_URL.value() or "")
+    url = Settings().api.url or ""  # of the environment and Prefect's profile, as its own commands read them
     if not url:
         raise ConfigError(
             "--work: PREFECT_API_URL is not set, expected the address of a Prefect server such as "
