@@ -1,11 +1,11 @@
 """Fixtures of the flow tests: a process to kill runs in, a line to an object store, a small disk."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pivot.storage import objects
+from pivot.tests.disks import mounted_disk
 from pivot.tests.flows.victim import Victim
 from pivot.tests.storage.object_server import Line, ObjectServer, environment
 
@@ -31,12 +31,5 @@ def line(s3: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """A filesystem of its own, whose size can be changed."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(place)], capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"only root may mount a small disk: {mounted.stderr.strip()}")
-    try:
+    with mounted_disk(tmp_path / "disk") as place:
         yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)

@@ -10,6 +10,7 @@ import pivot
 import pytest
 from pivot.cli import app
 from pivot.errors import PivotError, StoreError
+from pivot.tests.disks import mounted_disk
 from pivot.tests.flow_runs import assert_whole, config_of, files_of, fingerprint
 from typer.testing import CliRunner
 
@@ -36,17 +37,8 @@ def run(*arguments: str | Path) -> str:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A filesystem of 400 KB of its own."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"only root may mount a small disk: {mounted.stderr.decode().strip()}")
-    try:
+    with mounted_disk(tmp_path / "disk", "400k") as disk:
         yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def _remount(disk: Path, options: str) -> None:

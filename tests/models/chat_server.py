@@ -66,7 +66,7 @@ class ServerLog:
     endless_bytes: int = 0
     """Bytes of replies without end that clients took."""
     latencies: list[float] = field(default_factory=list)
-    """How long each answered request was held."""
+    """Seconds for which each answered request was held."""
 
 
 class ChatServer:

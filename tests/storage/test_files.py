@@ -24,6 +24,7 @@ from pivot.errors import StoreError
 from pivot.storage import FileRecord, LocalStorage
 from pivot.storage.local import LOCK, TEMPORARY
 from pivot.storage.receipts import Receipt
+from pivot.tests.disks import mounted_disk
 
 OLD = b"the old content"
 
@@ -111,19 +112,8 @@ def test_a_file_in_the_way_of_a_folder(tmp_path: Path) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A real filesystem of 256 KiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
-    try:
-        refused = subprocess.run(mount, capture_output=True, check=False, text=True)
-    except FileNotFoundError:
-        pytest.skip("no mount command here")
-    if refused.returncode:
-        pytest.skip(f"may not mount a small disk here: {refused.stderr.strip()}")
-    try:
+    with mounted_disk(tmp_path / "disk", "256k") as disk:
         yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def _frames(size: int) -> pa.Table:
