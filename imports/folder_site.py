@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..errors import StoreError
+from ..identity import canonical_json
 from .base import LABELS, UNLABELLED, UnreadableError, read_below
 from .episode import RecordedEpisode, RecordedTurn
 from .folder import Row, folder_tables, outcome, places_of, read_episode, rows_of
@@ -124,18 +125,20 @@ class FolderSite:
         ]
         names = ("turn", "before", "actions", "metres after", "reward", "reply")
         head = "".join(f"<th>{name}</th>" for name in names)
-        links = [f'<a href="/episodes/{each}.html">{each}</a>' for each in (line - 1, line + 1)]
-        inside = [link for link, each in zip(links, (line - 1, line + 1), strict=True) if 1 <= each <= self.count]
+        beside = {"previous": line - 1, "next": line + 1}
+        inside = [
+            f'<a href="/episodes/{each}.html">{name}</a>' for name, each in beside.items() if 1 <= each <= self.count
+        ]
         return _document(
             f"{self._root.name} line {line}",
-            f'<a href="/index.html">all</a> {" ".join(inside)}{_raw_table("", [], shown)}'
+            f'<a href="/index.html">all episodes</a> {" ".join(inside)}{_raw_table("", [], shown)}'
             f"<table><tr>{head}</tr>{''.join(turns)}</table>{_picture(episode.final_frame)}",
         )
 
 
 def _facts_of(label: Row) -> Row:
     """Return what a label says, in words."""
-    facts = label.get("certificate") or {}
+    facts, by = label.get("certificate") or {}, label.get("by")
     bound = (
         f"needs {facts.get('before')} {facts.get('unit')} of {facts.get('budget_before')} left before the turn, "
         f"{facts.get('after')} of {facts.get('budget_after')} after it"
@@ -146,7 +149,7 @@ def _facts_of(label: Row) -> Row:
         "failure mode": label.get("failure_mode"),
         "certificate": bound if facts else "none: an estimate",
         "probability": label.get("probability"),
-        "made by": label.get("by"),
+        "made by": None if by is None else by if isinstance(by, str) else canonical_json(by),
     }
 
 
