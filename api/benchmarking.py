@@ -11,7 +11,8 @@ from ..flows.engines.local import available_cores
 from ..models.extras import look_for
 from ..training.benchmark import make
 from ..training.benchmark.config import MakeConfig, RunConfig, ScoreConfig, TableConfig
-from ..training.benchmark.items import Benchmark, is_benchmark, open_benchmark
+from ..training.benchmark.episodes import GYM
+from ..training.benchmark.items import Benchmark, Variant, is_benchmark, open_benchmark
 from ..training.benchmark.log_baselines import measure_baselines
 from ..training.benchmark.predictions import read_predictions
 from ..training.benchmark.run import PREDICTIONS, Begin, run_benchmark
@@ -60,11 +61,9 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
     """
     settings = config if isinstance(config, MakeConfig) else checked(MakeConfig, config)
     bars = reporter or Silent()
-    if unknown := sorted({*settings.env} - make.LEVELS.keys()):
-        raise ConfigError(f"--env: found {unknown[0]!r}, expected one of {', '.join(make.LEVELS)}")
-    levels = {env: count for env, count in make.LEVELS.items() if not settings.env or env in settings.env}
+    levels, variant = _levels_of(settings), _variant_of(settings)
     if is_benchmark(settings.out):
-        return make.check_made(open_benchmark(settings.out), levels, settings.seed, settings.scale)
+        return make.check_made(open_benchmark(settings.out), levels, settings.seed, settings.scale, variant)
     if settings.baselines and settings.learned:
         check_learned()
     return make.make_benchmark(
@@ -74,9 +73,44 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
         seed=settings.seed,
         share=settings.scale,
         private=settings.private,
+        variant=variant,
         begin=_begin(bars),
         measure=(lambda each: measure_baselines(each, learned=settings.learned)) if settings.baselines else None,
     )
+
+
+def _levels_of(settings: MakeConfig) -> dict[str, int]:
+    """Return the number of levels per environment.
+
+    Raises:
+        ConfigError: an environment is unknown. PluginError: the package of one is missing.
+    """
+    foreign = [env for env in settings.env if env.startswith(GYM) and env != GYM]
+    if unknown := sorted({*settings.env} - {*foreign, *make.LEVELS}):
+        raise ConfigError(
+            f"--env: found {unknown[0]!r}, expected one of {', '.join(make.LEVELS)}, or gym:ID with the id of a "
+            "gymnasium environment"
+        )
+    levels = {env: count for env, count in make.LEVELS.items() if not settings.env or env in settings.env}
+    levels |= {env: make.OTHER_LEVELS for env in foreign if env not in levels}
+    if any(env.startswith(f"{GYM}MiniGrid-") for env in levels):
+        look_for("minigrid", "gym")
+    if any(env.startswith(GYM) for env in levels):
+        look_for("pygame", "gym")
+    return levels
+
+
+def _variant_of(settings: MakeConfig) -> Variant:
+    """Return the form of the items.
+
+    Raises:
+        ConfigError: ``max_pictures`` would be ignored.
+    """
+    if settings.images == "collage":
+        if settings.max_pictures is not None:
+            raise ConfigError("--max-pictures: a collage is one picture; add --images steps, or remove it")
+        return Variant(thoughts=settings.thoughts)
+    return Variant(settings.images, settings.max_pictures or make.MOST_PICTURES, settings.thoughts)
 
 
 @public

@@ -20,8 +20,17 @@ benchmark = typer.Typer(
 MAKE = Form(
     "make",
     MakeConfig,
-    {"out": Flag(argument="BENCHMARK"), "private": Flag(off="-"), "env": Flag(metavar="ENV")},
-    {"Items": ("env", "seed", "private", "scale"), "Baselines": ("baselines", "learned")},
+    {
+        "out": Flag(argument="BENCHMARK"),
+        "private": Flag(off="-"),
+        "thoughts": Flag(off="-"),
+        "env": Flag(metavar="ENV"),
+    },
+    {
+        "Items": ("env", "seed", "private", "scale"),
+        "Variant": ("images", "max_pictures", "thoughts"),
+        "Baselines": ("baselines", "learned"),
+    },
 )
 
 
@@ -54,11 +63,14 @@ def make(config: MakeConfig) -> None:
     pivot benchmark make runs/benchmark
 
     pivot benchmark make runs/trial --scale 0.02 --env sokoban --no-learned
+
+    pivot benchmark make runs/pictures --images steps --thoughts --env gym:MiniGrid-DoorKey-5x5-v0
     """
     with ProgressBars() as bars:
         made = api.make_benchmark(config, reporter=bars)
     counts = ", ".join(f"{env} {count}" for env, count in made.facts["items"].items())
     out.print(f"version {made.facts['version']}, fingerprint {made.fingerprint}", soft_wrap=True)
+    out.print(f"items: {made.variant}", soft_wrap=True)
     out.print(f"{len(made.items)} items: {counts}: {made.root}", soft_wrap=True)
 
 

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pivot
 import pytest
-from pivot.training.benchmark.items import Benchmark
+from pivot.training.benchmark.items import Benchmark, Variant
 from pivot.training.benchmark.log_baselines import measure_baselines
-from pivot.training.benchmark.make import make_benchmark
+from pivot.training.benchmark.make import Made, make_benchmark
 from pivot.training.evaluation import level_posterior
 
 
@@ -55,13 +56,33 @@ BENCHMARK_LEVELS = {"sokoban": 120, "frozenlake": 120}
 
 
 @pytest.fixture(scope="session")
-def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
-    """A tenth of a benchmark of two environments, with the baselines that need no library."""
-    root = tmp_path_factory.mktemp("benchmark")
-    return make_benchmark(
-        root,
-        pivot.build,
-        levels=BENCHMARK_LEVELS,
-        share=0.1,
-        measure=lambda made: measure_baselines(made, learned=False),
-    )
+def made_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A tenth of a benchmark of two environments, with the baselines that need no library, and their episodes."""
+    return _make(tmp_path_factory.mktemp("benchmark"), BENCHMARK_LEVELS, None)
+
+
+@pytest.fixture(scope="session")
+def benchmark(made_benchmark: Made) -> Benchmark:
+    """The benchmark alone."""
+    return made_benchmark.benchmark
+
+
+LAVA = "gym:MiniGrid-LavaCrossingS9N2-v0"
+
+
+@pytest.fixture(scope="session")
+def thoughtful_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The same with a gymnasium environment, in the other variant: at most four separate pictures, and thoughts."""
+    pytest.importorskip("minigrid")
+    return _make(tmp_path_factory.mktemp("thoughtful"), {"frozenlake": 80, LAVA: 80}, Variant("steps", 4, True))
+
+
+def _make(root: Path, levels: dict[str, int], variant: Variant | None) -> Made:
+    fitted: list[Made] = []
+
+    def measure(made: Made) -> list[dict[str, Any]]:
+        fitted.append(made)
+        return measure_baselines(made, learned=False)
+
+    made = make_benchmark(root, pivot.build, levels=levels, share=0.1, variant=variant, measure=measure)
+    return Made(made, fitted[0].fitting)

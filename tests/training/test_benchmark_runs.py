@@ -19,7 +19,7 @@ from pivot.tests.models.chat_server import MODEL, pictures_of, served
 from pivot.tests.training.conftest import BENCHMARK_LEVELS
 from pivot.training.benchmark.items import Benchmark, fingerprint, open_benchmark
 from pivot.training.benchmark.log_baselines import log_of
-from pivot.training.benchmark.make import FAILURES, OTHERS, make_benchmark, quota, selected
+from pivot.training.benchmark.make import FAILURES, LEVELS, OTHERS, make_benchmark, quota, selected
 from pivot.training.benchmark.players import PLAYERS
 from pivot.training.benchmark.predictions import read_predictions
 from pivot.training.benchmark.run import HEADER, PREDICTIONS
@@ -33,13 +33,18 @@ Reply = Callable[[dict[str, Any]], dict[str, Any]]
 def knows(benchmark: Benchmark, rate: float = 0.5) -> Reply:
     """A server's model that recognises every item by its text and picture."""
     scripted = Mixture(benchmark, rate)
-    asked_for = {(item.prompt, benchmark.picture(item)): item for item in benchmark.items.values()}
+    asked_for = {(item.prompt, benchmark.pictures(item)): item for item in benchmark.items.values()}
 
     def reply(body: dict[str, Any]) -> dict[str, Any]:
-        text = next(part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text")
-        return {"text": scripted.reply(asked_for[text, pictures_of(body)[-1]])}
+        question = {"messages": body["messages"][-1:]}
+        return {"text": scripted.reply(asked_for[text_of(body), tuple(pictures_of(question))])}
 
     return reply
+
+
+def text_of(body: dict[str, Any]) -> str:
+    """The text of the question in a request."""
+    return next(part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text")
 
 
 def config(benchmark: Benchmark, out: Path, url: str, **fields: Any) -> dict[str, Any]:
@@ -139,7 +144,7 @@ def test_a_reply_of_a_hundred_thousand_characters_is_wrong_and_kept_short(benchm
 
 
 def test_worked_examples_and_changed_pictures_reach_the_model(benchmark: Benchmark, tmp_path: Path) -> None:
-    own = {benchmark.picture(item) for item in benchmark.items.values()}
+    own = {picture for item in benchmark.items.values() for picture in benchmark.pictures(item)}
     shown: list[list[bytes]] = []
 
     def reply(body: dict[str, Any]) -> dict[str, Any]:
@@ -202,7 +207,8 @@ def test_equal_seeds_make_equal_benchmarks_and_other_seeds_others(benchmark: Ben
         ("answers.jsonl", '"pivot_step": 3', '"pivot_step": 2'),
         ("answers.jsonl", '"timeout"', '"deadlock"'),
         ("shots.jsonl", "Valid range of", "Range of"),
-        ("items.jsonl", '"pixels": "', '"pixels": "0'),
+        ("items.jsonl", '"pixels": ["', '"pixels": ["0'),
+        ("benchmark.json", '"thoughts": false', '"thoughts": true'),
     ],
 )
 def test_a_changed_file_is_noticed(benchmark: Benchmark, tmp_path: Path, file: str, old: str, new: str) -> None:
@@ -219,11 +225,11 @@ def test_a_changed_picture_is_noticed(benchmark: Benchmark, tmp_path: Path) -> N
     root = shutil.copytree(benchmark.root, tmp_path / "copy", ignore=shutil.ignore_patterns("store"))
     copy = open_benchmark(root)
     item = next(iter(copy.items.values()))
-    pixels = decode((root / item.picture).read_bytes()).copy()
+    pixels = decode((root / item.pictures[0]).read_bytes()).copy()
     pixels[0, 0, 0] ^= 1
-    (root / item.picture).write_bytes(encode_png(pixels))
+    (root / item.pictures[0]).write_bytes(encode_png(pixels))
     with pytest.raises(TrainingError, match="shows other pixels"):
-        copy.picture(item)
+        copy.pictures(item)
 
 
 def test_no_item_holds_its_truth(benchmark: Benchmark) -> None:
@@ -271,8 +277,8 @@ def test_the_commands_make_run_score_and_compare(tmp_path: Path) -> None:
     root = tmp_path / "bench"
     small = ("--scale", "0.04", "--env", "frozenlake", "--no-learned")
     made = run("benchmark", "make", root, *small)
-    assert "version 2, fingerprint" in made
-    assert made.splitlines()[-2] == run("benchmark", "make", root, *small).splitlines()[-2], "kept"
+    assert "version 3, fingerprint" in made and "items: collage; without the agent's thoughts" in made
+    assert made.splitlines()[-3] == run("benchmark", "make", root, *small).splitlines()[-3], "kept"
     assert "choose another folder" in str(error_of("benchmark", "make", root, "--scale", "0.05", "--env", "frozenlake"))
     for name in ("oracle", "mixture-0.5"):
         run("benchmark", "run", "--stand-in", name, "--data", root, "--out", tmp_path / name)
@@ -303,7 +309,7 @@ def test_the_commands_make_run_score_and_compare(tmp_path: Path) -> None:
 def test_the_whole_benchmark_holds_what_it_promises(tmp_path: Path) -> None:
     """Every environment at full size, an hour: the oracle has every point, and no baseline has."""
     made = api.make_benchmark({"out": tmp_path / "whole"})
-    assert made.environments == ["frozenlake", "navigation", "primitiveskill", "sokoban", "svg"]
+    assert made.environments == sorted(LEVELS)
     report = api.run_on_benchmark({"stand_in": "oracle", "data": made.root, "out": tmp_path / "oracle"})
     for cell in report.result["cells"]:
         values = [share["value"] for share in cell["figures"]["strict"].values() if share is not None]

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from ...plugins import Settings
 from ..evaluation.config import AskedModel, Pictures
-from .items import Question
+from .items import Images, Question
 from .make import SEED
 from .tables import By
 
@@ -17,7 +17,13 @@ class MakeConfig(Settings):
     out: Path
     """Folder of the benchmark; an existing one is checked and kept, an interrupted one is resumed."""
     env: tuple[str, ...] = ()
-    """Environment of the benchmark; all five by default."""
+    """Environment of the benchmark, or ``gym:ID`` for any deterministic one of gymnasium; all seven by default."""
+    images: Images = "collage"
+    """Pictures of an item: one ``collage`` of all steps, or a separate picture per step (``steps``)."""
+    max_pictures: int | None = Field(default=None, ge=3, le=100)
+    """Most separate pictures per item, by default 32; of a longer episode, evenly spaced steps are shown."""
+    thoughts: bool = False
+    """Show the agent's own words in the log, too."""
     seed: int = Field(default=SEED, ge=0)
     """Seed of levels and rollouts; another seed makes another benchmark."""
     private: bool = False
@@ -48,7 +54,7 @@ class RunConfig(AskedModel):
     env: tuple[str, ...] = ()
     """Environment to ask about; all by default."""
     pictures: Pictures = "shown"
-    """Treatment of the collages: ``shown``, ``blank``, or ``exchanged`` between items of different levels."""
+    """Treatment of the pictures: ``shown``, ``blank``, or ``exchanged`` between items of different levels."""
     shots: int = Field(default=0, ge=0, le=8)
     """Worked examples of other levels in front of every question."""
 

@@ -1,8 +1,8 @@
 """The records of the benchmark and their files: questions, truths, worked examples, pictures, one fingerprint.
 
 A benchmark is a folder: ``items.jsonl`` holds every question, ``answers.jsonl`` its truth, ``shots.jsonl`` worked
-examples of other levels, ``pictures/`` the collages. Its fingerprint covers ids, truths, prompts, worked examples and
-the pixels of all pictures, so that figures of two machines compare if and only if it is equal.
+examples of other levels, ``pictures/`` the pictures. Its fingerprint covers the variant, ids, truths, prompts, worked
+examples and the pixels of all pictures, so that figures of two machines compare if and only if it is equal.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from ...identity import digest
 from ...images import decode
 from ...storage import Storage, open_storage
 
-VERSION = "2"
+VERSION = "3"
 """Version of the benchmark, raised with every change of questions, prompts, selection, parsing or figures."""
 
 CANARY = "pivot-benchmark canary 5d0f1d8e-6a77-4c39-9b5e-2f3d7c1a9e64"
@@ -31,6 +31,9 @@ Question = Literal["locate", "safe", "credit"]
 QUESTIONS: tuple[Question, ...] = ("locate", "safe", "credit")
 LOGS = ("full", "actions")
 """Content of the log per step: every field of the environment, or the action alone (spec section 4)."""
+
+Images = Literal["collage", "steps"]
+"""Pictures of an item: one collage of all steps, or a separate picture per step."""
 
 SUMMARY, ITEMS, ANSWERS, SHOTS, BASELINES, PICTURES = (
     "benchmark.json",
@@ -42,6 +45,27 @@ SUMMARY, ITEMS, ANSWERS, SHOTS, BASELINES, PICTURES = (
 )
 
 
+def plugin_of(env: str) -> str:
+    """Return the plugin of an environment of the benchmark: ``gym`` of ``gym:Taxi-v4``, else its name."""
+    return env.partition(":")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Form in which all items of a benchmark show their episodes; it is part of the fingerprint."""
+
+    images: Images = "collage"
+    max_pictures: int | None = None
+    """Most separate pictures per item; None with collages."""
+    thoughts: bool = False
+    """Whether the log shows the agent's own words."""
+
+    def __str__(self) -> str:
+        """Return the variant in words, for tables and messages."""
+        pictures = "collage" if self.max_pictures is None else f"separate pictures, at most {self.max_pictures}"
+        return f"{pictures}; {'with' if self.thoughts else 'without'} the agent's thoughts"
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One question about one episode; it holds nothing of the truth."""
@@ -50,6 +74,7 @@ class Item:
     """``question/log/environment/episode``."""
     question: Question
     env: str
+    """Environment; ``gym:ID`` for one of gymnasium."""
     player: str
     """Kind of player; no prompt names it."""
     log: str
@@ -65,10 +90,10 @@ class Item:
     choices: tuple[str, ...]
     """Failure modes of a question ``locate``, offered actions of ``safe``; empty for ``credit``."""
     prompt: str
-    picture: str
-    """Name of the collage, relative to the folder."""
-    pixels: str
-    """Digest of the collage's pixels."""
+    pictures: tuple[str, ...]
+    """Names of the pictures, relative to the folder, in the order of the prompt: the collage, or one per step."""
+    pixels: tuple[str, ...]
+    """Digests of their pixels."""
 
     @property
     def num_steps(self) -> int:
@@ -111,9 +136,12 @@ def pixels_digest(pixels: NDArray[np.uint8]) -> str:
     return hashlib.sha256(repr(pixels.shape).encode() + np.ascontiguousarray(pixels).tobytes()).hexdigest()[:32]
 
 
-def fingerprint(items: Iterable[Item], truths: Iterable[Truth], examples: Iterable[Example] = ()) -> str:
-    """Return the digest of questions, truths, prompts, pictures and worked examples, in any order."""
-    rows = [["item", asdict(each)] for each in items]
+def fingerprint(
+    items: Iterable[Item], truths: Iterable[Truth], examples: Iterable[Example] = (), variant: Variant | None = None
+) -> str:
+    """Return the digest of variant, questions, truths, prompts, pictures and worked examples, in any order."""
+    rows: list[list[Any]] = [["variant", asdict(variant or Variant())]]
+    rows += [["item", asdict(each)] for each in items]
     rows += [["truth", asdict(each)] for each in truths]
     rows += [["example", asdict(each.item), each.reply] for each in examples]
     return digest(sorted(json.dumps(row, sort_keys=True) for row in rows), length=16)
@@ -145,17 +173,25 @@ class Benchmark:
         """Files of the folder."""
         return open_storage(self.root)
 
-    def picture(self, item: Item) -> bytes:
-        """Return the encoded collage of an item.
+    @property
+    def variant(self) -> Variant:
+        """Form of the items."""
+        return Variant(**self.facts["variant"])
+
+    def pictures(self, item: Item) -> tuple[bytes, ...]:
+        """Return the encoded pictures of an item, in the order of its prompt.
 
         Raises:
-            TrainingError: its pixels are not those of the benchmark.
+            TrainingError: their pixels are not those of the benchmark.
         """
-        data = self.storage.read_bytes(item.picture)
-        if pixels_digest(decode(data)) != item.pixels:
+        return tuple(self._picture(name, pixels) for name, pixels in zip(item.pictures, item.pixels, strict=True))
+
+    def _picture(self, name: str, pixels: str) -> bytes:
+        data = self.storage.read_bytes(name)
+        if pixels_digest(decode(data)) != pixels:
             raise TrainingError(
-                f"{self.storage.address(item.picture)} shows other pixels than the benchmark's; remove {self.root} and "
-                "make it again"
+                f"{self.storage.address(name)} shows other pixels than the benchmark's; remove {self.root} and make it "
+                "again"
             )
         return data
 
@@ -170,16 +206,18 @@ def write_benchmark(
     items: Sequence[Item],
     truths: Sequence[Truth],
     examples: Sequence[Example],
+    variant: Variant,
     measure: Callable[[Benchmark], Sequence[Mapping[str, Any]]] | None = None,
 ) -> Benchmark:
     """Write the files of a benchmark, ``benchmark.json`` last, and return it; pictures are there already.
 
     Args:
         root: folder of the benchmark.
-        facts: content of ``benchmark.json`` apart from fingerprint and canary.
+        facts: content of ``benchmark.json`` apart from variant, fingerprint and canary.
         items: the questions.
         truths: their truths, in the same order.
         examples: worked examples of other levels.
+        variant: form of the items.
         measure: returns the results of the baselines; None for none.
 
     Raises:
@@ -189,7 +227,8 @@ def write_benchmark(
     storage.write_bytes(ITEMS, _lines(asdict(each) for each in items))
     storage.write_bytes(ANSWERS, _lines(asdict(each) for each in truths))
     storage.write_bytes(SHOTS, _lines({"item": asdict(each.item), "reply": each.reply} for each in examples))
-    record = {**facts, "canary": CANARY, "fingerprint": fingerprint(items, truths, examples)}
+    record = {**facts, "variant": asdict(variant), "canary": CANARY}
+    record["fingerprint"] = fingerprint(items, truths, examples, variant)
     named = {each.item_id: each for each in items}, {each.item_id: each for each in truths}
     benchmark = Benchmark(root, record, *named, tuple(examples))
     if measure is not None:
@@ -226,7 +265,7 @@ def open_benchmark(root: Path) -> Benchmark:
     items = [_record(Item, row, where) for row, where in _rows(storage, ITEMS)]
     truths = [_record(Truth, row, where) for row, where in _rows(storage, ANSWERS)]
     examples = [Example(_record(Item, row["item"], where), row["reply"]) for row, where in _rows(storage, SHOTS)]
-    actual = fingerprint(items, truths, examples)
+    actual = fingerprint(items, truths, examples, _variant(facts, storage))
     if actual != facts["fingerprint"]:
         raise TrainingError(
             f"{root} was changed: found the fingerprint {actual}, expected {facts['fingerprint']}; remove the folder "
@@ -234,6 +273,16 @@ def open_benchmark(root: Path) -> Benchmark:
         )
     named = {each.item_id: each for each in items}, {each.item_id: each for each in truths}
     return Benchmark(root, facts, *named, tuple(examples))
+
+
+def _variant(facts: Mapping[str, Any], storage: Storage) -> Variant:
+    try:
+        return Variant(**facts["variant"])
+    except (KeyError, TypeError):
+        raise TrainingError(
+            f"{storage.address(SUMMARY)}: found the variant {facts.get('variant')!r}, expected the fields of "
+            f"{asdict(Variant())}; make the benchmark again"
+        ) from None
 
 
 def _rows(storage: Storage, name: str) -> Iterator[tuple[dict[str, Any], str]]:

@@ -6,7 +6,6 @@ gradient boosting where learned baselines are wanted, else by the length of the 
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ...datasets.predictors import PREDICTORS, Guess, LoggedFailure
@@ -14,11 +13,13 @@ from ...identity import below
 from ..evaluation.baselines import GUESSING_LEVELS, LEARNED, PredictAll, can_be_sampled_by_class, fit_classes
 from ..evaluation.level_posterior import objection
 from ..evaluation.log_features import LogFeatures
-from .items import LOGS, QUESTIONS, Item
-from .make import Certified, Made
+from .episodes import Certified
+from .items import LOGS, QUESTIONS, Item, plugin_of
+from .make import Made
 from .predictions import Header, Prediction, Predictions
 from .scores import score
 from .stand_ins import draw, locate_reply, reach_reply, safe_reply
+from .word_baseline import fit_words
 
 SEED = 0
 """Seed of the fits."""
@@ -30,7 +31,7 @@ Gate = Callable[[Sequence[LoggedFailure]], list[bool]]
 def log_of(item: Item) -> LoggedFailure:
     """Return an item as a predictor sees it, without any truth."""
     return LoggedFailure.of_record(
-        {"env": item.env, "horizon": item.horizon, "actions": item.actions, "action_log": item.action_log}
+        {"env": plugin_of(item.env), "horizon": item.horizon, "actions": item.actions, "action_log": item.action_log}
         | {"pivot_step": 0, "failure_mode": ""}
     )
 
@@ -50,7 +51,8 @@ def measure_baselines(made: Made, *, learned: bool = True) -> list[dict[str, Any
     for env in benchmark.environments:
         for log in LOGS:
             items = [item for item in benchmark.items.values() if item.env == env and item.log == log]
-            for name, answers in _guesses(items, _as_logged(made.fitting[env], log), learned=learned).items():
+            fitting = _as_logged(made.fitting[env], log, benchmark.variant.thoughts)
+            for name, answers in _guesses(items, fitting, learned=learned).items():
                 guesses.setdefault(name, {}).update(answers)
     safe = {env: _safe_counts(made.fitting[env]) for env in benchmark.environments}
     results: list[dict[str, Any]] = []
@@ -71,12 +73,9 @@ def measure_baselines(made: Made, *, learned: bool = True) -> list[dict[str, Any
     return results
 
 
-def _as_logged(certified: Sequence[Certified], log: str) -> list[tuple[LoggedFailure, bool]]:
+def _as_logged(certified: Sequence[Certified], log: str, thoughts: bool) -> list[tuple[LoggedFailure, bool]]:
     """Return episodes as one kind of log shows them, each with whether it was lost."""
-    episodes = [(each.logged(), each.pivot_step is not None) for each in certified]
-    if log == LOGS[0]:
-        return episodes
-    return [(replace(each, infos=[{}] * len(each.actions)), lost) for each, lost in episodes]
+    return [(each.logged(log, thoughts), each.pivot_step is not None) for each in certified]
 
 
 def _guesses(
@@ -91,6 +90,8 @@ def _guesses(
     fits: dict[str, Callable[[], PredictAll]] = {
         name: lambda fit=fit: _one_by_one(fit(train)) for name, fit in PREDICTORS.items()
     }
+    if "thought" in train[0].infos[0]:
+        fits["words"] = lambda: _one_by_one(fit_words(train))
     if objection(train) is None:
         fits |= {name: lambda fit=fit: fit(train) for name, fit in GUESSING_LEVELS.items()}
     for name, learner in LEARNED.items() if learned else ():
@@ -103,7 +104,15 @@ def _guesses(
             item.item_id: answer if is_lost else None
             for item, answer, is_lost in zip(items, answers, lost, strict=True)
         }
+    guesses["constant"] = dict.fromkeys((item.item_id for item in items), _most_frequent(fitting))
     return guesses
+
+
+def _most_frequent(fitting: Sequence[tuple[LoggedFailure, bool]]) -> Guess | None:
+    """Return the most frequent answer, which sees nothing; None for "never lost"."""
+    answers = Counter((each.pivot_step, each.failure_mode) if lost else None for each, lost in fitting)
+    answer = max(answers, key=lambda each: (answers[each], str(each)))
+    return None if answer is None else Guess({answer[0]: 1.0}, answer[1])
 
 
 def _one_by_one(predictor: Callable[[LoggedFailure], Guess]) -> PredictAll:
@@ -159,6 +168,7 @@ def _reply(item: Item, guess: Guess | None, safe: Mapping[str, int], name: str) 
     step = guess.step
     if name == "uniform":
         step = list(guess.steps)[below(draw(item, name), len(guess.steps))]
+    step = min(step, item.num_steps - 1)
     if item.question == "locate":
         return locate_reply(step, guess.mode if guess.mode in item.choices else item.choices[0])
     return reach_reply(step, item.num_steps)

@@ -6,40 +6,61 @@ half is for worked examples and for fitting the baselines.
 
 import hashlib
 import itertools
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...datasets.config import Shard, environment, solver_type, versions
-from ...datasets.export import plan_split, shard_sides
-from ...datasets.exporters.base import LabelledEpisode, LabelledShard
-from ...datasets.exporters.credit import case_of
-from ...datasets.predictors import LoggedFailure
+from ...datasets.config import environment, solver_type
 from ...datasets.split import TRAIN, VALIDATION
 from ...datasets.store import Store
 from ...environments.base import EnvProfile
-from ...errors import CertifyError, TrainingError
-from ...images import container_format, decode
-from ...labeling.action_log import action_log
-from ...labeling.analyzer import shown_log
-from ...rollouts.scripted import MixedPolicy
-from ...solvers.base import Unsolved
-from ...solvers.credit import RULES, TurnCredit, turn_credits
+from ...errors import TrainingError
+from ...images import container_format
 from ...storage import open_storage
-from ..evaluation.analyzer import canonical_level
-from .items import LOGS, PICTURES, VERSION, Benchmark, Example, Item, Question, Truth, pixels_digest, write_benchmark
-from .players import PLAYERS, mixed_policy
+from .episodes import (
+    Certified,
+    Picture,
+    check_ready,
+    collage_of,
+    read_episodes,
+    separate_pictures,
+    simulator_versions,
+    store_configs,
+    store_of,
+)
+from .items import (
+    LOGS,
+    PICTURES,
+    VERSION,
+    Benchmark,
+    Example,
+    Item,
+    Question,
+    Truth,
+    Variant,
+    plugin_of,
+    write_benchmark,
+)
+from .players import PLAYERS
 from .prompts import prompt_text
 from .stand_ins import true_reply
 
 SEED = 20_270
 """Seed of the public benchmark."""
 
-LEVELS: Mapping[str, int] = {"sokoban": 280, "frozenlake": 280, "navigation": 460, "primitiveskill": 260, "svg": 260}
+LEVELS: Mapping[str, int] = {
+    **{"sokoban": 280, "frozenlake": 280, "navigation": 460, "primitiveskill": 260, "svg": 260},
+    **{"gym:MiniGrid-LavaCrossingS9N2-v0": 340, "gym:Taxi-v4": 400},
+}
 """Number of levels per environment, with eight rollouts each: failures of every kind of player to choose from."""
+
+OTHER_LEVELS = 340
+"""Number of levels of any other gymnasium environment."""
+
+MOST_PICTURES = 32
+"""Most separate pictures per item by default."""
 
 FAILURES, OTHERS, ASIDE = 500, 125, 250
 """Items per environment: failures and other episodes of ``locate``; failures of ``safe`` and episodes of ``credit``."""
@@ -47,40 +68,8 @@ FAILURES, OTHERS, ASIDE = 500, 125, 250
 EXAMPLES = 8
 """Worked examples per environment, question and log, of different levels."""
 
-STORE = "store"
-"""Folder of the store that the benchmark was made from; it may be removed afterwards."""
-
 Build = Callable[[Mapping[str, Any], Path], Any]
 """Builds a store from a config, or resumes its build."""
-
-
-@dataclass(frozen=True)
-class Certified:
-    """A complete episode of a store with its truth."""
-
-    episode: LabelledEpisode
-    level: str
-    player: str
-    """Kind of player."""
-    pivot_step: int | None
-    failure_mode: str | None
-    action_log: str
-    """Full log, one line per step."""
-    turns: Sequence[TurnCredit] = ()
-    """Gain or loss of each turn; empty where the solver measures nothing."""
-
-    @property
-    def name(self) -> str:
-        """Id of the episode."""
-        return self.episode.episode["episode_id"]
-
-    def logged(self) -> LoggedFailure:
-        """Return the failure as the baselines are fitted on it."""
-        row = self.episode.episode
-        return LoggedFailure.of_record(
-            {name: row[name] for name in ("env", "horizon", "actions", "initial_state", "env_config")}
-            | {"action_log": self.action_log, "pivot_step": self.pivot_step, "failure_mode": self.failure_mode}
-        )
 
 
 @dataclass(frozen=True)
@@ -92,16 +81,6 @@ class Made:
     """Episodes on which the baselines are fitted, by environment."""
 
 
-def store_config(levels: Mapping[str, int], seed: int) -> dict[str, Any]:
-    """Return the config of the store of a benchmark."""
-    return {
-        "environments": {env: {"tasks": tasks, "settings": {}} for env, tasks in levels.items()},
-        "seed": seed,
-        "policy": mixed_policy(levels),
-        "validation_fraction": 0.5,
-    }
-
-
 def make_benchmark(
     root: Path,
     build: Build,
@@ -110,6 +89,7 @@ def make_benchmark(
     seed: int = SEED,
     share: float = 1.0,
     private: bool = False,
+    variant: Variant | None = None,
     measure: Callable[[Made], Sequence[Mapping[str, Any]]] | None = None,
     begin: Callable[[str, int], Callable[[], None]] = lambda _stage, _count: lambda: None,
 ) -> Benchmark:
@@ -122,29 +102,27 @@ def make_benchmark(
         seed: seed of levels and rollouts.
         share: share of the levels and items that is made.
         private: whether ``benchmark.json`` leaves the seed out.
+        variant: form of the items; by default collages, without thoughts.
         measure: returns the results of the baselines; None for none.
         begin: receives the name of a stage and its number of episodes; returns a function to call per episode.
 
     Raises:
-        PivotError: the store cannot be built, or the folder cannot be written.
+        PivotError: an environment cannot be made, a store cannot be built, or the folder cannot be written.
         TrainingError: there are too few failures.
     """
     counts = {env: max(8, round(share * count)) for env, count in levels.items()}
-    build(store_config(counts, seed), root / STORE)
-    store = Store.open(root / STORE)
-    plan = plan_split(store)
+    form = variant or Variant()
+    check_ready(counts)
+    for name, config in store_configs(counts, seed).items():
+        build(config, root / name)
     items: list[Item] = []
     truths: list[Truth] = []
     examples: list[Example] = []
     fitting: dict[str, list[Certified]] = {}
     for env in counts:
-        shards = [shard for shard in store.config.shards() if shard.env == env]
-        certified: dict[str, list[Certified]] = {VALIDATION: [], TRAIN: []}
-        for shard in shards:
-            for side, each in _read(store, shard, shard_sides(store, shard, plan[shard])):
-                certified[side].append(each)
+        certified = read_episodes(Store.open(root / store_of(env)), env)
         fitting[env] = certified[TRAIN]
-        maker = _ItemMaker(root, env)
+        maker = _ItemMaker(root, env, form)
         made, more = _questions(maker, selected(certified[VALIDATION], share), share, begin)
         items += made
         truths += more
@@ -157,7 +135,7 @@ def make_benchmark(
         "share": share,
         "levels": counts,
         "items": {env: sum(item.env == env for item in items) for env in counts},
-        "versions": versions(),
+        "versions": simulator_versions(counts),
     }
     return write_benchmark(
         root,
@@ -165,6 +143,7 @@ def make_benchmark(
         items,
         truths,
         examples,
+        form,
         None if measure is None else lambda benchmark: measure(Made(benchmark, fitting)),
     )
 
@@ -185,11 +164,11 @@ def _check_failures(root: Path, envs: Iterable[str], items: Sequence[Item], trut
             )
 
 
-def check_made(benchmark: Benchmark, levels: Mapping[str, int], seed: int, share: float) -> Benchmark:
+def check_made(benchmark: Benchmark, levels: Mapping[str, int], seed: int, share: float, variant: Variant) -> Benchmark:
     """Return a benchmark that was made earlier, if it is the one that is asked for.
 
     Raises:
-        TrainingError: it has other environments, another seed or another share.
+        TrainingError: it has other environments, another seed, another share, or is another variant.
     """
     facts = benchmark.facts
     counts = {env: max(8, round(share * count)) for env, count in levels.items()}
@@ -199,45 +178,12 @@ def check_made(benchmark: Benchmark, levels: Mapping[str, int], seed: int, share
             f"{benchmark.root} holds a benchmark of {facts['levels']} with seed {facts['seed']} and share "
             f"{facts['share']}, expected {counts}, {seed} and {share}; choose another folder, or use it as it is"
         )
+    if benchmark.variant != variant:
+        raise TrainingError(
+            f"{benchmark.root} holds a benchmark of another variant ({benchmark.variant}), expected {variant}; choose "
+            "another folder"
+        )
     return benchmark
-
-
-def _read(store: Store, shard: Shard, sides: Mapping[str, str]) -> list[tuple[str, Certified]]:
-    """Return the complete episodes of a shard whose truth is certain, each with its side of the split."""
-    labelled = LabelledShard(store, shard, sides)
-    solver = store.run.env(shard.env).solver()
-    episodes = [each for each in labelled.episodes() if each.label is not None or not each.episode["failed"]]
-    try:
-        measured = solver.measure([case_of(each) for each in episodes])
-    except CertifyError:  # a convention has no measure
-        measured = [None] * len(episodes)
-    read: list[tuple[str, Certified]] = []
-    policy = store.run.policy()
-    assert isinstance(policy, MixedPolicy)
-    for each, needs in zip(episodes, measured, strict=True):
-        label = each.label
-        # By a convention the last submission is the pivot; elsewhere a failure without a fatal action was never lost.
-        lost = label is not None and (not label["fallback"] or solver.kind == "convention")
-        turns = (
-            () if needs is None or isinstance(needs, Unsolved) else turn_credits(case_of(each), needs, RULES["pivot"])
-        )
-        infos = [json.loads(step["info"]) for step in each.steps]
-        fields = environment(shard.env).profile.log_fields
-        read.append(
-            (
-                each.side,
-                Certified(
-                    each,
-                    canonical_level({"env": shard.env, "initial_state": each.episode["initial_state"]}),
-                    policy.kind_of(each.episode["episode_id"]),
-                    label["pivot_step"] if lost and label is not None else None,
-                    label["failure_mode"] if lost and label is not None else None,
-                    shown_log(each.prompt) if label is not None else action_log(fields, each.episode["actions"], infos),
-                    turns,
-                ),
-            )
-        )
-    return read
 
 
 def _hash(certified: Certified) -> str:
@@ -262,10 +208,12 @@ def quota(count: int, player: str, share: float) -> int:
 class _ItemMaker:
     """Makes items of one environment and writes their pictures."""
 
-    def __init__(self, root: Path, env: str) -> None:
+    def __init__(self, root: Path, env: str, variant: Variant) -> None:
         self.env = env
+        self._variant = variant
         self._storage = open_storage(root)
-        self._pictures: dict[str, tuple[str, str]] = {}
+        self._collages: dict[str, list[Picture]] = {}
+        self._written: set[str] = set()
 
     def item(
         self,
@@ -277,9 +225,12 @@ class _ItemMaker:
         step: int | None = None,
     ) -> Item:
         """Return an item."""
-        row, steps = certified.episode.episode, certified.episode.steps
-        shown = certified.action_log if log == LOGS[0] else action_log((), row["actions"], [{}] * len(steps))
-        picture, pixels = self._picture(certified)
+        row, steps, form = certified.episode.episode, certified.episode.steps, self._variant
+        shown = certified.log(log, form.thoughts)
+        if form.max_pictures is None:
+            pictures, tiles = self._collage(certified), 1
+        else:
+            pictures, tiles = separate_pictures(certified, form.max_pictures, step)
         return Item(
             item_id=f"{question}/{log}/{self.env}/{certified.name}",
             question=question,
@@ -301,24 +252,32 @@ class _ItemMaker:
                 inside=tuple(len(each["inside_frame_ids"] or ()) for each in steps),
                 step=step,
                 choices=choices,
+                separate=None if form.max_pictures is None else [each.label for each in pictures],
+                tiles=tiles,
+                thoughts=form.thoughts,
             ),
-            picture=picture,
-            pixels=pixels,
+            pictures=tuple(map(self._write, pictures)),
+            pixels=tuple(each.pixels for each in pictures),
         )
 
     @property
     def profile(self) -> EnvProfile:
         """Description of the environment."""
-        return environment(self.env).profile
+        return environment(plugin_of(self.env)).profile
 
-    def _picture(self, certified: Certified) -> tuple[str, str]:
-        if certified.name not in self._pictures:
-            data = certified.episode.collage()["bytes"]
-            pixels = pixels_digest(decode(data))
-            name = f"{PICTURES}/{pixels}.{container_format(data).lower()}"
-            self._storage.write_bytes(name, data)
-            self._pictures[certified.name] = (name, pixels)
-        return self._pictures[certified.name]
+    def _collage(self, certified: Certified) -> list[Picture]:
+        """Return the collage, which all items of an episode share."""
+        if certified.name not in self._collages:
+            self._collages = {certified.name: collage_of(certified)}
+        return self._collages[certified.name]
+
+    def _write(self, picture: Picture) -> str:
+        """Write a picture once; return its name."""
+        name = f"{PICTURES}/{picture.pixels}.{container_format(picture.data).lower()}"
+        if name not in self._written:
+            self._storage.write_bytes(name, picture.data)
+            self._written.add(name)
+        return name
 
     def questions(self, certified: Certified, aside: bool) -> list[tuple[Item, Truth]]:
         """Return all items about an episode with their truths; ``aside`` adds the questions beside ``locate``."""
@@ -340,7 +299,7 @@ class _ItemMaker:
         if certified.pivot_step is None or not certified.turns:
             return None
         safe = certified.turns[certified.pivot_step].safe_actions
-        offered = tuple(solver_type(self.env).actions_of(certified.episode.episode["initial_state"]))
+        offered = tuple(solver_type(plugin_of(self.env)).actions_of(certified.episode.episode["initial_state"]))
         taken = certified.episode.episode["actions"][certified.pivot_step]
         if not safe or set(offered) <= set(safe) or not set(safe) <= set(offered) or taken in safe:
             return None

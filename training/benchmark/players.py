@@ -3,7 +3,7 @@
 Each is the scripted policy with other habits, so that a predictor which has learned one player's faults is not enough.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ PLAYERS: Mapping[str, PlayerKind] = {
             "navigation": {"skill": -0.4, "lost_heart": 0.3},
             "primitiveskill": {"skill": -1.5, "baffled": 0.05},
             "svg": {"faults": 0.3, "better": 0.7, "worse": 0.1},
+            "gym": {"skill": 1.0},
         },
     ),
     # Loses turns: steps aside, turns around, submits again.
@@ -47,6 +48,7 @@ PLAYERS: Mapping[str, PlayerKind] = {
             "navigation": {"turning": 0.9, "pushing": 0.05},
             "primitiveskill": {"baffled": 0.6},
             "svg": {"better": 0.15, "worse": 0.1, "hair": 0.6},
+            "gym": {"blunder": 0.0, "hesitation": 1.0},
         },
     ),
     # Pushes on: into dead ends, holes and obstacles, and away from the target.
@@ -59,6 +61,7 @@ PLAYERS: Mapping[str, PlayerKind] = {
             "navigation": {"turning": 0.05, "pushing": 0.9},
             "primitiveskill": {"shaking": 18.0, "faithful": 1.0},
             "svg": {"better": 0.2, "worse": 0.6},
+            "gym": {"blunder": 1.0, "hesitation": 0.2, "misread": 0.0},
         },
     ),
     # Writes replies that cannot be used.
@@ -71,6 +74,7 @@ PLAYERS: Mapping[str, PlayerKind] = {
             "navigation": {"bad_format": 0.35},
             "primitiveskill": {"bad_format": 0.25, "spoilt": 0.3},
             "svg": {"broken": 0.3, "empty": 0.15, "fenced": 0.3},
+            "gym": {"bad_format": 0.35, "shouting": 0.2},
         },
     ),
     # Moves at random; where an action is a whole plan or a document, it is always a wrong one.
@@ -83,13 +87,14 @@ PLAYERS: Mapping[str, PlayerKind] = {
             "navigation": {"skill": UNSKILLED, "turning": 0.0, "pushing": 0.0, "levelling": 0.0, "lost_heart": 0.0},
             "primitiveskill": {"skill": UNSKILLED, "well_begun": 0.0, "recovery": 0.0, "baffled": 0.0},
             "svg": {"faults": 1.0, "exact": 0.0, "better": 0.0, "worse": 0.5},
+            "gym": {"skill": UNSKILLED, "blunder": 0.0, "hesitation": 0.0},
         },
     ),
 }
 """Kinds by name, the default one first."""
 
 
-def mixed_policy(environments: Mapping[str, int]) -> dict[str, Any]:
+def mixed_policy(environments: Collection[str]) -> dict[str, Any]:
     """Return the config of the policy that plays the benchmark."""
     habits = {
         name: {env: dict(changes) for env, changes in kind.habits.items() if env in environments}

@@ -1,11 +1,14 @@
-"""The prompts of the benchmark: one collage, one log, one question, JSON only; no prompt says how the episode ended."""
+"""The prompts of the benchmark: pictures, one log, one question, JSON only; no prompt says how the episode ended."""
 
+from collections.abc import Sequence
+
+from ...collage import TARGET_LABEL
 from ...environments.base import EnvProfile
 from ...labeling.analyzer import LOG_HEADING, how_to_read, one_line
 from ...labeling.domains import domain_of
 from .items import Question
 
-TEMPLATE = "1"
+TEMPLATE = "2"
 """Version of the texts; a change of it raises the version of the benchmark, too."""
 
 SHAPES: dict[Question, str] = {
@@ -27,6 +30,9 @@ def prompt_text(
     inside: tuple[int, ...] = (),
     step: int | None = None,
     choices: tuple[str, ...] = (),
+    separate: Sequence[str] | None = None,
+    tiles: int = 0,
+    thoughts: bool = False,
 ) -> str:
     """Return the text of a question.
 
@@ -40,23 +46,32 @@ def prompt_text(
         inside: number of frames inside of each turn; empty for turns of one action.
         step: step of a question ``safe``.
         choices: see :class:`.items.Item`.
+        separate: labels of the separate pictures; None for a collage.
+        tiles: number of tiles of the collage, of which the separate pictures may leave some out.
+        thoughts: whether the log shows the agent's own words.
     """
     steps = len(action_log.splitlines())
-    reading = how_to_read(profile, steps, inside).replace("one failed episode", "one episode")
+    if separate is None:
+        reading = how_to_read(profile, steps, inside).replace("one failed episode", "one episode")
+    else:
+        reading = how_to_read_pictures(profile, separate, tiles)
     task, wish = one_line(profile.task_description), one_line(instruction)
     context = [f"- Task description: {task}"]
     if wish and wish != task:
         context.append(f"- Instruction of this episode: {wish}")
+    picture, shows = ("picture", "shows") if separate is None else ("pictures", "show")
     rely = (
-        "Rely on the picture as well as on the log."
+        f"Rely on the {picture} as well as on the log."
         if log == "full"
-        else "The log names the actions alone; only the picture shows their effects."
+        else f"The log names the actions alone; only the {picture} {shows} their effects."
     )
+    words = ["- The field thought holds the agent's own words before its action; they may be wrong."]
     lines = [
         reading,
         "",
         *_asked(profile, question, steps, step, choices),
         f"- {rely}",
+        *(words if thoughts else []),
         f"- Steps are counted from 0 to {steps - 1}. No text around the object.",
         "",
         "Shape of the answer:",
@@ -68,6 +83,29 @@ def prompt_text(
         f"- Number of steps: {steps}",
     ]
     return "\n".join(lines) + LOG_HEADING + action_log
+
+
+def how_to_read_pictures(profile: EnvProfile, labels: Sequence[str], tiles: int) -> str:
+    """Explain separate pictures.
+
+    Args:
+        profile: description of the environment.
+        labels: labels of the pictures, in order, as tiles of a collage have them.
+        tiles: number of tiles of the whole episode.
+    """
+    text = f"The {len(labels)} images show one episode, in this order: {', '.join(labels)}. "
+    if profile.tiles == "outcomes":
+        text += (
+            f"The image {TARGET_LABEL} is what was to be made. Each other image shows what there was after that step, "
+            "drawn from its submission, or left as it was when nothing usable was submitted."
+        )
+    else:
+        text += "Each image is what the agent saw before it acted at that step."
+    if any("." in label for label in labels):
+        text += " A step may have several actions: the image k.1 follows the first action of step k, and so on."
+    if len(labels) < tiles:
+        text += f" The whole episode has {tiles} images; the others are not shown."
+    return text
 
 
 def _asked(

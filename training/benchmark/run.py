@@ -223,7 +223,7 @@ def ask_model(
         items: the items to ask about.
         keep: receives every row, in the order in which they come.
         shots: number of worked examples in front of every question.
-        pictures: treatment of the collages.
+        pictures: treatment of the pictures.
 
     Raises:
         TrainingError: a picture was changed. ServerGoneError, ConfigError, PluginError: see :func:`.ask_all`.
@@ -233,14 +233,14 @@ def ask_model(
         key = (item.question, item.env, item.log)
         if key not in analyzers:
             alike = [each for each in benchmark.examples if (each.item.question, each.item.env, each.item.log) == key]
-            examples = [Shot(_case(each.item, benchmark.picture(each.item)), each.reply) for each in alike[:shots]]
+            examples = [Shot(_case(each.item, benchmark.pictures(each.item)), each.reply) for each in alike[:shots]]
             analyzers[key] = Analyzer(backend, {item.env: examples})
     partners = _partners(benchmark) if pictures == "exchanged" else {}
 
     def cases() -> Iterator[_Case]:
         for item in items:
-            picture = benchmark.picture(benchmark.items[partners.get(item.item_id, item.item_id)])
-            yield _Case(item, _case(item, blank(picture) if pictures == "blank" else picture))
+            shown = benchmark.pictures(benchmark.items[partners.get(item.item_id, item.item_id)])
+            yield _Case(item, _case(item, tuple(map(blank, shown)) if pictures == "blank" else shown))
 
     async def ask(model: ChatModel, case: _Case) -> Prediction:
         item = case.item
@@ -260,14 +260,15 @@ def ask_model(
     ask_all(backend, cases(), ask, keep)
 
 
-def _case(item: Item, picture: bytes) -> AnalyzerCase:
-    content = [{"type": "image"}, {"type": "text", "text": item.prompt}]
+def _case(item: Item, pictures: Sequence[bytes]) -> AnalyzerCase:
+    content = [*({"type": "image"} for _ in pictures), {"type": "text", "text": item.prompt}]
     message = {"role": "user", "content": content}
-    return AnalyzerCase(item.item_id, item.env, (message,), (encoded_picture(picture),), item.num_steps, ("none",))
+    images = tuple(map(encoded_picture, pictures))
+    return AnalyzerCase(item.item_id, item.env, (message,), images, item.num_steps, ("none",))
 
 
 def _partners(benchmark: Benchmark) -> dict[str, str]:
-    """Return the item whose collage each item gets, which shows a different level."""
+    """Return the item whose pictures each item gets, which show a different level."""
     partners: dict[str, str] = {}
     groups: dict[tuple[str, str], list[Item]] = {}
     for item in benchmark.items.values():

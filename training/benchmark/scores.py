@@ -5,7 +5,7 @@ its figure, so silence never pays. A figure is computed twice, with the strict a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,7 @@ def score(benchmark: Benchmark, predictions: Predictions) -> dict[str, Any]:
     return {
         "benchmark": benchmark.facts["version"],
         "fingerprint": benchmark.fingerprint,
+        "variant": asdict(benchmark.variant),
         "name": header.name,
         "settings": dict(header.settings),
         "cells": cells,

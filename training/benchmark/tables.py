@@ -8,7 +8,7 @@ from ...errors import TrainingError
 from ...storage import open_storage
 from ..evaluation.report import markdown, percent
 from .charts import results_chart
-from .items import Benchmark
+from .items import Benchmark, Variant
 from .scores import MAIN, TASKS
 
 RESULT = "result.json"
@@ -63,7 +63,10 @@ def read_result(path: Path) -> dict[str, Any]:
     if storage.stat(name) is None:
         raise TrainingError(f"{path} holds no {name}; make one with: pivot benchmark score PREDICTIONS.jsonl")
     result = storage.read_json(name)
-    if not isinstance(result, dict) or not {"fingerprint", "name", "cells", "by_player", "usage"} <= result.keys():
+    if (
+        not isinstance(result, dict)
+        or not {"fingerprint", "variant", "name", "cells", "by_player", "usage"} <= result.keys()
+    ):
         raise TrainingError(f"{storage.address(name)} is not a result; make one with: pivot benchmark score")
     return result
 
@@ -98,7 +101,11 @@ def check_alike(results: Sequence[Result]) -> None:
     for result in results:
         prints.setdefault(result["fingerprint"], result["name"])
     if len(prints) > 1:
-        shown = ", ".join(f"{name} {found_print}" for found_print, name in prints.items())
+        shown = ", ".join(
+            f"{result['name']} {result['fingerprint']}: {Variant(**result['variant'])}"
+            for result in results
+            if prints[result["fingerprint"]] == result["name"]
+        )
         raise TrainingError(
             f"found results of different benchmarks ({shown}), expected one fingerprint; score all on one"
         )
@@ -157,7 +164,8 @@ def table_text(results: Sequence[Result], baselines: Sequence[Result] = (), by: 
     first = results[0]
     parts = [
         f"# PIVOT benchmark {first['benchmark']}",
-        f"Fingerprint `{first['fingerprint']}`. In percent, in brackets 95 % intervals by bootstrap over levels. "
+        f"Fingerprint `{first['fingerprint']}`. Items: {Variant(**first['variant'])}. In percent, in brackets 95 % "
+        "intervals by bootstrap over levels. "
         "*Strict* counts replies that are one JSON object and nothing else, *lenient* also reads JSON in prose or "
         "fences. *Read* is the share of items with a readable answer; what cannot be read counts as wrong.",
     ]
