@@ -230,6 +230,9 @@ test-integrations: $(MANISKILL)/.torch  ## play environments in the loops of ver
 	$(VENV)/openenv/bin/python -m pytest $(ANY_FOLDER) tests/integrations/test_openenv.py
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/integrations/test_trl.py
 
+test-benchmark: $(MANISKILL)/.torch  ## make the benchmark at full size, score stand-ins on it, and measure how busy a server is kept (more than an hour)
+	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m long tests/training/test_benchmark_runs.py tests/training/test_benchmark_servers.py
+
 test-kills: $(MANISKILL)/.torch  ## kill runs of Stage II at twelve points, resume, and compare with an undisturbed run
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/training/test_rl_resume.py
 

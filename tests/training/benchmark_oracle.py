@@ -1,5 +1,6 @@
 """Independent scorer of the benchmark: plain Python on the files alone, nothing of ``pivot.training``."""
 
+import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 from pivot.identity import derive_seed
 
 Row = dict[str, Any]
@@ -15,6 +17,27 @@ Row = dict[str, Any]
 def rows_of(path: Path) -> list[Row]:
     """The lines of a JSONL file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def fingerprint_of(benchmark: Path) -> str:
+    """The fingerprint of a folder, from its files and the pixels of its pictures."""
+
+    def without_canary(row: Row) -> Row:
+        return {name: value for name, value in row.items() if name != "canary"}
+
+    rows: list[list[Any]] = [["variant", json.loads((benchmark / "benchmark.json").read_bytes())["variant"]]]
+    for item in rows_of(benchmark / "items.jsonl"):
+        seen = []
+        for name in item["pictures"]:
+            with Image.open(benchmark / name) as picture:
+                pixels = np.asarray(picture.convert("RGB"))
+            seen.append(hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).hexdigest()[:32])
+        rows.append(["item", without_canary({**item, "pixels": seen})])
+    rows += [["truth", without_canary(truth)] for truth in rows_of(benchmark / "answers.jsonl")]
+    rows += [["example", row["item"], row["reply"]] for row in rows_of(benchmark / "shots.jsonl")]
+    lines = sorted(json.dumps(row, sort_keys=True) for row in rows)
+    text = json.dumps(lines, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def strict_answer(reply: str, item: Row) -> Any:

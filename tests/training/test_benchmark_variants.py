@@ -12,10 +12,10 @@ from hypothesis import strategies as some
 from pivot.api import benchmarking as api
 from pivot.datasets.predictors import LoggedFailure
 from pivot.errors import ConfigError, PluginError, TrainingError
-from pivot.images import decode
+from pivot.images import decode, encode_png
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.models.chat_server import pictures_of, served
-from pivot.tests.training.benchmark_oracle import figures
+from pivot.tests.training.benchmark_oracle import figures, fingerprint_of
 from pivot.tests.training.conftest import LAVA
 from pivot.tests.training.test_benchmark_runs import cells, config, knows, text_of
 from pivot.tests.training.test_benchmark_scores import Careless, scored, seen_figures
@@ -189,6 +189,19 @@ def test_each_variant_has_its_own_fingerprint() -> None:
     variants = [Variant(), Variant(thoughts=True), *(Variant("steps", most, False) for most in (8, 32))]
     prints = {fingerprint([item], [Truth("a", "l", None, None)], (), variant) for variant in variants}
     assert len(prints) == len(variants), "also where no item differs"
+
+
+def test_the_fingerprint_is_that_of_an_independent_script(
+    thoughtful: Benchmark, benchmark: Benchmark, tmp_path: Path
+) -> None:
+    for number, made in enumerate((thoughtful, benchmark)):
+        assert fingerprint_of(made.root) == made.fingerprint
+        copy = shutil.copytree(made.root, tmp_path / str(number), ignore=shutil.ignore_patterns("store*"))
+        name = next(iter(made.items.values())).pictures[0]
+        pixels = decode((copy / name).read_bytes()).copy()
+        pixels[0, 0, 0] ^= 1
+        (copy / name).write_bytes(encode_png(pixels))
+        assert fingerprint_of(copy) != made.fingerprint, "it covers the pixels of every picture"
 
 
 def test_results_and_files_of_two_variants_are_never_compared(
