@@ -2,12 +2,14 @@
 
 import random
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pivot
 import pytest
 from pivot.api import benchmarking as api
 from pivot.datasets.predictors import LoggedFailure
@@ -16,7 +18,8 @@ from pivot.identity import derive_seed
 from pivot.labeling.analyzer import LOG_HEADING
 from pivot.models.openai import connection
 from pivot.models.openai.wire import ANSWER_LIMIT_BYTES
-from pivot.tests.models.chat_server import HUGE, key_of, served
+from pivot.tests.cli.command_line import run
+from pivot.tests.models.chat_server import HUGE, MODEL, key_of, served
 from pivot.tests.training.test_benchmark_runs import config, text_of
 from pivot.training.benchmark.items import LOGS, Benchmark
 from pivot.training.benchmark.log_baselines import fit_length_gate
@@ -155,3 +158,19 @@ def test_at_least_nine_in_ten_slots_are_busy(made_benchmark: Made, tmp_path: Pat
     busy = sum(log.latencies) / (slots * wall)
     sys.stdout.write(f"{len(log.latencies)} answers, {wall:.1f} s, {100 * busy:.1f} % of {slots} slots busy\n")
     assert busy >= 0.9
+
+
+def test_a_newcomer_gets_a_table_from_the_page_in_two_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two commands of the page in an empty folder, with a small share and another address."""
+    page = (Path(pivot.__file__).parent / "docs/how-to/benchmark.md").read_text(encoding="utf-8")
+    make, ask = page.partition("```console\n")[2].partition("```")[0].splitlines()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = run(*shlex.split(make)[1:], "--scale", "0.04", "--env", "frozenlake", "--no-learned")
+    assert "fingerprint" in made
+    with served(lambda body: {"text": locate_reply(0, "timeout")}) as server:
+        command = ask.replace("MODEL", MODEL).replace("http://localhost:8000/v1", server.url)
+        shown = run(*shlex.split(command)[1:])
+    assert "log alone" in shown and "table.md" in shown
+    table = Path("runs/mine/table.md").read_text(encoding="utf-8")
+    assert f"| frozenlake | full | {MODEL} |" in table and "best on the log alone: " in table
