@@ -83,7 +83,7 @@ def assert_at_most_the_log(result: Any, benchmark: Benchmark) -> None:
     assert len(seen) == 2 * len(benchmark.environments)
     for cell in seen:
         mine, best = main_share(cell), best_baseline(benchmark.baselines(), cell)
-        assert mine is not None and best is not None and cell["read"]["strict"]["value"] > 0.8
+        assert mine is not None and best is not None and cell["read"]["strict"]["value"] > 0
         most = main_share(best[1])
         assert most is not None and mine["value"] <= most["value"], (cell["env"], cell["log"], best[0])
 

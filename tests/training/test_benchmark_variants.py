@@ -166,7 +166,6 @@ def test_gymnasium_environments_have_every_task_and_no_level_on_both_sides(thoug
         (("--env", "gym:"), "expected one of sokoban"),
         (("--env", "chess"), "or gym:ID with the id of a gymnasium environment"),
         (("--max-pictures", "8"), "a collage is one picture; add --images steps"),
-        (("--images", "steps", "--max-pictures", "2"), "greater than or equal to 3"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path, flags: tuple[str, ...], message: str) -> None:
