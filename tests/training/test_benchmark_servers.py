@@ -28,7 +28,7 @@ from pivot.training.benchmark.predictions import read_predictions
 from pivot.training.benchmark.run import PREDICTIONS
 from pivot.training.benchmark.stand_ins import locate_reply
 from pivot.training.benchmark.tables import best_baseline, main_share
-from pivot.training.evaluation.level_posterior import fit_level_posterior
+from pivot.training.evaluation.level_posterior import LevelPosterior
 
 LOCATE = {"question": ("locate",)}
 _LINE = re.compile(r"step \d+: action=(\S+)")
@@ -51,7 +51,7 @@ def blind(made: Made) -> Callable[[dict[str, Any]], dict[str, Any]]:
     for env, episodes in made.fitting.items():
         for log in LOGS:
             fitting = [(each.logged(log, thoughts=False), each.pivot_step is not None) for each in episodes]
-            guess = fit_level_posterior([each for each, lost in fitting if lost])
+            guess = LevelPosterior([each for each, lost in fitting if lost])
             fits[env, log] = (fit_length_gate(fitting), guess)
 
     def reply(body: dict[str, Any]) -> dict[str, Any]:

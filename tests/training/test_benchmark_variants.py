@@ -21,12 +21,11 @@ from pivot.tests.training.test_benchmark_runs import cells, config, knows, text_
 from pivot.tests.training.test_benchmark_scores import Careless, scored, seen_figures
 from pivot.training.benchmark.episodes import THOUGHT_BYTES, spaced, thought_of
 from pivot.training.benchmark.items import Benchmark, Item, Truth, Variant, fingerprint
-from pivot.training.benchmark.log_baselines import log_of
+from pivot.training.benchmark.log_baselines import fit_words, log_of
 from pivot.training.benchmark.make import Made, check_made
 from pivot.training.benchmark.predictions import read_predictions
 from pivot.training.benchmark.run import PREDICTIONS
 from pivot.training.benchmark.stand_ins import Oracle
-from pivot.training.benchmark.word_baseline import fit_words
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from pivot.datasets.config import environment, solver_type
 from pivot.datasets.predictors import LoggedFailure
+from pivot.training.evaluation import level_posterior
 from pivot.training.evaluation.analyzer import Choice, read_labels
 from pivot.training.evaluation.level_posterior import (
     ACTIONS,
     FAR,
+    LevelPosterior,
     fit_habits,
-    fit_level_posterior,
     level_weights,
     objection,
     read_worlds,
@@ -82,6 +83,39 @@ def test_the_own_level_fits_a_log_and_says_the_label(failures: dict[str, list[Lo
             assert not len(walk(worlds, replace(each, infos=infos)).rows)
 
 
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
+def test_every_step_is_judged_as_the_solver_does_where_one_level_is_left(
+    failures: dict[str, list[LoggedFailure]], env: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind: Any = environment(env)
+    for each in failures[env][:25]:
+        monkeypatch.setattr(
+            level_posterior, "generated_worlds", lambda *_, each=each: read_worlds(env, [each.initial_state])
+        )
+        said = LevelPosterior([each]).judge(each)
+        assert said.pivot[each.pivot_step] == pytest.approx(1) and said.mode == each.failure_mode
+        distances = cast(Any, solver_type(env)()).distance_map(each.initial_state)
+        game = kind(kind.config_type(horizon=1000))
+
+        def need(state: str, action: int | None, game: Any = game, distances: Any = distances) -> int | None:
+            game.reset(options={"state": state})
+            if action is not None:
+                game.step(action)
+            return distances.distance(game.state_text())
+
+        state, needs = each.initial_state, list[int]()
+        for t, action in enumerate(each.actions):
+            for index, one in enumerate(ACTIONS):
+                distance = need(state, index)
+                assert (said.safe[one][t] > 0.5) == (distance is not None and distance <= each.horizon - 1 - t)
+            if action in ACTIONS:
+                need(state, ACTIONS.index(action))
+                state = game.state_text()
+            distance = need(state, None)
+            needs.append(each.horizon + 1 if distance is None else min(distance, each.horizon + 1))
+        assert said.need is not None and said.need.tolist() == pytest.approx(needs)
+
+
 def test_habits_weigh_the_levels(failures: dict[str, list[LoggedFailure]]) -> None:
     train = failures["frozenlake"]
     mine = read_worlds("frozenlake", [each.initial_state for each in train])
@@ -98,7 +132,7 @@ def test_habits_weigh_the_levels(failures: dict[str, list[LoggedFailure]]) -> No
 
 def test_the_label_and_the_level_of_a_failure_are_not_read(failures: dict[str, list[LoggedFailure]]) -> None:
     train = failures["frozenlake"]
-    predict = fit_level_posterior(train, count=300)
+    predict = LevelPosterior(train, count=300)
     blind = [replace(each, pivot_step=0, failure_mode="", initial_state="", env_config="") for each in train]
     assert predict(train) == predict(blind)
 

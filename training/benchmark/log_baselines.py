@@ -4,14 +4,18 @@ An episode may also have no pivot. A gate decides that first: it is fitted on al
 gradient boosting where learned baselines are wanted, else by the length of the episode.
 """
 
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from math import log
 from typing import Any
 
-from ...datasets.predictors import PREDICTORS, Guess, LoggedFailure
+import numpy as np
+
+from ...datasets.predictors import PREDICTORS, Guess, LoggedFailure, Predictor
 from ...identity import below
 from ..evaluation.baselines import GUESSING_LEVELS, LEARNED, PredictAll, can_be_sampled_by_class, fit_classes
-from ..evaluation.level_posterior import objection
+from ..evaluation.level_posterior import Judgement, objection
 from ..evaluation.log_features import LogFeatures
 from .episodes import Certified
 from .items import LOGS, QUESTIONS, Item, plugin_of
@@ -19,10 +23,12 @@ from .make import Made
 from .predictions import Header, Prediction, Predictions
 from .scores import score
 from .stand_ins import draw, locate_reply, reach_reply, safe_reply
-from .word_baseline import fit_words
+from .step_baseline import NAME as STEPS
+from .step_baseline import Fitting, StepBaseline
 
 SEED = 0
 """Seed of the fits."""
+_WORD = re.compile(r"\w+")
 
 Gate = Callable[[Sequence[LoggedFailure]], list[bool]]
 """Decides for episodes whether they were lost."""
@@ -47,21 +53,25 @@ def measure_baselines(made: Made, *, learned: bool = True) -> list[dict[str, Any
         PluginError: a package of the learned baselines is not installed.
     """
     benchmark = made.benchmark
-    guesses: dict[str, dict[str, Guess | None]] = {}
+    rows_by_name: dict[str, dict[str, Prediction]] = {}
     for env in benchmark.environments:
-        for log in LOGS:
-            items = [item for item in benchmark.items.values() if item.env == env and item.log == log]
-            fitting = _as_logged(made.fitting[env], log, benchmark.variant.thoughts)
+        safe = _safe_counts(made.fitting[env])
+        for kind in LOGS:
+            items = [item for item in benchmark.items.values() if item.env == env and item.log == kind]
+            fitting = _as_logged(made.fitting[env], kind, benchmark.variant.thoughts)
             for name, answers in _guesses(items, fitting, learned=learned).items():
-                guesses.setdefault(name, {}).update(answers)
-    safe = {env: _safe_counts(made.fitting[env]) for env in benchmark.environments}
+                rows_by_name.setdefault(name, {}).update(
+                    (item.item_id, Prediction(item.item_id, reply=_reply(item, answers[item.item_id], safe, name)))
+                    for item in items
+                )
+            episodes = [
+                Fitting(logged, lost, each.turns)
+                for each, (logged, lost) in zip(made.fitting[env], fitting, strict=True)
+            ]
+            for name, judge in _judges(episodes, learned=learned).items():
+                rows_by_name.setdefault(name, {}).update(_judged(items, judge, fitting, learned=learned))
     results: list[dict[str, Any]] = []
-    for name, answers in guesses.items():
-        rows = {
-            item.item_id: Prediction(item.item_id, reply=_reply(item, answers[item.item_id], safe[item.env], name))
-            for item in benchmark.items.values()
-            if item.item_id in answers
-        }
+    for name, rows in rows_by_name.items():
         envs = tuple(
             env
             for env in benchmark.environments
@@ -92,8 +102,6 @@ def _guesses(
     }
     if "thought" in train[0].infos[0]:
         fits["words"] = lambda: _one_by_one(fit_words(train))
-    if objection(train) is None:
-        fits |= {name: lambda fit=fit: fit(train) for name, fit in GUESSING_LEVELS.items()}
     for name, learner in LEARNED.items() if learned else ():
         if len(train) >= learner.fewest:
             fits[name] = lambda learner=learner: learner.fit(train, SEED)
@@ -106,6 +114,53 @@ def _guesses(
         }
     guesses["constant"] = dict.fromkeys((item.item_id for item in items), _most_frequent(fitting))
     return guesses
+
+
+Judge = Callable[[LoggedFailure], Judgement]
+"""Judges every step of an episode that was lost."""
+
+
+def _judges(episodes: Sequence[Fitting], *, learned: bool) -> dict[str, Judge]:
+    """Return the baselines that answer every question by themselves."""
+    lost = [each.log for each in episodes if each.lost]
+    judges: dict[str, Judge] = {}
+    if learned and len(lost) >= LEARNED["gradient boosting"].fewest:
+        judges[STEPS] = StepBaseline(episodes).judge
+    if lost and objection(lost) is None:
+        judges |= {name: fit(lost).judge for name, fit in GUESSING_LEVELS.items()}
+    return judges
+
+
+def _judged(
+    items: Sequence[Item], judge: Judge, fitting: Sequence[tuple[LoggedFailure, bool]], *, learned: bool
+) -> dict[str, Prediction]:
+    """Return the rows of a baseline that answers every question by itself."""
+    test = [log_of(item) for item in items]
+    lost = (fit_gate if learned else fit_length_gate)(fitting)(test)
+    return {
+        item.item_id: _row(item, judge(logged), is_lost=is_lost)
+        for item, logged, is_lost in zip(items, test, lost, strict=True)
+    }
+
+
+def _row(item: Item, said: Judgement, *, is_lost: bool) -> Prediction:
+    """Return what a judgement answers to an item."""
+    pivot = int(said.pivot.argmax())
+    if item.question == "locate":
+        mode = said.mode if said.mode in item.choices else item.choices[0]
+        return Prediction(item.item_id, reply=locate_reply(pivot, mode) if is_lost else locate_reply(None, None))
+    if item.question == "safe":
+        step = item.step or 0
+        # The taken action was fatal.
+        chances = {action: float(chance[step]) for action, chance in said.safe.items()} | {item.actions[step]: -1.0}
+        return Prediction(
+            item.item_id, reply=safe_reply(max(item.choices, key=lambda action: chances.get(action, 0.0)))
+        )
+    reach = said.reach if said.reach is not None else np.clip(1 - is_lost * np.cumsum(said.pivot), 0, 1)
+    value = reach if said.need is None else -said.need
+    return Prediction(
+        item.item_id, credit=tuple((-said.pivot).tolist()), value=tuple(value.tolist()), reach=tuple(reach.tolist())
+    )
 
 
 def _most_frequent(fitting: Sequence[tuple[LoggedFailure, bool]]) -> Guess | None:
@@ -172,3 +227,52 @@ def _reply(item: Item, guess: Guess | None, safe: Mapping[str, int], name: str) 
     if item.question == "locate":
         return locate_reply(step, guess.mode if guess.mode in item.choices else item.choices[0])
     return reach_reply(step, item.num_steps)
+
+
+# Words of thoughts
+
+
+def words_of(failure: LoggedFailure, t: int) -> frozenset[str]:
+    """Return the words of the thought at a step, in lower case; empty without a thought."""
+    return frozenset(_WORD.findall(str(failure.infos[t].get("thought", "")).lower()))
+
+
+def fit_words(train: Sequence[LoggedFailure]) -> Predictor:
+    """Guess the step whose words, and whose index, distinguish it most as a pivot; its words name the mode."""
+    here, elsewhere = _Counts(), _Counts()
+    modes: dict[Hashable, _Counts] = {}
+    for each in train:
+        for t in range(len(each.actions)):
+            is_pivot = t == each.pivot_step
+            (here if is_pivot else elsewhere).add({*words_of(each, t), t})
+        modes.setdefault(each.failure_mode, _Counts()).add(words_of(each, each.pivot_step))
+
+    def predict(failure: LoggedFailure) -> Guess:
+        scores = [
+            here.log_rate({*words_of(failure, t), t}) - elsewhere.log_rate({*words_of(failure, t), t})
+            for t in range(len(failure.actions))
+        ]
+        step = max(range(len(scores)), key=scores.__getitem__)
+        return Guess({step: 1.0}, _likeliest(modes, words_of(failure, step)))
+
+    return predict
+
+
+class _Counts:
+    """Number of thoughts of one class, and of those with each word."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._with: Counter[Hashable] = Counter()
+
+    def add(self, words: Collection[Hashable]) -> None:
+        self.total += 1
+        self._with.update(words)
+
+    def log_rate(self, words: Collection[Hashable]) -> float:
+        """Return the logarithm of the probability of some words, each with one thought more with and without it."""
+        return sum(log((self._with[word] + 1) / (self.total + 2)) for word in sorted(words, key=str))
+
+
+def _likeliest(modes: Mapping[Hashable, _Counts], words: frozenset[str]) -> str:
+    return str(max(sorted(modes, key=str), key=lambda mode: log(modes[mode].total) + modes[mode].log_rate(words)))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...datasets.predictors import PREDICTORS, Guess, LoggedFailure
 from ...models.extras import look_for, need
 from ..config import EXTRA
-from .level_posterior import fit_level_posterior, fit_without_habits, objection
+from .level_posterior import LevelPosterior, fit_without_habits, objection
 from .log_features import LogFeatures
 from .metrics import Share, share
 
@@ -189,8 +189,8 @@ LEARNED: Mapping[str, LearnedPredictor] = {
     "gradient boosting": LearnedPredictor(fit_boosting, math.ceil(2 * LEAF / (1 - CHECK_SHARE))),
     "transformer": LearnedPredictor(fit_transformer, 2),
 }
-GUESSING_LEVELS: Mapping[str, Callable[[Sequence[LoggedFailure]], PredictAll]] = {
-    "level posterior": fit_level_posterior,
+GUESSING_LEVELS: Mapping[str, Callable[[Sequence[LoggedFailure]], LevelPosterior]] = {
+    "level posterior": LevelPosterior,
     "level posterior, no habits": fit_without_habits,
 }
 """Baselines of the puzzles that need no package; :func:`.level_posterior.objection` says where there are none."""

@@ -10,8 +10,8 @@ Levels are searched completely, all at a time: a state is an index, and a table 
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -291,41 +291,90 @@ def objection(train: Sequence[LoggedFailure]) -> str | None:
     return None
 
 
-def fit_level_posterior(
-    train: Sequence[LoggedFailure], *, habits: bool = True, count: int | None = None
-) -> Callable[[Sequence[LoggedFailure]], list[Guess]]:
-    """Fit the predictor; :func:`objection` says on what it can be fitted.
+@dataclass(frozen=True)
+class Judgement:
+    """What a baseline says about an episode that was lost, by the log alone. ``T`` is the number of steps."""
 
-    Args:
-        train: failures of one environment with their levels.
-        habits: whether levels are weighted by the player's habits, or all alike.
-        count: number of generated levels; :data:`LEVELS` by default.
-    """
-    env = train[0].env
-    mine = read_worlds(env, [each.initial_state for each in train])
-    worlds = generated_worlds(env, train[0].env_config, LEVELS if count is None else count)
-    usual = fit_majority(train)
-    assert mine is not None
-    fitted = fit_habits(mine, train) if habits else None
-    names: Mapping[bool, str] = {True: "deadlock", False: "timeout"}
-
-    def predict(failure: LoggedFailure) -> Guess:
-        failure = replace(failure, initial_state="", env_config="")
-        walked = None if worlds is None else walk(worlds, failure, fitted)
-        if walked is None or not len(walked.rows):
-            return usual(failure)
-        weights = level_weights(fitted, walked)
-        votes = np.bincount(walked.pivot, weights, minlength=len(failure.actions))
-        step = int(votes.argmax())
-        here = walked.pivot == step
-        dead = float(weights[here & walked.dead].sum()) > 0.5 * float(weights[here].sum())
-        return Guess({step: 1.0}, names[dead])
-
-    return lambda failures: [predict(each) for each in failures]
+    pivot: NDArray[np.float64]
+    """Chance of each step to be the pivot, adds up to 1, shape (T,)."""
+    mode: str
+    reach: NDArray[np.float64] | None = None
+    """Chance that the goal is within reach after each step, lost or not, shape (T,); None if the pivot says it all."""
+    need: NDArray[np.float64] | None = None
+    """Turns that the goal takes after each step, on average, at most one more than the horizon, shape (T,)."""
+    safe: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Chance of each action to be safe at each step if the episode was lost there, shape (T,)."""
 
 
-def fit_without_habits(
-    train: Sequence[LoggedFailure],
-) -> Callable[[Sequence[LoggedFailure]], list[Guess]]:
+class LevelPosterior:
+    """The fitted predictor."""
+
+    def __init__(self, train: Sequence[LoggedFailure], *, habits: bool = True, count: int | None = None) -> None:
+        """Fit the predictor; :func:`objection` says on what it can be fitted.
+
+        Args:
+            train: failures of one environment with their levels.
+            habits: whether levels are weighted by the player's habits, or all alike.
+            count: number of generated levels; :data:`LEVELS` by default.
+        """
+        mine = read_worlds(train[0].env, [each.initial_state for each in train])
+        assert mine is not None
+        self._worlds = generated_worlds(train[0].env, train[0].env_config, LEVELS if count is None else count)
+        self._usual = fit_majority(train)
+        self._habits = fit_habits(mine, train) if habits else None
+
+    def __call__(self, failures: Sequence[LoggedFailure]) -> list[Guess]:
+        """Return the guess about each failure."""
+        return [self.guess(each) for each in failures]
+
+    def guess(self, failure: LoggedFailure) -> Guess:
+        """Return the guess about a failure; the most frequent label where no level fits."""
+        found = self._fitting(failure)
+        if found is None:
+            return self._usual(failure)
+        votes, mode = _vote(*found, len(failure.actions))
+        return Guess({int(votes.argmax()): 1.0}, mode)
+
+    def judge(self, failure: LoggedFailure) -> Judgement:
+        """Return what the levels that fit say about every step; the most frequent label where none fits."""
+        found, count = self._fitting(failure), len(failure.actions)
+        if found is None or self._worlds is None:
+            usual = self._usual(failure)
+            return Judgement(np.eye(count)[usual.step], usual.mode)
+        walked, weights = found
+        worlds, rows = self._worlds, walked.rows
+        votes, mode = _vote(walked, weights, count)
+        needs = np.zeros(count)
+        safe = {action: np.zeros(count) for action in ACTIONS}
+        states = worlds.start[rows]
+        for t, action in enumerate(failure.actions):
+            left = failure.horizon - 1 - t
+            there = np.take_along_axis(worlds.distance[rows], worlds.after[rows, states].astype(np.int64), axis=1)
+            here = weights * (walked.pivot == t)
+            here = here if here.any() else weights
+            for index, each in enumerate(ACTIONS):
+                safe[each][t] = here @ (there[:, index] <= left) / here.sum()
+            if action in ACTIONS:
+                states = worlds.after[rows, states, ACTIONS.index(action)].astype(np.int64)
+            needs[t] = weights @ np.minimum(worlds.distance[rows, states], failure.horizon + 1) / weights.sum()
+        return Judgement(votes, mode, need=needs, safe=safe)
+
+    def _fitting(self, failure: LoggedFailure) -> tuple[Walk, NDArray[np.float64]] | None:
+        """Return the levels that fit and their weights; None without any."""
+        if self._worlds is None:
+            return None
+        walked = walk(self._worlds, replace(failure, initial_state="", env_config=""), self._habits)
+        return (walked, level_weights(self._habits, walked)) if len(walked.rows) else None
+
+
+def _vote(walked: Walk, weights: NDArray[np.float64], count: int) -> tuple[NDArray[np.float64], str]:
+    """Return the share of each step in the votes, shape (count,), and the mode at the step with the largest."""
+    votes = np.bincount(walked.pivot, weights, minlength=count)
+    here = walked.pivot == int(votes.argmax())
+    dead = float(weights[here & walked.dead].sum()) > 0.5 * float(weights[here].sum())
+    return votes / votes.sum(), "deadlock" if dead else "timeout"
+
+
+def fit_without_habits(train: Sequence[LoggedFailure]) -> LevelPosterior:
     """Fit the predictor for a player of unknown habits: all levels that fit count alike."""
-    return fit_level_posterior(train, habits=False)
+    return LevelPosterior(train, habits=False)

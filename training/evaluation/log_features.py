@@ -56,5 +56,9 @@ class LogFeatures:
         row = np.full(self.steps * self.width + 2, np.nan, np.float32)
         rows = self.of(failure)[: self.steps].ravel()
         row[: len(rows)] = rows
-        row[-2:] = (len(failure.actions), self._arithmetic(failure).step)
+        row[-2:] = (len(failure.actions), self.arithmetic_step(failure))
         return row
+
+    def arithmetic_step(self, failure: LoggedFailure) -> int:
+        """Return the pivot step by arithmetic on the log, see :func:`.predictors.fit_arithmetic`."""
+        return self._arithmetic(failure).step
