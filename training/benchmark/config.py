@@ -33,7 +33,7 @@ class MakeConfig(Settings):
     baselines: bool = True
     """Measure the baselines that read the log alone."""
     learned: bool = True
-    """Fit the learned baselines, gradient boosting and a small transformer, too."""
+    """Fit the learned baselines, boosted trees and a small transformer, too."""
 
 
 class RunConfig(AskedModel):
