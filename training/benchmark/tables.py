@@ -270,36 +270,51 @@ def baselines_of(benchmark: Benchmark, result: Result) -> list[dict[str, Any]]:
 def results_chart(tables: Mapping[str, Rows]) -> bytes:
     """Draw the main figure of every task by the lenient reader, with intervals.
 
+    A task has one panel; where the tables are split by player, it has one per environment and log.
+
     Args:
         tables: cells by task, by place, and by name; names of baselines have a colon.
     """
     names = list(
         dict.fromkeys(who for rows in tables.values() for cells in rows.values() for who in cells if ":" not in who)
     )
-    groups = max(len(rows) for rows in tables.values())
-    figure = new_figure(max(8.0, 1.6 + groups * (0.5 + 0.42 * (len(names) + 1))), 0.8 + 2.9 * len(tables))
-    panels = figure.subplots(len(tables), 1, squeeze=False)[:, 0]
-    width = 0.8 / (len(names) + 1)
-    for axes, (task, rows) in zip(panels, tables.items(), strict=True):
-        for group, cells in enumerate(rows.values()):
-            for who, cell in cells.items():
-                share = cell["figures"]["lenient"][MAIN[task]]
-                if share is None:
-                    continue
-                place = names.index(who) if who in names else len(names)
-                colour = COLOURS[place % len(COLOURS)] if who in names else GREY
-                hatch = HATCHES[place // len(COLOURS) % len(HATCHES)] if who in names else "//"
-                x, value = group - 0.4 + width * (place + 0.5), 100 * share["value"]
-                axes.bar(x, value, width=0.92 * width, color=colour, hatch=hatch, edgecolor="white")
-                whisker = [[max(0.0, value - 100 * share["low"])], [max(0.0, 100 * share["high"] - value)]]
-                axes.errorbar(x, value, yerr=whisker, fmt="none", ecolor=BLACK, elinewidth=1.0, capsize=2)
-                axes.text(x, 100 * share["high"] + 2, f"{value:.0f}", ha="center", fontsize=7, color=BLACK)
-        axes.set(title=f"{task}: {MAIN[task]}", ylabel="%", ylim=(0, 118), yticks=range(0, 101, 25))
-        labels = ["\n".join((env, f"{log} log", *kind)) for env, log, *kind in rows]
-        axes.set_xticks(range(len(rows)), labels, fontsize=8)
-        axes.spines[["top", "right"]].set_visible(False)
+    panels: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    for task, rows in tables.items():
+        for (env, log, *player), cells in rows.items():
+            title = f"{task}: {MAIN[task]}" + (f", {env}, {log} log" if player else "")
+            panels.setdefault((task, title), {})["\n".join(player or (env, f"{log} log"))] = cells
+    across, per_group, per_bar = (1, 0.5, 0.42) if len(panels) == len(tables) else (2, 0.3, 0.22)
+    down = -(-len(panels) // across)
+    width = 1.6 / across + max(map(len, panels.values())) * (per_group + per_bar * (len(names) + 1))
+    figure = new_figure(max(8.0, across * width), 0.8 + 2.9 * down)
+    axes = list(figure.subplots(down, across, squeeze=False).ravel())
+    for empty in axes[len(panels) :]:
+        empty.remove()
+    for each, ((task, title), groups) in zip(axes, panels.items(), strict=False):
+        _draw_bars(each, MAIN[task], list(groups.values()), names)
+        each.set(title=title, ylabel="%", ylim=(0, 118), yticks=range(0, 101, 25))
+        each.set_xticks(range(len(groups)), list(groups), fontsize=8)
+        each.spines[["top", "right"]].set_visible(False)
     _add_legend(figure, names)
     return png_of(figure)
+
+
+def _draw_bars(axes: Any, figure: str, groups: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
+    """Draw a figure of some groups of cells as bars, one per result and one of the best baseline."""
+    width = 0.8 / (len(names) + 1)
+    for group, cells in enumerate(groups):
+        for who, cell in cells.items():
+            share = cell["figures"]["lenient"][figure]
+            if share is None:
+                continue
+            place = names.index(who) if who in names else len(names)
+            colour = COLOURS[place % len(COLOURS)] if who in names else GREY
+            hatch = HATCHES[place // len(COLOURS) % len(HATCHES)] if who in names else "//"
+            x, value = group - 0.4 + width * (place + 0.5), 100 * share["value"]
+            axes.bar(x, value, width=0.92 * width, color=colour, hatch=hatch, edgecolor="white")
+            whisker = [[max(0.0, value - 100 * share["low"])], [max(0.0, 100 * share["high"] - value)]]
+            axes.errorbar(x, value, yerr=whisker, fmt="none", ecolor=BLACK, elinewidth=1.0, capsize=2)
+            axes.text(x, 100 * share["high"] + 2, f"{value:.0f}", ha="center", fontsize=7, color=BLACK)
 
 
 def _add_legend(figure: Any, names: list[str]) -> None:
