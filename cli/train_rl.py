@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from ..api import training as api
 from ..datasets.config import environment
 from ..errors import ConfigError
+from ..training.checkpoint import taught_vocabulary
 from ..training.policy_rl.config import RECIPES, RlConfig
 from ..training.policy_rl.hindsight.contexts import arm_of
-from ..training.wording import taught_vocabulary
 from .console import err, out, quoted, show_table
 from .from_config import Flag, Form, env_settings, from_config, key_and_value, parameter
 from .train import PRECISION, is_main, log_line, put_recipe, recipe_flag, show_estimate, show_outcome
