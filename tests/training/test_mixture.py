@@ -103,7 +103,7 @@ def test_shares_are_those_of_levels_or_of_weights() -> None:
         assert (config.updates, config.prompts) == (350, 16)
         return [each.prompts for each in member_configs(config)]
 
-    assert counts() == [6, 7, 3], "180, 216 and 120 levels"
+    assert counts() == [5, 7, 4], "180, 216 and 120 levels"
     assert counts(sokoban={"weight": 2.0}) == [8, 4, 4]
     assert counts(sokoban={"levels": 10_000}) == [14, 1, 1]
     assert shares(16, {"one": 10, "other": 6}) == {"one": 10, "other": 6}
@@ -188,7 +188,7 @@ def _wrong_advantages(run: Run) -> list[tuple[str, int]]:
         steps = run.table("steps", number)
         penalties = steps.group_by("episode_id").agg((0.1 * (~pl.col("action_valid")).sum()).alias("penalty"))
         rows = run.table("episodes", number).join(penalties, on="episode_id")
-        returns = {row["episode_id"]: row["return"] - row["penalty"] for row in rows.iter_rows(named=True)}
+        returns = {row["episode_id"]: row["episode_return"] - row["penalty"] for row in rows.iter_rows(named=True)}
         level = {row["episode_id"]: (row["env"], row["task_id"]) for row in rows.iter_rows(named=True)}
         for each in scored:
             name = each.turn.episode_id
@@ -230,7 +230,7 @@ def _recomputed(run: Run, number: int, *envs: str) -> dict[str, float]:
     broken = dict(steps.group_by("episode_id").agg((~pl.col("action_valid")).sum()).iter_rows())
     groups = {}
     for row in episodes.iter_rows(named=True):
-        value = round(row["return"] - 0.1 * broken[row["episode_id"]], 6)
+        value = round(row["episode_return"] - 0.1 * broken[row["episode_id"]], 6)
         groups.setdefault((row["env"], row["task_id"]), []).append((value, row["success"]))
     mine = set(episodes["episode_id"])
     scored = [each for each in run.scored[number - 1] if each.turn.episode_id in mine]
@@ -246,7 +246,7 @@ def _recomputed(run: Run, number: int, *envs: str) -> dict[str, float]:
     return {
         "episodes": len(episodes),
         "success": sum(episodes["success"]) / len(episodes),
-        "return": sum(episodes["return"]) / len(episodes),
+        "return": sum(episodes["episode_return"]) / len(episodes),
         "steps": len(steps),
         "format_broken": sum(broken.values()) / len(steps),
         "zero_variance": sum(len({v for v, _ in each}) == 1 for each in groups.values()) / len(groups),
@@ -282,6 +282,7 @@ def test_hindsight_and_pivots_are_those_of_the_environment(run: Run) -> None:
             failed = run.table("episodes", number, env).filter(~pl.col("success"))
             rows = failed.to_dicts()
             for row, verdict in zip(rows, certify_batch(env, rows), strict=True):
+                assert isinstance(verdict, Verdict)
                 modes[env].add(verdict.failure_mode)
                 for turn in turns[row["episode_id"]]:
                     assert turn.at_pivot == (turn.t == verdict.pivot_step)

@@ -124,7 +124,7 @@ def _of_one_environment(run: RlConfig | None, config: PolicyEvaluationConfig) ->
             f"{config.model} is a run of several environments, expected the one to evaluate: {run.title}; name it "
             "with --env, and a folder for each result with --out"
         )
-    return run.alone(config.env if config.env in run.environments else run.names[0])
+    return run.alone(config.env if config.env in run.environments else run.names[0], prompts=1)
 
 
 def episode_config(config: PolicyEvaluationConfig, run: RlConfig | None) -> RlConfig:
