@@ -23,6 +23,7 @@ from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import finish_store
 from pivot.labeling.hindsight import hindsight_text
 from pivot.solvers.api import certify_batch
+from pivot.solvers.base import Verdict
 from pivot.tests.cli.command_line import error_of, read
 from pivot.tests.training.games import ENVIRONMENTS, ROOM, save_player_of_both, two
 from pivot.tests.training.lake import bytes_of, lines_of, torch
