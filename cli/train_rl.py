@@ -76,7 +76,7 @@ class RlForm(Form[RlConfig]):
 
     def parameters(self) -> Iterator[inspect.Parameter]:
         """Yield the parameters of the command."""
-        about = typer.Argument(metavar="ENV...", help="Environments to train on.", show_default=False)
+        about = typer.Argument(metavar="ENV", help="Environments to train on, such as sokoban.")
         yield parameter(f"{self.name}__env", list[str], about)
         yield from super().parameters()
         for name, kind, option, metavar, text in (
@@ -101,7 +101,7 @@ class RlForm(Form[RlConfig]):
         names = list(dict.fromkeys(typed)) or self._names(values)
         if typed:
             _put_names(names, values)
-        several = len(names) > 1
+        several, inside = len(names) > 1, bool(values.get(("environments",)))
         for text in arguments.get(f"{self.name}__settings") or ():
             name = text.partition("=")[0].partition(".")[0] if several or not names else names[0]
             if several and name not in names:
@@ -109,7 +109,7 @@ class RlForm(Form[RlConfig]):
                     f"--set {text}: found {name!r}, expected ENV.KEY=VALUE, ENV one of: {', '.join(names)}"
                 )
             for key, value in env_settings(name, [text]).items():
-                at = ("environments", name, "settings") if several else ("settings",)
+                at = ("environments", name, "settings") if inside else ("settings",)
                 values.put((*at, key), value, f"--set {name}.{key}" if several else f"--set {key}")
         for text in arguments.get(f"{self.name}__weight") or ():
             name, weight = key_and_value("--weight", text, shape="ENV=NUMBER")

@@ -150,6 +150,7 @@ def test_the_command_names_several_environments(tmp_path: Path) -> None:
     assert read(RL, "--config", file) == config
     alone = read(RL, "sokoban", "--config", file)
     assert (alone.env, alone.settings, alone.environments) == ("sokoban", {"boxes": 2}, {})
+    assert read(RL, "sokoban", "--config", file, "--set", "rows=8").settings == {"boxes": 2, "rows": 8}
     file.write_text('{"env": "sokoban", "settings": {"boxes": 2}, "model": "m"}', encoding="utf-8")
     added = read(RL, "sokoban", "frozenlake", "--config", file)
     assert added.environments["sokoban"].settings == {"boxes": 2}
