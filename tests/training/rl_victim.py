@@ -94,6 +94,9 @@ MOMENTS: dict[str, Callable[[], None]] = {
 }
 """Each in the third or fourth update of four, with a checkpoint after every second, unless its name says otherwise."""
 
+OF_TWO: dict[str, Callable[[], None]] = {"between_shards": at_call(Receipt, "write", 6)}
+"""Moments of runs of two environments alone: in the third update, one environment is stored and the other is not."""
+
 
 def main(model: Path, folder: Path, moments: list[str]) -> None:
     """Make all runs."""
@@ -111,7 +114,7 @@ def main(model: Path, folder: Path, moments: list[str]) -> None:
     for name in moments:
 
         def killed(name: str = name) -> None:
-            MOMENTS[name]()
+            (MOMENTS | OF_TWO)[name]()
             run(name)
 
         assert forked(killed) == -signal.SIGKILL, name
