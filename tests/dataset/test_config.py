@@ -135,7 +135,7 @@ def test_every_error_of_a_config_is_one_line() -> None:
 def test_an_environment_may_have_shards_of_its_own_size(tmp_path: Path) -> None:
     runs = {"sokoban": {"tasks": 7, "tasks_per_shard": 3}, "frozenlake": {"tasks": 7}}
     config = make_config({"environments": runs, "tasks_per_shard": 5})
-    found = [(shard.env, shard.first, shard.stop) for shard in config.shards()]
+    ranges = [(shard.env, shard.first, shard.stop) for shard in config.shards()]
     assert found == [
         ("sokoban", 0, 3),
         ("sokoban", 3, 6),

@@ -360,8 +360,8 @@ def test_an_environment_of_a_run_is_evaluated_on_its_held_out_levels(run: Run, t
     from pivot.training.evaluation.config import PolicyEvaluationConfig
     from pivot.training.evaluation.policy import evaluate_policy
 
-    asked = PolicyEvaluationConfig(model=str(run.out), env="frozenlake", episodes=4, out=tmp_path)
-    result = evaluate_policy(asked, lambda _: None)
+    config = PolicyEvaluationConfig(model=str(run.out), env="frozenlake", episodes=4, out=tmp_path)
+    result = evaluate_policy(config, lambda _: None)
     levels = run.prepared.members[1].levels
     assert (result.levels, result.trained_on) == (len(levels.validation), 0)
     assert result.row()["settings"] == ENVIRONMENTS["frozenlake"]["settings"]

@@ -54,9 +54,9 @@ def member_configs(config: RlConfig) -> list[RlConfig]:
     """
     alone = {name: config.alone(name) for name in config.names}
     levels = {name: float(count_levels(each)) for name, each in alone.items()}
-    given = {name: each.weight for name, each in config.environments.items()}
-    weighted = any(weight is not None for weight in given.values())
-    weights = {name: given[name] or 1.0 for name in alone} if weighted else levels
+    named = {name: each.weight for name, each in config.environments.items()}
+    weighted = any(weight is not None for weight in named.values())
+    weights = {name: named[name] or 1.0 for name in alone} if weighted else levels
     counts = shares(config.prompts, weights)
     return [config.alone(name, counts[name]) for name in alone]
 
