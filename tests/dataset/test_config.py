@@ -136,7 +136,7 @@ def test_an_environment_may_have_shards_of_its_own_size(tmp_path: Path) -> None:
     runs = {"sokoban": {"tasks": 7, "tasks_per_shard": 3}, "frozenlake": {"tasks": 7}}
     config = make_config({"environments": runs, "tasks_per_shard": 5})
     ranges = [(shard.env, shard.first, shard.stop) for shard in config.shards()]
-    assert found == [
+    assert ranges == [
         ("sokoban", 0, 3),
         ("sokoban", 3, 6),
         ("sokoban", 6, 7),
