@@ -92,11 +92,12 @@ def train_rl(
     on_prepared: "Callable[[RlPrepared], None]" = _ignore,
     callbacks: "Sequence[TrainerCallback | type[TrainerCallback]]" = (),
 ) -> "RlResult":
-    """Train a policy on an environment with hindsight (Stage II), and label the rollouts that it stored.
+    """Train a policy on environments with hindsight (Stage II), and label the rollouts that it stored.
 
     Args:
         config: environment, model, ``out`` and how it trains, such as
-            ``{"env": "sokoban", "model": "runs/analyzer/final", "arm": "mp", "out": "runs/agent"}``.
+            ``{"env": "sokoban", "model": "runs/analyzer/final", "arm": "mp", "out": "runs/agent"}``; in place of
+            ``env``, several ``environments`` such as ``{"sokoban": {"weight": 2}, "frozenlake": {}}``.
         report: receives one line per update, in the main process alone.
         on_prepared: receives levels and model before training starts, in the main process alone.
         callbacks: instances or classes of ``transformers.TrainerCallback``. The loop calls ``on_train_begin``,
@@ -110,7 +111,8 @@ def train_rl(
         TrainingError: the config or the model cannot be used. PluginError: a package is missing.
     """
     settings = config if isinstance(config, RlConfig) else make_rl_config(config)
-    env_config(settings.env, settings.settings)  # a mistake there is reported before anything is loaded
+    for name in settings.names:  # a mistake in a setting is reported before anything is loaded
+        env_config(name, settings.alone(name).settings)
     check_packages(RL_PACKAGES)
     from ..training.policy_rl import loop  # noqa: PLC0415
     from ..training.policy_rl.rollout_store import FOLDER  # noqa: PLC0415

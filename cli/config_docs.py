@@ -89,6 +89,8 @@ _KEYS = {
     **{f"{role}__no_cache": f"{role}.service.cache" for role in ("policy", "teacher")},
     **{f"analyzer__{each.key}": f"{each.part}.{each.key}" for each in flags_of("analyzer")},
     "analyzer__no_cache": "service.cache",
+    "rl__named": "environments",
+    "rl__weight": "environments.ENV.weight",
     **{f"{role}__{each.key}": f"{role}.{each.part}.{each.key}" for role in _ROLES for each in flags_of(role)},
 }
 """Keys in a file of the options that are no field of a form, by parameter."""

@@ -2,7 +2,7 @@
 
 import inspect
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -10,11 +10,12 @@ from pydantic import BaseModel
 
 from ..api import training as api
 from ..datasets.config import environment
+from ..errors import ConfigError
+from ..training.checkpoint import taught_vocabulary
 from ..training.policy_rl.config import RECIPES, RlConfig
 from ..training.policy_rl.hindsight.contexts import arm_of
-from ..training.wording import taught_vocabulary
 from .console import err, out, quoted, show_table
-from .from_config import Flag, Form, env_settings, from_config, parameter
+from .from_config import Flag, Form, env_settings, from_config, key_and_value, parameter
 from .train import PRECISION, is_main, log_line, put_recipe, recipe_flag, show_estimate, show_outcome
 from .values import Values
 
@@ -52,7 +53,6 @@ class EnvForm(Form[AnyConfig]):
 
 
 RL_FLAGS = {
-    "env": Flag(argument="ENV"),
     "opd": Flag("--lambda-opd"),
     "beta": Flag("--beta-opd"),
     "lora": Flag(off="--full"),
@@ -71,12 +71,64 @@ RL_FLAGS = {
 }
 
 
-class RlForm(EnvForm[RlConfig]):
-    """The options of :class:`.RlConfig`."""
+class RlForm(Form[RlConfig]):
+    """The options of :class:`.RlConfig`: one or more environments, each with settings and a weight."""
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """Yield the parameters of the command."""
+        about = typer.Argument(metavar="ENV", help="Environments to train on, such as sokoban.")
+        yield parameter(f"{self.name}__env", list[str], about)
+        yield from super().parameters()
+        for name, kind, option, metavar, text in (
+            ("named", list[str], "--env", "ENV", "Same as a further ENV. May be repeated."),
+            (
+                *("settings", list[str], "--set", "KEY=VALUE"),
+                "Environment setting, as pivot settings ENV lists them; ENV.KEY=VALUE where there are several "
+                "environments. May be repeated.",
+            ),
+            (
+                *("weight", list[str], "--weight", "ENV=NUMBER"),
+                "Levels of an environment per update, in proportion to those of the others (default: the number of its "
+                "levels, or 1 if another has a weight). May be repeated.",
+            ),
+        ):
+            yield parameter(f"{self.name}__{name}", kind, typer.Option(option, metavar=metavar, help=text))
+
+    def put_flags(self, arguments: Mapping[str, Any], values: Values) -> None:
+        """Put what the flags say over what is there; see the base class."""
+        super().put_flags(arguments, values)
+        typed = [*(arguments.get(f"{self.name}__env") or ()), *(arguments.get(f"{self.name}__named") or ())]
+        names = list(dict.fromkeys(typed)) or self._names(values)
+        if typed:
+            _put_names(names, values)
+        several, inside = len(names) > 1, bool(values.get(("environments",)))
+        for text in arguments.get(f"{self.name}__settings") or ():
+            name = text.partition("=")[0].partition(".")[0] if several or not names else names[0]
+            if several and name not in names:
+                raise ConfigError(
+                    f"--set {text}: found {name!r}, expected ENV.KEY=VALUE, ENV one of: {', '.join(names)}"
+                )
+            for key, value in env_settings(name, [text]).items():
+                at = ("environments", name, "settings") if inside else ("settings",)
+                values.put((*at, key), value, f"--set {name}.{key}" if several else f"--set {key}")
+        for text in arguments.get(f"{self.name}__weight") or ():
+            name, weight = key_and_value("--weight", text, shape="ENV=NUMBER")
+            if not several or name not in names:
+                raise ConfigError(f"--weight {text}: found {name!r}, expected one of several environments of the run")
+            values.put(("environments", name, "weight"), weight, f"--weight {name}")
+
+    @staticmethod
+    def _names(values: Values) -> list[str]:
+        """Return the environments that are set so far."""
+        several, env = values.get(("environments",)), values.get(("env",))
+        return list(several) if isinstance(several, dict) and several else [env] if env else []
 
     def resolve(self, values: Values) -> RlConfig:
         """Check the values; failure modes have the names of Stage I by default, and a recipe gives what is not set."""
         put_recipe(values, RECIPES)
+        names = self._names(values)
+        if not names:
+            raise ConfigError("missing argument 'ENV': environment to train on, such as sokoban")
         for name in ("updates", "prompts"):
             if values.get((name,)) == "0":  # the paper's number, as in Python
                 values.put((name,), 0, f"--{name}")
@@ -87,15 +139,31 @@ class RlForm(EnvForm[RlConfig]):
             and (vocabulary := taught_vocabulary(model))
         ):
             values.put(("target_vocabulary",), vocabulary, "--target-vocabulary")
-        return super().resolve(values)
+        config = super().resolve(values)
+        for name in names:
+            at = ("environments", name, "settings") if values.get(("environments",)) else ("settings",)
+            values.read(environment(name).config_type, at, f"setting {name}.")
+        return config
 
 
-RL = RlForm("rl", RlConfig, RL_FLAGS, skip=("settings",))
+def _put_names(names: Sequence[str], values: Values) -> None:
+    """Put the environments of the command line over those of a file, whose settings of them stay."""
+    before = values.get(("environments",)) or {}
+    if len(names) == 1 and not before:
+        values.put(("env",), names[0], "ENV")
+        return
+    env, settings = values.data.pop("env", ""), values.data.pop("settings", {})
+    if env and not before:
+        before = {env: {"settings": settings}}
+    values.data["environments"] = {name: before.get(name, {}) for name in names}
+
+
+RL = RlForm("rl", RlConfig, RL_FLAGS, skip=("env", "settings", "environments"))
 
 
 @from_config(RL)
 def rl(config: RlConfig) -> None:
-    """Train a policy on an environment: GRPO, and a Teacher that scores every failure again with hindsight.
+    """Train a policy on environments: GRPO, and a Teacher that scores every failure again with hindsight.
 
     Each update plays levels, asks the Analyzer (the same model) for the pivot step of every failure, scores the
     tokens of the failure again under a prompt with this hindsight, and makes an optimiser step. The arm chooses it:
@@ -112,6 +180,8 @@ def rl(config: RlConfig) -> None:
     pivot train rl sokoban --model runs/analyzer/final --arm mp --out runs/sokoban-mp
 
     pivot train rl frozenlake --model Qwen/Qwen2.5-VL-3B-Instruct --arm vanilla_grpo --out runs/lake
+
+    pivot train rl sokoban frozenlake --model runs/analyzer/final --weight sokoban=2 --out runs/two
 
     pivot train rl sokoban --model runs/analyzer/final --recipe qwen2.5-vl-3b --dry-run
 
@@ -130,13 +200,17 @@ def rl(config: RlConfig) -> None:
         )
         return
     show_outcome(config.out, result)
+    each = [f"{env}/success" for env in config.environments]
     rows = [
         [name, result.last[name]]
-        for name in ("success", "return", "zero_variance", "kl")
+        for name in ("success", *each, "return", "zero_variance", "kl")
         if result.last.get(name) is not None
     ]
-    if "validation" in result.last:
-        rows.append(["success, held-out levels", result.last["validation"]["success"]["value"]])
+    rows += [
+        [f"{above}success, held-out levels", result.last[f"{above}validation"]["success"]["value"]]
+        for above in ("", *(f"{env}/" for env in config.environments))
+        if f"{above}validation" in result.last
+    ]
     show_table("Last update", ["figure", "value"], rows)
     folder = quoted(config.out)
     out.print(f"the policy is in {config.out}/final; curves: {config.out}/curves.png", soft_wrap=True)
@@ -150,6 +224,8 @@ def rl(config: RlConfig) -> None:
 
 def _show_levels(prepared: "Prepared") -> None:
     config = prepared.config
-    counts = f"{len(prepared.levels.train)} levels, {len(prepared.levels.validation)} held out"
     start = arm_of(config.arm).starts_from
-    err.print(f"{config.env}, arm {config.arm} (meant to start from {start}): {counts}", soft_wrap=True)
+    for each in prepared.members:
+        counts = f"{len(each.levels.train)} levels, {len(each.levels.validation)} held out"
+        share = f", {each.config.prompts} levels per update" if config.environments else ""
+        err.print(f"{each.env}, arm {config.arm} (meant to start from {start}): {counts}{share}", soft_wrap=True)

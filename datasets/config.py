@@ -84,6 +84,10 @@ class EnvRun(BaseModel):
     """Indices of the levels in the plan, if they are not its first ones: a training run samples levels for every
     update, and may sample a level again for a later one."""
 
+    tasks_per_shard: int | None = Field(default=None, gt=0, le=10_000)
+    """Levels per shard of this environment, if not those of the run: a training run stores one shard per update, and
+    may play more levels of one environment than of another."""
+
     @field_validator("drawn")
     @classmethod
     def _one_each(cls, drawn: tuple[int, ...] | None, info: ValidationInfo) -> tuple[int, ...] | None:
@@ -94,10 +98,11 @@ class EnvRun(BaseModel):
         return drawn
 
     @model_serializer(mode="wrap")
-    def _without_an_empty_draw(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the indices if the levels are the first ones."""
+    def _without_rare_fields(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the indices if the levels are the first ones, and the shard size if it is that of the run."""
         data: dict[str, Any] = serialise(self)
-        return data if self.drawn is not None else {key: value for key, value in data.items() if key != "drawn"}
+        absent = [name for name in ("drawn", "tasks_per_shard") if getattr(self, name) is None]
+        return {key: value for key, value in data.items() if key not in absent}
 
 
 MANY_SHARDS, LARGEST_FITTING = 256, 128
@@ -222,12 +227,16 @@ class RunConfig(BaseModel):
             size *= 2
         return self.model_copy(update={"tasks_per_shard": size})
 
+    def shard_size(self, env: str) -> int:
+        """Return the levels per shard of an environment."""
+        return self.environments[env].tasks_per_shard or self.tasks_per_shard
+
     def shards(self) -> list["Shard"]:
         """List the shards in their fixed order: whole tasks, never depending on the number of workers."""
         return [
-            Shard(name, number, first, min(first + self.tasks_per_shard, run.tasks))
+            Shard(name, number, first, min(first + self.shard_size(name), run.tasks))
             for name, run in self.environments.items()
-            for number, first in enumerate(range(0, run.tasks, self.tasks_per_shard))
+            for number, first in enumerate(range(0, run.tasks, self.shard_size(name)))
         ]
 
 

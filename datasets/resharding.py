@@ -41,7 +41,7 @@ class ShardRows:
     @classmethod
     def of(cls, store: Store, shard: Shard, manifest: Mapping[str, FileRecord]) -> "ShardRows":
         """Return the rows of ``shard`` from a store with this manifest."""
-        size, tasks = store.config.tasks_per_shard, store.config.environments[shard.env].tasks
+        size, tasks = store.config.shard_size(shard.env), store.config.environments[shard.env].tasks
         numbers = range(shard.first // size, (shard.stop - 1) // size + 1)
         covering = [Shard(shard.env, each, each * size, min((each + 1) * size, tasks)) for each in numbers]
         names = [store.table_file(schema, old) for schema in STORE_TABLES for old in covering]

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, version
 from importlib.util import find_spec
@@ -62,6 +63,8 @@ DATA = (
 )
 """Files of the wheel that are no modules."""
 MAX_LINES = 500
+MAX_FILES = 15
+"""Most modules in a folder of training."""
 
 
 def _sources(*folders: str) -> list[Path]:
@@ -174,6 +177,17 @@ def test_datasets_is_the_hugging_face_library_everywhere() -> None:
 def test_no_file_grows_long() -> None:
     lines = {_name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in EVERYTHING}
     assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
+
+
+def _crowded(names: Iterable[str]) -> dict[str, int]:
+    """Return the folders with more than ``MAX_FILES`` modules, ``__init__.py`` included."""
+    counts = Counter(name.rpartition("/")[0] for name in names)
+    return {folder: count for folder, count in counts.items() if count > MAX_FILES}
+
+
+def test_no_folder_of_training_holds_too_many_modules() -> None:
+    assert _crowded([f"training/a/{number}.py" for number in range(16)] + ["training/b.py"]) == {"training/a": 16}
+    assert _crowded(map(_name, _sources("training"))) == {}
 
 
 def test_nothing_prints_behind_the_back_of_the_consoles() -> None:

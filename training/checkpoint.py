@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
-from ..errors import TrainingError
+from ..errors import StoreError, TrainingError
+from ..labeling.vocabulary import Vocabulary
 from ..models.extras import need
 from ..models.weights import is_local
 from ..plugins import Settings
@@ -233,3 +235,21 @@ def further_files(model: str) -> dict[str, bytes]:
     source = open_storage(FollowedPath(model))  # the hub's cache is made of links
     names = ("video_preprocessor_config.json", "generation_config.json")
     return {name: source.read_bytes(name) for name in names if source.stat(name) is not None}
+
+
+def taught_vocabulary(model: str) -> Vocabulary | None:
+    """Return the vocabulary that a checkpoint was trained on; None unless it is ``RUN/final`` or ``RUN/best`` of a run.
+
+    Raises:
+        TrainingError: the record of the run cannot be read.
+    """
+    run, name = Path(model).parent, Path(model).name
+    if name not in (FINAL, BEST):
+        return None
+    storage = open_storage(run)
+    if storage.stat(RUN) is None:
+        return None
+    try:
+        return storage.read_json(RUN)["config"].get("target_vocabulary")
+    except (StoreError, KeyError, AttributeError, TypeError) as error:
+        raise TrainingError(f"{run / RUN} cannot be read ({error}); set --target-vocabulary") from error

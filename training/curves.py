@@ -74,6 +74,14 @@ _PANELS = {
     ),
 }
 """Label of the y axis, and columns with their names, by title of the panel."""
+_BY_ENVIRONMENT = ("success", "return of the rollouts")
+"""Panels with a line of their first column per environment."""
+_HELD_OUT = ("#c0392b", "#7b241c", "#e67e22", "#8e44ad", "#16a085")
+
+
+def environments_of(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the environments whose figures stand in lines of metrics on their own; none in a run of one."""
+    return list(dict.fromkeys(name.removesuffix("/success") for line in lines for name in line if "/success" in name))
 
 
 def draw_curves(storage: Storage, title: str) -> None:
@@ -93,17 +101,23 @@ def curves_figure(lines: Sequence[dict[str, Any]], title: str) -> Any:
         axes.set(title=name, xlabel="update", ylabel=unit)
         axes.xaxis.set_major_locator(need("matplotlib.ticker", "train").MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
-        for column, label in series:
+        envs = [(f"{env}/{column}", env) for env in environments_of(lines) for column, _ in series[:1]]
+        for column, label in (*series, *(envs if name in _BY_ENVIRONMENT else ())):
             points = [(record["step"], record[column]) for record in records if record.get(column) is not None]
             if points:
                 steps, values = zip(*points, strict=True)
                 (line,) = axes.plot(steps, values, linewidth=0.7, alpha=0.4)
                 axes.plot(steps, smoothed(values), linewidth=1.6, color=line.get_color(), label=label)
-    held_out = [(each["step"], each["validation"]["success"]) for each in lines if "validation" in each]
-    if held_out:
+    for place, env in enumerate(("", *environments_of(lines))):
+        validation = f"{env}/validation" if env else "validation"
+        held_out = [(each["step"], each[validation]["success"]) for each in lines if validation in each]
+        if not held_out:
+            continue
         spread = [[s["value"] - s["low"] for _, s in held_out], [s["high"] - s["value"] for _, s in held_out]]
         points = [step for step, _ in held_out], [s["value"] for _, s in held_out]
-        panels[0].errorbar(*points, yerr=spread, color="#c0392b", marker="o", capsize=3, label="held-out levels")
+        drawn = {"color": _HELD_OUT[place % len(_HELD_OUT)], "marker": "so^vD<>"[place % 7] if env else "o"}
+        label = f"held-out levels, {env}" if env else "held-out levels"
+        panels[0].errorbar(*points, yerr=spread, capsize=3, label=label, **drawn)
     if records:
         phases = list(records[-1]["seconds"])
         values = [[record["seconds"].get(phase, 0.0) for record in records] for phase in phases]

@@ -21,11 +21,10 @@ from ..datasets.split import SIDES
 from ..datasets.store import DATASET_FOLDER, MANIFEST, RUN, read_manifest
 from ..errors import PluginError, StoreError, TrainingError
 from ..identity import digest
-from ..labeling.analyzer import LOG_HEADING
-from ..labeling.target import BadTargetError, parse_target
+from ..labeling.analyzer import LOG_HEADING, mode_lines
+from ..labeling.target import BadTargetError, build_target, parse_target
 from ..labeling.vocabulary import Vocabulary, profile_under, target_mode, target_modes
 from ..storage import FileRecord, FollowedPath, Storage, open_storage, parse_address
-from .wording import prompt_in_words, target_in_words
 
 ALL = "all"
 """The config of all environments."""
@@ -225,6 +224,47 @@ def open_records(address: str, config: str = ALL, vocabulary: Vocabulary | None 
         TrainingError: see :func:`find_files`.
     """
     return Records(address, config, find_files(address, (config,)), vocabulary)
+
+
+def prompt_in_words(
+    env: str, prompt: Sequence[Mapping[str, Any]], vocabulary: Vocabulary, where: str
+) -> tuple[dict[str, Any], ...]:
+    """Return the messages of a prompt with the failure modes of ``vocabulary`` (spec section 3).
+
+    Args:
+        env: environment of the record.
+        prompt: chat messages whose parts have the keys ``type`` and ``text``.
+        vocabulary: vocabulary of the result.
+        where: file and row, for messages.
+
+    Raises:
+        TrainingError: the prompt does not list the failure modes as this version does.
+    """
+    profile = environment(env).profile
+    other: Vocabulary = "certificate" if vocabulary == "paper" else "paper"
+    old, new = mode_lines(profile, other), mode_lines(profile, vocabulary)
+
+    def reworded(text: str) -> str:
+        if old == new or all(lines in text for lines in new):
+            return text
+        if any(text.count(lines) != 1 for lines in old):
+            raise TrainingError(
+                f"{where}: its prompt does not list failure modes as this version does, so they cannot be renamed to "
+                f"{vocabulary!r}; remove --target-vocabulary, or run: pivot relabel STORE --target-vocabulary "
+                f"{vocabulary}"
+            )
+        return text.replace(old[0], new[0]).replace(old[1], new[1])
+
+    def renamed(part: Mapping[str, Any]) -> dict[str, Any]:
+        return {**part, "text": reworded(part["text"])} if part["text"] else {**part}
+
+    return tuple({**message, "content": [renamed(part) for part in message["content"]]} for message in prompt)
+
+
+def target_in_words(env: str, target: str, failure_mode: str, vocabulary: Vocabulary) -> str:
+    """Return a target with the name of ``failure_mode``, the certificate's, in ``vocabulary``."""
+    fields, name = parse_target(target), target_mode(env, failure_mode, vocabulary)
+    return target if fields.failure_mode == name else build_target(fields.pivot_step, name, fields.failure_reason)
 
 
 def _in_words(row: dict[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Any]:

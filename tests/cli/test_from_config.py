@@ -48,6 +48,9 @@ WORDS = (
 SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "env": st.sampled_from(("sokoban", "frozenlake")),
     "settings": st.sampled_from(({}, {"horizon": 5}, {"horizon": 3, "cell": 32})),
+    "environments": st.sampled_from(
+        ({}, {"svg": {}, "sokoban": {"settings": {"boxes": 2}, "weight": 1.5}, "frozenlake": {"weight": 2.0}})
+    ),
     "service": st.sampled_from(({}, {"base_url": "http://h/v1", "max_concurrency": 3})),
     "backend": st.just("openai"),
     "arm": st.sampled_from(("mp", "p", "vanilla_grpo")),
@@ -176,6 +179,12 @@ def words_of(form: Form[Any], model: BaseModel) -> list[str]:
         return _words_of_run(model)
     words = list(_words_of_fields(form, plain(model)))
     settings_of_env = plain(model).get("settings") if form in (RL, POLICY) else None
+    if form is RL:
+        several: dict[str, Any] = plain(model)["environments"]
+        words += [f"--env={name}" for name in several or [plain(model)["env"]]]
+        for name, share in several.items():
+            words += [f"--set={name}.{key}={json.dumps(each)}" for key, each in share["settings"].items()]
+            words += [f"--weight={name}={share['weight']}"] if share["weight"] else []
     return [f"--set={key}={json.dumps(each)}" for key, each in (settings_of_env or {}).items()] + words
 
 
@@ -264,6 +273,7 @@ def test_every_field_of_a_run_config_has_a_flag() -> None:
 @pytest.mark.parametrize("form", FORMS[1:], ids=[form.model.__name__ for form in FORMS[1:]])
 def test_every_field_of_another_model_has_a_flag(form: Form[Any]) -> None:
     by_hand = [("settings",)] if form in (RL, POLICY) else []  # --set
+    by_hand += [("env",), ("environments",)] if form is RL else []  # ENV..., --env, --weight
     flags = [leaf.keys for leaf, _ in form.leaves()]
     assert sorted(flags + by_hand) == sorted(leaf.keys for leaf in leaves(form.model))
 

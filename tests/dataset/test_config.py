@@ -132,6 +132,25 @@ def test_every_error_of_a_config_is_one_line() -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_an_environment_may_have_shards_of_its_own_size(tmp_path: Path) -> None:
+    runs = {"sokoban": {"tasks": 7, "tasks_per_shard": 3}, "frozenlake": {"tasks": 7}}
+    config = make_config({"environments": runs, "tasks_per_shard": 5})
+    ranges = [(shard.env, shard.first, shard.stop) for shard in config.shards()]
+    assert ranges == [
+        ("sokoban", 0, 3),
+        ("sokoban", 3, 6),
+        ("sokoban", 6, 7),
+        ("frozenlake", 0, 5),
+        ("frozenlake", 5, 7),
+    ]
+    (tmp_path / "run.json").write_text(config.model_dump_json(), encoding="utf-8")
+    assert load_config(tmp_path / "run.json") == config
+    plain = make_config({"environments": SOKOBAN}).model_dump(mode="json")
+    assert "tasks_per_shard" not in plain["environments"]["sokoban"], "older versions read stores without it"
+    with pytest.raises(ConfigError, match=r"environments\.sokoban\.tasks_per_shard: found 0"):
+        make_config({"environments": {"sokoban": {"tasks": 7, "tasks_per_shard": 0}}})
+
+
 @pytest.mark.parametrize(
     ("levels", "size"), [(1, 16), (4096, 16), (4097, 32), (16_000, 64), (125_000, 128), (10**7, 128)]
 )

@@ -1,6 +1,7 @@
 """Runs of Stage II that kill themselves at a chosen moment; each run is a fork, so that PyTorch is imported once.
 
-Arguments: model, folder, moments. Runs ``whole`` undisturbed, then for every moment a killed run that is gone on with.
+Arguments: model, folder, moments; ``--two`` before them for runs of two environments. Runs ``whole`` undisturbed, then
+for every moment a killed run that is gone on with.
 """
 
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pivot.storage.receipts import Receipt
+from pivot.tests.training.games import two
 from pivot.tests.training.lake import short, torch
 from pivot.tests.training.victim import die, forked
 from pivot.training import checkpoint as on_disk
@@ -18,6 +20,8 @@ from pivot.training.policy_rl.engines.in_process import InProcessModel
 from pivot.training.policy_rl.learner import Learner
 
 UPDATES, SAVE_EVERY = 4, 2
+QUICK = ("rollout", "step", "optimizer", "sealed")
+TWO = "--two"
 
 
 def at_call(owner: Any, name: str, number: int, *, after: bool = False) -> Callable[[], None]:
@@ -90,21 +94,27 @@ MOMENTS: dict[str, Callable[[], None]] = {
 }
 """Each in the third or fourth update of four, with a checkpoint after every second, unless its name says otherwise."""
 
+OF_TWO: dict[str, Callable[[], None]] = {"between_shards": at_call(Receipt, "write", 6)}
+"""Moments of runs of two environments alone: in the third update, one environment is stored and the other is not."""
+
 
 def main(model: Path, folder: Path, moments: list[str]) -> None:
     """Make all runs."""
     torch.set_num_threads(1)
     loop.draw_curves = lambda *_: None  # pyright: ignore[reportPrivateImportUsage]
 
+    settings = two if moments[:1] == [TWO] else short
+    moments = [name for name in moments if name != TWO]
+
     def run(name: str, *, resume: bool = False) -> None:
-        config = short(model, arm="mpr", updates=UPDATES, save_every=SAVE_EVERY, prompts=2, minibatch=6, opd=0.5)
+        config = settings(model, arm="mpr", updates=UPDATES, save_every=SAVE_EVERY, prompts=2, minibatch=6, opd=0.5)
         loop.train(loop.prepare(config), folder / name, resume=resume)
 
     assert forked(lambda: run("whole")) == 0
     for name in moments:
 
         def killed(name: str = name) -> None:
-            MOMENTS[name]()
+            (MOMENTS | OF_TWO)[name]()
             run(name)
 
         assert forked(killed) == -signal.SIGKILL, name

@@ -19,12 +19,12 @@ from pivot.models.base import ChatAnswer, ChatRequest, ModelOptions
 from pivot.rollouts.base import TaskRollouts
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.training.matrix import SETTINGS, levels_of
+from pivot.training.checkpoint import taught_vocabulary
 from pivot.training.policy_rl.advantages import group
 from pivot.training.policy_rl.config import RlConfig, make_rl_config
 from pivot.training.policy_rl.hindsight.analysis import Failures, analyze, failed_episode, make_samples
 from pivot.training.policy_rl.levels import Levels, plan_levels, roll_out
 from pivot.training.ranks import ALONE
-from pivot.training.wording import taught_vocabulary
 
 pytestmark = pytest.mark.train
 

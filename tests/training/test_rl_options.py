@@ -128,7 +128,7 @@ def test_runs_of_the_last_landing_resume(player: Path, tmp_path: Path) -> None:
     record = json.loads((tmp_path / "old" / "run.json").read_text(encoding="utf-8"))
     new = (
         *("schedule", "warmup", "clip_high", "sampler_cap", "resample", "advantages", "advantages_set"),
-        *("objective_set", "report_to", "shape"),
+        *("objective_set", "report_to", "shape", "environments"),
     )
     for name in new:
         del record["config"][name]

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 from pivot.tests.training.lake import bytes_of, lines_of, save_grammatical
-from pivot.tests.training.rl_victim import MOMENTS
+from pivot.tests.training.rl_victim import MOMENTS, QUICK
 
 pytestmark = pytest.mark.train
-QUICK = ("rollout", "step", "optimizer", "sealed")
 
 
 @pytest.mark.parametrize(

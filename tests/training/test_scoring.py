@@ -20,9 +20,9 @@ from pivot.tests.training.failures import failures_of, frame_ids  # noqa: E402
 from pivot.training.analyzer import Reading  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.policy_rl.config import make_rl_config  # noqa: E402
+from pivot.training.policy_rl.figures import token_figures  # noqa: E402
 from pivot.training.policy_rl.hindsight.contexts import ARMS, hindsight_of, teacher_prompt  # noqa: E402
 from pivot.training.policy_rl.learner import score_turns  # noqa: E402
-from pivot.training.policy_rl.loop import token_figures  # noqa: E402
 from pivot.training.policy_rl.losses import gate  # noqa: E402
 from pivot.training.policy_rl.scoring import Row, Scorer, TurnSample, micro_batches, score_rows  # noqa: E402
 from pivot.training.policy_rl.sharding import WholeModel  # noqa: E402

@@ -26,8 +26,17 @@ from ...identity import derive_seed
 from ...images import MAX_PIXELS, readable_formats
 from ...labeling.vocabulary import Vocabulary
 from ...storage import Storage
-from ..records import ALL, REBUILD, absolute_source, check_row, find_files, rows_of, target_text
-from ..wording import prompt_in_words, target_in_words
+from ..records import (
+    ALL,
+    REBUILD,
+    absolute_source,
+    check_row,
+    find_files,
+    prompt_in_words,
+    rows_of,
+    target_in_words,
+    target_text,
+)
 
 COLUMNS = (
     *("episode_id", "env", "task_id", "images", "prompt", "completion", "pivot_step", "failure_mode"),

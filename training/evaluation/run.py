@@ -12,10 +12,9 @@ from ...models.extras import look_for
 from ...plugins import read_settings
 from ...storage import open_storage
 from ..analyzer import ROLE, Analyzer, Reading
-from ..checkpoint import FINAL, RUN
+from ..checkpoint import FINAL, RUN, taught_vocabulary
 from ..config import EXTRA
 from ..records import ALL, open_records
-from ..wording import taught_vocabulary
 from .analyzer import Choice, evaluate, read_labels, worked_examples
 from .baselines import check_learned
 from .config import AnalyzerEvaluationConfig, BaselinesConfig

@@ -10,7 +10,7 @@ from typing import Any
 from ...models.extras import need
 from ...rollouts.base import Status, TaskRollouts
 from ..config import EXTRA
-from .advantages import Groups, group, is_silent
+from .advantages import Groups, is_silent
 from .config import RlConfig
 from .learner import INFORMED, ScoredTurn
 from .levels import Levels
@@ -47,11 +47,6 @@ class Played:
     """Rollouts of the levels that were sampled first: of them success and return are logged."""
     resampled: int
     """Levels that were replaced."""
-
-    def figures(self, groups: Groups, config: RlConfig) -> "Line":
-        """Return the outcomes of the levels that were sampled first; ``groups`` are those of ``rollouts``."""
-        first = group(self.first, config) if self.resampled else groups
-        return outcomes(self.first, first) | {"resampled": self.resampled}
 
 
 def play_update(

@@ -53,8 +53,19 @@ class Levels:
         return rest[: config.resample * config.prompts]
 
 
+def count_levels(config: RlConfig) -> int:
+    """Return the number of levels of a run of one environment, held-out levels included.
+
+    Raises:
+        PluginError, ConfigError: the environment does not exist, or its settings cannot be used.
+    """
+    kind, settings = environment(config.env), env_config(config.env, config.settings)
+    count, listed = config.levels or kind.profile.default_tasks, kind.fixed_tasks(settings)
+    return count if listed is None else min(count, len(listed))
+
+
 def plan_levels(config: RlConfig) -> Levels:
-    """Sample the levels of a run.
+    """Sample the levels of a run of one environment.
 
     Raises:
         TrainingError: there are fewer training levels than one update plays.
@@ -63,9 +74,7 @@ def plan_levels(config: RlConfig) -> Levels:
     kind = environment(config.env)
     settings = env_config(config.env, config.settings)
     kind.check_ready(settings)
-    count = config.levels or kind.profile.default_tasks
-    listed = kind.fixed_tasks(settings)
-    tasks = plan_tasks(kind, settings, config.seed, min(count, len(listed)) if listed is not None else count)
+    tasks = plan_tasks(kind, settings, config.seed, count_levels(config))
     sides = split_by_task([kind.canonical_state(task.initial_state) for task in tasks], config.held_out)
     indices = tuple(index for index, side in enumerate(sides) if side == TRAIN)
     if len(indices) < config.prompts:
@@ -214,7 +223,6 @@ def measure(
     chosen = tasks[: ceil(episodes / samples)]
     records = roll_out(levels, chosen, policy, samples, ranks)
     complete = [each for task in records for each in task.episodes if each.status is Status.COMPLETE]
-    errors = sum(len(task.episodes) for task in records) - len(complete)
     if not complete:
         reason = next((each.error for task in records for each in task.episodes), "there was none")
         raise TrainingError(
@@ -222,14 +230,24 @@ def measure(
             "repair the environment, then resume the run with --resume"
         )
 
+    return played_by(records, seed), records
+
+
+def played_by(records: Sequence[TaskRollouts], seed: int = 0) -> Played:
+    """Return success and return of the complete episodes of some levels, of one environment or several."""
+    episodes = [each for task in records for each in task.episodes]
+    complete = [each for each in episodes if each.status is Status.COMPLETE]
+
     def over(episodes: Sequence[Episode], values: Sequence[float]) -> Share:
-        return share(values, [each.task_id for each in episodes], seed)
+        return share(values, [f"{each.env}/{each.task_id}" for each in episodes], seed)
 
     wins = [float(bool(each.success)) for each in complete]
     by_set: dict[str, Share] = {}
-    for name in sorted({each.eval_set for each in complete}):
+    several = len({each.env for each in complete}) > 1
+    for name in () if several else sorted({each.eval_set for each in complete}):
         mine = [each for each in complete if each.eval_set == name]
         by_set[name] = over(mine, [float(bool(each.success)) for each in mine])
     returns = over(complete, [each.episode_return for each in complete])
-    played = len({each.task_id for each in complete})
-    return Played(over(complete, wins), returns, by_set if len(by_set) > 1 else {}, errors, played), records
+    levels = len({(each.env, each.task_id) for each in complete})
+    errors = len(episodes) - len(complete)
+    return Played(over(complete, wins), returns, by_set if len(by_set) > 1 else {}, errors, levels)

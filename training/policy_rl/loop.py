@@ -32,30 +32,23 @@ from ..loading import load_weights, uses_bf16
 from ..memory import Estimate, estimate_rl
 from ..observers import Observers, check_trackers
 from ..ranks import Ranks
-from .advantages import check_credit, group
+from . import mixture
+from .advantages import Groups, check_credit, group
 from .averaging import AveragedModel
 from .config import RlConfig, may_change, settings_of_episodes
 from .engines.base import GenerationOptions, Generator, Trained, generator_type
 from .engines.teacher import ServedTeacher
 from .extensions.advantages import estimator_of
 from .extensions.objectives import objective_of
-from .figures import (
-    Clock,
-    Line,
-    Played,
-    cost_figures,
-    play_update,
-    teacher_warning,
-    token_figures,
-    with_sampler_weights,
-)
-from .hindsight.analysis import Failures, UpdateSamples, analyze, make_samples
+from .figures import Clock, Line, Played, cost_figures, play_update, teacher_warning, with_sampler_weights
+from .hindsight.analysis import analyze, make_samples
 from .hindsight.contexts import arm_of
-from .hindsight.corrections import check_corrections, correction_figures, with_corrections
+from .hindsight.corrections import check_corrections, with_corrections
 from .hindsight.skills import SkillWriter, check_same_tokens
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
-from .learner import Learner, hindsight_figures, score_turns
-from .levels import Levels, first_turns, measure, plan_levels, roll_out
+from .learner import Learner, score_turns
+from .levels import Levels, measure, plan_levels, roll_out
+from .mixture import EnvUpdate, Member
 from .rollout_store import PlayedStore
 from .scoring import LoadedTeacher, Scorer, Teacher
 from .sharding import WholeModel, check_processes, distribute
@@ -72,12 +65,18 @@ class Prepared:
     """Config, levels and models of a run, read and checked before the first update."""
 
     config: RlConfig
-    levels: Levels
+    members: tuple[Member, ...]
+    """The environments of the run with their levels."""
     model: Any
     encoder: Encoder
     ranks: Ranks
     frozen: tuple[Any, Encoder] | ServedTeacher | None = None
     """Frozen Teacher of the arms that have one: loaded, or behind a server."""
+
+    @property
+    def levels(self) -> Levels:
+        """Levels of the first environment."""
+        return self.members[0].levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +106,12 @@ def prepare(config: RlConfig) -> Prepared:
             "or 'gap'; set --opd-objective"
         )
     check_trackers(config.report_to)
-    check_corrections(config)
-    check_credit(config)
+    alone = mixture.member_configs(config)
+    for each in alone:
+        check_corrections(each)
+        check_credit(each)
     generator_type(config.engine)  # refuse an invalid engine before hours of work
-    levels = plan_levels(config)
+    members = tuple(Member(plan_levels(each), each) for each in alone)
     ranks = Ranks.current()
     check_processes(ranks, shard=config.shard)
     precision = torch.bfloat16 if uses_bf16(config.precision) else torch.float32
@@ -129,12 +130,12 @@ def prepare(config: RlConfig) -> Prepared:
     encoder, frozen = Encoder(processor), None
     if config.teacher_url is not None:
         frozen = ServedTeacher(config.teacher_url, str(config.teacher_model), encoder)
-        frozen.check(pictures=levels.config.horizon + 1)
+        frozen.check(pictures=1 + max(each.levels.config.horizon for each in members))
     elif config.teacher_model is not None:
         larger, its_processor = load_weights(config.teacher_model, config.teacher_revision, precision)
         frozen = larger.to(ranks.device).eval().requires_grad_(False), Encoder(its_processor)
         check_same_tokens(encoder, frozen[1])
-    return Prepared(config, levels, model.eval(), encoder, ranks, frozen)
+    return Prepared(config, members, model.eval(), encoder, ranks, frozen)
 
 
 def train_rl(
@@ -169,13 +170,13 @@ def train_rl(
 
 def run_record(prepared: Prepared) -> dict[str, Any]:
     """Return the content of ``run.json``."""
-    config, levels = prepared.config, prepared.levels
+    config = prepared.config
     return {
         "stage": "rl",
         "config": config.model_dump(mode="json"),
         "versions": on_disk.training_versions(),
         "model_revision": revision_of(config.model, config.revision),
-        "levels": {"train": len(levels.train), "validation": len(levels.validation)},
+        "levels": mixture.counts_of_levels(prepared.members),
     }
 
 
@@ -228,7 +229,7 @@ class _Run:
         report: Report,
         callbacks: Sequence[Any] = (),
     ) -> None:
-        self.config, self.levels, self.ranks = prepared.config, prepared.levels, prepared.ranks
+        self.config, self.members, self.ranks = prepared.config, prepared.members, prepared.ranks
         self.storage, self.report = storage, report
         self.encoder, self.model = prepared.encoder, prepared.model
         self.done = 0 if start is None else start.step
@@ -259,7 +260,7 @@ class _Run:
         elif self.config.teacher_weights == "ema":
             self.average = AveragedModel(self.weights, self.learner.optimizer, self.config.teacher_decay)
             self.teacher_weights = self.average
-        turns, folder = partial(first_turns, self.levels), storage.local_path()
+        turns, folder = partial(mixture.first_turns_of, self.members), storage.local_path()
         self.generator: Generator = generator_type(self.config.engine)(
             Trained(self.config, self.model, self.engine, self.scorer, turns, folder, self.ranks)
         )
@@ -271,7 +272,7 @@ class _Run:
         self.warned = False
         """Whether the report of a Teacher that is not informed was made."""
         first = ModelPolicy(self._backend(max(1, self.config.keep_rollouts) - 1, max_tokens=self.config.max_tokens))
-        self.played = PlayedStore(storage.local_path(), self.levels, self.config, first.config)
+        self.played = PlayedStore(storage.local_path(), self.members, self.config, first.config)
         if self.ranks.is_main:
             self.played.remove_after(self.done)
         self.observers = Observers(
@@ -357,16 +358,12 @@ class _Run:
                 self._sync(number - 1)
         with clock.phase("rollout"), self.weights.whole():
             policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
-            played = self._play(number, policy)
-            rollouts, groups = played.rollouts, group(played.rollouts, config)
-            results = played.figures(groups, config)
-            estimates = self.estimator.advantages(rollouts, groups.advantages, config)
+            played = [(each, self._play(number, each, policy)) for each in self.members]
+            grouped = [(own, each, group(each.rollouts, own.config)) for own, each in played]
         with clock.phase("analyze"), self.weights.whole():
             backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
-            failures = analyze(rollouts, self.levels, config, backend, self.ranks, self.writer)
-            decode = self.encoder.tokenizer.decode
-            samples = make_samples(rollouts, groups, failures, self.levels, config, decode, estimates)
-            samples = with_corrections(samples, rollouts, failures, self.levels, config, self.encoder)
+            parts = [self._analyzed(*each, backend) for each in grouped]
+            samples, rollouts = mixture.joined_samples([each.samples for each in parts]), mixture.rollouts_of(parts)
         with clock.phase("score"):
             self.scorer.pictures = dict(samples.pictures)
             if self.frozen is not None:
@@ -380,34 +377,35 @@ class _Run:
             measured = self.learner.update(scored, number)
             if self.average is not None:
                 self.average.update()
-        self._store(number, played, samples, failures)
-        tokens = token_figures(rollouts, scored)
+        self._store(number, parts)
+        figures = mixture.update_figures(parts, scored)
         return {
             "step": number,
-            **results,
-            **groups.figures(),
-            **failures.figures(),
-            **samples.figures(),
-            **correction_figures(samples.turns),
-            **hindsight_figures(scored, config.beta),
+            **figures,
             **measured,
-            **tokens,
-            **cost_figures(tokens["tokens"], clock.seconds),
-            "teacher_unscored": sum(
-                each.turn.teacher is not None and not bool(each.tokens.active.any()) for each in scored
-            ),
+            **cost_figures(figures["tokens"], clock.seconds),
             "sync_difference": self.sync_difference,
             "seconds": clock.seconds,
         }
 
-    def _play(self, number: int, policy: ModelPolicy) -> Played:
+    def _play(self, number: int, member: Member, policy: ModelPolicy) -> Played:
         run_id = self.played.run_id(policy.config)
 
         def play(indices: Sequence[int]) -> list[TaskRollouts]:
-            tasks = [self.levels.train[index] for index in indices]
-            return roll_out(self.levels, tasks, policy, self.config.rollouts, self.ranks, run_id)
+            tasks = [member.levels.train[index] for index in indices]
+            return roll_out(member.levels, tasks, policy, self.config.rollouts, self.ranks, run_id)
 
-        return play_update(self.levels, number, self.config, play)
+        return play_update(member.levels, number, member.config, play)
+
+    def _analyzed(self, member: Member, played: Played, groups: Groups, backend: Backend) -> EnvUpdate:
+        """Analyze what was played in one environment, and make samples of it."""
+        levels, config, rollouts = member.levels, member.config, played.rollouts
+        failures = analyze(rollouts, levels, config, backend, self.ranks, self.writer)
+        estimates = self.estimator.advantages(rollouts, groups.advantages, config)
+        decode = self.encoder.tokenizer.decode
+        samples = make_samples(rollouts, groups, failures, levels, config, decode, estimates)
+        samples = with_corrections(samples, rollouts, failures, levels, config, self.encoder)
+        return EnvUpdate(member, played, groups, failures, samples)
 
     def _sync(self, updates: int) -> None:
         """Renew the generator's copy of the weights, if it has one that is older."""
@@ -435,13 +433,16 @@ class _Run:
         temperature = config.validation_temperature
         policy = ModelPolicy(self._backend(number, max_tokens=config.max_tokens, temperature=temperature))
         with self.weights.whole():
-            played, _ = measure(self.levels, policy, config.validation_episodes, self.ranks, config.seed)
+            episodes, ranks, seed = config.validation_episodes, self.ranks, config.seed
+            each = {own.env: measure(own.levels, policy, episodes, ranks, seed) for own in self.members}
+            played = mixture.played_in_all(list(each.values()), seed)
             if self.ranks.is_main and number:
                 lines = on_disk.read_metrics(self.storage)
                 earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
                 if played.success.value > max(earlier, default=-1.0):
                     self._save_final(on_disk.BEST)
-        return {"validation": played.row() | {"seconds": round(perf_counter() - started, 3)}}
+        rows = {f"{env}/validation": own.row() for env, (own, _) in each.items() if len(each) > 1}
+        return {"validation": played.row() | {"seconds": round(perf_counter() - started, 3)}} | rows
 
     # Files of the run
 
@@ -450,12 +451,11 @@ class _Run:
             append(self.storage, on_disk.METRICS, json.dumps(line) + "\n")
         self.observers.log(line)
 
-    def _store(self, number: int, played: Played, samples: UpdateSamples, failures: Failures) -> None:
-        """Store the rollouts of an update, and two of its episodes as text."""
+    def _store(self, number: int, parts: Sequence[EnvUpdate]) -> None:
+        """Store the rollouts of an update, and two of its episodes of each environment as text."""
         if self.ranks.is_main:
-            self.played.store(number, played.rollouts, played.indices)
-            text = sample_text(number, self.config.env, played.rollouts, samples, failures)
-            append(self.storage, SAMPLES, text)
+            self.played.store(number, [(each.played.rollouts, each.played.indices) for each in parts])
+            append(self.storage, SAMPLES, sample_text(number, parts))
 
     def _save(self, number: int) -> None:
         optimizer = self.weights.optimizer_state(self.learner.optimizer)
@@ -465,7 +465,7 @@ class _Run:
         if self.ranks.is_main:
             on_disk.seal(self.storage, number)
             on_disk.clear_old(self.storage)
-            draw_curves(self.storage, f"Stage II: {self.config.env}, arm {self.config.arm}")
+            draw_curves(self.storage, f"Stage II: {self.config.title}, arm {self.config.arm}")
         self.ranks.wait()
 
     @contextmanager

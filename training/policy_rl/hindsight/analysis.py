@@ -49,17 +49,19 @@ class Failures:
         Of the guidance: the share that is not made of rendered sentences, and the share of the rest that is true.
         """
         rendered = [each for each in self.objections.values() if each is None or each.kind != UNKNOWN_SENTENCE]
-        both = [(self.readings[name], verdict) for name, verdict in self.verdicts.items() if name in self.readings]
+        envs = {episode.episode_id: episode.env for episode in self.episodes}
+        both = [
+            (self.readings[name], verdict, target_mode(envs[name], verdict.failure_mode, self.vocabulary))
+            for name, verdict in self.verdicts.items()
+            if name in self.readings
+        ]
 
         def mean(values: Sequence[bool]) -> float | None:
             return sum(values) / len(values) if values else None
 
-        def true_mode(verdict: Verdict) -> str:
-            return target_mode(self.episodes[0].env, verdict.failure_mode, self.vocabulary)
-
         return {
-            "analyzer_step_accuracy": mean([read.pivot_step == truth.pivot_step for read, truth in both]),
-            "analyzer_mode_accuracy": mean([read.failure_mode == true_mode(truth) for read, truth in both]),
+            "analyzer_step_accuracy": mean([read.pivot_step == truth.pivot_step for read, truth, _ in both]),
+            "analyzer_mode_accuracy": mean([read.failure_mode == mode for read, _, mode in both]),
             "analyzer_unreadable": mean([read.problem is not None for read in self.readings.values()]),
             "analyzer_guidance_prose": 1 - len(rendered) / len(self.objections) if self.objections else None,
             "analyzer_guidance_true": mean([each is None for each in rendered]),
