@@ -1,10 +1,12 @@
 """A simulated operator's machine: nights of two deployments, faults, alarms, and what has to be true after each night.
 
 The night's date is the scheduled time of its runs, so a month passes in minutes without a change of any clock. One
-deployment writes to a small disk, the other to an object store behind a line that can be cut.
+deployment writes to a small disk with processes of its own; the other writes to an object store behind a line that can
+be cut, with two nodes of a Dask cluster whose service manager starts a killed one again.
 """
 
 import contextlib
+import logging
 import os
 import random
 import shutil
@@ -23,6 +25,7 @@ from typing import Any
 
 import pivot
 import psutil
+import pytest
 from pivot.datasets.config import make_config
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
@@ -40,9 +43,11 @@ ON_DISK, ON_OBJECTS = "nightly-sokoban", "nightly-frozenlake"
 KILLS = (
     "flow killed",
     "flow interrupted",
+    "process killed",
     "node killed",
     "worker killed",
     "server killed",
+    "server and node killed",
     "command killed",
     "command interrupted",
 )
@@ -61,7 +66,12 @@ class Night:
     day: str
     fault: str
     moment: int
-    """Shards that the night on the disk has stored when the fault comes."""
+    """Receipts of shards that the night has when the fault comes."""
+
+    @property
+    def target(self) -> str:
+        """Deployment at which the fault is aimed."""
+        return ON_OBJECTS if "node" in self.fault else ON_DISK
 
 
 def plan(nights: int, seed: int) -> list[Night]:
@@ -147,8 +157,8 @@ class Tower:
 class Operator(Served):
     """An operator with two nightly deployments, whose service manager starts the command again when it ends."""
 
-    def __init__(self, home: Path, folder: Path, disk: Disk, line: Line, keep: int) -> None:
-        self.disk, self.line, self.keep = disk, line, keep
+    def __init__(self, home: Path, folder: Path, disk: Disk, line: Line, nodes: Any, keep: int) -> None:
+        self.disk, self.line, self.nodes, self.keep = disk, line, nodes, keep
         self.roots: dict[str, Address] = {
             ON_DISK: disk.place / "nights",
             ON_OBJECTS: Url(f"s3://{BUCKET}/nights-{random.Random(str(folder)).randrange(1 << 32):08x}"),
@@ -187,7 +197,8 @@ class Operator(Served):
                     "keep": str(self.keep),
                     "report": not isinstance(root, Url),
                     "workers": 2,
-                },
+                }
+                | ({"engine": "dask", "address": self.nodes.scheduler_address} if name == ON_OBJECTS else {}),
             }
             for name, root in self.roots.items()
         ]
@@ -253,13 +264,11 @@ class Operator(Served):
 
     def strike(self, night: Night) -> None:
         """Do what is planned for a night, once its shards are at that moment."""
-        store = self.disk.place / "nights" / night.day
-        self.when(lambda: bool(self.flow_processes(night.day)) or self.settled(ON_DISK, night.day, 1), "no flow began")
+        name, day = night.target, night.day
+        self.when(lambda: bool(self.flow_processes(name, day)) or self.settled(name, day, 1), "no flow began")
         self.when(
-            lambda: (
-                len(list((store / ".receipts").rglob("*.json"))) >= night.moment or self.settled(ON_DISK, night.day, 1)
-            ),
-            f"{night.moment} shards of {store}",
+            lambda: self._receipts(name, day) >= night.moment or self.settled(name, day, 1),
+            f"{night.moment} receipts of {name} of {day}",
         )
         for process in self._victims(night):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -273,25 +282,36 @@ class Operator(Served):
         if night.fault.startswith("command"):
             self.process.wait(60)
 
-    def _victims(self, night: Night) -> list[psutil.Process]:
-        flows = self.flow_processes(night.day)
-        match night.fault.partition(" ")[0]:
-            case "flow":
-                return flows
-            case "node":
-                return [each for flow in flows for each in _children(flow) if "spawn_main" in _command(each)][:1]
-            case "worker" | "server":
-                what = night.fault.partition(" ")[0]
-                mine = _children(psutil.Process(self.process.pid))
-                return [each for each in mine if f"pivot.flows.serve {what} start" in _command(each)]
-            case "command":
-                return [psutil.Process(self.process.pid)]
-            case _:
-                return []
+    def _receipts(self, name: str, day: str) -> int:
+        """Return the number of receipts in the store of a night."""
+        return sum(each.endswith(".json") for each in open_storage(self.roots[name] / day).listing(".receipts"))
 
-    def flow_processes(self, day: str) -> list[psutil.Process]:
-        """Return the process of the run of a night on the disk."""
-        ids = {run["id"] for run in self.runs(ON_DISK, day)}
+    def _victims(self, night: Night) -> list[psutil.Process]:
+        victims: list[psutil.Process] = []
+        for what in night.fault.split():
+            match what:
+                case "flow":
+                    victims += self.flow_processes(night.target, night.day)
+                case "process":
+                    flows = self.flow_processes(night.target, night.day)
+                    victims += [each for flow in flows for each in _children(flow) if "spawn_main" in _command(each)][
+                        :1
+                    ]
+                case "node":
+                    nodes = [nanny.pid for nanny in self.nodes.workers.values() if nanny.pid]
+                    victims += [psutil.Process(random.Random(night.moment).choice(nodes))] if nodes else []
+                case "worker" | "server":
+                    mine = _children(psutil.Process(self.process.pid))
+                    victims += [each for each in mine if f"pivot.flows.serve {what} start" in _command(each)]
+                case "command":
+                    victims.append(psutil.Process(self.process.pid))
+                case _:
+                    pass
+        return victims
+
+    def flow_processes(self, name: str, day: str) -> list[psutil.Process]:
+        """Return the process of the run of a night."""
+        ids = {run["id"] for run in self.runs(name, day)}
         found = [each for each in self.ours() if _environ(each).get("PREFECT__FLOW_RUN_ID") in ids]
         pids = {each.pid for each in found}
         return [each for each in found if _parent(each) not in pids]
@@ -378,20 +398,36 @@ def leftovers(root: Address, days: list[str]) -> list[str]:
 
 
 @contextlib.contextmanager
+def cluster(line: Line) -> Iterator[Any]:
+    """Run a Dask scheduler with two nodes, each of which is started again when it is killed."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        dashboard_address="127.0.0.1:0",
+        silence_logs=logging.CRITICAL,
+        env=environment(line.url) | {"OMP_NUM_THREADS": "1"},
+    ) as nodes:
+        yield nodes
+
+
+@contextlib.contextmanager
 def operator(home: Path, folder: Path, line: Line, keep: int) -> Iterator[Operator]:
     """Run a command with a disk for a simulation, and end all of it."""
     disk = Disk(folder / "disk")
     (folder / "work").mkdir()
-    made = Operator(home, folder / "work", disk, line, keep)
-    try:
-        made.wait()
-        yield made
-    finally:
-        made.tower.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(made.process.pid, signal.SIGINT)
-        made.process.communicate(timeout=120)
-        for each in made.ours():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-        disk.close()
+    with cluster(line) as nodes:
+        made = Operator(home, folder / "work", disk, line, nodes, keep)
+        try:
+            made.wait()
+            yield made
+        finally:
+            made.tower.close()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(made.process.pid, signal.SIGINT)
+            made.process.communicate(timeout=120)
+            for each in made.ours():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            disk.close()
