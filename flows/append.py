@@ -68,7 +68,7 @@ def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
         _check_shared(store, config)
         run = Run(config)
         _check_class_names(store, run)
-        rest: dict[str, tuple[int, ...]] = {}
+        rest: dict[str, list[tuple[int, int]]] = {}
         fewer: dict[str, int] = {}
         for name, env in run.envs.items():
             rest[name], least = _new_levels(env, run, members, config.seed)
@@ -76,11 +76,9 @@ def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
                 fewer[name] = least
         left_out = {name: run.env(name).tasks - len(levels) for name, levels in rest.items()}
         environments = {
-            name: EnvRun(
-                tasks=len(levels),
-                settings=config.environments[name].settings,
-                drawn=levels if left_out[name] else config.environments[name].drawn,
-            )
+            name: EnvRun.of(levels, config.seed, config.environments[name].settings)
+            if left_out[name]
+            else config.environments[name]
             for name, levels in rest.items()
             if levels
         }
@@ -112,7 +110,7 @@ def reserve_night(root: Address, config: RunConfig) -> Reservation | None:
     if storage.stat(RUN) is None:
         return Reservation(0, root, config, {}, {})
     first = Store.open(root, complete=False).config
-    if first.seed == config.seed:
+    if first.seed == config.seed and all(run.seeds is None for run in first.environments.values()):
         return Reservation(0, root, config, {}, {})
     if storage.stat(MANIFEST) is None:
         raise StoreError(
@@ -153,12 +151,12 @@ def _fewer_rollouts(store: Store, fewer: dict[str, int], rollouts: int) -> Store
     )
 
 
-def _new_levels(env: RunEnv, run: Run, members: Members, seed: int) -> tuple[tuple[int, ...], int]:
-    """Return the indices, in the plan of an environment, of the levels that no part has.
+def _new_levels(env: RunEnv, run: Run, members: Members, seed: int) -> tuple[list[tuple[int, int]], int]:
+    """Return the places, as of :meth:`.EnvRun.places`, of the levels of an environment that no part has.
 
     Also returns the fewest rollouts of the other levels, or those of the run where there are no others.
     """
-    tasks, drawn = env.plan(seed), run.config.environments[env.name].drawn
+    tasks = env.plan(seed)
     groups, moved = _groups(members, env.name), _moved_levels(members, env.name)
     policy = run.policy()
     policy_config = policy.config_for(env.name)
@@ -170,7 +168,7 @@ def _new_levels(env: RunEnv, run: Run, members: Members, seed: int) -> tuple[tup
         return name_of(task) not in groups and env.type.canonical_state(task.initial_state) not in moved
 
     least = min([run.config.rollouts, *(groups[name] for task in tasks if (name := name_of(task)) in groups)])
-    return tuple(index for index, task in zip(drawn or range(len(tasks)), tasks, strict=True) if is_new(task)), least
+    return [place for place, task in zip(env.levels.places(seed), tasks, strict=True) if is_new(task)], least
 
 
 def _groups(members: Members, env: str) -> dict[str, int]:
@@ -187,8 +185,8 @@ def _groups(members: Members, env: str) -> dict[str, int]:
 def _moved_levels(members: Members, env: str) -> set[str]:
     """Return the level that the first part has moved to the other split: no later part may have it in its own."""
     first = members[""]
-    shards = [shard for shard in first.config.shards() if shard.env == env]
-    moved = moved_level_of(first, shards) if shards and first.config.split == "task" else None
+    held = env in first.config.environments and first.config.split == "task"
+    moved = moved_level_of(first, env) if held else None
     return set() if moved is None else {moved}
 
 
