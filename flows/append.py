@@ -7,6 +7,7 @@ command resumes the same part.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..datasets.card import CARD
 from ..datasets.config import EnvRun, RunConfig
@@ -86,7 +87,10 @@ def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
             raise _fewer_rollouts(store, fewer, config.rollouts)
         if not environments:
             return None
-        changes = {"environments": environments, "label_version": 1}
+        changes: dict[str, Any] = {"environments": environments, "label_version": 1}
+        for field in ("filters", "solvers"):
+            named: dict[str, Any] = getattr(config, field)
+            changes[field] = {name: each for name, each in named.items() if name in environments}
         for other, part in begun.items():
             if _is_same(part.config, config.model_copy(update=changes | {"part": other})):
                 return Reservation(other, root / part_folder(other), part.config, left_out, fewer)

@@ -377,10 +377,11 @@ def check_whole(root: Address, day: str, config: dict[str, Any], scratch: Path) 
     store = Store.open(root)
     seed = derive_seed("nightly", day) % 2**32
     assert store.config.seed == seed
-    assert verify_store(root, Silent()).problems == []
+    problems = verify_store(root, Silent()).problems
+    assert problems == [], problems
     undisturbed = scratch / f"undisturbed-{day}"
     pivot.build(make_config(config).model_copy(update={"seed": seed}), undisturbed)
-    assert promised(root) == fingerprint(undisturbed)
+    assert promised(root) == fingerprint(undisturbed), f"{root} has other bytes than {undisturbed}"
     shutil.rmtree(undisturbed)
 
 

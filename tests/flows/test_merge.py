@@ -27,7 +27,7 @@ from pivot.flows.pipeline import BuildResult
 from pivot.flows.relabel import relabel_parts
 from pivot.storage import LocalStorage
 from pivot.tests.cli.command_line import error_of, run
-from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
+from pivot.tests.flow_runs import FREE_FOLDERS, assert_nothing_is_torn, assert_whole, config_of, fingerprint
 from pivot.tests.flows.test_append import append
 from pivot.tests.storage.faults import Fate, Killed, mortal
 
@@ -90,10 +90,17 @@ def sides_of(root: Path) -> dict[str, pa.Table]:
     return found
 
 
-def assert_same_rows(old: Path, new: Path) -> None:
+def promised(root: Path) -> dict[str, str]:
+    """Return the digests of the files with guaranteed bytes in all parts."""
+    free = {*FREE_FOLDERS, "parts.json"}
+    files = {name: digest for name, digest in fingerprint(root).items() if free.isdisjoint(name.split("/"))}
+    return {name: digest for name, digest in files.items() if name != "README.md"}  # has a digest of manifests
+
+
+def assert_same_rows(old: Path, new: Path, *tables: str) -> None:
     """Check that two stores hold the same rows, proofs included, in the same splits."""
     before, after = rows_of(old), rows_of(new)
-    for table in ROWS:
+    for table in tables or ROWS:
         assert after[table].equals(before[table]), table
     sides = [sides_of(root) for root in (old, new)]
     assert sides[0].keys() == sides[1].keys()
@@ -124,7 +131,7 @@ def test_merged_parts_have_the_same_rows_in_fewer_files(grown: Path, merged: Pat
 
 
 def test_readers_see_the_same(grown: Path, merged: Path, tmp_path: Path) -> None:
-    def loaded(root: Path) -> dict[str, list[Any]]:
+    def loaded(root: Path) -> dict[Any, list[Any]]:
         whole = datasets.load_dataset(str(root), cache_dir=str(tmp_path / "cache" / root.parent.name))
         return {
             side: sorted(rows.select_columns(["episode_id", "completion"]).to_list(), key=str)
@@ -180,7 +187,7 @@ def test_a_merged_store_grows_and_is_merged_again(grown: Path, merged: Path, tmp
         relabel_parts(root, lambda _: {"log": "actions"}, execute_with(InProcess()), Silent())
     merge(roots[1], tmp_path / "again", 3)
     assert [*listed_parts(LocalStorage(tmp_path / "again"))] == [1]
-    assert_same_rows(roots[0], tmp_path / "again")
+    assert_same_rows(roots[0], tmp_path / "again", "episodes", "steps", "labels")  # calls have latencies
     assert verify_store(tmp_path / "again", Silent()).problems == []
 
 
@@ -196,6 +203,7 @@ def test_pending_levels_of_every_seed_are_made_by_the_next_build(merged: Path, t
 
 def test_a_merged_store_is_not_built_over(merged: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(merged, tmp_path / "store"))
+    (root / "parts.json").unlink()  # a store with later parts refuses any plain build that grows it
     before = fingerprint(root)
     for levels in (7, 9):
         with pytest.raises(NoStoreError, match=r"levels of sokoban \(these are of merged parts.*--append"):
@@ -211,7 +219,7 @@ def test_reading_as_of_a_merged_part_is_refused(grown: Path, merged: Path) -> No
         ):
             load_store(merged, as_of_part=part)
     assert load_store(merged, as_of_part=1).episodes.collect().equals(load_store(merged).episodes.collect())
-    assert "no longer be told apart" in error_of("stats", merged, "--as-of-part", "3")
+    assert "no longer be told apart" in str(error_of("stats", merged, "--as-of-part", "3"))
 
 
 # What is refused, found, and left by a kill
@@ -232,11 +240,9 @@ def test_what_cannot_be_merged_is_refused(grown: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        (lambda run: run.update(seeds=[[0, 2], [8, 3], [0, 2]]), "task_id"),
-        (lambda run: run.update(seeds=[[7, 3], [0, 2], [0, 2]]), "task_id"),
-        (lambda run: run.update(drawn=[0, 1, 0, 1, 3, 2, 3]), "task_id"),
+        (lambda run: run.update(seeds=[[0, 2], [8, 3], [0, 2]]), "the run does not make"),
+        (lambda run: run.pop("seeds"), "the run does not make"),
         (lambda run: run.update(moved=1 if run.get("moved") != 1 else -1), "dataset"),
-        (lambda run: run.pop("seeds"), "task_id"),
     ],
 )
 def test_verify_finds_other_levels_than_those_of_the_rows(
@@ -255,7 +261,7 @@ def test_killed_at_any_change_the_old_store_is_whole_and_the_same_call_goes_on(
 ) -> None:
     with mortal(Fate()) as fate:
         merge(grown, tmp_path / "undisturbed")
-    before, expected = fingerprint(grown), fingerprint(merged)
+    before, expected = fingerprint(grown), promised(merged)
     changes = len(fate.changes)
     for moment in sorted({1, changes, *random.Random(34).sample(range(2, changes), 4)}):
         target = tmp_path / str(moment)
@@ -266,7 +272,7 @@ def test_killed_at_any_change_the_old_store_is_whole_and_the_same_call_goes_on(
             with pytest.raises(StoreError):
                 Store.open(target)
         merge(grown, target)
-        assert fingerprint(target) == expected, f"killed before {fate.changes[moment - 1]}"
+        assert promised(target) == expected, f"killed before {fate.changes[moment - 1]}"
     assert fingerprint(grown) == before
 
 

@@ -128,7 +128,7 @@ def _check(made: Operator, days: list[str], scratch: Path) -> None:
         assert states.count("COMPLETED") == 1, f"{name} of {day}: {states}"
         assert made.calls_for(name, day) <= 1
         check_whole(root / day, day, made.config(name), scratch)
-        assert nights_in(root) == kept
+        assert nights_in(root) == kept, f"{name}: {nights_in(root)}"
         assert leftovers(root, kept) == []
 
     def free() -> bool:
