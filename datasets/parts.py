@@ -95,7 +95,7 @@ def _refuse_unknown_part(store: Store, as_of_part: int, listed: Mapping[int, Fil
         before = sum(map(len, merged))
         raise ConfigError(
             f"as of part: found {as_of_part}, expected {len(merged) - 1} to {last}, because `pivot compact --merge` "
-            f"made {len(merged)} of the first {before} parts of {store.root}, which can no longer be told apart; read "
+            f"made {len(merged)} of the first {before} parts of {store.root}, so earlier states cannot be read; read "
             "an earlier state from the store that was compacted"
         )
     if as_of_part not in {0, *listed}:

@@ -189,8 +189,9 @@ def _groups(members: Members, env: str) -> dict[str, int]:
 def _moved_levels(members: Members, env: str) -> set[str]:
     """Return the level that the first part has moved to the other split: no later part may have it in its own."""
     first = members[""]
-    held = env in first.config.environments and first.config.split == "task"
-    moved = moved_level_of(first, env) if held else None
+    if env not in first.config.environments or first.config.split != "task":
+        return set()
+    moved = moved_level_of(first, env)
     return set() if moved is None else {moved}
 
 

@@ -50,19 +50,19 @@ def groups_of(store: Store, *, merge: bool) -> list[Group]:
             f"merge: {store.root} is split by episode, so the validation records of merged parts would be drawn again; "
             f"split it by task first (pivot relabel {store.root} --split task), or compact it without merging"
         )
-    found: list[tuple[dict[int, Store], dict[str, Any]]] = []
+    groups: list[tuple[dict[int, Store], dict[str, Any]]] = []
     for number, member in members.items():
         traits = _traits(member)
-        for others, shared in found:
+        for others, shared in groups:
             if all(shared.get(name, trait) == trait for name, trait in traits.items()):
                 others[number] = member
                 shared.update(traits)
                 break
         else:
-            found.append(({number: member}, traits))
-    if len(found) == len(members):
+            groups.append(({number: member}, traits))
+    if len(groups) == len(members):
         return alone
-    return [Group(group, _merged([*group.values()], number)) for number, (group, _) in enumerate(found)]
+    return [Group(group, _merged([*group.values()], number)) for number, (group, _) in enumerate(groups)]
 
 
 def _traits(store: Store) -> dict[str, Any]:

@@ -6,11 +6,11 @@ be cut, with two nodes of a Dask cluster whose service manager starts a killed o
 """
 
 import contextlib
-import logging
 import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -34,7 +34,7 @@ from pivot.flows.deployments import ON_FAILURE
 from pivot.flows.metrics import FOLDER
 from pivot.identity import derive_seed
 from pivot.storage import Address, Url, open_storage
-from pivot.tests.flow_runs import fingerprint
+from pivot.tests.flow_runs import clean_environment, fingerprint
 from pivot.tests.flows.test_alerts import Prometheus, series_of
 from pivot.tests.flows.test_deployments import FINAL, SHIPPED, Served
 from pivot.tests.storage.object_server import BUCKET, Line, environment, promised
@@ -157,7 +157,7 @@ class Tower:
 class Operator(Served):
     """An operator with two nightly deployments, whose service manager starts the command again when it ends."""
 
-    def __init__(self, home: Path, folder: Path, disk: Disk, line: Line, nodes: Any, keep: int) -> None:
+    def __init__(self, home: Path, folder: Path, disk: Disk, line: Line, nodes: "Cluster", keep: int) -> None:
         self.disk, self.line, self.nodes, self.keep = disk, line, nodes, keep
         self.roots: dict[str, Address] = {
             ON_DISK: disk.place / "nights",
@@ -198,7 +198,7 @@ class Operator(Served):
                     "report": not isinstance(root, Url),
                     "workers": 2,
                 }
-                | ({"engine": "dask", "address": self.nodes.scheduler_address} if name == ON_OBJECTS else {}),
+                | ({"engine": "dask", "address": self.nodes.address} if name == ON_OBJECTS else {}),
             }
             for name, root in self.roots.items()
         ]
@@ -298,8 +298,7 @@ class Operator(Served):
                         :1
                     ]
                 case "node":
-                    nodes = [nanny.pid for nanny in self.nodes.workers.values() if nanny.pid]
-                    victims += [psutil.Process(random.Random(night.moment).choice(nodes))] if nodes else []
+                    victims += self.nodes.nodes()[night.moment % 2 :][:1]
                 case "worker" | "server":
                     mine = _children(psutil.Process(self.process.pid))
                     victims += [each for each in mine if f"pivot.flows.serve {what} start" in _command(each)]
@@ -398,19 +397,39 @@ def leftovers(root: Address, days: list[str]) -> list[str]:
     return [name for name in storage.entries() if name not in expected and open_storage(root / name).sizes()]
 
 
-@contextlib.contextmanager
-def cluster(line: Line) -> Iterator[Any]:
-    """Run a Dask scheduler with two nodes, each of which is started again when it is killed."""
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-        silence_logs=logging.CRITICAL,
-        env=environment(line.url) | {"OMP_NUM_THREADS": "1"},
-    ) as nodes:
-        yield nodes
+class Cluster:
+    """A Dask scheduler with two nodes in processes of their own; a nanny starts a killed node again."""
+
+    def __init__(self, folder: Path, line: Line) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.address = f"tcp://127.0.0.1:{port}"
+        variables = clean_environment() | environment(line.url) | {"OMP_NUM_THREADS": "1"}
+        scheduler = ["dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+        workers = ["dask_worker", self.address, "--nworkers", "2", "--nthreads", "1", "--no-dashboard"]
+        workers += ["--local-directory", str(folder)]
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", f"distributed.cli.{name}", *options],
+                env=variables,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            for name, *options in (scheduler, workers)
+        ]
+
+    def nodes(self) -> list[psutil.Process]:
+        """Return the processes that run calls."""
+        below = _children(psutil.Process(self._processes[1].pid))
+        return sorted((each for each in below if "spawn_main" in _command(each)), key=lambda each: each.pid)
+
+    def close(self) -> None:
+        """End it."""
+        for each in reversed(self._processes):
+            for process in [*_children(psutil.Process(each.pid)), psutil.Process(each.pid)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            each.wait()
 
 
 @contextlib.contextmanager
@@ -418,7 +437,9 @@ def operator(home: Path, folder: Path, line: Line, keep: int) -> Iterator[Operat
     """Run a command with a disk for a simulation, and end all of it."""
     disk = Disk(folder / "disk")
     (folder / "work").mkdir()
-    with cluster(line) as nodes:
+    pytest.importorskip("distributed")
+    (folder / "nodes").mkdir()
+    with contextlib.closing(Cluster(folder / "nodes", line)) as nodes:
         made = Operator(home, folder / "work", disk, line, nodes, keep)
         try:
             made.wait()

@@ -219,7 +219,7 @@ def test_reading_as_of_a_merged_part_is_refused(grown: Path, merged: Path) -> No
         ):
             load_store(merged, as_of_part=part)
     assert load_store(merged, as_of_part=1).episodes.collect().equals(load_store(merged).episodes.collect())
-    assert "no longer be told apart" in str(error_of("stats", merged, "--as-of-part", "3"))
+    assert "earlier states cannot be read" in str(error_of("stats", merged, "--as-of-part", "3"))
 
 
 # What is refused, found, and left by a kill
