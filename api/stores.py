@@ -285,6 +285,7 @@ def compact(
     out: str | Address,
     *,
     shard_size: int | None = None,
+    merge: bool = False,
     sources: bool = False,
     **running: Unpack[Running],
 ) -> BuildResult:
@@ -294,6 +295,7 @@ def compact(
         root: the finished store, which stays as it is.
         out: the new one; empty, or begun by the same call.
         shard_size: levels per shard; by default as many as a new build of its size would have.
+        merge: merge all parts that have the same policy, teacher and settings.
         sources: read the folders of models that ``run.json`` names, for their revisions.
         **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
@@ -307,7 +309,10 @@ def compact(
     environments = list(Store.open(source).config.environments)
     with pool_of(running, environments, target) as pool:
         return compact_store(
-            source, target, execute_with(pool), reporter_of(running), tasks_per_shard=shard_size, follow=sources
+            *(source, target, execute_with(pool), reporter_of(running)),
+            tasks_per_shard=shard_size,
+            merge=merge,
+            follow=sources,
         )
 
 

@@ -37,6 +37,7 @@ def prune(
     *,
     keep: str = "",
     unfinished: str = f"{pruning.WEEK}d",
+    labels: bool = True,
     reports: bool = False,
     cache: str = "",
     dry_run: bool = False,
@@ -53,6 +54,7 @@ def prune(
         keep: nights to keep, for a folder: the days before today, such as ``14d``, or the newest finished nights of
             each folder, such as ``30``. Only stores named by a day (``2026-01-31``) are nights. Empty: all.
         unfinished: days after which an unfinished part that no run writes is given up; ``0d`` for at once.
+        labels: remove older label versions, and leftovers of killed runs.
         reports: also remove the folders ``STORE-report`` of kept stores; ``pivot report`` writes them again.
         cache: age of the answers that are removed from the call cache of all runs, such as ``90d``. Empty: none.
         dry_run: only return what would be removed.
@@ -69,6 +71,7 @@ def prune(
     """
     rules = pruning.Rules(
         pruning.Retention.parse(keep) if keep else None,
+        labels=labels,
         unfinished_days=_days("unfinished", unfinished),
         reports=reports,
         dry_run=dry_run,

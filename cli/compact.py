@@ -27,11 +27,15 @@ class CompactOptions(CopyOptions):
 
     shard_size: int | None = Field(default=None, ge=1)
     """Levels per shard; by default as many as a new build of this size has, 16 to 128."""
+    merge: bool = False
+    """Merge all parts that have the same policy, teacher and settings into one."""
     sources: bool = False
     """Read the folders of models that run.json names, for their revisions."""
 
 
-COMPACT = Form("compact", CompactOptions, {"root": Flag(argument="DIR"), "sources": Flag(off="-")})
+COMPACT = Form(
+    "compact", CompactOptions, {"root": Flag(argument="DIR"), "merge": Flag(off="-"), "sources": Flag(off="-")}
+)
 MIGRATE = Form("migrate", CopyOptions, {"root": Flag(argument="DIR")})
 
 
@@ -43,11 +47,16 @@ def compact(options: CompactOptions, workers: WorkerOptions) -> None:
     with such shards. The old store stays as it is; remove it after the new one is verified. Run the same command again
     to resume. Only the current labels are copied, and no rollback probe.
 
+    With --merge, the parts of a store that grew become one, so far as they have the same policy, teacher and settings.
+    The new store can no longer be read as of one of them.
+
     [bold]Examples[/]
 
     pivot compact runs/grown --out runs/large
 
     pivot compact runs/first --out runs/small --shard-size 4
+
+    pivot compact runs/grown --out runs/one --merge
 
     pivot compact runs/grown --out s3://bucket/grown
     """
@@ -57,6 +66,7 @@ def compact(options: CompactOptions, workers: WorkerOptions) -> None:
             options.root,
             options.out,
             shard_size=options.shard_size,
+            merge=options.merge,
             sources=options.sources,
             reporter=bars,
             **workers.model_dump(),

@@ -18,6 +18,12 @@ def prune(
     unfinished: Annotated[
         str, option("Give up parts that no run has worked on for so long.", "--unfinished", metavar="DAYS")
     ] = "7d",
+    labels: Annotated[
+        bool,
+        typer.Option(
+            "--labels/--keep-labels", help="Remove older label versions and leftovers of killed runs, or keep them."
+        ),
+    ] = True,
     reports: Annotated[bool, option("Also remove the reports next to kept stores.", "--reports")] = False,
     cache: Annotated[
         str,
@@ -43,7 +49,14 @@ def prune(
     """
     with ProgressBars() as bars:
         pruned = api.prune(
-            root, keep=keep, unfinished=unfinished, reports=reports, cache=cache, dry_run=dry_run, reporter=bars
+            root,
+            keep=keep,
+            unfinished=unfinished,
+            labels=labels,
+            reports=reports,
+            cache=cache,
+            dry_run=dry_run,
+            reporter=bars,
         )
     for line in pruned.kept:
         err.print(f"kept: {line}", soft_wrap=True)

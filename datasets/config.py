@@ -5,11 +5,12 @@ do not change bytes, are not in it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,6 +84,30 @@ class EnvRun(BaseModel):
     drawn: tuple[int, ...] | None = None
     """Indices of the levels in the plan, if they are not its first ones: a training run samples levels for every
     update, and may sample a level again for a later one."""
+    seeds: tuple[tuple[int, int], ...] | None = None
+    """Seeds of the levels in order, each with its number of levels, such as ``((7, 16), (9, 16))``, if the seed of the
+    run did not plan all of them: parts with different seeds were merged."""
+    moved: int | None = Field(default=None, ge=-1)
+    """Index of the level that is not in the split of its hash, -1 for none. Null to move one if a split would be empty
+    otherwise. Merged parts have it if it differs, because their rows keep their splits."""
+
+    @classmethod
+    def of(cls, places: Sequence[tuple[int, int]], seed: int, settings: Mapping[str, Any]) -> "EnvRun":
+        """Return the levels at these places, each a seed and an index in its plan, for a run with ``seed``."""
+        seeds = tuple((each, len([*group])) for each, group in groupby(each for each, _ in places))
+        drawn = tuple(index for _, index in places)
+        return cls(
+            tasks=len(places),
+            settings=dict(settings),
+            drawn=None if drawn == tuple(index for _, count in seeds for index in range(count)) else drawn,
+            seeds=None if [each for each, _ in seeds] == [seed] else seeds,
+        )
+
+    def places(self, seed: int) -> list[tuple[int, int]]:
+        """Return the seed of every level with its index in the plan of that seed; ``seed`` is that of the run."""
+        seeds = self.seeds or ((seed, self.tasks),)
+        indices = self.drawn or [index for _, count in seeds for index in range(count)]
+        return [*zip((each for each, count in seeds for _ in range(count)), indices, strict=True)]
 
     tasks_per_shard: int | None = Field(default=None, gt=0, le=10_000)
     """Levels per shard of this environment, if not those of the run: a training run stores one shard per update, and
@@ -97,12 +122,24 @@ class EnvRun(BaseModel):
             )
         return drawn
 
+    @field_validator("seeds")
+    @classmethod
+    def _all_levels(
+        cls, seeds: tuple[tuple[int, int], ...] | None, info: ValidationInfo
+    ) -> tuple[tuple[int, int], ...] | None:
+        if seeds is None:
+            return None
+        levels = sum(count for _, count in seeds)
+        if levels != info.data.get("tasks") or any(seed not in range(2**63) or count < 1 for seed, count in seeds):
+            raise ValueError(f"found seeds of {levels} levels, expected those of {info.data.get('tasks')} tasks")
+        return seeds
+
     @model_serializer(mode="wrap")
-    def _without_rare_fields(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the indices if the levels are the first ones, and the shard size if it is that of the run."""
+    def _without_usual_levels(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what few runs have: levels that are not the first ones of its seed, and shards of another size."""
         data: dict[str, Any] = serialise(self)
-        absent = [name for name in ("drawn", "tasks_per_shard") if getattr(self, name) is None]
-        return {key: value for key, value in data.items() if key not in absent}
+        optional = ("drawn", "seeds", "moved", "tasks_per_shard")
+        return {key: value for key, value in data.items() if key not in optional or value is not None}
 
 
 MANY_SHARDS, LARGEST_FITTING = 256, 128

@@ -44,7 +44,7 @@ def rollout_inputs(run: Run, shard: Shard, tasks: Sequence[Task]) -> str:
     return digest(
         {
             "format": STORE_FORMAT,
-            "run": run.run_id,
+            "run": run.run_ids(shard),
             "env": [shard.env, env.type.profile.version, env.config.decisive()],
             "policy": run.policy().config_for(shard.env),
             "prompt": [env.prompt.template, env.prompt.version],

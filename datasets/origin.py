@@ -6,7 +6,19 @@ from ..storage import Storage
 ORIGIN = ".receipts/origin.json"
 """Written first, and kept, so that the same command resumes, or reports that all is done."""
 
+MERGED = "merged"
+"""Field of the origin: for each part, the numbers of the parts of the source that became it."""
+
 MANIFEST = "manifest.json"
+
+
+def merged_parts(storage: Storage) -> list[list[int]]:
+    """Return, for each part that a merge made, the numbers of its parts of before; empty if nothing was merged."""
+    if storage.stat(ORIGIN) is None:
+        return []
+    origin = storage.read_json(ORIGIN)
+    merged = origin.get(MERGED) if isinstance(origin, dict) else None
+    return merged if isinstance(merged, list) else []
 
 
 def refuse_unfinished_copy(storage: Storage) -> None:

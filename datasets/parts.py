@@ -16,6 +16,7 @@ from ..errors import ConfigError, StoreError
 from ..storage import Address, FileRecord, Storage, open_storage, parse_address
 from ..storage.commit import refuse_interrupted
 from .config import Shard
+from .origin import merged_parts
 from .store import RUN, Store, StoreFrames
 
 PARTS, PARTS_FOLDER = "parts.json", "parts"
@@ -73,18 +74,35 @@ def members_of(store: Store, as_of_part: int | None = None) -> Members:
         ConfigError: the store has no part of that number.
     """
     members, listed = {"": store}, listed_parts(store.storage)
-    if as_of_part is not None and as_of_part not in {0, *listed}:
-        last = max(listed, default=0)
-        raise ConfigError(
-            f"as of part: found {as_of_part}, expected 0 (the store before it grew) or one that {store.root / PARTS} "
-            f"lists; the last is {last}"
-        )
+    if as_of_part is not None:
+        _refuse_unknown_part(store, as_of_part, listed)
     for number in listed:
         if as_of_part is not None and number > as_of_part:
             break
         folder = part_folder(number)
         members[f"{folder}/"] = Store.open(store.root / folder, checked=True)
     return members
+
+
+def _refuse_unknown_part(store: Store, as_of_part: int, listed: Mapping[int, FileRecord]) -> None:
+    """Refuse to read a store as of a part that it has not, or as of one before its parts were merged.
+
+    Raises:
+        ConfigError: it cannot be read so.
+    """
+    last, merged = max(listed, default=0), merged_parts(store.storage)
+    if as_of_part < len(merged) - 1 or (merged and as_of_part > last):
+        before = sum(map(len, merged))
+        raise ConfigError(
+            f"as of part: found {as_of_part}, expected {len(merged) - 1} to {last}, because `pivot compact --merge` "
+            f"made {len(merged)} of the first {before} parts of {store.root}, so earlier states cannot be read; read "
+            "an earlier state from the store that was compacted"
+        )
+    if as_of_part not in {0, *listed}:
+        raise ConfigError(
+            f"as of part: found {as_of_part}, expected 0 (the store before it grew) or one that {store.root / PARTS} "
+            f"lists; the last is {last}"
+        )
 
 
 def refuse_unfinished_relabel(root: Address) -> None:

@@ -1,4 +1,4 @@
-"""The rows of a store dealt to shards of another size, without making any of them again.
+"""Rows of stores for shards of another size, or of merged parts, without making any of them again.
 
 A shard holds whole tasks in the order of the plan, so one of another size is a range of rows of the old ones that cover
 it, and what these hold once a shard (pictures, prompts) once more, in order of first use. What is read is held against
@@ -26,118 +26,29 @@ Tables = dict[TableSchema, pa.Table]
 
 
 @dataclass(frozen=True)
-class ShardRows:
-    """Rows of a finished store for one shard of another size; small, so that they can travel to a worker unread."""
+class StoredShard:
+    """A range of the levels of a stored shard; small, so that it can travel to a worker unread."""
 
     store: Store
     """The finished store."""
     shard: Shard
-    """The shard to be made."""
-    covering: Sequence[Shard]
-    """The stored shards that hold its tasks, in order."""
+    """The stored shard."""
+    levels: range
+    """Its levels that are taken, counted from the first of the shard."""
     files: Mapping[str, FileRecord]
-    """Entries of their files in the manifest."""
+    """Entries of its files in the manifest."""
 
-    @classmethod
-    def of(cls, store: Store, shard: Shard, manifest: Mapping[str, FileRecord]) -> "ShardRows":
-        """Return the rows of ``shard`` from a store with this manifest."""
-        size, tasks = store.config.shard_size(shard.env), store.config.environments[shard.env].tasks
-        numbers = range(shard.first // size, (shard.stop - 1) // size + 1)
-        covering = [Shard(shard.env, each, each * size, min((each + 1) * size, tasks)) for each in numbers]
-        names = [store.table_file(schema, old) for schema in STORE_TABLES for old in covering]
-        names += [name for old in covering for name in store.label_files(old)]
-        files = {name: manifest[name] for name in names if name in manifest}
-        return cls(store, shard, covering, files)
+    @property
+    def episodes(self) -> tuple[int, int]:
+        """Index of the first episode that is taken, and the number of episodes."""
+        return self.levels.start * self.store.config.rollouts, len(self.levels) * self.store.config.rollouts
 
-    # Tables
+    def read(self, schema: TableSchema, columns: list[str] | None = None) -> pa.Table:
+        """Read a table of the shard, of all its levels."""
+        name = self.store.table_file(schema, self.shard)
+        return self.read_file(name, schema, columns, sparse=schema is LABELS)
 
-    def rollouts(self) -> Tables:
-        """Return the tables of the rollout stage.
-
-        Raises:
-            StoreError: a file is missing, damaged or of another version, or its rows do not belong together.
-        """
-        pieces: dict[TableSchema, list[pa.Table]] = {schema: [] for schema in STORE_TABLES}
-        stored: dict[TableSchema, set[str]] = {FRAMES: set(), PROMPTS: set()}
-        for old in self.covering:
-            every, steps, calls = (self._read(schema, old) for schema in (EPISODES, STEPS, CALLS))
-            self._refuse_stale(ROLLOUT, old, rollout_inputs(self.store.run, old, self._tasks_of(every)))
-            lengths = every["num_steps"]
-            expected = (old.stop - old.first) * self.store.config.rollouts
-            if (every.num_rows, steps.num_rows) != (expected, _sum(lengths)):
-                actual = f"{every.num_rows} episodes and {steps.num_rows} steps"
-                raise self._apart(old, f"{actual}, expected {expected} and {_sum(lengths)}")
-            first, stop = self._rows(old)
-            episodes = every.slice(first, stop - first)
-            steps = steps.slice(_sum(lengths.slice(0, first)), _sum(episodes["num_steps"]))
-            pieces[EPISODES].append(episodes)
-            pieces[STEPS].append(steps)
-            pieces[CALLS].append(_of_episodes(calls, episodes["episode_id"]))
-            for schema, key, used in (
-                (FRAMES, "frame_id", _shown(steps)),
-                (PROMPTS, "prompt_hash", _flat(steps["prompt_hash"])),
-            ):
-                fresh = [each for each in used.unique().to_pylist() if each not in stored[schema]]
-                pieces[schema].append(self._named(old, self._read(schema, old), key, fresh))
-                stored[schema].update(fresh)
-        return {schema: _joined(schema, tables) for schema, tables in pieces.items()}
-
-    def labels(self) -> Tables:
-        """Return the current labels, their prompts, and the calls of a teacher that is a model.
-
-        Raises:
-            StoreError: a file is missing, damaged or of another version, or its rows do not belong together.
-        """
-        pieces: dict[TableSchema, list[pa.Table]] = {schema: [] for schema in (LABELS, PROMPTS, CALLS)}
-        for old in self.covering:
-            self._refuse_stale(label_stage(self.store.config), old, label_inputs(self.store, self.store.run, old))
-            every = self._read(EPISODES, old, ["episode_id", "failed"])
-            failed = every["failed"].fill_null(False)
-            first, stop = self._rows(old)
-            ids = every["episode_id"].slice(first, stop - first).filter(failed.slice(first, stop - first))
-            rows = self._read(LABELS, old).slice(_sum(failed.slice(0, first)), len(ids))
-            if not rows["episode_id"].equals(ids):
-                raise self._apart(old, f"its labels are not those of its {_sum(failed)} failures")
-            pieces[LABELS].append(rows)
-            pieces[PROMPTS].append(self._read_file(self.store.label_prompts_file(old), PROMPTS))
-            spent = self.store.label_calls_file(old)
-            if spent is not None:
-                pieces[CALLS].append(_of_episodes(self._read_file(spent, CALLS), ids))
-        tables = {schema: _joined(schema, parts) for schema, parts in pieces.items()}
-        # As a build writes them: what the Analyzer is shown of all labels, then what the teacher was.
-        hashes = (_flat(tables[LABELS][column]).drop_null() for column in ("prompt_hash", "teacher_prompt_hash"))
-        shown = pa.concat_arrays(hashes).unique().to_pylist()
-        tables[PROMPTS] = _joined(PROMPTS, [self._named(self.shard, tables[PROMPTS], "prompt_hash", shown)])
-        return tables
-
-    def tasks(self) -> list[Task]:
-        """Return the levels of the shard.
-
-        Raises:
-            StoreError: a file is missing, damaged or of another version.
-        """
-        tasks: list[Task] = []
-        for old in self.covering:
-            first, stop = self._rows(old)
-            episodes = self._read(EPISODES, old, [each.name for each in fields(Task)])
-            tasks += self._tasks_of(episodes.slice(first, stop - first))
-        return tasks
-
-    def _tasks_of(self, episodes: pa.Table) -> list[Task]:
-        rows = episodes.select([each.name for each in fields(Task)]).to_pylist()
-        return [Task(**row) for row in rows[:: self.store.config.rollouts]]
-
-    def _rows(self, old: Shard) -> tuple[int, int]:
-        """Where the episodes of an old shard that are dealt begin and end."""
-        first, stop = max(self.shard.first, old.first), min(self.shard.stop, old.stop)
-        return (first - old.first) * self.store.config.rollouts, (stop - old.first) * self.store.config.rollouts
-
-    # How it is read
-
-    def _read(self, schema: TableSchema, old: Shard, columns: list[str] | None = None) -> pa.Table:
-        return self._read_file(self.store.table_file(schema, old), schema, columns, sparse=schema is LABELS)
-
-    def _read_file(
+    def read_file(
         self, name: str, schema: TableSchema, columns: list[str] | None = None, *, sparse: bool = True
     ) -> pa.Table:
         """Read a file that is as the manifest says; one of labels is only there where there are rows."""
@@ -159,26 +70,139 @@ class ShardRows:
             )
         return read_table(storage, name, schema, columns)
 
-    def _refuse_stale(self, stage: str, old: Shard, inputs: str) -> None:
-        """Refuse a shard that the next build would make again: its copy would pass for one of this version."""
-        receipt = self.store.receipt(stage, old)
-        if receipt is not None and receipt.inputs != inputs:
-            raise StoreError(
-                f"{self.store.storage.address(self.store.receipt_file(stage, old))} is of another version of PIVOT "
-                f"or of a plugin than those installed; {migrate_hint(self.store.root)}"
-            )
+    def tasks_of(self, episodes: pa.Table) -> list[Task]:
+        """Return the levels of some of its episodes."""
+        rows = episodes.select([each.name for each in fields(Task)]).to_pylist()
+        return [Task(**row) for row in rows[:: self.store.config.rollouts]]
 
-    def _named(self, old: Shard, rows: pa.Table, key: str, names: Sequence[str]) -> pa.Table:
+    def named(self, rows: pa.Table, key: str, names: Sequence[str]) -> pa.Table:
+        """Return the rows with these keys, in their order."""
         places = {name: place for place, name in enumerate(rows[key].to_pylist())}
         if lost := [name for name in names if name not in places]:
-            raise self._apart(old, f"no row of {key} {lost[0]}")
+            raise self.apart(f"no row of {key} {lost[0]}")
         return rows.take(pa.array([places[name] for name in names], pa.int64()))
 
-    def _apart(self, old: Shard, what: str) -> StoreError:
+    def refuse_stale(self, stage: str, inputs: str) -> None:
+        """Refuse a shard that the next build would make again: its copy would pass for one of this version."""
+        receipt = self.store.receipt(stage, self.shard)
+        if receipt is not None and receipt.inputs != inputs:
+            raise StoreError(
+                f"{self.store.storage.address(self.store.receipt_file(stage, self.shard))} is of another version of "
+                f"PIVOT or of a plugin than those installed; {migrate_hint(self.store.root)}"
+            )
+
+    def apart(self, what: str) -> StoreError:
+        """Return the error about rows that contradict each other."""
         return StoreError(
-            f"{self.store.root}: the rows of shard {old.stem} do not belong together ({what}); "
+            f"{self.store.root}: the rows of shard {self.shard.stem} do not belong together ({what}); "
             f"pivot verify {self.store.root} names all that is wrong"
         )
+
+
+Source = tuple[Store, Mapping[str, FileRecord]]
+"""A finished store with its manifest."""
+
+
+@dataclass(frozen=True)
+class ShardRows:
+    """Rows of finished stores for one shard of a new store, which holds the levels of one after the other."""
+
+    covering: Sequence[StoredShard]
+    """The stored shards that hold its levels, in order."""
+
+    @classmethod
+    def of(cls, sources: Sequence[Source], shard: Shard) -> "ShardRows":
+        """Return the rows of ``shard``."""
+        covering: list[StoredShard] = []
+        begin = 0
+        for store, manifest in sources:
+            run = store.config.environments.get(shard.env)
+            if run is None:
+                continue
+            size = store.config.shard_size(shard.env)
+            first, stop = max(shard.first - begin, 0), min(shard.stop - begin, run.tasks)
+            for number in range(first // size, -(-stop // size)) if first < stop else ():
+                old = Shard(shard.env, number, number * size, min((number + 1) * size, run.tasks))
+                names = [*(store.table_file(schema, old) for schema in STORE_TABLES), *store.label_files(old)]
+                files = {name: manifest[name] for name in names if name in manifest}
+                levels = range(max(first, old.first) - old.first, min(stop, old.stop) - old.first)
+                covering.append(StoredShard(store, old, levels, files))
+            begin += run.tasks
+        return cls(covering)
+
+    # Tables
+
+    def rollouts(self) -> Tables:
+        """Return the tables of the rollout stage.
+
+        Raises:
+            StoreError: a file is missing, damaged or of another version, or its rows do not belong together.
+        """
+        pieces: dict[TableSchema, list[pa.Table]] = {schema: [] for schema in STORE_TABLES}
+        stored: dict[TableSchema, set[str]] = {FRAMES: set(), PROMPTS: set()}
+        for old in self.covering:
+            every, steps, calls = (old.read(schema) for schema in (EPISODES, STEPS, CALLS))
+            old.refuse_stale(ROLLOUT, rollout_inputs(old.store.run, old.shard, old.tasks_of(every)))
+            lengths = every["num_steps"]
+            expected = (old.shard.stop - old.shard.first) * old.store.config.rollouts
+            if (every.num_rows, steps.num_rows) != (expected, _sum(lengths)):
+                actual = f"{every.num_rows} episodes and {steps.num_rows} steps"
+                raise old.apart(f"{actual}, expected {expected} and {_sum(lengths)}")
+            first, count = old.episodes
+            episodes = every.slice(first, count)
+            steps = steps.slice(_sum(lengths.slice(0, first)), _sum(episodes["num_steps"]))
+            pieces[EPISODES].append(episodes)
+            pieces[STEPS].append(steps)
+            pieces[CALLS].append(_of_episodes(calls, episodes["episode_id"]))
+            for schema, key, used in (
+                (FRAMES, "frame_id", _shown(steps)),
+                (PROMPTS, "prompt_hash", _flat(steps["prompt_hash"])),
+            ):
+                fresh = [each for each in used.unique().to_pylist() if each not in stored[schema]]
+                pieces[schema].append(old.named(old.read(schema), key, fresh))
+                stored[schema].update(fresh)
+        return {schema: _joined(schema, tables) for schema, tables in pieces.items()}
+
+    def labels(self) -> Tables:
+        """Return the current labels, their prompts, and the calls of a teacher that is a model.
+
+        Raises:
+            StoreError: a file is missing, damaged or of another version, or its rows do not belong together.
+        """
+        pieces: dict[TableSchema, list[pa.Table]] = {schema: [] for schema in (LABELS, PROMPTS, CALLS)}
+        for old in self.covering:
+            store, shard = old.store, old.shard
+            old.refuse_stale(label_stage(store.config), label_inputs(store, store.run, shard))
+            every = old.read(EPISODES, ["episode_id", "failed"])
+            failed = every["failed"].fill_null(False)
+            first, count = old.episodes
+            ids = every["episode_id"].slice(first, count).filter(failed.slice(first, count))
+            rows = old.read(LABELS).slice(_sum(failed.slice(0, first)), len(ids))
+            if not rows["episode_id"].equals(ids):
+                raise old.apart(f"its labels are not those of its {_sum(failed)} failures")
+            pieces[LABELS].append(rows)
+            pieces[PROMPTS].append(old.read_file(store.label_prompts_file(shard), PROMPTS))
+            spent = store.label_calls_file(shard)
+            if spent is not None:
+                pieces[CALLS].append(_of_episodes(old.read_file(spent, CALLS), ids))
+        tables = {schema: _joined(schema, parts) for schema, parts in pieces.items()}
+        # As a build writes them: what the Analyzer is shown of all labels, then what the teacher was.
+        hashes = (_flat(tables[LABELS][column]).drop_null() for column in ("prompt_hash", "teacher_prompt_hash"))
+        shown = pa.concat_arrays(hashes).unique().to_pylist()
+        tables[PROMPTS] = _joined(PROMPTS, [self.covering[0].named(tables[PROMPTS], "prompt_hash", shown)])
+        return tables
+
+    def tasks(self) -> list[Task]:
+        """Return the levels of the shard.
+
+        Raises:
+            StoreError: a file is missing, damaged or of another version.
+        """
+        tasks: list[Task] = []
+        for old in self.covering:
+            episodes = old.read(EPISODES, [each.name for each in fields(Task)])
+            tasks += old.tasks_of(episodes.slice(*old.episodes))
+        return tasks
 
 
 def _joined(schema: TableSchema, pieces: Sequence[pa.Table]) -> pa.Table:

@@ -23,7 +23,17 @@ from ..rollouts.plan import plan_tasks
 from ..rollouts.policies import ModelPolicy
 from ..solvers.base import FAILURE_MODES, Prover, Solver
 from ..solvers.proofs import prover_of
-from .config import PartConfig, RunConfig, env_config, environment, part_type, solver_settings, solver_type
+from .config import (
+    EnvRun,
+    PartConfig,
+    RunConfig,
+    Shard,
+    env_config,
+    environment,
+    part_type,
+    solver_settings,
+    solver_type,
+)
 from .filters import RETIRED, filter_type
 
 
@@ -37,8 +47,7 @@ class RunEnv:
     config: EnvConfig
     prompt: StudentPrompt
     solver_settings: Settings
-    drawn: tuple[int, ...] | None = None
-    """See :class:`.EnvRun`."""
+    levels: EnvRun
 
     @property
     def failure_modes(self) -> tuple[str, ...]:
@@ -51,10 +60,12 @@ class RunEnv:
         Raises:
             GenerationError, ConfigError: see :func:`.plan_tasks`.
         """
-        if self.drawn is None:
-            return plan_tasks(self.type, self.config, seed, self.tasks)
-        levels = plan_tasks(self.type, self.config, seed, max(self.drawn) + 1)
-        return [levels[place] for place in self.drawn]
+        places = self.levels.places(seed)
+        counts: dict[int, int] = {}
+        for each, index in places:
+            counts[each] = max(counts.get(each, 0), index + 1)
+        plans = {each: plan_tasks(self.type, self.config, each, count) for each, count in counts.items()}
+        return [plans[each][index] for each, index in places]
 
     def solver(self) -> Solver:
         """Make its solver."""
@@ -102,7 +113,7 @@ class Run:
             env_config(name, chosen.settings),
             _prompt_of_policy(self.config.policy.name) or plugins.load("prompts", name),
             solver_settings(name, self.config.solvers.get(name, {})),
-            chosen.drawn,
+            chosen,
         )
 
     def env(self, name: str) -> RunEnv:
@@ -157,11 +168,20 @@ class Run:
         """Digest of seed, rollouts and policy. Tasks and environments may grow without changing it."""
         return self.run_id_with(self.policy().config)
 
-    def run_id_with(self, policy_config: Mapping[str, Any]) -> str:
-        """Return the run id for a policy whose config is known, as from stored rows."""
-        config = self.config
-        named = {"seed": config.seed, "rollouts": config.rollouts, "policy": self.policy().name}
+    def run_id_with(self, policy_config: Mapping[str, Any], seed: int | None = None) -> str:
+        """Return the run id for a policy whose config is known, as from stored rows; by default with the run's seed."""
+        seed = self.config.seed if seed is None else seed
+        named = {"seed": seed, "rollouts": self.config.rollouts, "policy": self.policy().name}
         return digest({**named, **policy_config}, 16)
+
+    def run_ids(self, shard: Shard, policy_config: Mapping[str, Any] | None = None) -> str | list[str]:
+        """Return the run id of the episodes of a shard, or one per level: levels of merged parts keep theirs."""
+        levels = self.env(shard.env).levels
+        if levels.seeds is None:
+            return self.run_id if policy_config is None else self.run_id_with(policy_config)
+        policy_config = self.policy().config if policy_config is None else policy_config
+        ids = {seed: self.run_id_with(policy_config, seed) for seed, _ in levels.seeds}
+        return [ids[seed] for seed, _ in levels.places(self.config.seed)[shard.first : shard.stop]]
 
     def check_parts(self) -> None:
         """See whether what policy and writer need is installed.

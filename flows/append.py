@@ -7,6 +7,7 @@ command resumes the same part.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..datasets.card import CARD
 from ..datasets.config import EnvRun, RunConfig
@@ -68,7 +69,7 @@ def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
         _check_shared(store, config)
         run = Run(config)
         _check_class_names(store, run)
-        rest: dict[str, tuple[int, ...]] = {}
+        rest: dict[str, list[tuple[int, int]]] = {}
         fewer: dict[str, int] = {}
         for name, env in run.envs.items():
             rest[name], least = _new_levels(env, run, members, config.seed)
@@ -76,11 +77,9 @@ def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
                 fewer[name] = least
         left_out = {name: run.env(name).tasks - len(levels) for name, levels in rest.items()}
         environments = {
-            name: EnvRun(
-                tasks=len(levels),
-                settings=config.environments[name].settings,
-                drawn=levels if left_out[name] else config.environments[name].drawn,
-            )
+            name: EnvRun.of(levels, config.seed, config.environments[name].settings)
+            if left_out[name]
+            else config.environments[name]
             for name, levels in rest.items()
             if levels
         }
@@ -88,7 +87,10 @@ def reserve_part(root: Address, config: RunConfig) -> Reservation | None:
             raise _fewer_rollouts(store, fewer, config.rollouts)
         if not environments:
             return None
-        changes = {"environments": environments, "label_version": 1}
+        changes: dict[str, Any] = {"environments": environments, "label_version": 1}
+        for field in ("filters", "solvers"):
+            named: dict[str, Any] = getattr(config, field)
+            changes[field] = {name: each for name, each in named.items() if name in environments}
         for other, part in begun.items():
             if _is_same(part.config, config.model_copy(update=changes | {"part": other})):
                 return Reservation(other, root / part_folder(other), part.config, left_out, fewer)
@@ -112,7 +114,7 @@ def reserve_night(root: Address, config: RunConfig) -> Reservation | None:
     if storage.stat(RUN) is None:
         return Reservation(0, root, config, {}, {})
     first = Store.open(root, complete=False).config
-    if first.seed == config.seed:
+    if first.seed == config.seed and all(run.seeds is None for run in first.environments.values()):
         return Reservation(0, root, config, {}, {})
     if storage.stat(MANIFEST) is None:
         raise StoreError(
@@ -153,12 +155,12 @@ def _fewer_rollouts(store: Store, fewer: dict[str, int], rollouts: int) -> Store
     )
 
 
-def _new_levels(env: RunEnv, run: Run, members: Members, seed: int) -> tuple[tuple[int, ...], int]:
-    """Return the indices, in the plan of an environment, of the levels that no part has.
+def _new_levels(env: RunEnv, run: Run, members: Members, seed: int) -> tuple[list[tuple[int, int]], int]:
+    """Return the places, as of :meth:`.EnvRun.places`, of the levels of an environment that no part has.
 
     Also returns the fewest rollouts of the other levels, or those of the run where there are no others.
     """
-    tasks, drawn = env.plan(seed), run.config.environments[env.name].drawn
+    tasks = env.plan(seed)
     groups, moved = _groups(members, env.name), _moved_levels(members, env.name)
     policy = run.policy()
     policy_config = policy.config_for(env.name)
@@ -170,7 +172,7 @@ def _new_levels(env: RunEnv, run: Run, members: Members, seed: int) -> tuple[tup
         return name_of(task) not in groups and env.type.canonical_state(task.initial_state) not in moved
 
     least = min([run.config.rollouts, *(groups[name] for task in tasks if (name := name_of(task)) in groups)])
-    return tuple(index for index, task in zip(drawn or range(len(tasks)), tasks, strict=True) if is_new(task)), least
+    return [place for place, task in zip(env.levels.places(seed), tasks, strict=True) if is_new(task)], least
 
 
 def _groups(members: Members, env: str) -> dict[str, int]:
@@ -187,8 +189,9 @@ def _groups(members: Members, env: str) -> dict[str, int]:
 def _moved_levels(members: Members, env: str) -> set[str]:
     """Return the level that the first part has moved to the other split: no later part may have it in its own."""
     first = members[""]
-    shards = [shard for shard in first.config.shards() if shard.env == env]
-    moved = moved_level_of(first, shards) if shards and first.config.split == "task" else None
+    if env not in first.config.environments or first.config.split != "task":
+        return set()
+    moved = moved_level_of(first, env)
     return set() if moved is None else {moved}
 
 

@@ -1,17 +1,18 @@
 """Copy a store into shards of another size, without rollouts, certification or model requests.
 
 Small builds and stores that grew have many small shards, and each shard is several files to list, open and hash. The
-new store has the bytes of a build with its shard size.
+new store has the bytes of a build with its shard size; merged parts have those of a build of all their levels.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ..datasets.config import RunConfig, make_config
 from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import ROLLOUT, rollout_facts, rollout_inputs
-from ..datasets.parts import members_of
+from ..datasets.origin import MERGED
+from ..datasets.parts import part_folder
 from ..datasets.progress import Reporter
 from ..datasets.resharding import ShardRows
 from ..datasets.schema import EPISODES, STORE_TABLES
@@ -24,6 +25,7 @@ from ..rollouts.policies import NAME as TRAINED
 from ..storage import Address
 from .copying import Copying, check_source, copy_parts
 from .engines.local import Execute
+from .merge import Group, groups_of
 from .pipeline import BuildResult, run_stages
 
 STAGE = "compact"
@@ -36,6 +38,7 @@ def compact_store(
     reporter: Reporter,
     *,
     tasks_per_shard: int | None = None,
+    merge: bool = False,
     follow: bool = False,
 ) -> BuildResult:
     """Write the episodes and current labels of a finished store to a new one, in shards of another size.
@@ -46,43 +49,60 @@ def compact_store(
         execute: runs the shards.
         reporter: gets the progress.
         tasks_per_shard: levels a shard; by default as many as a new build of its size would choose.
+        merge: merge all parts that have the same policy, teacher and settings; see :mod:`.merge`.
         follow: whether folders of models that ``run.json`` names are read for their revision.
+
+    Returns:
+        The result of the first part.
 
     Raises:
         StoreError: a file is missing or damaged, another version wrote the store, ``target`` holds something else, or
             a run writes one of the two.
-        ConfigError: the store has that shard size already, or ``target`` is inside the store.
+        ConfigError: the store has that shard size already and no parts to merge, ``target`` is inside the store, or
+            the parts of a store that is split by episode would be merged.
     """
     check_source(root)
-    _refuse_needless(Store.open(root), tasks_per_shard)
+    groups = {group.config.part: group for group in groups_of(Store.open(root), merge=merge)}
+    _refuse_needless(groups, tasks_per_shard, merge=merge)
     if not follow:
-        _refuse_local_models(Store.open(root))
+        _refuse_local_models(groups)
+    by_address = {_address(root, group.first): group for group in groups.values()}
+    merged = [[*group.members] for group in groups.values()]
+    notes = {MERGED: merged} if any(len(group) > 1 for group in merged) else {}
 
-    def copy(root: Address, target: Address, parts: Callable[[Store], None]) -> BuildResult:
-        check_source(root)
-        source = Store.open(root)
-        manifest = source.manifest()
+    def copy(first: Address, target: Address, parts: Callable[[Store], None]) -> BuildResult:
+        group = by_address[first]
+        for number in group.members:
+            check_source(_address(root, number))
+        members = [*group.members.values()]
+        sources = [(each, each.manifest()) for each in members]
 
         def shards(store: Store) -> list[ShardResult]:
-            rows = {shard: ShardRows.of(source, shard, manifest) for shard in store.config.shards()}
+            rows = {shard: ShardRows.of(sources, shard) for shard in store.config.shards()}
             made = run_stages([CompactRollouts(store, *each) for each in rows.items()], execute, reporter)
             return made + run_stages(
                 [CompactLabels(store, shard, source=each) for shard, each in rows.items()], execute, reporter
             )
 
-        config = compacted_config(source, tasks_per_shard)
-        return Copying(STAGE, source, target, config).make(shards, execute, reporter, parts)
+        config = compacted_config(members[0], tasks_per_shard, group.config)
+        return Copying(STAGE, members[0], target, config, members[1:], notes).make(shards, execute, reporter, parts)
 
-    return copy_parts(root, target, copy)
+    return copy_parts(root, target, copy, {number: group.first for number, group in groups.items() if number})
 
 
-def compacted_config(source: Store, tasks_per_shard: int | None = None) -> RunConfig:
+def _address(root: Address, number: int) -> Address:
+    return root / part_folder(number) if number else root
+
+
+def compacted_config(source: Store, tasks_per_shard: int | None = None, config: RunConfig | None = None) -> RunConfig:
     """Return the config of a store with another shard size, by default the size that a new build would choose.
+
+    ``config`` has the levels of the new store, if they are not those of ``source`` alone.
 
     Raises:
         ConfigError: the store holds the rollouts of a training run. StoreError: another version wrote it.
     """
-    config = source.config
+    config = config or source.config
     refuse_other_formats(source.storage.read_json(RUN), source.root)
     if config.policy.name == TRAINED:
         raise ConfigError(f"{source.root} holds the rollouts of a training run: each shard is one update and stays so")
@@ -95,13 +115,13 @@ def compacted_config(source: Store, tasks_per_shard: int | None = None) -> RunCo
     return make_config(config.model_dump(mode="json") | {"tasks_per_shard": tasks_per_shard}, STORED)
 
 
-def _refuse_local_models(store: Store) -> None:
+def _refuse_local_models(groups: Mapping[int, Group]) -> None:
     """Refuse a store whose ``run.json`` names a local model folder, because compacting reads that folder.
 
     Raises:
         ConfigError: it names one.
     """
-    for member in members_of(store).values():
+    for member in (member for group in groups.values() for member in group.members.values()):
         if folders := member.run.local_models():
             raise ConfigError(
                 f"{member.storage.address(RUN)} names the model folder {folders[0]!r}, which would be read here; "
@@ -109,18 +129,21 @@ def _refuse_local_models(store: Store) -> None:
             )
 
 
-def _refuse_needless(store: Store, tasks_per_shard: int | None) -> None:
-    """Refuse a store whose parts all have that shard size.
+def _refuse_needless(groups: Mapping[int, Group], tasks_per_shard: int | None, *, merge: bool) -> None:
+    """Refuse a store of which nothing can be merged, and whose parts all have that shard size.
 
     Raises:
-        ConfigError: they do.
+        ConfigError: it is one.
     """
-    members = members_of(store).values()
+    members = [member for group in groups.values() for member in group.members.values()]
+    if len(groups) < len(members):
+        return
     sizes = [compacted_config(member, tasks_per_shard).tasks_per_shard for member in members]
     if sizes == [member.config.tasks_per_shard for member in members]:
+        none = " and no two parts with the same policy, teacher and settings" if merge else ""
         raise ConfigError(
-            f"{store.root} has shards of {sizes[0]} levels already, so nothing is to be compacted; choose another size "
-            "with --shard-size, or copy the folder"
+            f"{members[0].root} has shards of {sizes[0]} levels already{none}, so nothing is to be compacted; choose "
+            "another size with --shard-size, or copy the folder"
         )
 
 

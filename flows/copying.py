@@ -5,9 +5,10 @@ manifest is written. It records its origin, so that no other command resumes it,
 same source.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..datasets.config import RunConfig
 from ..datasets.origin import ORIGIN
@@ -34,6 +35,10 @@ class Copying:
     target: Address
     config: RunConfig
     """Config of the new store."""
+    others: Sequence[Store] = ()
+    """Parts whose rows it gets, too."""
+    notes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What else its origin says."""
 
     def make(
         self,
@@ -50,12 +55,10 @@ class Copying:
             StoreError: the target holds something else, a run writes it, or the source changed meanwhile.
             ConfigError: the target is the source, or within it.
         """
-        source, root = self.source.storage, self.source.root
+        root = self.source.root
         refuse_to_mix(root, self.target)
-        origin = {"command": self.command, "manifest": source.record(MANIFEST).sha256}
-        origin["config"] = digest(self.config.model_dump(mode="json"))
-        if source.stat(PARTS) is not None:
-            origin["parts"] = source.record(PARTS).sha256
+        origin = {"command": self.command, "config": digest(self.config.model_dump(mode="json"))}
+        origin |= {**self._sources(), **self.notes}
         self._refuse_foreign(origin)
         with open_storage(self.target).lock() as leased:
             store = Store(leased, self.config)
@@ -69,11 +72,21 @@ class Copying:
             results = shards(store)
             results += export_store(store, execute, reporter, DATASET_FOLDER)
             parts(store)
-            if source.record(MANIFEST).sha256 != origin["manifest"]:
+            if not self._sources().items() <= origin.items():
                 raise StoreError(f"{root} was changed while it was read; remove {self.target} and start again")
             return seal_store(store, results)
 
-    def _refuse_foreign(self, origin: dict[str, str]) -> None:
+    def _sources(self) -> dict[str, Any]:
+        """Return digests of everything that the source may change meanwhile."""
+        source = self.source.storage
+        state: dict[str, Any] = {"manifest": source.record(MANIFEST).sha256}
+        if source.stat(PARTS) is not None:
+            state["parts"] = source.record(PARTS).sha256
+        if self.others:
+            state["others"] = [each.storage.record(MANIFEST).sha256 for each in self.others]
+        return state
+
+    def _refuse_foreign(self, origin: dict[str, Any]) -> None:
         """Refuse a target unless it is empty or was begun by this command from the same state of the same store."""
         storage = open_storage(self.target)
         there = [name for name in storage.entries() if not name.startswith(".")]
@@ -95,20 +108,26 @@ class Copying:
 
 
 def copy_parts(
-    root: Address, target: Address, copy: Callable[[Address, Address, Callable[[Store], None]], BuildResult]
+    root: Address,
+    target: Address,
+    copy: Callable[[Address, Address, Callable[[Store], None]], BuildResult],
+    parts: Mapping[int, int] | None = None,
 ) -> BuildResult:
     """Copy a store with all its later parts; ``copy`` copies one part and calls its last argument before the manifest.
+
+    ``parts`` are the later parts of the new store, each with the number of the one that is copied; by default all.
 
     Returns the result of the first part.
 
     Raises:
         StoreError: see :meth:`Copying.make`; or the list of parts cannot be read.
     """
-    parts = listed_parts(open_storage(root))
+    if parts is None:
+        parts = {number: number for number in listed_parts(open_storage(root))}
 
     def later(store: Store) -> None:
-        for number in parts:
-            copy(root / part_folder(number), target / part_folder(number), lambda _: None)
+        for number, source in parts.items():
+            copy(root / part_folder(source), target / part_folder(number), lambda _: None)
         if parts:
             records = {number: store.storage.record(f"{part_folder(number)}/{MANIFEST}") for number in parts}
             write_parts(store.storage, records)

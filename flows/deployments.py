@@ -41,7 +41,6 @@ from .append import Reservation, reserve_night, take_up_parts
 from .artifacts import file_address, show_store, usage_of
 from .attempts import attempts
 from .engines.base import WorkerPool, Workers, open_pool
-from .engines.local import available_cores
 from .engines.prefect import execute_as_tasks, noted_run, stream_as_tasks
 from .forms import ConfigForm, LabelChanges, LabelChangesForm
 from .interrupted import schedule_again, times_resumed
@@ -243,6 +242,8 @@ def relabel_dataset(
     keep_old: bool = False,
     refresh: bool = False,
     workers: NonNegativeInt = 0,
+    engine: str = "local",
+    address: str = "",
 ) -> dict[str, Any]:
     """Label a finished store and all its parts again, without new rollouts, as the next label version.
 
@@ -252,6 +253,8 @@ def relabel_dataset(
         keep_old: Keep the replaced labels.
         refresh: Request all guidance again, even if the store or the call cache has it.
         workers: Worker processes; 0 for one per core.
+        engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
+        address: Cluster of the engine; empty for workers on the machine of this run.
 
     Raises:
         PivotError: as :func:`.relabel_parts`.
@@ -269,7 +272,7 @@ def relabel_dataset(
     first = part_roots(store)[store]
     config = make_config(first.model_dump(mode="json") | made(first))
     with (
-        at_work(config, store, Workers(count=workers)) as (watch, pool),
+        at_work(config, store, Workers(engine, address, workers)) as (watch, pool),
         model_slots(Run(config), watch.log, "teacher"),
     ):
         execute = execute_as_tasks(pool)
@@ -280,20 +283,28 @@ def relabel_dataset(
 
 @flow(name="probe-dataset", flow_run_name="probe {root}", **DEPLOYED)
 @wrong_values_once()
-def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: NonNegativeInt = 0) -> dict[str, Any]:
+def probe_dataset(
+    root: str,
+    settings: ProbeSettings = _USUAL_PROBE,
+    workers: NonNegativeInt = 0,
+    engine: str = "local",
+    address: str = "",
+) -> dict[str, Any]:
     """Replay the failures of a finished store from the pivot and from the steps next to it.
 
     Args:
         root: Folder of the store; its own policy plays.
         settings: Arms, retries per failure, discount.
         workers: Worker processes; 0 for one per core.
+        engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
+        address: Cluster of the engine; empty for workers on the machine of this run.
 
     Raises:
         PivotError: as :func:`.probe_store`.
     """
     store = checked_store(parse_address(root), settings)
     with (
-        at_work(store.config, store.root, Workers(count=workers)) as (watch, pool),
+        at_work(store.config, store.root, Workers(engine, address, workers)) as (watch, pool),
         model_slots(store.run, watch.log, "student"),
     ):
         result = probe_store(store.root, settings, watch, stream_as_tasks(pool, "probe"))
@@ -305,19 +316,23 @@ def probe_dataset(root: str, settings: ProbeSettings = _USUAL_PROBE, workers: No
 
 @flow(name="review-stores", flow_run_name="review {folder}", **DEPLOYED)
 @wrong_values_once()
-def weekly_review(folder: str, newest: PositiveInt = 7, workers: NonNegativeInt = 0) -> dict[str, Any]:
+def weekly_review(
+    folder: str, newest: PositiveInt = 7, workers: NonNegativeInt = 0, engine: str = "local", address: str = ""
+) -> dict[str, Any]:
     """Verify the newest stores below a folder, and show the statistics of each.
 
     Args:
         folder: Folder of stores, or of folders of stores.
         newest: Number of stores in each folder, the last ones by name.
         workers: Worker processes; 0 for one per core.
+        engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
+        address: Cluster of the engine; empty for workers on the machine of this run.
 
     Raises:
         StoreError: no store is there, or verification found problems.
     """
     with watched(folder) as watch:
-        return review_stores(parse_address(folder), newest, watch, workers or available_cores())
+        return review_stores(parse_address(folder), newest, watch, Workers(engine, address, workers))
 
 
 @contextmanager

@@ -353,6 +353,9 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
             changed.append(f"settings of {name} ({', '.join(keys)})")
         elif config.filters[name] != old.filters[name]:
             changed.append(f"filters of {name} ({', '.join({*config.filters[name]} ^ {*old.filters[name]})})")
+        elif new.drawn or new.seeds or run.drawn or run.seeds:
+            if new.places(config.seed)[: run.tasks] != run.places(old.seed):
+                changed.append(f"levels of {name} (these are of merged parts, or not the first ones of their seed)")
         elif new.tasks < run.tasks:
             changed.append(f"tasks of {name} (it holds {run.tasks}, {new.tasks} asked for)")
     grown = any(

@@ -11,7 +11,7 @@ from ..insight.probe.proof import probe_problems
 from ..insight.stats import SUMMARY
 from ..storage import Address, open_storage, parse_address
 from .artifacts import Row, query_rows
-from .engines.local import worker_pool
+from .engines.base import Workers, open_pool
 from .pipeline import result_of
 from .watch import Watch
 
@@ -19,14 +19,14 @@ SHOWN = ("group_rates", "modes", "reject_kinds")
 """Tables of ``pivot stats`` that are shown for all stores together."""
 
 
-def review_stores(folder: Address, newest: int, watch: Watch, workers: int) -> dict[str, Any]:
+def review_stores(folder: Address, newest: int, watch: Watch, workers: Workers) -> dict[str, Any]:
     """Verify the newest stores below ``folder`` and show their statistics.
 
     Args:
         folder: a store, a folder of stores, or a folder of such folders.
         newest: number of stores of each folder, the last ones by name.
         watch: gets the progress, and shows the tables.
-        workers: worker processes.
+        workers: engine that proves the shards.
 
     Raises:
         StoreError: no store is there, or one has problems or was left unfinished; the tables then name all of them.
@@ -52,7 +52,7 @@ def review_stores(folder: Address, newest: int, watch: Watch, workers: int) -> d
     return {"folder": str(folder), "stores": [str(root) for root in stores]}
 
 
-def _proved(root: Address, watch: Watch, workers: int) -> tuple[list[Row], list[str]]:
+def _proved(root: Address, watch: Watch, workers: Workers) -> tuple[list[Row], list[str]]:
     """Verify one store; return a row for each of its environments, and its problems."""
     try:
         storage = open_storage(root)
@@ -62,7 +62,7 @@ def _proved(root: Address, watch: Watch, workers: int) -> tuple[list[Row], list[
             missing = f"{root} is not finished, and no run writes it; start a run for the same day again"
             return [{"store": str(root), "state": "not finished"}], [missing]
         store = Store.open(root)
-        with worker_pool(workers, list(store.config.environments)) as pool:
+        with open_pool(workers, list(store.config.environments), root, writes=False) as pool:
             problems = verify_store(root, watch, pool.stream).problems
         problems += [*probe_problems(store), *filter(None, [unlisted_note(store)])]
         result = result_of(store)

@@ -23,6 +23,7 @@ def compact_dataset(
     root: str,
     out: str,
     shard_size: NonNegativeInt = 0,
+    merge: bool = False,
     workers: NonNegativeInt = 0,
     engine: str = "local",
     address: str = "",
@@ -33,6 +34,7 @@ def compact_dataset(
         root: Folder of the store, or its address; it stays as it is.
         out: The new store: empty, or begun by an earlier run.
         shard_size: Levels per shard; 0 for as many as a new build of its size would choose.
+        merge: Merge all parts that have the same policy, teacher and settings.
         workers: Worker processes; 0 for one per core.
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
         address: Cluster of the engine; empty for workers on the machine of this run.
@@ -44,7 +46,7 @@ def compact_dataset(
     config = Store.open(source).config
     with at_work(config, target, Workers(engine, address, workers)) as (watch, pool):
         execute = execute_as_tasks(pool)
-        result = compact_store(source, target, execute, watch, tasks_per_shard=shard_size or None)
+        result = compact_store(source, target, execute, watch, tasks_per_shard=shard_size or None, merge=merge)
         show(watch, result)
     return plain(result)
 

@@ -36,7 +36,8 @@ class Batch:
     """Samples per task: ``sample_idx`` 0 to ``rollouts - 1``."""
     only: Collection[str] | None = None
     """Ids of the episodes to run, None for all: a later run makes the pending ones alone."""
-    run_id: str = ""
+    run_id: str | Sequence[str] = ""
+    """The run id of all episodes, or one per task."""
     prompt: StudentPrompt | None = None
     """The Student prompt; by default the one registered for the environment."""
     work: Any = None
@@ -59,7 +60,7 @@ def roll_out_tasks(
     *,
     concurrency: int | None = None,
     only: Collection[str] | None = None,
-    run_id: str = "",
+    run_id: str | Sequence[str] = "",
     prompt: StudentPrompt | None = None,
 ) -> list[TaskRollouts]:
     """Roll out one batch in its own event loop and return its records, one per task, as :data:`Receive` describes.
@@ -118,7 +119,11 @@ class _OpenBatch:
     def __init__(self, batch: Batch, policy: Policy, pool: EnvPool) -> None:
         self.batch, self.pool = batch, pool
         prompt = batch.prompt or plugins.load("prompts", batch.env_type.profile.name)
-        self.runs = [TaskRun(batch.env_type, batch.config, task, policy, prompt, batch.run_id) for task in batch.tasks]
+        ids = [batch.run_id] * len(batch.tasks) if isinstance(batch.run_id, str) else batch.run_id
+        self.runs = [
+            TaskRun(batch.env_type, batch.config, task, policy, prompt, run_id)
+            for task, run_id in zip(batch.tasks, ids, strict=True)
+        ]
         self.episodes = [
             (run, sample)
             for run in self.runs

@@ -83,7 +83,7 @@ def rederive(run: Run, shard: Shard, tasks: Sequence[Task], stored: Mapping[Tabl
         tasks,
         StoredReplies(policy, config, replies),
         run.config.rollouts,
-        run_id=run.run_id,
+        run_id=run.run_ids(shard),
         prompt=env.prompt,
     )
     derived = [episode for task in rollouts for episode in task.episodes]

@@ -215,7 +215,7 @@ def _verify_rollouts(
         tasks,
         policy,
         run.config.rollouts,
-        run_id=run.run_id_with(policy_config),
+        run_id=run.run_ids(shard, policy_config),
         prompt=env.prompt,
         only=None if policy.plays else set(stored[EPISODES]["episode_id"].to_pylist()),
         concurrency=_CONCURRENT_EPISODES,

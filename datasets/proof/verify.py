@@ -234,7 +234,7 @@ def _count_problems(store: Store, env: str) -> list[str]:
         for row in store.read(EPISODES, shard, ["task_id", "goal_idx", "eval_set"]).to_pylist()
     ]
     run, rollouts = store.config.environments[env], store.config.rollouts
-    levels = run.tasks if run.drawn is None else len(set(run.drawn))
+    levels = len({*run.places(store.config.seed)})
     if not store.run.policy().plays:  # a level has as many samples as the source has
         counts = Counter(keys).values()
         if len(counts) == levels and max(counts) <= rollouts:

@@ -40,7 +40,7 @@ class RolloutStage(Stage):
             run.policy(),
             run.config.rollouts,
             only=pending.episodes,
-            run_id=run.run_id,
+            run_id=run.run_ids(self.shard),
             prompt=env.prompt,
         )
         return self.product(pending, rollouts)

@@ -90,7 +90,7 @@ def batch_of(run: Run, job: RolloutJob) -> Batch:
         job.tasks,
         run.config.rollouts,
         job.pending.episodes,
-        run.run_id,
+        run.run_ids(job.shard),
         prompt=env.prompt,
         work=job,
     )

@@ -227,6 +227,16 @@ def test_killed_before_any_change_the_next_prune_ends_as_if_nothing_had_happened
     assert interrupted > 3
 
 
+def test_older_labels_stay_where_they_are_wanted(store: Path) -> None:
+    older = sorted(path for path in store.rglob("labels/v1/**/*.parquet"))
+    assert older
+    assert "nothing to remove" in run("prune", store, "--keep-labels")
+    assert all(path.exists() for path in older)
+    assert pivot.prune(store, labels=False, unfinished="9d").removals == []
+    assert "older labels" in {each.kind for each in pivot.prune(store).removals}
+    assert not any(path.exists() for path in older)
+
+
 def _content(root: Path) -> dict[str, bytes]:
     """Return all files but those with a time or digest of a database in them."""
     names = [name for name in files_of(root) if not name.endswith(("pivot.duckdb", ".lock"))]

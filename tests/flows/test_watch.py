@@ -24,6 +24,7 @@ from pivot.errors import ConfigError, StoreError
 from pivot.flows import artifacts, deployments, limits
 from pivot.flows.artifacts import Artifacts, data_uri, show_store
 from pivot.flows.deployments import ON_FAILURE, report_failure
+from pivot.flows.engines.base import Workers
 from pivot.flows.limits import MODEL_SERVER, model_slots, slots_of
 from pivot.flows.metrics import FOLDER, RunMetrics, StageTotals
 from pivot.flows.pipeline import BuildResult
@@ -208,11 +209,11 @@ def test_a_review_proves_the_newest_stores_and_names_what_is_wrong(
     (tmp_path / "frozenlake" / "3" / "manifest.json").unlink()
     (tmp_path / "frozenlake" / "1" / "run.json").unlink()  # too old to be looked at
     with pytest.raises(StoreError, match=r"1 problems found .*3 is not finished, and no run writes it; start a run"):
-        review_stores(tmp_path, 2, watch, 1)
+        review_stores(tmp_path, 2, watch, Workers(count=1))
     assert shown.table_of("stores")[-1]["state"] == "not finished"
     shown.shown.clear()
     with LocalStorage(tmp_path / "frozenlake" / "3").lock():  # a build is at work
-        done = review_stores(tmp_path, 2, watch, 1)
+        done = review_stores(tmp_path, 2, watch, Workers(count=1))
     assert [Path(each).name for each in done["stores"]] == ["single", "2", "3"]
     rows = {Path(row["store"]).name: row for row in shown.table_of("stores")}
     assert {name: row["state"] for name, row in rows.items()} == {
@@ -222,14 +223,14 @@ def test_a_review_proves_the_newest_stores_and_names_what_is_wrong(
     }
     assert (rows["2"]["environment"], rows["2"]["episodes"]) == ("frozenlake", 2)
     assert {Path(row["store"]).name for row in shown.table_of("group-rates")} == {"single", "2"}
-    assert review_stores(tmp_path / "single", 2, watch, 1)["stores"] == [str(tmp_path / "single")]
+    assert review_stores(tmp_path / "single", 2, watch, Workers(count=1))["stores"] == [str(tmp_path / "single")]
 
     (label,) = (tmp_path / "single" / "labels" / "v1").rglob("*.parquet")
     label.write_bytes(label.read_bytes()[:-1] + b"x")
     with pytest.raises(StoreError, match=r"problems found in stores below .*, the first: "):
-        review_stores(tmp_path, 2, watch, 1)
+        review_stores(tmp_path, 2, watch, Workers(count=1))
     with pytest.raises(StoreError, match="holds no store"):
-        review_stores(tmp_path / "single-report", 2, watch, 1)
+        review_stores(tmp_path / "single-report", 2, watch, Workers(count=1))
 
 
 # The hook
