@@ -38,7 +38,7 @@ class Copying:
     others: Sequence[Store] = ()
     """Parts whose rows it gets, too."""
     notes: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What else its origin says."""
+    """Further fields of its origin."""
 
     def make(
         self,
