@@ -166,7 +166,7 @@ def simulator_versions(levels: Mapping[str, int]) -> dict[str, str]:
 def read_episodes(store: Store, env: str) -> dict[str, list[Certified]]:
     """Return the complete episodes of an environment whose truth is certain, by their side of the split.
 
-    A level on both sides, which another seed has made again, is left out of the held-out one.
+    A level on both sides, which another seed generated, too, is left out of the held-out one.
     """
     plan = plan_split(store)
     sides: dict[str, list[Certified]] = {VALIDATION: [], TRAIN: []}
@@ -174,8 +174,8 @@ def read_episodes(store: Store, env: str) -> dict[str, list[Certified]]:
         if shard.env == plugin_of(env):
             for side, each in _read(store, shard, shard_sides(store, shard, plan[shard])):
                 sides[side].append(each)
-    known = {each.level for each in sides[TRAIN]}
-    sides[VALIDATION] = [each for each in sides[VALIDATION] if each.level not in known]
+    fitted = {each.level for each in sides[TRAIN]}
+    sides[VALIDATION] = [each for each in sides[VALIDATION] if each.level not in fitted]
     return sides
 
 

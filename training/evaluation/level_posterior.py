@@ -293,7 +293,7 @@ def objection(train: Sequence[LoggedFailure]) -> str | None:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a baseline says about an episode that was lost, by the log alone. ``T`` is the number of steps."""
+    """Judgement of a baseline about an episode that was lost, by the log alone. ``T`` is the number of steps."""
 
     pivot: NDArray[np.float64]
     """Chance of each step to be the pivot, adds up to 1, shape (T,)."""
@@ -329,19 +329,19 @@ class LevelPosterior:
 
     def guess(self, failure: LoggedFailure) -> Guess:
         """Return the guess about a failure; the most frequent label where no level fits."""
-        found = self._fitting(failure)
-        if found is None:
+        fitting = self._fitting(failure)
+        if fitting is None:
             return self._usual(failure)
-        votes, mode = _vote(*found, len(failure.actions))
+        votes, mode = _vote(*fitting, len(failure.actions))
         return Guess({int(votes.argmax()): 1.0}, mode)
 
     def judge(self, failure: LoggedFailure) -> Judgement:
         """Return what the levels that fit say about every step; the most frequent label where none fits."""
-        found, count = self._fitting(failure), len(failure.actions)
-        if found is None or self._worlds is None:
+        fitting, count = self._fitting(failure), len(failure.actions)
+        if fitting is None or self._worlds is None:
             usual = self._usual(failure)
             return Judgement(np.eye(count)[usual.step], usual.mode)
-        walked, weights = found
+        walked, weights = fitting
         worlds, rows = self._worlds, walked.rows
         votes, mode = _vote(walked, weights, count)
         needs = np.zeros(count)
