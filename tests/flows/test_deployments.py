@@ -53,6 +53,9 @@ pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(300)]
 class Served:
     """`pivot deploy --serve` with the deployments of the shipped file, made small."""
 
+    options: tuple[str, ...] = ()
+    """Further options of the command."""
+
     def __init__(self, home: Path, folder: Path, variables: Mapping[str, str] | None = None) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
@@ -81,7 +84,15 @@ class Served:
 
     def begin(self) -> subprocess.Popen[str]:
         """Start it, also after its end."""
-        serve = ["deploy", "--serve", "--port", str(self.port), "--to", str(self.folder / "prefect.yaml")]
+        serve = [
+            "deploy",
+            "--serve",
+            "--port",
+            str(self.port),
+            "--to",
+            str(self.folder / "prefect.yaml"),
+            *self.options,
+        ]
         env = {name: value for name, value in self.env.items() if name != "PREFECT_API_URL"}
         self.process = subprocess.Popen(
             [*CLI, *serve], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -415,9 +426,9 @@ watch.Watch.advance = advance_and_look
 config, root = json.loads(sys.argv[1]), sys.argv[2]
 result = build_dataset(config, root, workers=1)
 build_dataset(config, root + "/../plain", workers=1)
-relabel_dataset(root, {"log": "actions"}, workers=1)
-probe_dataset(root, {"arms": ["no_hint"]}, workers=1)
-weekly_review(root + "/..", workers=1)
+relabel_dataset(root, {"log": "actions"}, workers=1, engine="dask")
+probe_dataset(root, {"arms": ["no_hint"]}, workers=1, engine="dask")
+weekly_review(root + "/..", workers=1, engine="dask")
 compact_dataset(root, root + "/../large", shard_size=4, workers=1)
 migrate_dataset(root, root + "/../moved", workers=1)
 print(json.dumps([most, result["shards"], result["environments"]]))
@@ -436,6 +447,7 @@ def test_a_wrong_value_fails_once_with_its_reason(served: Served) -> None:
 @pytest.mark.operations
 def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -> None:
     """As a worker runs them: the task runner is Prefect's own, which starts all tasks that it is given."""
+    pytest.importorskip("distributed")
     config = config_of({"frozenlake": 4}, rollouts=4)
     program = [sys.executable, "-c", FLOWS, json.dumps(config), str(tmp_path / "flow")]
     run = subprocess.run(program, env=served.env, capture_output=True, text=True, check=False)
