@@ -28,7 +28,6 @@ from pivot.rollouts.policies import ModelPolicy
 from pivot.rollouts.prompts.render import render_student
 from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
-from pivot.training.policy_rl.advantages import Groups
 from pivot.training.policy_rl.config import RlConfig, make_rl_config
 from pivot.training.policy_rl.engines.base import GenerationOptions
 from pivot.training.policy_rl.engines.in_process import InProcessBackend
@@ -177,16 +176,6 @@ def taught_player(folder: Path, seed: int) -> float:
     raise RuntimeError(f"success never came to {LOW} to {HIGH} within {LESSONS} lessons, but was {seen}")
 
 
-def negated(rollouts: Any, config: RlConfig) -> Groups:
-    """Return advantages of the other sign."""
-    right = loop_group(rollouts, config)
-    turned = {name: -value for name, value in right.advantages.items()}
-    return Groups(turned, right.count, right.zero_variance, right.all_failed)
-
-
-loop_group = loop.group
-
-
 def learn(
     out: Path, seed: int, arm: str, updates: int = WITHIN, *, lie: bool = False, like: Path | None = None, **fields: Any
 ) -> dict[str, Any]:
@@ -198,12 +187,9 @@ def learn(
         start = json.loads((like / "result.json").read_text(encoding="utf-8"))["start"]
     taught_in = out if like is None else like
     taught, wall = process_time() - started, perf_counter()
-    loop.group = negated if lie else loop_group
-    try:
-        config = settings_of(str(taught_in / "start"), seed=seed, arm=arm, updates=updates, **fields)
-        loop.train(loop.prepare(config), out / "run")
-    finally:
-        loop.group = loop_group
+    fields |= {"advantages": "negated"} if lie else {}
+    config = settings_of(str(taught_in / "start"), seed=seed, arm=arm, updates=updates, **fields)
+    loop.train(loop.prepare(config), out / "run")
     lines = [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     success = [line["success"] for line in lines if "success" in line]
     means = [sum(success[: end + 1][-SMOOTHED:]) / len(success[: end + 1][-SMOOTHED:]) for end in range(len(success))]

@@ -144,6 +144,8 @@ def test_gigpo_compares_the_visits_of_a_state(player: Path) -> None:
     assert compared > 5
     plain = estimator_of(short(player)).advantages(rollouts, grpo, config)
     assert all(set(plain[name]) == {value} for name, value in grpo.items())
+    other = estimator_of(short(player, advantages="negated")).advantages(rollouts, grpo, config)
+    assert other == {name: [-value for value in values] for name, values in plain.items()}
 
 
 def test_gigpo_trains(player: Path, tmp_path: Path) -> None:

@@ -58,6 +58,13 @@ class Grpo(AdvantageEstimator):
         return {each.episode_id: [grpo[each.episode_id]] * len(each.steps) for each in complete_episodes(rollouts)}
 
 
+class Negated(Grpo):
+    """GRPO's advantages with the other sign: a control under which success has to fall."""
+
+    def advantages(self, rollouts: Sequence[TaskRollouts], grpo: Mapping[str, float], config: RlConfig) -> Estimates:
+        return super().advantages(rollouts, {name: -value for name, value in grpo.items()}, config)
+
+
 def estimator_of(config: RlConfig) -> AdvantageEstimator:
     """Return the estimator of a run.
 
