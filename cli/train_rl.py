@@ -114,7 +114,10 @@ class RlForm(Form[RlConfig]):
         for text in arguments.get(f"{self.name}__weight") or ():
             name, weight = key_and_value("--weight", text, shape="ENV=NUMBER")
             if not several or name not in names:
-                raise ConfigError(f"--weight {text}: found {name!r}, expected one of several environments of the run")
+                raise ConfigError(
+                    f"--weight {text}: found {name!r}, expected one of several environments of the run "
+                    f"({', '.join(names)})"
+                )
             values.put(("environments", name, "weight"), weight, f"--weight {name}")
 
     @staticmethod
@@ -214,7 +217,9 @@ def rl(config: RlConfig) -> None:
     show_table("Last update", ["figure", "value"], rows)
     folder = quoted(config.out)
     out.print(f"the policy is in {config.out}/final; curves: {config.out}/curves.png", soft_wrap=True)
-    out.print(f"measure it: pivot evaluate policy {folder}", soft_wrap=True)
+    for env in config.environments or [""]:
+        named = f" --env {env} --out {quoted(f'{config.out}/of-{env}')}" if env else ""
+        out.print(f"measure it: pivot evaluate policy {folder}{named}", soft_wrap=True)
     if 0 < config.keep_rollouts <= config.updates:
         from ..training.policy_rl.rollout_store import FOLDER  # noqa: PLC0415 - imports PyTorch
 
@@ -227,5 +232,5 @@ def _show_levels(prepared: "Prepared") -> None:
     start = arm_of(config.arm).starts_from
     for each in prepared.members:
         counts = f"{len(each.levels.train)} levels, {len(each.levels.validation)} held out"
-        share = f", {each.config.prompts} levels per update" if config.environments else ""
+        share = f", {each.config.prompts} of the {config.prompts} levels per update" if config.environments else ""
         err.print(f"{each.env}, arm {config.arm} (meant to start from {start}): {counts}{share}", soft_wrap=True)

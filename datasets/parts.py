@@ -92,9 +92,10 @@ def _refuse_unknown_part(store: Store, as_of_part: int, listed: Mapping[int, Fil
     """
     last, merged = max(listed, default=0), merged_parts(store.storage)
     if as_of_part < len(merged) - 1 or (merged and as_of_part > last):
-        before = sum(map(len, merged))
+        before, first = sum(map(len, merged)), len(merged) - 1
+        expected = f"{first} to {last}" if first < last else f"{last}"
         raise ConfigError(
-            f"as of part: found {as_of_part}, expected {len(merged) - 1} to {last}, because `pivot compact --merge` "
+            f"as of part: found {as_of_part}, expected {expected}, because `pivot compact --merge` "
             f"made {len(merged)} of the first {before} parts of {store.root}, so earlier states cannot be read; read "
             "an earlier state from the store that was compacted"
         )

@@ -1,7 +1,7 @@
 """Pictures of the metrics of a run: loss of Stage I, curves of Stage II."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..models.extras import need
@@ -74,14 +74,16 @@ _PANELS = {
     ),
 }
 """Label of the y axis, and columns with their names, by title of the panel."""
+HELD_OUT = {"color": "#c0392b", "marker": "o"}
+"""Style of the held-out levels of a whole run."""
 _BY_ENVIRONMENT = ("success", "return of the rollouts")
 """Panels with a line of their first column per environment."""
-_HELD_OUT = ("#c0392b", "#7b241c", "#e67e22", "#8e44ad", "#16a085")
 
 
-def environments_of(lines: Sequence[dict[str, Any]]) -> list[str]:
+def environments_of(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the environments whose figures stand in lines of metrics on their own; none in a run of one."""
-    return list(dict.fromkeys(name.removesuffix("/success") for line in lines for name in line if "/success" in name))
+    names = dict.fromkeys(name for line in lines for name in line if name.endswith("/success"))
+    return [name.removesuffix("/success") for name in names]
 
 
 def draw_curves(storage: Storage, title: str) -> None:
@@ -114,8 +116,10 @@ def curves_figure(lines: Sequence[dict[str, Any]], title: str) -> Any:
         if not held_out:
             continue
         spread = [[s["value"] - s["low"] for _, s in held_out], [s["high"] - s["value"] for _, s in held_out]]
-        points = [step for step, _ in held_out], [s["value"] for _, s in held_out]
-        drawn = {"color": _HELD_OUT[place % len(_HELD_OUT)], "marker": "so^vD<>"[place % 7] if env else "o"}
+        aside = 0.012 * place * lines[-1]["step"]  # intervals of several environments do not hide each other
+        points = [step + aside for step, _ in held_out], [s["value"] for _, s in held_out]
+        # An environment has one colour, which matplotlib's cycle gave to its training levels.
+        drawn = {"color": f"C{place}", "marker": "s^vD"[place % 4], "linestyle": "--"} if env else HELD_OUT
         label = f"held-out levels, {env}" if env else "held-out levels"
         panels[0].errorbar(*points, yerr=spread, capsize=3, label=label, **drawn)
     if records:

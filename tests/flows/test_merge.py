@@ -43,11 +43,12 @@ NIGHTS = (
     config_of({"frozenlake": 3, "sokoban": 4}, **SMALL),
     config_of({"frozenlake": 2}, seed=7, **SMALL),
 )
-"""Of the same seed and others, of one environment and both; the third with another policy."""
+"""Two seeds; nights of one environment and of both; the third has another policy."""
 ROWS = {"episodes": ["episode_id"], "steps": ["episode_id", "t"], "labels": ["episode_id"], "calls": ["request_id"]}
 
 
 def merge(root: Path, target: Path, size: int | None = None) -> BuildResult:
+    """Merge the parts of a store in this process."""
     return compact_store(root, target, execute_with(InProcess()), Silent(), tasks_per_shard=size, merge=True)
 
 
@@ -215,7 +216,7 @@ def test_reading_as_of_a_merged_part_is_refused(grown: Path, merged: Path) -> No
     assert load_store(grown, as_of_part=1).episodes.collect().height == 14
     for part in (0, 2, 4):
         with pytest.raises(
-            ConfigError, match=rf"found {part}, expected 1 to 1.*made 2 of the first 5 parts.*the store that was"
+            ConfigError, match=rf"found {part}, expected 1, because.*made 2 of the first 5 parts.*the store that was"
         ):
             load_store(merged, as_of_part=part)
     assert load_store(merged, as_of_part=1).episodes.collect().equals(load_store(merged).episodes.collect())

@@ -1,18 +1,19 @@
 """Runs of Stage II that kill themselves at a chosen moment; each run is a fork, so that PyTorch is imported once.
 
-Arguments: model, folder, moments; ``--two`` before them for runs of two environments. Runs ``whole`` undisturbed, then
-for every moment a killed run that is gone on with.
+Arguments: model, folder, moments; ``--two`` before them for runs of two environments. Makes a run ``whole`` that is not
+disturbed, and for every moment a run that is killed and then resumed.
 """
 
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pivot.storage.receipts import Receipt
 from pivot.tests.training.games import two
-from pivot.tests.training.lake import short, torch
+from pivot.tests.training.lake import Line, bytes_of, lines_of, short, torch
 from pivot.tests.training.victim import die, forked
 from pivot.training import checkpoint as on_disk
 from pivot.training.policy_rl import loop
@@ -22,6 +23,25 @@ from pivot.training.policy_rl.learner import Learner
 UPDATES, SAVE_EVERY = 4, 2
 QUICK = ("rollout", "step", "optimizer", "sealed")
 TWO = "--two"
+
+
+def assert_resumed_alike(start: Path, runs: Path, moments: Sequence[str], *options: str) -> tuple[list[Line], set[str]]:
+    """Kill and resume a run at each moment, and check that all leave the bytes of the whole one.
+
+    Returns:
+        The metrics of the whole run, and the names of its files.
+    """
+    runs.mkdir()
+    command = [sys.executable, "-P", "-m", "pivot.tests.training.rl_victim", start, runs, *options, *moments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=runs.parent)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines, whole = lines_of(runs / "whole"), bytes_of(runs / "whole")
+    for name in moments:
+        assert lines_of(runs / name) == lines, name
+        left = bytes_of(runs / name)
+        assert left.keys() == whole.keys(), name
+        assert [file for file in whole if left[file] != whole[file]] == [], name
+    return lines, {*whole}
 
 
 def at_call(owner: Any, name: str, number: int, *, after: bool = False) -> Callable[[], None]:

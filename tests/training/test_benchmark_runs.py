@@ -73,26 +73,25 @@ def test_a_server_and_its_file_have_equal_figures(benchmark: Benchmark, tmp_path
     assert "read %, strict" in table and "best on the log alone" in table
 
 
-@pytest.mark.train
-def test_a_checkpoint_and_a_server_of_its_replies_have_equal_figures(benchmark: Benchmark, tmp_path: Path) -> None:
+def assert_checkpoint_and_server_agree(benchmark: Benchmark, env: str, folder: Path) -> None:
+    """Check that a tiny checkpoint and a server of its replies have equal figures."""
     pytest.importorskip("transformers")
     from pivot.tests.models.tiny_vlm import save_tiny_vlm
 
-    save_tiny_vlm(tmp_path / "model", [item.prompt for item in benchmark.items.values()][:20])
-    settings = {"data": benchmark.root, "question": ("safe",), "env": ("sokoban",)}
-    local = {"model": str(tmp_path / "model"), "max_tokens": 6, "name": "tiny", "out": tmp_path / "local"}
+    save_tiny_vlm(folder / "model", [item.prompt for item in benchmark.items.values()][:20])
+    settings = {"data": benchmark.root, "question": ("safe",), "env": (env,)}
+    local = {"model": str(folder / "model"), "max_tokens": 6, "name": "tiny", "out": folder / "local"}
     mine = api.run_on_benchmark({**settings, **local})
-    rows = read_predictions(tmp_path / "local" / PREDICTIONS, benchmark).rows
+    rows = read_predictions(folder / "local" / PREDICTIONS, benchmark).rows
     replies = {benchmark.items[name].prompt: row.reply for name, row in rows.items()}
-
-    def reply(body: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "text": replies[next(part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text")]
-        }
-
-    with served(reply) as server:
-        theirs = api.run_on_benchmark(config(benchmark, tmp_path / "served", server.url, **settings))
+    with served(lambda body: {"text": replies[text_of(body)]}) as server:
+        theirs = api.run_on_benchmark(config(benchmark, folder / "served", server.url, **settings))
     assert cells(mine.result) == cells(theirs.result)
+
+
+@pytest.mark.train
+def test_a_checkpoint_and_a_server_of_its_replies_have_equal_figures(benchmark: Benchmark, tmp_path: Path) -> None:
+    assert_checkpoint_and_server_agree(benchmark, "sokoban", tmp_path)
 
 
 def test_a_run_resumes_and_asks_only_for_what_is_missing(benchmark: Benchmark, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from pivot.tests.cli.command_line import error_of
 from pivot.tests.models.chat_server import pictures_of, served
 from pivot.tests.training.benchmark_oracle import figures, fingerprint_of
 from pivot.tests.training.conftest import LAVA
-from pivot.tests.training.test_benchmark_runs import cells, config, knows, text_of
+from pivot.tests.training.test_benchmark_runs import assert_checkpoint_and_server_agree, config, knows, text_of
 from pivot.tests.training.test_benchmark_scores import Careless, scored, seen_figures
 from pivot.training.benchmark.episodes import THOUGHT_BYTES, spaced, thought_of
 from pivot.training.benchmark.items import Benchmark, Item, Truth, Variant, fingerprint
@@ -131,9 +131,8 @@ def test_the_words_of_a_thought_name_pivot_and_mode() -> None:
     train = [failure("well", "oh no, ice", "well", pivot=1, mode="deadlock") for _ in range(3)]
     train += [failure("well", "well", "oh no, late", pivot=2, mode="timeout") for _ in range(2)]
     guess = fit_words(train)
-    assert guess(failure("Oh, no: ice", "well", "well", pivot=0, mode="")) is not None
     first, last = (
-        guess(failure("well", "well", "oh no ice", pivot=0, mode="")),
+        guess(failure("well", "well", "Oh, no: ice", pivot=0, mode="")),
         guess(failure("well", "oh no late", "well", pivot=0, mode="")),
     )
     assert (first.step, first.mode, last.step, last.mode) == (2, "deadlock", 1, "timeout")
@@ -262,19 +261,7 @@ def _assert_equal(seen: dict[Any, Any], expected: dict[Any, Any]) -> None:
 def test_a_checkpoint_that_sees_several_pictures_and_its_server_have_equal_figures(
     thoughtful: Benchmark, tmp_path: Path
 ) -> None:
-    pytest.importorskip("transformers")
-    from pivot.tests.models.tiny_vlm import save_tiny_vlm
-
-    save_tiny_vlm(tmp_path / "model", [item.prompt for item in thoughtful.items.values()][:20])
-    settings = {"data": thoughtful.root, "question": ("safe",), "env": ("frozenlake",)}
-    local = {"model": str(tmp_path / "model"), "max_tokens": 6, "name": "tiny", "out": tmp_path / "local"}
-    mine = api.run_on_benchmark({**settings, **local})
-    rows = read_predictions(tmp_path / "local" / PREDICTIONS, thoughtful).rows
-    replies = {thoughtful.items[name].prompt: row.reply for name, row in rows.items()}
-    with served(lambda body: {"text": replies[text_of(body)]}) as server:
-        theirs = api.run_on_benchmark(config(thoughtful, tmp_path / "served", server.url, **settings))
-    assert cells(mine.result) == cells(theirs.result)
-    assert replace(thoughtful.variant, images="collage") != thoughtful.variant
+    assert_checkpoint_and_server_agree(thoughtful, "frozenlake", tmp_path)
 
 
 def test_a_setting_of_the_variant_cannot_be_ignored_from_python(tmp_path: Path) -> None:

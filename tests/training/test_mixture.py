@@ -1,8 +1,6 @@
 """Runs of several environments: what each gets of an update, figures of each, and that groups stay within one."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +25,7 @@ from pivot.solvers.base import Verdict
 from pivot.tests.cli.command_line import error_of, read
 from pivot.tests.training.games import ENVIRONMENTS, ROOM, save_player_of_both, two
 from pivot.tests.training.lake import bytes_of, lines_of, torch
-from pivot.tests.training.rl_victim import OF_TWO
+from pivot.tests.training.rl_victim import OF_TWO, assert_resumed_alike
 from pivot.training.curves import curves_figure
 from pivot.training.evaluation.compare_runs import compare_runs
 from pivot.training.observers import flat_metrics
@@ -403,22 +401,6 @@ def test_groups_of_several_environments_are_added_up() -> None:
 
 
 def test_a_killed_run_of_two_goes_on_as_if_it_had_not_been(player: Path, tmp_path: Path) -> None:
-    moments = ("step", "optimizer", *OF_TWO)
-    runs = tmp_path / "runs"
-    runs.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "pivot.tests.training.rl_victim", player, runs, "--two", *moments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    lines, whole = lines_of(runs / "whole"), bytes_of(runs / "whole")
+    lines, files = assert_resumed_alike(player, tmp_path / "runs", ("step", "optimizer", *OF_TWO), "--two")
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
-    assert {f"rollouts/steps/{env}/00003.parquet" for env in ENVS} <= whole.keys()
-    for name in moments:
-        assert lines_of(runs / name) == lines, name
-        left = bytes_of(runs / name)
-        assert left.keys() == whole.keys(), name
-        assert [file for file in whole if left[file] != whole[file]] == [], name
+    assert {f"rollouts/steps/{env}/00003.parquet" for env in ENVS} <= files

@@ -9,7 +9,11 @@ import pytest
 from pivot.datasets.predictors import LoggedFailure
 from pivot.solvers.credit import TurnCredit
 from pivot.tests.training.test_baselines import logs
-from pivot.training.benchmark.step_baseline import Fitting, StepBaseline
+from pivot.training.benchmark.items import Item, Question
+from pivot.training.benchmark.log_baselines import answer_of, measure_baselines
+from pivot.training.benchmark.make import Made
+from pivot.training.benchmark.step_baseline import STEPS, Fitting, StepBaseline
+from pivot.training.evaluation.level_posterior import Judgement
 
 OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 
@@ -84,3 +88,41 @@ def test_an_environment_whose_solver_measures_nothing_has_a_pivot_and_a_mode() -
     assert said.reach is None and said.need is None and not said.safe and said.mode in ("timeout", "deadlock")
     odd = fitted.judge(LoggedFailure("sokoban", 6, ["sideways"], [{}], 0, ""))
     assert odd.pivot.tolist() == [1.0], "an action and a length that were never seen"
+
+
+# Answers to the benchmark
+
+
+def item(question: Question, *choices: str, step: int | None = None) -> Item:
+    """An item about an episode of three steps."""
+    actions = ("up", "left", "up")
+    return Item("a", question, "sokoban", "random", "full", 3, actions, "", step, choices, "?", ("p",), ("0",))
+
+
+def test_a_judgement_answers_every_question() -> None:
+    safe = {"up": np.array([0.1, 0.6, 0.2]), "left": np.array([0.9, 0.9, 0.9]), "down": np.array([0.5, 0.3, 0.7])}
+    said = Judgement(np.array([0.2, 0.5, 0.3]), "deadlock", need=np.array([1.0, 4.0, 4.0]), safe=safe)
+    locate, choose = item("locate", "timeout", "deadlock"), item("safe", "left", "down", "up", step=1)
+    assert answer_of(locate, said, is_lost=True).reply == '{"pivot_step": 1, "failure_mode": "deadlock"}'
+    assert answer_of(locate, said, is_lost=False).reply == '{"pivot_step": null, "failure_mode": null}'
+    assert answer_of(choose, said, is_lost=True).reply == '{"safe_action": "up"}', "never the one that was fatal"
+    row = answer_of(item("credit"), said, is_lost=True)
+    assert row.credit == (-0.2, -0.5, -0.3) and row.value == (-1.0, -4.0, -4.0)
+    assert row.reach == pytest.approx((0.8, 0.3, 0.0))
+    assert answer_of(item("credit"), said, is_lost=False).reach == (1.0, 1.0, 1.0)
+    own = replace(said, reach=np.array([1.0, 0.5, 0.5]), need=None)
+    row = answer_of(item("credit"), own, is_lost=True)
+    assert row.reach == row.value == (1.0, 0.5, 0.5), "its own chances, which are also the worth of the states"
+
+
+@pytest.mark.train
+def test_it_stands_in_the_table_with_every_figure(made_benchmark: Made) -> None:
+    results = {each["name"]: each for each in measure_baselines(made_benchmark)}
+    cells = {(cell["task"], cell["env"], cell["log"]): cell for cell in results[STEPS]["cells"]}
+    guesses = {(cell["task"], cell["env"], cell["log"]): cell for cell in results["uniform"]["cells"]}
+    assert cells.keys() == {place for place in guesses if place[1] == "sokoban"}, "too few failures of the other game"
+    assert all(cell["read"]["strict"]["value"] == 1 for cell in cells.values())
+    for place, cell in cells.items():
+        if place[0] == "credit":
+            mine, other = (each["figures"]["strict"] for each in (cell, guesses[place]))
+            assert mine["calibration"]["value"] > other["calibration"]["value"] and mine["need"] is not None

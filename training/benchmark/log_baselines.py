@@ -23,11 +23,8 @@ from .make import Made
 from .predictions import Header, Prediction, Predictions
 from .scores import score
 from .stand_ins import draw, locate_reply, reach_reply, safe_reply
-from .step_baseline import NAME as STEPS
-from .step_baseline import Fitting, StepBaseline
+from .step_baseline import SEED, STEPS, Fitting, StepBaseline
 
-SEED = 0
-"""Seed of the fits."""
 _WORD = re.compile(r"\w+")
 
 Gate = Callable[[Sequence[LoggedFailure]], list[bool]]
@@ -58,18 +55,25 @@ def measure_baselines(made: Made, *, learned: bool = True) -> list[dict[str, Any
         safe = _safe_counts(made.fitting[env])
         for kind in LOGS:
             items = [item for item in benchmark.items.values() if item.env == env and item.log == kind]
-            fitting = _as_logged(made.fitting[env], kind, benchmark.variant.thoughts)
-            for name, answers in _guesses(items, fitting, learned=learned).items():
-                rows_by_name.setdefault(name, {}).update(
-                    (item.item_id, Prediction(item.item_id, reply=_reply(item, answers[item.item_id], safe, name)))
-                    for item in items
-                )
             episodes = [
-                Fitting(logged, lost, each.turns)
-                for each, (logged, lost) in zip(made.fitting[env], fitting, strict=True)
+                Fitting(each.logged(kind, benchmark.variant.thoughts), each.pivot_step is not None, each.turns)
+                for each in made.fitting[env]
             ]
+            if not any(each.lost for each in episodes):
+                continue
+            fitting = [(each.log, each.lost) for each in episodes]
+            test = [log_of(item) for item in items]
+            lost = (fit_gate if learned else fit_length_gate)(fitting)(test)
+            for name, answers in _guesses(test, lost, fitting, learned=learned).items():
+                rows_by_name.setdefault(name, {}).update(
+                    (item.item_id, Prediction(item.item_id, reply=_reply(item, answer, safe, name)))
+                    for item, answer in zip(items, answers, strict=True)
+                )
             for name, judge in _judges(episodes, learned=learned).items():
-                rows_by_name.setdefault(name, {}).update(_judged(items, judge, fitting, learned=learned))
+                rows_by_name.setdefault(name, {}).update(
+                    (item.item_id, answer_of(item, judge(log), is_lost=is_lost))
+                    for item, log, is_lost in zip(items, test, lost, strict=True)
+                )
     results: list[dict[str, Any]] = []
     for name, rows in rows_by_name.items():
         envs = tuple(
@@ -83,20 +87,15 @@ def measure_baselines(made: Made, *, learned: bool = True) -> list[dict[str, Any
     return results
 
 
-def _as_logged(certified: Sequence[Certified], log: str, thoughts: bool) -> list[tuple[LoggedFailure, bool]]:
-    """Return episodes as one kind of log shows them, each with whether it was lost."""
-    return [(each.logged(log, thoughts), each.pivot_step is not None) for each in certified]
-
-
 def _guesses(
-    items: Sequence[Item], fitting: Sequence[tuple[LoggedFailure, bool]], *, learned: bool
-) -> dict[str, dict[str, Guess | None]]:
-    """Return the guess of each baseline about each item; None for "never lost"."""
-    train = [each for each, lost in fitting if lost]
-    if not train:
-        return {}
-    test = [log_of(item) for item in items]
-    lost = (fit_gate if learned else fit_length_gate)(fitting)(test)
+    test: Sequence[LoggedFailure],
+    lost: Sequence[bool],
+    fitting: Sequence[tuple[LoggedFailure, bool]],
+    *,
+    learned: bool,
+) -> dict[str, list[Guess | None]]:
+    """Return the guesses of each baseline about some episodes; None for "never lost"."""
+    train = [each for each, was_lost in fitting if was_lost]
     fits: dict[str, Callable[[], PredictAll]] = {
         name: lambda fit=fit: _one_by_one(fit(train)) for name, fit in PREDICTORS.items()
     }
@@ -105,15 +104,11 @@ def _guesses(
     for name, learner in LEARNED.items() if learned else ():
         if len(train) >= learner.fewest:
             fits[name] = lambda learner=learner: learner.fit(train, SEED)
-    guesses: dict[str, dict[str, Guess | None]] = {}
-    for name, fit in fits.items():
-        answers = fit()(test)
-        guesses[name] = {
-            item.item_id: answer if is_lost else None
-            for item, answer, is_lost in zip(items, answers, lost, strict=True)
-        }
-    guesses["constant"] = dict.fromkeys((item.item_id for item in items), _most_frequent(fitting))
-    return guesses
+    guesses: dict[str, list[Guess | None]] = {
+        name: [answer if is_lost else None for answer, is_lost in zip(fit()(test), lost, strict=True)]
+        for name, fit in fits.items()
+    }
+    return {**guesses, "constant": [_most_frequent(fitting)] * len(test)}
 
 
 Judge = Callable[[LoggedFailure], Judgement]
@@ -126,25 +121,13 @@ def _judges(episodes: Sequence[Fitting], *, learned: bool) -> dict[str, Judge]:
     judges: dict[str, Judge] = {}
     if learned and len(lost) >= LEARNED["gradient boosting"].fewest:
         judges[STEPS] = StepBaseline(episodes).judge
-    if lost and objection(lost) is None:
+    if objection(lost) is None:
         judges |= {name: fit(lost).judge for name, fit in GUESSING_LEVELS.items()}
     return judges
 
 
-def _judged(
-    items: Sequence[Item], judge: Judge, fitting: Sequence[tuple[LoggedFailure, bool]], *, learned: bool
-) -> dict[str, Prediction]:
-    """Return the rows of a baseline that answers every question by itself."""
-    test = [log_of(item) for item in items]
-    lost = (fit_gate if learned else fit_length_gate)(fitting)(test)
-    return {
-        item.item_id: _row(item, judge(logged), is_lost=is_lost)
-        for item, logged, is_lost in zip(items, test, lost, strict=True)
-    }
-
-
-def _row(item: Item, said: Judgement, *, is_lost: bool) -> Prediction:
-    """Return what a judgement answers to an item."""
+def answer_of(item: Item, said: Judgement, *, is_lost: bool) -> Prediction:
+    """Return the answer to an item by a judgement; ``is_lost`` says whether its episode was lost at all."""
     pivot = int(said.pivot.argmax())
     if item.question == "locate":
         mode = said.mode if said.mode in item.choices else item.choices[0]

@@ -21,8 +21,10 @@ from ..evaluation.baselines import LEAF, fit_classes
 from ..evaluation.level_posterior import Judgement
 from ..evaluation.log_features import LogFeatures
 
-NAME = "steps"
+STEPS = "steps"
+"""Name of the baseline."""
 SEED = 0
+"""Seed of the fits of all learned baselines."""
 WINDOW = (-2, -1, 1, 2)
 """Steps around a step whose features count, too."""
 
@@ -90,14 +92,9 @@ class StepBaseline:
         around = [padded[2 + shift : 2 + shift + count] for shift in WINDOW]
         end = np.broadcast_to(own[-1], (count, width))
         kinds = np.cumsum(own[:, : len(self._features.kinds)], axis=0)
-        places = [tuple(row) for row in own[:, -5:-3].tolist()]
+        places, usual = [tuple(row) for row in own[:, -5:-3].tolist()], self._features.arithmetic_step(log)
         others = [
-            (
-                places[: t + 1].count(place),
-                places[t:].count(place),
-                log.horizon,
-                self._features.arithmetic_step(log) - t,
-            )
+            (places[: t + 1].count(place), places[t:].count(place), log.horizon, usual - t)
             for t, place in enumerate(places)
         ]
         return np.concatenate([own, *around, end, kinds, np.array(others, np.float32)], axis=1)

@@ -106,8 +106,8 @@ def compare_runs(old: Address, new: Address) -> RunComparison:
     sides = [[line for line in each if line["step"] <= updates] for each in (lines, others)]
     recent = [[line for line in each if line["step"] > max(0, updates - LAST)] for each in sides]
     first, second = recent
-    rows = [_row(name, _series(first, name), _series(second, name)) for name in MEASURES]
-    rows += [_row(name, _series(first, name), _series(second, name)) for env in envs for name in (f"{env}/success",)]
+    names = (*MEASURES, *(f"{env}/success" for env in envs))
+    rows = [_row(name, _series(first, name), _series(second, name)) for name in names]
     rows += [_held_out_row(_held_out(sides[0], env), _held_out(sides[1], env), env) for env in ("", *envs)]
     phases = dict.fromkeys(name for each in recent for line in each for name in line["seconds"])
     for phase in (*phases, None):

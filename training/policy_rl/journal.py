@@ -7,6 +7,7 @@ from typing import Any
 from ...rollouts.base import Episode, Status
 from ...storage import Storage
 from .. import checkpoint as on_disk
+from ..curves import environments_of
 from .config import RlConfig
 from .hindsight.contexts import arm_of, hindsight_text
 from .mixture import EnvUpdate
@@ -41,8 +42,7 @@ def cut_samples(storage: Storage, last: int) -> None:
 def progress(line: Mapping[str, Any], updates: int, left: float) -> str:
     """Return the message about an update; ``left`` are the seconds that the remaining updates may take."""
     seconds = line["seconds"]
-    envs = [name.removesuffix("/success") for name in line if name.endswith("/success")]
-    each = ", ".join(f"{env} {line[f'{env}/success']:.2f}" for env in envs)
+    each = ", ".join(f"{env} {line[f'{env}/success']:.2f}" for env in environments_of([line]))
     whole = f"success {line['success']:.2f}" + (f" ({each})" if each else "")
     shown = [whole, f"return {line['return']:.2f}", f"silent {line['zero_variance']:.2f}"]
     if line.get("opd_gap") is not None:
