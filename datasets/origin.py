@@ -13,12 +13,18 @@ MANIFEST = "manifest.json"
 
 
 def merged_parts(storage: Storage) -> list[list[int]]:
-    """Return, for each part that a merge made, the numbers of its parts of before; empty if nothing was merged."""
-    if storage.stat(ORIGIN) is None:
-        return []
-    origin = storage.read_json(ORIGIN)
-    merged = origin.get(MERGED) if isinstance(origin, dict) else None
-    return merged if isinstance(merged, list) else []
+    """Return, for each part that a merge made, the numbers of its parts of before; empty if nothing was merged.
+
+    Raises:
+        StoreError: the record cannot be read.
+    """
+    origin = storage.read_json(ORIGIN) if storage.stat(ORIGIN) is not None else {}
+    merged = origin.get(MERGED, []) if isinstance(origin, dict) else None
+    if not isinstance(merged, list) or not all(isinstance(each, list) for each in merged):
+        raise StoreError(
+            f"{storage.address(ORIGIN)}: found other merged parts than lists of part numbers; restore it from a copy"
+        )
+    return merged
 
 
 def refuse_unfinished_copy(storage: Storage) -> None:

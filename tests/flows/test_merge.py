@@ -223,6 +223,14 @@ def test_reading_as_of_a_merged_part_is_refused(grown: Path, merged: Path) -> No
     assert "earlier states cannot be read" in str(error_of("stats", merged, "--as-of-part", "3"))
 
 
+@pytest.mark.parametrize("content", [[], {"merged": 3}, {"merged": [1, 2]}, {"merged": {"0": [0, 1]}}])
+def test_a_record_of_merged_parts_that_is_none_is_one_message(merged: Path, tmp_path: Path, content: Any) -> None:
+    root = Path(shutil.copytree(merged, tmp_path / "store"))
+    (root / ".receipts" / "origin.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(StoreError, match=r"origin\.json: found other merged parts than lists"):
+        load_store(root, as_of_part=1)
+
+
 # What is refused, found, and left by a kill
 
 

@@ -26,6 +26,7 @@ from pivot.training.benchmark.make import Made, check_made
 from pivot.training.benchmark.predictions import read_predictions
 from pivot.training.benchmark.run import PREDICTIONS
 from pivot.training.benchmark.stand_ins import Oracle
+from pivot.training.benchmark.tables import read_result
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +223,14 @@ def test_results_and_files_of_two_variants_are_never_compared(
     facts = thoughtful.facts
     with pytest.raises(TrainingError, match="of another variant"):
         check_made(thoughtful, {"frozenlake": 80, LAVA: 80}, facts["seed"], facts["share"], Variant("steps", 8, True))
+
+
+@pytest.mark.parametrize("variant", [None, [], {"images": "steps", "colour": 3}])
+def test_a_result_without_a_variant_is_refused(benchmark: Benchmark, tmp_path: Path, variant: Any) -> None:
+    result = {**benchmark.baselines()[0], "variant": variant}
+    (tmp_path / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    with pytest.raises(TrainingError, match=r"result\.json: found the variant .*expected the fields of"):
+        read_result(tmp_path)
 
 
 # Equal numbers

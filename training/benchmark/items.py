@@ -265,7 +265,7 @@ def open_benchmark(root: Path) -> Benchmark:
     items = [_record(Item, row, where) for row, where in _rows(storage, ITEMS)]
     truths = [_record(Truth, row, where) for row, where in _rows(storage, ANSWERS)]
     examples = [Example(_record(Item, row["item"], where), row["reply"]) for row, where in _rows(storage, SHOTS)]
-    actual = fingerprint(items, truths, examples, _variant(facts, storage))
+    actual = fingerprint(items, truths, examples, variant_of(facts, storage.address(SUMMARY)))
     if actual != facts["fingerprint"]:
         raise TrainingError(
             f"{root} was changed: found the fingerprint {actual}, expected {facts['fingerprint']}; remove the folder "
@@ -275,13 +275,18 @@ def open_benchmark(root: Path) -> Benchmark:
     return Benchmark(root, facts, *named, tuple(examples))
 
 
-def _variant(facts: Mapping[str, Any], storage: Storage) -> Variant:
+def variant_of(facts: Mapping[str, Any], where: str) -> Variant:
+    """Return the variant that a file of a benchmark or of a result names.
+
+    Raises:
+        TrainingError: it names none.
+    """
     try:
         return Variant(**facts["variant"])
     except (KeyError, TypeError):
         raise TrainingError(
-            f"{storage.address(SUMMARY)}: found the variant {facts.get('variant')!r}, expected the fields of "
-            f"{asdict(Variant())}; make the benchmark again"
+            f"{where}: found the variant {facts.get('variant')!r}, expected the fields of {asdict(Variant())}; make it "
+            "again"
         ) from None
 
 

@@ -10,7 +10,7 @@ from ...storage import open_storage
 from ..config import EXTRA
 from ..evaluation.charts import BLACK, GREY, new_figure, png_of
 from ..evaluation.report import markdown, percent
-from .items import Benchmark, Variant
+from .items import Benchmark, Variant, variant_of
 from .scores import MAIN, TASKS
 
 RESULT = "result.json"
@@ -76,6 +76,7 @@ def read_result(path: Path) -> dict[str, Any]:
         or not {"fingerprint", "variant", "name", "cells", "by_player", "usage"} <= result.keys()
     ):
         raise TrainingError(f"{storage.address(name)} is not a result; make one with: pivot benchmark score")
+    variant_of(result, storage.address(name))
     return result
 
 
