@@ -59,7 +59,9 @@ _EDGE = (
 # bounding ball, directions to the lamp's points in local coordinates, and their reciprocals.
 _INVERSE, _EYE, _RADIUS, _LAMP_X = COLUMNS, COLUMNS + 9, COLUMNS + 12, COLUMNS + 13
 _LAMP_Y, _LAMP_Z = _LAMP_X + _PLACES, _LAMP_X + 2 * _PLACES
-_OVER_X, _OVER_Y, _OVER_Z, _WORKED = (_LAMP_X + number * _PLACES for number in (3, 4, 5, 6))
+_OVER_X, _OVER_Y, _OVER_Z, _ASIDE = (_LAMP_X + number * _PLACES for number in (3, 4, 5, 6))
+# Of a cylinder: the unit direction across its axis and the direction to the lamp, and its radius.
+_ROUND, _WORKED = _ASIDE + 3, _ASIDE + 4
 # Working memory: hidden points of the lamp, then key and number of visible points of the pixel's last shadow test.
 _LOOKED, _SEEN = _PLACES, _PLACES + 1
 
@@ -141,7 +143,20 @@ def _work_out(solids, eye):
             solid[_LAMP_X + place], solid[_OVER_X + place] = x, 1.0 / safe(x)
             solid[_LAMP_Y + place], solid[_OVER_Y + place] = y, 1.0 / safe(y)
             solid[_LAMP_Z + place], solid[_OVER_Z + place] = z, 1.0 / safe(z)
+        _work_out_aside(solid)
     return worked
+
+
+@compiled
+def _work_out_aside(solid):
+    """Set the columns of a cylinder's direction aside; zeros where its axis points to the lamp."""
+    x, y, z = solid[AXES + 6], solid[AXES + 7], solid[AXES + 8]
+    x, y, z = y * _LIGHT[2] - z * _LIGHT[1], z * _LIGHT[0] - x * _LIGHT[2], x * _LIGHT[1] - y * _LIGHT[0]
+    length = np.sqrt(x * x + y * y + z * z)
+    scale = 0.0 if length < 1e-6 else 1.0 / length
+    solid[_ASIDE], solid[_ASIDE + 1], solid[_ASIDE + 2] = scale * x, scale * y, scale * z
+    x, y, z = solid[AXES], solid[AXES + 1], solid[AXES + 2]
+    solid[_ROUND] = np.sqrt(x * x + y * y + z * z)
 
 
 @compiled
@@ -241,24 +256,33 @@ def _behind(targets, ray, _inverse):
 def _look(solids, own, x, y, z, memory):
     """Count in ``memory`` the points of the lamp that are visible; ``own``, the solid of the point, casts no shadow."""
     memory[:_PLACES] = 0
+    memory[_SEEN] = _PLACES
     for solid in range(len(solids)):
         if solid != own and _can_shade(solids, solid, x, y, z):
             _hide(solids[solid], x, y, z, memory)
-    memory[_SEEN] = _PLACES
-    for place in range(_PLACES):
-        memory[_SEEN] -= memory[place]
+            memory[_SEEN] = _PLACES
+            for place in range(_PLACES):
+                memory[_SEEN] -= memory[place]
+            if memory[_SEEN] == 0:
+                return
 
 
 @compiled
 def _can_shade(solids, solid, x, y, z):
-    """Return whether the bounding ball of a solid touches the cone from a point to the lamp."""
+    """Return whether a solid may touch the cone from a point to the lamp: its bounding ball does, or its round part."""
     a, b, c = solids[solid, CENTRE] - x, solids[solid, CENTRE + 1] - y, solids[solid, CENTRE + 2] - z
     along = a * _LIGHT[0] + b * _LIGHT[1] + c * _LIGHT[2]
     reach = solids[solid, _RADIUS]
     if along < -reach:
         return False
-    reach += 1.1 * _LAMP_RADIUS * max(0.0, along)
-    return a * a + b * b + c * c - along * along < reach * reach
+    wide = 1.1 * _LAMP_RADIUS * max(0.0, along)
+    if a * a + b * b + c * c - along * along >= (reach + wide) * (reach + wide):
+        return False
+    if int(solids[solid, KIND]) != CYLINDER:
+        return True
+    # No point of a cylinder is farther from its axis than its radius, and the axes are mostly long.
+    aside = abs(a * solids[solid, _ASIDE] + b * solids[solid, _ASIDE + 1] + c * solids[solid, _ASIDE + 2])
+    return aside < solids[solid, _ROUND] + 1.1 * _LAMP_RADIUS * max(0.0, along + reach)
 
 
 @compiled
