@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter, process_time
@@ -32,6 +32,8 @@ torch: Any = need("torch", "train")
 transformers: Any = need("transformers", "train")
 
 RESULTS = Path(__file__).parent / "results"
+STARTS = Path(__file__).parent / "starts"
+"""The start of each game that the results belong to: runs of all machines go on from the same weights."""
 WORK = Path("runs/study")
 UPDATES, EVERY = 64, 8
 """Updates of a run, and between two points of the exact curve."""
@@ -115,8 +117,9 @@ class Job:
 
     @property
     def start(self) -> Path:
-        """Folder of the start of the game, common to all arms and seeds."""
-        return self.work / self.game / "start"
+        """Folder of the start of the game, common to all arms and seeds: of ``work``, or the one that is kept."""
+        own = self.work / self.game / "start"
+        return own if own.exists() else STARTS / self.game
 
 
 def digest_of(start: Path) -> str:
@@ -197,9 +200,30 @@ def runnable(job: Job) -> str | None:
     return None
 
 
+def check_starts(rows: Sequence[Row], chosen: Sequence[Job], path: Path) -> None:
+    """Check that the results of a game come from one start, that of the chosen runs.
+
+    Raises:
+        ValueError: a row has another start: its differences to new runs would not be paired.
+    """
+    starts = {job.game: job.start for job in chosen if (job.start / "model.safetensors").exists()}
+    for row in rows:
+        start = starts.get(row["game"])
+        if start is not None and (digest := digest_of(start)) != row["start"]:
+            raise ValueError(
+                f"{path}: found runs of {row['game']} from a start {row['start']}, expected {digest}, that of {start}; "
+                "remove that folder to go on from the start that is kept, or name another --results"
+            )
+
+
 def run(chosen: Sequence[Job], path: Path, workers: int) -> None:
-    """Train what the file of results does not have yet, and append a line per finished run."""
+    """Train what the file of results does not have yet, and append a line per finished run.
+
+    Raises:
+        ValueError: the file has runs from another start.
+    """
     ledger = Ledger(path, PROTOCOL)
+    check_starts(ledger.rows(), chosen, path)
     finished = ledger.keys()
     reasons: dict[str, list[str]] = {}
     missing: list[Job] = []
@@ -214,7 +238,8 @@ def run(chosen: Sequence[Job], path: Path, workers: int) -> None:
     for reason, seeds in reasons.items():
         print(f"left out, seeds {', '.join(seeds)}: {reason}", flush=True)  # noqa: T201
     with ProcessPoolExecutor(workers) as pool:
-        for number, row in enumerate(pool.map(train_arm, missing), 1):
+        for number, done in enumerate(as_completed([pool.submit(train_arm, job) for job in missing]), 1):
+            row = done.result()
             ledger.append(row)
             what = f"{row['game']} {row['arm']} seed {row['seed']}: {row['curve'][0]:.3f} -> {row['curve'][-1]:.3f}"
             print(f"{number}/{len(missing)} {what}, {row['cpu_seconds']} s", flush=True)  # noqa: T201

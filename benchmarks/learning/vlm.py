@@ -7,7 +7,7 @@ hints that are true, false, and planted on a step that is not the pivot.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -32,7 +32,7 @@ from pivot.training.policy_rl.advantages import group
 from pivot.training.policy_rl.config import RlConfig, make_rl_config
 from pivot.training.policy_rl.hindsight.analysis import Failures, UpdateSamples, analyze, make_samples
 from pivot.training.policy_rl.hindsight.contexts import Hindsight, hindsight_text, random_other_step
-from pivot.training.policy_rl.learner import hindsight_figures, score_turns
+from pivot.training.policy_rl.learner import ScoredTurn, hindsight_figures, score_turns
 from pivot.training.policy_rl.levels import Levels, roll_out
 from pivot.training.policy_rl.scoring import Row, Scorer, micro_batches, score_rows
 from pivot.training.policy_rl.sharding import WholeModel
@@ -50,7 +50,14 @@ PATCH, IMAGE_TOKENS = 8, 128
 """Pixels of a patch, two by two of which are an image token: a cell. Most image tokens of a picture."""
 TRUE_AT_LEAST, FALSE_BETWEEN = 0.8, (0.45, 0.55)
 """The gate: ``gap_detects_pivot`` on held-out levels with true and with false hints."""
-GRAMMAR = ("<think>", "</think>", "<action>", "</action>", *ACTIONS, "invalid")
+GRAMMAR = ("<think>", "</think>", "<action>", "</action>", *ACTIONS, "invalid", "yes", "no")
+READINGS = {
+    "cells": "Read the cells, row by row.",
+    "panel": "Read the cell of the player in each of the three pictures.",
+    "moved": "Which action was taken at the moment in the middle?",
+    "match": "Is the first picture the moment in the middle of the second?",
+}
+"""Questions of the warm-up about the pictures alone: they teach to see what the Teacher has to compare."""
 LOG_MOVED = (" moved=true remaining_turns=", " moved=false remaining_turns=")
 
 
@@ -67,6 +74,7 @@ def whole_texts(game: str, levels: Levels) -> list[str]:
     profile, horizon = levels.env.profile, levels.config.horizon
     student = render_student(levels.prompt, profile, levels.train[0], t=0, frame_id="")
     whole = dict.fromkeys(part["text"] for part in student.messages[-1]["content"] if part["type"] == "text")
+    whole |= dict.fromkeys(READINGS.values())
     for mode in profile.failure_modes:
         for step in range(horizon):
             text = hindsight_text(game, Hindsight(("panel", "mode", "pivot"), step, mode, "", None))
@@ -80,10 +88,15 @@ def whole_texts(game: str, levels: Levels) -> list[str]:
     return list(whole)
 
 
-def make_start_model(game: str, levels: Levels, seed: int) -> tuple[Any, Encoder]:
+TEXT = {"head_dim": 32, "hidden_size": 96, "intermediate_size": 192, "num_attention_heads": 3}
+VISION = {"fullatt_block_indexes": [0, 1], "window_size": 8 * PATCH}
+"""Settings of the language model and of the vision encoder that differ from those of :func:`make_vlm`."""
+
+
+def make_start_model(
+    game: str, levels: Levels, seed: int, text: Mapping[str, Any] = TEXT, vision: Mapping[str, Any] = VISION
+) -> tuple[Any, Encoder]:
     """Return a model of random weights, fewer than 1.5 million, and its encoder."""
-    text = {"head_dim": 32, "hidden_size": 96, "intermediate_size": 192, "num_attention_heads": 3}
-    vision = {"fullatt_block_indexes": [0, 1], "window_size": 8 * PATCH}
     model, processor = make_vlm(
         bpe_tokenizer([], 264, dict.fromkeys((*GRAMMAR, *whole_texts(game, levels)))),
         patch=PATCH,
@@ -150,14 +163,15 @@ class UniformPlayer(Policy):
     config_type = Settings
     config: ClassVar[dict[str, Any]] = {}  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
 
-    def __init__(self, encoder: Encoder) -> None:
-        """Reply with the tokens of ``encoder``."""
+    def __init__(self, encoder: Encoder, number: int = 0) -> None:
+        """Reply with the tokens of ``encoder``; players of different ``number`` move differently."""
         super().__init__()
+        self._number = number
         self._replies = {text: tuple(encoder.reply_tokens(text)) for text in map(reply_text, ACTIONS)}
 
     async def reply(self, turn: Turn) -> Reply:
         """Return the reply of a turn."""
-        rng = random.Random(derive_seed(turn.episode_id, "uniform", turn.t))
+        rng = random.Random(derive_seed(turn.episode_id, "uniform", turn.t, self._number))
         text = reply_text(ACTIONS[below(rng, len(ACTIONS))])
         return Reply(text, token_ids=self._replies[text])
 
@@ -166,10 +180,18 @@ Played = tuple[Sequence[TaskRollouts], Failures, RlConfig]
 """Episodes of a random player, its failures with the solver's readings, and the settings of the arm ``oracle``."""
 
 
-def play_failures(levels: Levels, tasks: Sequence[Task], encoder: Encoder, each: int) -> Played:
-    """Return episodes of a random player, their failures with the solver's readings, and the settings of the oracle."""
+def play_failures(levels: Levels, tasks: Sequence[Task], encoder: Encoder, each: int, number: int = 0) -> Played:
+    """Return episodes of a random player, their failures with the solver's readings, and the settings of the oracle.
+
+    Args:
+        levels: the environment.
+        tasks: levels to play.
+        encoder: encoder of the replies.
+        each: episodes of each level.
+        number: number of the player; each moves differently.
+    """
     config = settings_of(levels.env.profile.name, "none", arm="oracle")
-    rollouts = roll_out(levels, tasks, UniformPlayer(encoder), each)
+    rollouts = roll_out(levels, tasks, UniformPlayer(encoder, number), each)
     unused: Any = None
     return rollouts, analyze(rollouts, levels, config, unused, ALONE), config
 
@@ -202,11 +224,13 @@ def gate(model: Any, encoder: Encoder, levels: Levels, each: int = 2, tasks: int
     """Measure on held-out levels whether the Teacher follows hints.
 
     Returns:
-        ``gap_detects_pivot`` with hints that are ``true``, ``uniform`` (false: they say nothing about the pivot) and
-        ``other`` (never the pivot: a planted mistake, which has to fall below one half), ``informed`` in nats, and
-        whether the gate is passed.
+        ``gap_detects_pivot`` with hints that are ``true``, as ``pivot train rl`` prints it; with hints that are
+        ``uniform`` (false: they say nothing about the pivot) and ``other`` (never the pivot: a planted mistake, which
+        has to fall below one half), among failures of one length, because a uniform hint names any step of a short
+        failure more often, which has the larger share of pivots; ``informed`` in nats, and whether the gate is passed.
     """
     played = play_failures(levels, levels.validation[:tasks], encoder, each)
+    lengths = {failure.episode_id: failure.num_steps for failure in played[1].episodes}
     figures: dict[str, Any] = {}
     model.eval()
     for kind in ("true", "uniform", "other"):
@@ -216,9 +240,24 @@ def gate(model: Any, encoder: Encoder, levels: Levels, each: int = 2, tasks: int
         turns = [turn for turn in samples.turns if turn.teacher is not None]
         with torch.no_grad():
             scored = score_turns(turns, scorer, WholeModel(model), None, played[2])
-        measured = hindsight_figures(scored, played[2].beta)
-        figures[kind] = round(measured["gap_detects_pivot"] or 0.0, 3)
         if kind == "true":
-            figures["informed"] = round(measured["teacher_informed"] or 0.0, 3)
+            measured = hindsight_figures(scored, played[2].beta)
+            figures |= {kind: measured["gap_detects_pivot"] or 0.0, "informed": measured["teacher_informed"] or 0.0}
+        else:
+            figures[kind] = _detects_by_length(scored, lengths, played[2].beta)
     low, high = FALSE_BETWEEN
+    figures = {name: round(value, 3) for name, value in figures.items()}
     return figures | {"passed": figures["true"] >= TRUE_AT_LEAST and low <= figures["uniform"] <= high}
+
+
+def _detects_by_length(scored: Sequence[ScoredTurn], lengths: Mapping[str, int], beta: float) -> float:
+    """Return ``gap_detects_pivot`` among failures of one length, averaged over failures."""
+    by_length: dict[int, list[ScoredTurn]] = {}
+    for each in scored:
+        by_length.setdefault(lengths[each.turn.episode_id], []).append(each)
+    areas = [
+        (area, len(turns) / length)
+        for length, turns in by_length.items()
+        if (area := hindsight_figures(turns, beta)["gap_detects_pivot"]) is not None
+    ]
+    return sum(area * count for area, count in areas) / max(1.0, sum(count for _, count in areas))

@@ -1,204 +1,210 @@
 """The start of the study with pictures: a small model that plays carelessly, reads hindsight, and analyzes failures.
 
-All three are taught at once, in front of failures of a player that moves at random on the training levels: with the
-Student's prompt an almost careless expert; with the Teacher's, whose hint names the solver's pivot in half of the
-records and a uniformly random step in the others, to avoid what was done at the named step, so that nothing but the
-hint decides; with the Analyzer's the solver's label, without guidance.
+It is taught to see first, then to play and to read hints (``lessons.py``), on a GPU if there is one (``tensors.py``),
+and at the end to analyze failures, with some of the other lessons among them so that they are kept.
 """
 
 import json
+import os
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from time import process_time
+from time import perf_counter
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from pivot.benchmarks.learning.lessons import analyzer_rows, played_lessons, reading_lessons
+from pivot.benchmarks.learning.tensors import Shard, Tutor, join, pack
 from pivot.benchmarks.learning.vlm import (
     ExactReader,
-    Played,
     gate,
     make_start_model,
     play_failures,
     samples_with,
     settings_of,
 )
-from pivot.benchmarks.learning.worlds import FAR, World, explore
+from pivot.benchmarks.learning.worlds import explore
 from pivot.identity import derive_seed
-from pivot.labeling.target import build_target
-from pivot.messages import PromptMessages
 from pivot.models.extras import need
-from pivot.rollouts.base import TaskRollouts
-from pivot.solvers.rows import ACTIONS
-from pivot.training.analyzer import case_of_episode
+from pivot.models.transformers.model import Engine
 from pivot.training.encode import Encoder
-from pivot.training.policy_rl.hindsight.analysis import UpdateSamples
+from pivot.training.policy_rl.engines.base import GenerationOptions
+from pivot.training.policy_rl.engines.in_process import InProcessBackend
+from pivot.training.policy_rl.hindsight.analysis import analyze
 from pivot.training.policy_rl.levels import Levels, plan_levels
-from pivot.training.policy_rl.scoring import Row, Scorer
+from pivot.training.policy_rl.scoring import Scorer
+from pivot.training.ranks import ALONE
 
 torch: Any = need("torch", "train")
 
 LOW, HIGH = 0.18, 0.25
 """Success of the start on training levels."""
-EXPERT = 0.02
-"""Share of its moves that the careless expert chooses; all others are uniformly random, which alone wins a fifth."""
-AVOIDED = 0.02
-"""Factor of the probability of the action that a hint names, in what the Teacher is taught."""
-REPLIES = {"student": 6, "hinted": 10, "other": 6, "analyzer": 2}
-"""Records of each kind per lesson: Student, Teacher at the step that the hint names, Teacher at other steps, Analyzer.
-The hinted step is one of nine; by its share alone it would hardly be learned."""
-LESSONS, CHECK_EVERY, RENEW_EVERY = 6000, 300, 600
-"""Most lessons, lessons between two looks at success and gate, and between two sets of failures."""
-LR, WARM_UP = 1e-3, 100
+SEEING = {"cells": 3, "panel": 6, "moved": 4, "same": 2, "different": 2, "student": 3, "hinted": 3, "other": 1}
+READING = {"cells": 1, "panel": 2, "moved": 2, "same": 1, "different": 1, "student": 3, "hinted": 9, "other": 5}
+"""Shares of the kinds of records, at first and then. The hinted step is one of nine; by its own share it would hardly
+be learned."""
+LESSONS, RECORDS, CHECK_EVERY = 5500, 384, 500
+"""Most lessons, records in each, and lessons between two looks at the gate."""
+SEE, FALL = 0.3, 0.25
+"""Shares of the lessons that teach to see, and over which the rate falls to nothing, at the end or after the gate."""
+LR, WARM_UP = 2e-3, 100
+ENOUGH = 0.9
+"""``gap_detects_pivot`` with true hints at which the rate begins to fall."""
+SHARDS, EACH = 14, 3
+"""Sets of failures, and random episodes of each training level in a set."""
+ANALYSES, ANALYSIS_LR, KEPT = 600, 3e-4, 48
+"""Lessons of the Analyzer, eight records each, their rate, and how many other records are among them."""
 
 
-@dataclass(frozen=True)
-class Lesson:
-    """A record of Student or Teacher: the row, and the probability of each action that is taught."""
+def make_shard(game: str, seed: int, number: int, each: int) -> Shard:
+    """Play every training level at random and return the lessons, with true and with uniformly random hints.
 
-    row: Row
-    target: NDArray[np.float64]
-    hinted: bool = False
-    """Whether the hint names the step of this record."""
-
-
-def careless(world: World) -> NDArray[np.float64]:
-    """Return the careless expert's probability of each action in each state; shape (states, 4)."""
-    best = (world.after == world.after.min(axis=1, keepdims=True)) & (world.after < FAR)
-    share = np.where(best.any(axis=1, keepdims=True), best / np.maximum(1, best.sum(axis=1, keepdims=True)), 0.25)
-    return (1 - EXPERT) * 0.25 + EXPERT * share
-
-
-def lessons_of(
-    samples: UpdateSamples, rollouts: Sequence[TaskRollouts], world: World
-) -> tuple[list[Lesson], list[Lesson]]:
-    """Return the records of the Student and of the Teacher; the latter avoids the action at the hinted step."""
-    index, taught = {state: place for place, state in enumerate(world.states)}, careless(world)
-    steps = {(step.episode_id, step.t): step for task in rollouts for each in task.episodes for step in each.steps}
-    student: list[Lesson] = []
-    teacher: list[Lesson] = []
-    for turn in samples.turns:
-        step = steps[turn.episode_id, turn.t]
-        target = taught[index[str(step.state)]]
-        student.append(Lesson(turn.student, target))
-        if turn.teacher is None:
-            continue
-        hinted = samples.hindsight[turn.episode_id].step == turn.t
-        if hinted:
-            target = target * np.where(np.array(ACTIONS) == step.action, AVOIDED, 1.0)
-            target = target / target.sum()
-        teacher.append(Lesson(turn.teacher, target, hinted))
-    return student, teacher
-
-
-def analyzer_rows(played: Played, levels: Levels, encoder: Encoder, scorer: Scorer) -> list[Row]:
-    """Return the Analyzer's records: collage and log of every failure, and its label without guidance."""
-
-    rollouts, failures, _ = played
-    images = {key: frame.image for task in rollouts for key, frame in task.frames.items()}
-    rows = []
-    for episode in failures.episodes:
-        case, reading = case_of_episode(levels.env.profile, episode, images), failures.readings[episode.episode_id]
-        named = [{**message, "content": [dict(part) for part in message["content"]]} for message in case.messages]
-        for part, picture in zip(
-            (p for m in named for p in m["content"] if p["type"] == "image"), case.images, strict=True
-        ):
-            part["frame_id"] = picture.frame_id
-            scorer.pictures[picture.frame_id] = picture
-        prompt = PromptMessages(f"analyzer-{episode.episode_id}", "analyzer", "1", tuple(named))
-        target = build_target(reading.pivot_step, reading.failure_mode)
-        rows.append(Row(prompt, tuple(encoder.reply_tokens(target))))
-    return rows
-
-
-@dataclass
-class Pool:
-    """Records of one set of failures."""
-
-    student: list[Lesson]
-    hinted: list[Lesson]
-    other: list[Lesson]
-    analyzer: list[Row]
-    scorer: Scorer
-
-
-def make_pool(levels: Levels, world: World, encoder: Encoder, seed: int, tasks: int = 60, each: int = 3) -> Pool:
-    """Play some training levels at random and make the records of all three roles."""
-    rng, scorer = random.Random(derive_seed("pool", seed)), Scorer(encoder)
-    chosen = rng.sample(levels.train, min(tasks, len(levels.train)))
-    played = play_failures(levels, chosen, encoder, each)
-    student: list[Lesson] = []
-    teacher: list[Lesson] = []
+    Pairs that do not match are many more than those that do; a quarter of them is kept.
+    """
+    torch.set_num_threads(1)
+    levels = plan_levels(settings_of(game, "none", seed))
+    _, encoder = make_start_model(game, levels, seed)
+    world = explore(levels.env, levels.config, levels.train)
+    played = play_failures(levels, levels.train, encoder, each, number)
+    lessons = []
+    pictures: dict[str, Any] = {}
     for kind in ("true", "uniform"):
         samples = samples_with(kind, levels, encoder, played)
-        scorer.pictures |= dict(samples.pictures)
-        student, further = lessons_of(samples, played[0], world)
-        teacher += further
-    hinted, other = ([each for each in teacher if each.hinted is which] for which in (True, False))
-    return Pool(student, hinted, other, analyzer_rows(played, levels, encoder, scorer), scorer)
+        pictures |= dict(samples.pictures)
+        for place, lesson in enumerate(
+            [
+                *played_lessons(samples, played[0], world),
+                *reading_lessons(samples, played[0], encoder),
+            ]
+        ):
+            is_twice = kind == "uniform" and lesson.kind in ("student", "cells")
+            if not is_twice and (lesson.kind != "different" or place % 4 == 0):
+                lessons.append(lesson)
+    return pack(lessons, pictures, encoder)
 
 
-def lesson_loss(model: Any, pool: Pool, encoder: Encoder, rng: random.Random) -> Any:
-    """Return the loss of a lesson: of actions the cross entropy with what is taught, of all else that of the tokens."""
-    lessons = [
-        lesson
-        for kind, records in (("student", pool.student), ("hinted", pool.hinted), ("other", pool.other))
-        for lesson in rng.choices(records, k=REPLIES[kind])
-    ]
-    actions = torch.tensor([encoder.tokenizer.convert_tokens_to_ids(action) for action in ACTIONS])
-    rows = [lesson.row for lesson in lessons]
-    count = sum(len(row.tokens) for row in rows)
-    values = pool.scorer(model, rows, candidates=actions.expand(count, len(actions)))
-    tokens = torch.tensor([token for row in rows for token in row.tokens])
-    is_action = torch.isin(tokens, actions)
-    taught = torch.tensor(np.stack([lesson.target for lesson in lessons]), dtype=torch.float32)
-    loss = -(taught * values[is_action, 1:]).sum(-1).mean() - values[~is_action, 0].mean()
-    if pool.analyzer and REPLIES["analyzer"]:
-        loss = loss - pool.scorer(model, rng.choices(pool.analyzer, k=REPLIES["analyzer"])).mean()
-    return loss
+def make_shards(game: str, seed: int, shards: int) -> list[Shard]:
+    """Return several shards, made by as many processes as there are cores."""
+    if shards == 1:
+        return [make_shard(game, seed, 0, EACH)]
+    with ProcessPoolExecutor(min(shards, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
+        return list(pool.map(make_shard, [game] * shards, [seed] * shards, range(shards), [EACH] * shards))
+
+
+def per_lesson(shares: Mapping[str, int], records: int) -> dict[str, int]:
+    """Return the number of records of each kind."""
+    return {kind: max(1, share * records // sum(shares.values())) for kind, share in shares.items()}
 
 
 def teach(
-    game: str, folder: Path, seed: int = 0, lessons: int = LESSONS, report: Callable[[str], None] = print
+    game: str,
+    folder: Path,
+    seed: int = 0,
+    lessons: int = LESSONS,
+    report: Callable[[str], None] = print,
+    *,
+    records: int = RECORDS,
+    shards: int = SHARDS,
+    analyses: int = ANALYSES,
 ) -> dict[str, Any]:
     """Teach a new model until it is in the band of success and passes the gate; save it and its figures.
 
+    The gate looks at held-out levels of ``seed``. A model that ran out of lessons is saved, too, and has not passed.
+
     Returns:
-        The figures, also in ``start.json``: ``gate`` with ``passed``, ``success`` on training levels, exact, and the
-        cost. A model that ran out of lessons is saved, too, and has not passed.
+        The figures, also in ``start.json``: ``gate`` with ``passed``, ``success`` on training levels, exact, the
+        Analyzer's accuracy on held-out failures, and the cost.
     """
-    began = process_time()
+    began, device = perf_counter(), "cuda" if torch.cuda.is_available() else "cpu"
     levels = plan_levels(settings_of(game, "none", seed))
     model, encoder = make_start_model(game, levels, seed)
-    world = explore(levels.env, levels.config, levels.train)
+    made = make_shards(game, seed, shards)
+    model.to(device)
+    tutor = Tutor(model, encoder, join(made, encoder.pad), device, seed)
     read = ExactReader(levels, explore(levels.env, levels.config, levels.train[:40]), encoder)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0)
-    rng, pool, history = random.Random(seed), None, list[dict[str, Any]]()
-    figures: dict[str, Any] = {}
-    for number in range(lessons):
-        if pool is None or number % RENEW_EVERY == 0:
-            pool = make_pool(levels, world, encoder, number + seed)
+    history: list[dict[str, Any]] = []
+    falls_at, last = int(lessons * (1 - FALL)), lessons
+    number = 0
+    while number < last:
         for part in optimizer.param_groups:
-            part["lr"] = LR * min(1.0, (number + 1) / WARM_UP)
-        model.train()
-        optimizer.zero_grad()
-        loss = lesson_loss(model, pool, encoder, rng)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if (number + 1) % CHECK_EVERY and number + 1 < lessons:
-            continue
-        figures = {"lessons": number + 1, "loss": round(loss.item(), 3), **read(model)}
-        figures |= {"gate": gate(model, encoder, levels), "cpu_seconds": round(process_time() - began)}
-        report(json.dumps(figures))
-        history.append(figures)
-        if LOW <= figures["success"] <= HIGH and figures["gate"]["passed"]:
-            break
-    weights = sum(each.numel() for each in model.parameters())
-    figures = figures | {"game": game, "seed": seed, "weights": weights, "history": history}
+            part["lr"] = LR * min(1.0, (number + 1) / WARM_UP, (last - number) / max(1, last - falls_at))
+        counts = per_lesson(SEEING if number < SEE * lessons else READING, records)
+        loss = step(model, optimizer, lambda counts=counts: tutor.loss(counts))
+        number += 1
+        if number % CHECK_EVERY == 0 or number == last:
+            figures = {"lessons": number, "loss": round(loss, 3), **gate(model, encoder, levels), **read(model)}
+            history.append(figures)
+            report(json.dumps(figures | {"seconds": round(perf_counter() - began)}))
+            if figures["true"] >= ENOUGH and number < falls_at:
+                falls_at, last = number, number + int(lessons * FALL)
+    for part in optimizer.param_groups:
+        part["lr"] = ANALYSIS_LR
+    model.to("cpu")  # the Analyzer's collages have many sizes, and are few
+    kept = Tutor(model, encoder, made[0], "cpu", seed)
+    accuracy = teach_analyzer(model, levels, encoder, analyses, lambda: kept.loss(per_lesson(READING, KEPT)), report)
+    figures = {
+        "game": game,
+        "seed": seed,
+        "weights": sum(each.numel() for each in model.parameters()),
+        "gate": gate(model, encoder, levels),
+        **read(model),
+        "analyzer": accuracy,
+        "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
+        "seconds": round(perf_counter() - began),
+        "history": history,
+    }
+    report(json.dumps({name: value for name, value in figures.items() if name != "history"}))
     model.save_pretrained(folder)
     encoder.processor.save_pretrained(folder)
     (folder / "start.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     return figures
+
+
+def step(model: Any, optimizer: Any, loss_of: Callable[[], Any]) -> float:
+    """Make an optimizer step; return the loss."""
+    model.train()
+    optimizer.zero_grad(set_to_none=True)
+    loss = loss_of()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return float(loss.detach())
+
+
+def teach_analyzer(
+    model: Any,
+    levels: Levels,
+    encoder: Encoder,
+    analyses: int,
+    other: Callable[[], Any],
+    report: Callable[[str], None],
+) -> dict[str, float]:
+    """Teach the Analyzer, with ``other`` lessons in every step; return its accuracy on failures of held-out levels."""
+    if not analyses:
+        return {}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=ANALYSIS_LR, weight_decay=0.0)
+    rng, scorer = random.Random(derive_seed("analyses")), Scorer(encoder, capacity=1 << 30)
+    rows, scorer.pictures = analyzer_rows(play_failures(levels, levels.train, encoder, EACH), levels, encoder)
+    for number in range(analyses):
+        chosen = rng.choices(rows, k=8)
+        for part in optimizer.param_groups:
+            part["lr"] = ANALYSIS_LR * min(1.0, (number + 1) / WARM_UP, 2 * (analyses - number) / analyses)
+        loss = step(model, optimizer, lambda chosen=chosen: other() - scorer(model, chosen).mean())
+        if (number + 1) % (CHECK_EVERY // 2) == 0:
+            report(json.dumps({"analyses": number + 1, "loss": round(loss, 3)}))
+    return analyzer_accuracy(model, levels, encoder)
+
+
+def analyzer_accuracy(model: Any, levels: Levels, encoder: Encoder, each: int = 2) -> dict[str, float]:
+    """Return how often the Analyzer names the solver's step and mode in failures of held-out levels, as in a run."""
+    config = settings_of(levels.env.profile.name, "none", arm="mp")
+    rollouts = play_failures(levels, levels.validation, encoder, each)[0]
+    engine = Engine(model, encoder.processor, encoder.placeholders)
+    options = GenerationOptions(model="start", run="analyzer", max_tokens=config.analyzer_tokens, temperature=0.0)
+    backend = InProcessBackend(options, engine, batch=config.generate)
+    figures = analyze(rollouts, levels, config, backend, ALONE).figures()
+    model.generation_config = engine.own_defaults
+    names = ("analyzer_step_accuracy", "analyzer_mode_accuracy", "analyzer_unreadable")
+    return {name: round(figures[name] or 0.0, 3) for name in names}

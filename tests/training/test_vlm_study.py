@@ -1,7 +1,9 @@
 """Test the study with pictures: exact success against episodes, the literacy gate, the paired start, resumed runs."""
 
 import json
+import random
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,12 @@ pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 
 from pivot.benchmarks.learning import study, vlm, vlm_start
 from pivot.benchmarks.learning.ledger import Ledger
+from pivot.benchmarks.learning.lessons import Lesson, played_lessons, reading_lessons
+from pivot.benchmarks.learning.tensors import Tutor, pack
 from pivot.benchmarks.learning.worlds import World, exact_success, explore
 from pivot.environments.base import Task
-from pivot.models.transformers.model import Engine
+from pivot.models.base import image_ids
+from pivot.models.transformers.model import Engine, picture_of
 from pivot.rollouts.policies import ModelPolicy
 from pivot.tests.training.lake import torch
 from pivot.training.encode import Encoder
@@ -24,6 +29,7 @@ from pivot.training.policy_rl.engines.in_process import InProcessBackend
 from pivot.training.policy_rl.learner import ScoredTurn
 from pivot.training.policy_rl.levels import Levels, plan_levels, roll_out
 from pivot.training.policy_rl.losses import TokenBatch
+from pivot.training.policy_rl.scoring import Scorer
 
 pytestmark = pytest.mark.train
 SMALL = {"size": 3, "horizon": 4, "cell": 16}
@@ -42,12 +48,14 @@ def small_lakes() -> Any:
 def start(small_lakes: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A start after a few lessons: it keeps the form and has not learned to read hints."""
     work = tmp_path_factory.mktemp("study")
-    small_lakes.setattr(vlm_start, "REPLIES", {"student": 8, "hinted": 0, "other": 0, "analyzer": 0})
+    for shares in ("SEEING", "READING"):
+        small_lakes.setattr(vlm_start, shares, {"student": 1})
     small_lakes.setattr(vlm_start, "WARM_UP", 10)
     small_lakes.setattr(vlm_start, "LR", 3e-3)
     reports: list[str] = []
-    vlm_start.teach("frozenlake", work / "frozenlake" / "start", lessons=60, report=reports.append)
-    assert json.loads(reports[-1])["lessons"] == 60
+    folder = work / "frozenlake" / "start"
+    vlm_start.teach("frozenlake", folder, lessons=60, report=reports.append, records=8, shards=1, analyses=0)
+    assert json.loads(reports[0])["lessons"] == 60
     return work / "frozenlake" / "start"
 
 
@@ -85,6 +93,53 @@ def test_exact_success_is_that_of_sampled_episodes(model: tuple[Levels, Any, Enc
     deviation = ((values * (1 - values)).sum() / (episodes // len(tasks))) ** 0.5 / len(values)
     outside = world.horizon * (1 - policy.sum(axis=1)).mean()
     assert -4 * deviation < share - values.mean() < 4 * deviation + outside
+
+
+def test_lessons_are_scored_as_the_product_scores_them(model: tuple[Levels, Any, Encoder]) -> None:
+    """The pass of ``tensors.py`` over whole tables gives the log-probabilities of the product's scorer."""
+    levels, player, encoder = model
+    played = vlm.play_failures(levels, levels.train[:6], encoder, 2)
+    samples = vlm.samples_with("uniform", levels, encoder, played)
+    world = explore(levels.env, levels.config, levels.train[:6])
+    every = [*played_lessons(samples, played[0], world), *reading_lessons(samples, played[0], encoder)]
+    kinds = {"student", "hinted", "other", "cells", "panel", "moved", "same", "different"}
+    assert {lesson.kind for lesson in every} == kinds
+    rng = random.Random(0)
+    chosen = [rng.choice([lesson for lesson in every if lesson.kind == kind]) for kind in sorted(kinds) * 3]
+    scorer = Scorer(encoder)
+    scorer.pictures = dict(samples.pictures)
+    tutor = Tutor(player, encoder, pack(chosen, samples.pictures, encoder), "cpu")
+    seen = 0
+    for layout, table in tutor.tables.items():
+        rows = torch.arange(len(table.ids))
+        with torch.no_grad():
+            logprobs, reply, mask = tutor.scores(layout, rows)
+            mine = logprobs.gather(2, reply[..., None]).squeeze(2)[mask]
+            lessons = [lesson for lesson in chosen if _layout(lesson, samples.pictures, encoder) == layout]
+            theirs = scorer(player, [lesson.row for lesson in lessons])
+        assert torch.allclose(mine, theirs, atol=1e-5)
+        seen += len(lessons)
+    assert seen == len(chosen)
+
+
+def _layout(lesson: Lesson, pictures: Any, encoder: Encoder) -> tuple[tuple[int, int], ...]:
+    """Return rows and columns of image tokens of each picture, as the processor splits it."""
+    shown = [picture_of(pictures[name]) for name in image_ids(lesson.row.prompt.messages)]
+    grids = encoder.prompt(lesson.row.prompt.messages, shown).grids
+    assert grids is not None
+    return tuple((int(rows) // 2, int(columns) // 2) for _, rows, columns in grids)
+
+
+def test_lessons_teach(model: tuple[Levels, Any, Encoder], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss of a fixed batch falls."""
+    levels, _, encoder = model
+    monkeypatch.setattr(vlm_start, "SHARDS", 1)
+    learner, encoder = vlm.make_start_model("frozenlake", levels, 1)
+    tutor = Tutor(learner, encoder, vlm_start.make_shard("frozenlake", 0, 0, 1), "cpu")
+    optimizer = torch.optim.AdamW(learner.parameters(), lr=1e-3)
+    counts = vlm_start.per_lesson(dict.fromkeys(("student", "hinted", "other", "panel", "same"), 1), 20)
+    losses = [vlm_start.step(learner, optimizer, lambda: tutor.loss(counts)) for _ in range(20)]
+    assert losses[-1] < 0.8 * losses[0]
 
 
 def test_an_illiterate_teacher_fails_the_gate(model: tuple[Levels, Any, Encoder]) -> None:
@@ -150,7 +205,7 @@ def test_a_start_that_failed_the_gate_trains_no_teacher(
         trained.append((job.arm, job.seed))
         weight = study.ARMS[job.arm].weight
         figures = {"game": job.game, "arm": job.arm, "seed": job.seed, "weight": weight, "curve": [0.2, 0.3]}
-        return figures | {"protocol": study.PROTOCOL, "cpu_seconds": 1}
+        return figures | {"protocol": study.PROTOCOL, "cpu_seconds": 1, "start": study.digest_of(job.start)}
 
     monkeypatch.setattr(study, "ProcessPoolExecutor", _InThisProcess)
     monkeypatch.setattr(study, "train_arm", row)
@@ -164,6 +219,9 @@ def test_a_start_that_failed_the_gate_trains_no_teacher(
     study.run([job for job in chosen if job.arm == "vanilla_grpo"], path, 1)
     assert [each for each in trained if each[0] == "vanilla_grpo"] == [("vanilla_grpo", 0), ("vanilla_grpo", 1)]
     assert {each["seed"] for each in Ledger(path, study.PROTOCOL).rows()} == {0, 1}
+    monkeypatch.setattr(study, "digest_of", lambda _: "another start")
+    with pytest.raises(ValueError, match="expected another start"):
+        study.run(chosen[:1], path, 1)
 
 
 class _InThisProcess:
@@ -178,8 +236,10 @@ class _InThisProcess:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def map(self, work: Any, items: Any) -> Any:
-        return map(work, items)
+    def submit(self, work: Any, item: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(work(item))
+        return done
 
 
 def test_the_study_has_the_seeds_that_it_needs() -> None:
