@@ -225,15 +225,15 @@ class Tutor:
     def _token_positions(self, layout: Layout, table: Table) -> Any:
         """Return the rotary positions of all tokens by the place where the reply starts; (places, 3, tokens)."""
         grids = torch.tensor([[1, rows * self._merge, columns * self._merge] for rows, columns in layout])
-        found = []
+        positions_of = []
         for start in table.starts:
             row = table.ids[(table.start == start).nonzero()[0]].cpu()
             kinds = (row == self._image).int()
             positions, _ = self.model.model.get_rope_index(
                 row, mm_token_type_ids=kinds, image_grid_thw=grids, attention_mask=torch.ones_like(row)
             )
-            found.append(positions[-3:, 0])
-        return torch.stack(found).to(self.device)
+            positions_of.append(positions[-3:, 0])
+        return torch.stack(positions_of).to(self.device)
 
     def _patch_positions(self, size: tuple[int, int]) -> Any:
         grid = torch.tensor([[1, size[0] * self._merge, size[1] * self._merge]])

@@ -60,7 +60,7 @@ ANALYSES, ANALYSIS_LR, KEPT = 600, 3e-4, 48
 def make_shard(game: str, seed: int, number: int, each: int) -> Shard:
     """Play every training level at random and return the lessons, with true and with uniformly random hints.
 
-    Pairs that do not match are many more than those that do; a quarter of them is kept.
+    Most pairs do not match; a quarter of them is kept.
     """
     torch.set_num_threads(1)
     levels = plan_levels(settings_of(game, "none", seed))
