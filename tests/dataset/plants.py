@@ -1,7 +1,7 @@
 """Lies to plant in a store, each of which ``pivot verify`` has to find: cells, rows, ids, order, schemas, pictures, ...
 
-Whoever plants one is thorough: the card is written anew from the damaged tables, and the manifest from the files, so
-nothing but the lie itself can give it away. ``python -m pivot.tests.dataset.planter`` plants them all and counts.
+Planting a lie also rewrites the card from the damaged tables and the manifest from the files, so only the lie itself
+can give it away. ``python -m pivot.tests.dataset.planter`` plants them all and counts.
 """
 
 import json
@@ -34,7 +34,7 @@ CELLS = 24
 """Cells that are changed in each store, of some 130 columns; another choice in each."""
 
 Damage = Callable[[Patient, str], None]
-"""Plants a lie in the copy of a store of this environment."""
+"""Function that damages the copy of a store of this environment."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Plant:
     name: str
     plant: Damage
     own_card: bool = False
-    """The lie is in the card or in what the card shows, so it is not written anew."""
+    """Whether the lie is in the card or its picture, so that the card is not rewritten."""
 
 
 def build_planted(root: Path, env: str) -> Path:
@@ -240,7 +240,7 @@ def _metadata(change: Callable[[str], str]) -> Callable[[pa.Table], pa.Table]:
 
 
 def schemas(env: str) -> Iterator[Plant]:
-    """What readers decode with, and columns that nobody asked for."""
+    """Schemas that readers decode with, and unexpected columns."""
     record, episode = f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes"
     changes: dict[str, Callable[[pa.Table], pa.Table]] = {
         "class names swapped": _metadata(
@@ -317,7 +317,7 @@ def _put(path: Path, data: bytes) -> None:
 
 
 def cards(env: str) -> Iterator[Plant]:
-    """What the card says and shows."""
+    """Text and picture of the card."""
     del env
     card, picture = f"{DATASETS}/{CARD}", f"{DATASETS}/{PICTURE}"
     texts = {
@@ -351,7 +351,7 @@ def configs(env: str) -> Iterator[Plant]:
         "a field more": lambda run, env: run.update(note="checked by hand"),
         "a version more": lambda run, env: run["versions"].update(trust="1.0"),
         "a version less": lambda run, env: run["versions"].pop("numpy"),
-        "a version that is no text": lambda run, env: run["versions"].update(numpy=["2.0"]),
+        "a version that is not a text": lambda run, env: run["versions"].update(numpy=["2.0"]),
         "other formats": lambda run, env: run["formats"].update(store=1),
         "no run id": lambda run, env: run.pop("run_id"),
         "the seed": lambda run, env: run["config"].update(seed=1),
@@ -378,7 +378,7 @@ def _sql(*statements: str) -> Damage:
 
 
 def views(env: str) -> Iterator[Plant]:
-    """What pivot.duckdb answers."""
+    """Views of pivot.duckdb."""
     del env
     yield Plant(
         "views: forged rates", _sql("CREATE OR REPLACE VIEW group_rates AS SELECT 'pooled' AS env, 1.0 AS rate")
@@ -400,7 +400,7 @@ def _receipt(change: Callable[[dict[str, Any]], Any], stage: str) -> Damage:
 
 
 def receipts(env: str) -> Iterator[Plant]:
-    """What an interrupted build would go on from."""
+    """Receipts from which an interrupted build would resume."""
     del env
     yield Plant("receipt: a count", _receipt(lambda each: each["facts"].update(failed=1000), "rollout"))
     yield Plant("receipt: labels", _receipt(lambda each: each["facts"].update(accepted=1000), "label-v2"))
@@ -410,7 +410,7 @@ def receipts(env: str) -> Iterator[Plant]:
         _receipt(lambda each: next(iter(each["files"].values())).update(sha256="0" * 64), "rollout"),
     )
     yield Plant(
-        "receipt: an episode owed", _receipt(lambda each: each["facts"].update(owed=["episode-v1-0"]), "rollout")
+        "receipt: a pending episode", _receipt(lambda each: each["facts"].update({"owed": ["episode-v1-0"]}), "rollout")
     )
 
 

@@ -78,7 +78,7 @@ def _with_empty_group(patient: Patient, path: Path) -> None:
 
 
 def footers(env: str) -> Iterator[Plant]:
-    """What a footer says of equal rows."""
+    """Footers that differ although the rows are equal."""
     for table in (*TABLES, BEFORE, f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes"):
         yield Plant(f"footer of {table}: its number of rows", _bytes(table, lambda data: with_row_count(data, 1000)))
         yield Plant(
@@ -182,7 +182,7 @@ def stored_views(env: str) -> Iterator[Plant]:
 
 
 def calls(env: str) -> Iterator[Plant]:
-    """What requests of an embedded policy cost, which they cannot."""
+    """Costs and answers that requests of an embedded policy cannot have."""
     del env
     lies: dict[str, Any] = {"attempts": -1, "latency": -1.0, "prompt_tokens": 5, "completion_tokens": 5, "cost": 1.0}
     lies |= {"cache_hit": True, "model_revision": "human", "answered": False, "left_out": ["seed"]}
@@ -208,7 +208,7 @@ def _json(name: str, change: Callable[[Any], Any]) -> Damage:
 
 
 def more_receipts(env: str) -> Iterator[Plant]:
-    """What an interrupted build would trust."""
+    """Receipts that an interrupted build would trust."""
     del env
     for stage in ("rollout", "label-v2", "export-v2-staged"):
         name = f".receipts/{stage}/{{env}}/00000.json"

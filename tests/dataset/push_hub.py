@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 TOKEN = "hf_the_secret_of_the_test"
 File = tuple[str, bytes]
-"""How a file is kept, ``lfs`` or ``regular``, and its content."""
+"""Storage kind of a file, ``lfs`` or ``regular``, and its content."""
 Answer = tuple[int, Any, dict[str, str]]
 """Status, JSON or bytes, headers."""
 
@@ -63,34 +63,34 @@ class Hub:
         for part, (status, message) in self.refuse.items():
             if part in path:
                 return status, {"error": message}, {"X-Error-Message": message}
-        asked = json.loads(body) if body.startswith(b"{") and "/commit/" not in path else {}
-        for pattern, answer in self._pages(asked, query, body):
+        request = json.loads(body) if body.startswith(b"{") and "/commit/" not in path else {}
+        for pattern, answer in self._pages(request, query, body):
             if match := re.fullmatch(pattern, path):
                 return answer(*map(unquote, match.groups()))
         return _missing("EntryNotFound", "no such page")
 
-    def _pages(self, asked: Any, query: str, body: bytes) -> list[tuple[str, Callable[..., Answer]]]:
+    def _pages(self, request: Any, query: str, body: bytes) -> list[tuple[str, Callable[..., Answer]]]:
         name, one = r"([^/]+/[^/]+)", r"([^/]+)"
         return [
-            (r"/api/repos/create", lambda: self._create(asked)),
+            (r"/api/repos/create", lambda: self._create(request)),
             (r"/api/validate-yaml", lambda: (200, {"errors": [], "warnings": []}, {})),
             (r"/lfs/(\w+)", lambda digest: self._receive(digest, body)),
-            (rf"/datasets/{name}\.git/info/lfs/objects/batch", lambda _: self._batch(asked["objects"])),
+            (rf"/datasets/{name}\.git/info/lfs/objects/batch", lambda _: self._batch(request["objects"])),
             (rf"/datasets/{name}/resolve/{one}/(.+)", self._resolve),
             (rf"/api/datasets/{name}", lambda repo: self._info(repo, "main")),
             (rf"/api/datasets/{name}/revision/{one}", self._info),
             (rf"/api/datasets/{name}/branch/{one}", self._branch),
-            (rf"/api/datasets/{name}/preupload/{one}", lambda repo, at: self._modes(repo, at, asked["files"])),
+            (rf"/api/datasets/{name}/preupload/{one}", lambda repo, at: self._modes(repo, at, request["files"])),
             (rf"/api/datasets/{name}/commit/{one}", lambda repo, at: self._committed(repo, at, body)),
             (rf"/api/datasets/{name}/tree/{one}", lambda repo, at: self._tree(repo, at, "", query)),
             (rf"/api/datasets/{name}/tree/{one}/(.+)", lambda repo, at, below: self._tree(repo, at, below, query)),
         ]
 
-    def _create(self, asked: Mapping[str, Any]) -> Answer:
-        name = f"{asked.get('organization') or 'me'}/{asked['name']}"
+    def _create(self, request: Mapping[str, Any]) -> Answer:
+        name = f"{request.get('organization') or 'me'}/{request['name']}"
         if name in self.repositories:
             return 409, {"error": "You already created this dataset repo", "url": f"{self.url}/datasets/{name}"}, {}
-        private = asked.get("private") is True or asked.get("visibility") == "private"
+        private = request.get("private") is True or request.get("visibility") == "private"
         made = self.repositories[name] = Repository(private)
         made.commit("main", {".gitattributes": ("regular", b"*.parquet filter=lfs\n")})
         return 200, {"url": f"{self.url}/datasets/{name}"}, {}
@@ -101,20 +101,20 @@ class Hub:
         self.sent.append(digest)
         return 200, {}, {}
 
-    def _batch(self, asked: list[dict[str, Any]]) -> Answer:
+    def _batch(self, objects: list[dict[str, Any]]) -> Answer:
         def described(each: Mapping[str, Any]) -> dict[str, Any]:
             kept = {"oid": each["oid"], "size": each["size"]}
             upload = {"actions": {"upload": {"href": f"{self.url}/lfs/{each['oid']}"}}}
             return kept if each["oid"] in self.objects else kept | upload
 
-        return 200, {"transfer": "basic", "objects": list(map(described, asked))}, {}
+        return 200, {"transfer": "basic", "objects": list(map(described, objects))}, {}
 
     def _at(self, name: str, revision: str, use: Callable[[Repository, str, dict[str, File]], Answer]) -> Answer:
         repository = self.repositories.get(name)
         if repository is None:
             return _missing("RepoNotFound", "Repository not found")
-        found = repository.at(revision)
-        return use(repository, *found) if found else _missing("RevisionNotFound", "Invalid rev id")
+        commit = repository.at(revision)
+        return use(repository, *commit) if commit else _missing("RevisionNotFound", "Invalid rev id")
 
     def _info(self, name: str, revision: str) -> Answer:
         return self._at(
@@ -130,9 +130,9 @@ class Hub:
 
         return self._at(name, "main", make)
 
-    def _modes(self, name: str, revision: str, asked: list[dict[str, Any]]) -> Answer:
+    def _modes(self, name: str, revision: str, uploads: list[dict[str, Any]]) -> Answer:
         return self._at(
-            name, revision, lambda _, __, files: (200, {"files": [_mode(each["path"], files) for each in asked]}, {})
+            name, revision, lambda _, __, files: (200, {"files": [_mode(each["path"], files) for each in uploads]}, {})
         )
 
     def _tree(self, name: str, revision: str, folder: str, query: str) -> Answer:

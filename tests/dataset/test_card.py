@@ -50,7 +50,7 @@ def test_the_counts_are_those_of_the_rows(small_store: Path) -> None:
 
 
 def test_the_hub_can_read_and_show_it(small_store: Path) -> None:
-    """What the hub's own check of a card asks for, and that what is uploaded holds every file that the page shows."""
+    """The card passes the hub's own check, and the uploaded folder has every file that the page shows."""
     folder = small_store / "dataset"
     card = DatasetCard.load(folder / "README.md")
     head = card.data.to_dict()

@@ -220,9 +220,9 @@ def test_rows_are_proved_without_the_code_that_wrote_them(store: Path, exports: 
     rows = [row for row in _rows(exports / kind, kind) if row["episode_id"] in facts.episodes]
     assert rows
     assert not [problem for row in rows for problem in row_problems(kind, row, facts)]
-    for column, lie in PROVED[kind].items():
+    for column, wrong in PROVED[kind].items():
         whole = next(row for row in rows if row[column] is not None and (column != "t" or row["t"] != 0))
-        value = lie if lie is not None else not whole[column] if isinstance(whole[column], bool) else _silent(whole)
+        value = wrong if wrong is not None else not whole[column] if isinstance(whole[column], bool) else _silent(whole)
         assert list(row_problems(kind, whole | {column: value}, facts)), column
     facts.close()
 
@@ -234,33 +234,33 @@ def _silent(row: Row) -> Any:
 
 
 @pytest.mark.parametrize(
-    "lie",
+    "defect",
     (
         *("extra", "missing", "card", "manifest", "unsigned", "rows", "pictures", "split", "order", "twice"),
         *("provenance", "settings", "environments", "version", "sibling", "page"),
     ),
 )
-def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, lie: str) -> None:
+def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, defect: str) -> None:
     target = tmp_path / "lie"
     shutil.copytree(exports / "pairs", target)
     first = min(target.rglob("*.parquet"))
     record = json.loads((target / RECORD).read_text())
-    if lie == "extra":
+    if defect == "extra":
         shutil.copy(first, target / "pairs" / "more.parquet")
-    elif lie == "missing":
+    elif defect == "missing":
         first.unlink()
-    elif lie == "card":
+    elif defect == "card":
         card = (target / "README.md").read_text().replace("exact", "certain")
         (target / "README.md").write_text(card)
         _sign(target)
-    elif lie == "manifest":
+    elif defect == "manifest":
         (target / RECORD).write_text(json.dumps(record | {"manifest": "0" * 64}))
-    elif lie == "unsigned":
+    elif defect == "unsigned":
         first.write_bytes(first.read_bytes()[:-1])
-    elif lie in ("settings", "environments", "version"):
+    elif defect in ("settings", "environments", "version"):
         other = {"settings": {"layout": "swift"}, "environments": ["sokoban"], "version": "0.0"}
-        (target / RECORD).write_text(json.dumps(record | {lie: other[lie]}))
-    elif lie == "split":
+        (target / RECORD).write_text(json.dumps(record | {defect: other[defect]}))
+    elif defect == "split":
         moved = first.parent.parent / ("train" if first.parent.name == "validation" else "validation") / "00077.parquet"
         moved.parent.mkdir(exist_ok=True)
         first.rename(moved)
@@ -268,32 +268,32 @@ def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, lie
             first.relative_to(target).as_posix()
         )
         (target / RECORD).write_text(json.dumps(record))
-    elif lie == "page":
+    elif defect == "page":
         (target / "pairs" / "page.html").write_text("<p>More rows</p>")
         record["files"]["pairs/page.html"] = asdict(LocalStorage(target).record("pairs/page.html"))
         (target / RECORD).write_text(json.dumps(record))
     else:
-        _change_rows(target, lie)
+        _change_rows(target, defect)
         _sign(target)
     assert _problems(store, target)
 
 
-def _change_rows(target: Path, lie: str) -> None:
-    """Plant a lie that spans rows of the first file with at least two."""
+def _change_rows(target: Path, defect: str) -> None:
+    """Plant a defect that spans rows of the first file with at least two."""
     path = next(path for path in sorted(target.rglob("*.parquet")) if pq.read_metadata(path).num_rows > 1)
     table = pq.read_table(path)
     rows = table.to_pylist()
-    if lie == "pictures":
+    if defect == "pictures":
         one, other = 0, next(i for i, row in enumerate(rows) if row["images"] != rows[0]["images"])
         rows[one]["images"], rows[other]["images"] = rows[other]["images"], rows[one]["images"]
-    elif lie == "order":
+    elif defect == "order":
         rows.reverse()
-    elif lie == "twice":
+    elif defect == "twice":
         rows.append(rows[-1])
-    elif lie == "provenance":
+    elif defect == "provenance":
         one, other = 0, next(i for i, row in enumerate(rows) if row["episode_id"] != rows[0]["episode_id"])
         rows[one]["episode_id"] = rows[other]["episode_id"]
-    elif lie == "sibling":
+    elif defect == "sibling":
         row = next(row for row in rows if row["sibling_id"] is not None)
         row |= {"chosen_from": "witness", "sibling_id": None, "sibling_t": None}
     else:

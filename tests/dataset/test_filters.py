@@ -51,7 +51,7 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Strict]]:
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake", "svg", "navigation", "primitiveskill"])
 def test_the_defaults_are_those_of_the_first_release(env: str) -> None:
-    """But for those that judged free texts, which nothing runs any more; digests of old stores still list them."""
+    """The exceptions are filters of free texts: nothing runs them any more, but digests of old stores list them."""
     assert default_filters(env) == tuple(name for name in released_filters(env) if name not in RETIRED)
     assert filter_classes(env, released_filters(env)) == [RELEASED[name][0] for name in sorted(RELEASED)]
 

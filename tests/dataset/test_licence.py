@@ -26,16 +26,16 @@ def terms(*names: str, settings: dict[str, Any] | None = None, **fields: Any) ->
 
 
 def test_what_the_pipeline_generates_is_under_its_own_licence() -> None:
-    found = terms(*FIVE)
-    assert (found.licence, found.stated, found.open_questions) == ("apache-2.0", False, False)
-    assert [(where, source.licence) for where, source in found.sources] == [("frozenlake", "mit")]
+    licence_terms = terms(*FIVE)
+    assert (licence_terms.licence, licence_terms.stated, licence_terms.open_questions) == ("apache-2.0", False, False)
+    assert [(where, source.licence) for where, source in licence_terms.sources] == [("frozenlake", "mit")]
 
 
 @pytest.mark.parametrize("role", ["policy", "teacher"])
 def test_the_text_of_a_model_has_terms_of_its_own(role: str) -> None:
-    found = terms("sokoban", **{role: MODEL})
-    assert (found.licence, found.open_questions) == ("unknown", True)
-    ((where, source),) = found.sources
+    licence_terms = terms("sokoban", **{role: MODEL})
+    assert (licence_terms.licence, licence_terms.open_questions) == ("unknown", True)
+    ((where, source),) = licence_terms.sources
     assert where == {"policy": "replies", "teacher": "guidance"}[role]
     assert "`some/model`" in source.what
 
@@ -44,9 +44,9 @@ def test_own_targets_belong_to_whoever_drew_them(tmp_path: Path) -> None:
     drawing = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><circle r="{}" fill="red"/></svg>'
     for radius in (3, 4):
         (tmp_path / f"{radius}.svg").write_text(drawing.format(radius))
-    found = terms("svg", settings={"targets": str(tmp_path)})
-    assert found.licence == "unknown"
-    assert str(tmp_path) in found.sources[0][1].what
+    licence_terms = terms("svg", settings={"targets": str(tmp_path)})
+    assert licence_terms.licence == "unknown"
+    assert str(tmp_path) in licence_terms.sources[0][1].what
 
 
 def test_simulators_and_silent_plugins_are_not_taken_for_ours() -> None:

@@ -80,8 +80,8 @@ def test_a_store_that_takes_too_long_is_a_problem(lake: Patient, monkeypatch: py
 
     monkeypatch.setattr("pivot.datasets.proof.shard.verify_labels", endless)
     started = time.monotonic()
-    found = _found(lake.root, Limits(seconds=5))
-    assert any(each.startswith("limit reached: shard frozenlake/") for each in found), found
+    messages = _found(lake.root, Limits(seconds=5))
+    assert any(each.startswith("limit reached: shard frozenlake/") for each in messages), messages
     assert time.monotonic() - started < 55
 
 
@@ -94,8 +94,10 @@ def test_pictures_of_any_size_are_refused_from_their_headers(lake: Patient) -> N
 
     change_rows(lake.root, lake.file("frozenlake", "frames"), grow)
     started = time.monotonic()
-    found = _found(lake.root, Limits())
-    assert any(each.startswith(f"limit reached: frames {name} of 62410000 pixels needed more than") for each in found)
+    messages = _found(lake.root, Limits())
+    assert any(
+        each.startswith(f"limit reached: frames {name} of 62410000 pixels needed more than") for each in messages
+    )
     assert time.monotonic() - started < 60
 
 
@@ -110,8 +112,8 @@ def test_rows_that_unfold_to_more_than_the_memory_are_refused(lake: Patient) -> 
     table = rows.set_column(index, pa.field("info", repeated.type), repeated)
     pq.write_table(table, path, compression="zstd", store_schema=False)
     assert path.stat().st_size < 1_000_000
-    found = _found(lake.root, Limits(memory=400))
-    assert any(each.startswith("limit reached: ") or "a column of texts takes" in each for each in found), found
+    messages = _found(lake.root, Limits(memory=400))
+    assert any(each.startswith("limit reached: ") or "a column of texts takes" in each for each in messages), messages
 
 
 def test_a_run_json_of_any_size_is_refused_unread(lake: Patient) -> None:

@@ -1,4 +1,4 @@
-"""What the written files are like inside: image bytes as they are, everything else small, one picture cheap to read."""
+"""Layout of the written files: image bytes unchanged, everything else small, one picture cheap to read."""
 
 import io
 import os
@@ -108,9 +108,9 @@ def test_one_picture_of_a_big_shard_touches_one_row_group(tmp_path: Path) -> Non
     with _CountingFile(tmp_path / "frames.parquet") as raw:
         file = pq.ParquetFile(raw)
         group, place = divmod(700, ROW_GROUP)
-        found = file.read_row_group(group, columns=["image"])["image"][place].as_py()
+        image = file.read_row_group(group, columns=["image"])["image"][place].as_py()
         read = raw.count
-    assert found == rows[700]["image"]
+    assert image == rows[700]["image"]
     assert read < 1.1 * ROW_GROUP * IMAGE_SIZE + 50_000 < size / 7 + 50_000
     sql = f"SELECT image FROM read_parquet('{tmp_path}/frames.parquet') WHERE file_row_number = 700"
     assert _sql(sql) == [(rows[700]["image"],)]

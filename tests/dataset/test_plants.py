@@ -1,4 +1,4 @@
-"""``pivot verify`` finds every lie that is planted, whatever was written anew to cover it.
+"""``pivot verify`` finds every planted lie, even if card and manifest were rewritten to cover it.
 
 `make test-plants` plants all of them (more than 1,500, about an hour); `make test` a few of each environment.
 """
@@ -18,7 +18,7 @@ SAMPLE_SEED = 1
 
 @pytest.fixture(scope="module", params=ENVS)
 def patient(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Patient]:
-    """A store of one environment and a copy to plant lies in."""
+    """A store of one environment, and a copy that receives the lies."""
     folder = tmp_path_factory.mktemp(request.param)
     return request.param, Patient(build_planted(folder / "store", request.param), folder / "copy")
 

@@ -62,32 +62,32 @@ def version(root: Path) -> dict[str, bytes]:
 
 
 def shown(hub: Hub, branch: str = "main") -> dict[str, bytes]:
-    """What a reader of the hub sees."""
+    """Return the files that a reader of the hub sees."""
     repository = hub.repositories.get(REPO)
     commit = repository.at(branch) if repository else None
     return {} if commit is None else {name: file[1] for name, file in commit[1].items() if name != ".gitattributes"}
 
 
 def test_a_version_is_published_once(hub: Hub, store: Path) -> None:
-    asked: list[tuple[str, str]] = []
-    hub.before = lambda method, path: asked.append((method, path))
-    told = run("push", store, TARGET, "--dry-run")
-    assert f"to {TARGET} (a new dataset or branch); nothing was sent" in told
-    assert not hub.repositories and {method for method, _ in asked} == {"GET"}
+    requests: list[tuple[str, str]] = []
+    hub.before = lambda method, path: requests.append((method, path))
+    text = run("push", store, TARGET, "--dry-run")
+    assert f"to {TARGET} (a new dataset or branch); nothing was sent" in text
+    assert not hub.repositories and {method for method, _ in requests} == {"GET"}
 
-    told = run("push", store, TARGET, "--private")
+    text = run("push", store, TARGET, "--private")
     count = len(version(store))
-    assert f"published {TARGET}: {count} of {count} files" in told
-    assert f'load_dataset("{REPO}", "frozenlake")' in told
+    assert f"published {TARGET}: {count} of {count} files" in text
+    assert f'load_dataset("{REPO}", "frozenlake")' in text
     assert shown(hub) == version(store)
     assert hub.repositories[REPO].private
     assert len(hub.repositories[REPO].branches["main"]) == 2
 
-    asked.clear()
-    told = run("push", store, TARGET, "--private")
-    assert f"{TARGET} holds this version already: {count} files, commit {hub.repositories[REPO].at('main')[0]}" in told  # pyright: ignore[reportOptionalSubscript]
-    assert {method for method, _ in asked} == {"GET"}
-    assert TOKEN not in told
+    requests.clear()
+    text = run("push", store, TARGET, "--private")
+    assert f"{TARGET} holds this version already: {count} files, commit {hub.repositories[REPO].at('main')[0]}" in text  # pyright: ignore[reportOptionalSubscript]
+    assert {method for method, _ in requests} == {"GET"}
+    assert TOKEN not in text
 
 
 def test_the_flow_publishes_what_the_command_does(hub: Hub, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,11 +163,11 @@ def test_killed_in_the_middle_and_repeated(hub: Hub, store: Path, tmp_path: Path
         assert pushing.wait(60) == -signal.SIGKILL
     hub.before = lambda *_: None
     assert shown(hub) in ({}, version(store))  # the request that was on its way when it died counts
-    told = run("push", store, TARGET)
+    text = run("push", store, TARGET)
     assert shown(hub) == version(store)
     assert len(hub.sent) == len(set(hub.sent)), "content that was there is not sent again"
     assert len(hub.repositories[REPO].branches["main"]) == 2
-    assert TOKEN not in told
+    assert TOKEN not in text
 
 
 LOAD = f"""
@@ -247,11 +247,11 @@ def _stray(root: Path) -> None:
 )
 def test_what_is_no_whole_store_is_refused(hub: Hub, store: Path, damage: Callable[[Path], None], message: str) -> None:
     damage(store)
-    asked: list[str] = []
-    hub.before = lambda _, path: asked.append(path)
+    paths: list[str] = []
+    hub.before = lambda _, path: paths.append(path)
     with pytest.raises(StoreError, match=message):
         publish(store, REPO)
-    assert asked == []
+    assert paths == []
 
 
 def test_a_store_that_is_being_written_is_refused(hub: Hub, store: Path) -> None:

@@ -1,4 +1,4 @@
-"""Damaged stores: whoever reads them gets one message that names the file or field and the fix."""
+"""Damaged stores: every reader gets one message that names the file or field and the fix."""
 
 import json
 import random
@@ -57,8 +57,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 def _says(error: PivotError, path: Path, what: str) -> None:
     assert str(path) in str(error)
     assert what in str(error)
-    mend = "pivot migrate " if "column" in what else "run the same build again"
-    assert mend in str(error)
+    fix = "pivot migrate " if "column" in what else "run the same build again"
+    assert fix in str(error)
     assert "\n" not in str(error)
 
 
@@ -206,16 +206,16 @@ def test_a_malformed_manifest_is_named(content: str, tiny_store: Path, tmp_path:
 def test_the_database_of_a_store_is_run_by_nobody(tiny_store: Path, tmp_path: Path) -> None:
     """Queries make their views themselves: a damaged or forged pivot.duckdb changes nothing, `verify` names it."""
     root = copy_store(tiny_store, tmp_path / "store")
-    wanted = query(root, "SELECT * FROM group_rates")
+    expected = query(root, "SELECT * FROM group_rates")
     with duckdb.connect(str(root / "pivot.duckdb")) as connection:
         connection.execute("CREATE OR REPLACE VIEW group_rates AS SELECT content FROM read_text('/etc/hostname')")
-    assert query(root, "SELECT * FROM group_rates") == wanted
+    assert query(root, "SELECT * FROM group_rates") == expected
     assert any(
         "pivot.duckdb: the view main.group_rates is not the one that the run makes" in problem
         for problem in problems(root)
     )
     (root / "pivot.duckdb").write_bytes(b"not a database" * 100)
-    assert query(root, "SELECT * FROM group_rates") == wanted
+    assert query(root, "SELECT * FROM group_rates") == expected
     assert any("pivot.duckdb: its views cannot be compared" in problem for problem in problems(root))
 
 

@@ -1,4 +1,4 @@
-"""The public tables: the columns of spec section 9, and one schema whoever writes or reads it."""
+"""The public tables: the columns of spec section 9, and one schema for every writer and reader."""
 
 from pathlib import Path
 
@@ -134,9 +134,9 @@ def test_leaf_paths_are_those_of_the_parquet_file(
 ) -> None:
     path = tmp_path_factory.mktemp("leaves") / "empty.parquet"
     pq.write_table(schema.table([]), path)
-    found = pq.ParquetFile(path).schema
-    assert list(schema.leaf_paths) == [found.column(index).path for index in range(len(found))]
-    binary = [found.column(index) for index in range(len(found))]
+    parquet_schema = pq.ParquetFile(path).schema
+    assert list(schema.leaf_paths) == [parquet_schema.column(index).path for index in range(len(parquet_schema))]
+    binary = [parquet_schema.column(index) for index in range(len(parquet_schema))]
     images = {
         column.path for column in binary if column.physical_type == "BYTE_ARRAY" and column.logical_type.type == "NONE"
     }
@@ -150,10 +150,10 @@ def test_every_file_of_a_store_has_the_schema_of_its_table(small_store: Path) ->
         if name.endswith(".parquet"):
             schema = schema_of(name)
             expected = schema.arrow_with_features() if name.startswith("dataset/") else schema.arrow
-            found = pq.read_schema(small_store / name)
+            file_schema = pq.read_schema(small_store / name)
             # Parquet calls the items of a list "element"; the types are equal nevertheless.
-            assert found.equals(expected), name
-            assert found.metadata == expected.metadata, name
+            assert file_schema.equals(expected), name
+            assert file_schema.metadata == expected.metadata, name
             seen.add(schema.name)
     assert seen == {schema.name for schema in ALL_TABLES if schema is not IMPORTS}
     # All environments and sides: equal features, so that any configs concatenate.

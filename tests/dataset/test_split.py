@@ -138,7 +138,7 @@ def test_one_level_under_two_task_ids_is_on_one_side(small_store: Path, tmp_path
     for name in names:
         for row in read_rows(root, name):
             by_task.setdefault((row["task_id"], row["initial_state"]), set()).add(sides[row["episode_id"]])
-    shared = {task: found for (task, state), found in by_task.items() if state == level}
+    shared = {task: task_sides for (task, state), task_sides in by_task.items() if state == level}
     assert len(shared) == 2
     assert other in shared
     assert len(set.union(*shared.values())) == 1

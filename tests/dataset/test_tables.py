@@ -136,10 +136,10 @@ def test_rows_agree_with_each_other(tables: dict[TableSchema, pa.Table]) -> None
 def test_only_complete_failures_reach_the_labeller(tables: dict[TableSchema, pa.Table]) -> None:
     rows = {row["episode_id"]: row for row in tables[EPISODES].to_pylist()}
     steps = steps_by_episode(tables[STEPS].to_pylist())
-    found = failed_episodes(tables[EPISODES], tables[STEPS])
-    assert [episode.episode_id for episode in found] == [name for name, row in rows.items() if row["failed"]]
-    assert 0 < len(found) < len(rows)
-    for episode in found:
+    failures = failed_episodes(tables[EPISODES], tables[STEPS])
+    assert [episode.episode_id for episode in failures] == [name for name, row in rows.items() if row["failed"]]
+    assert 0 < len(failures) < len(rows)
+    for episode in failures:
         mine = steps[episode.episode_id]
         assert rows[episode.episode_id]["status"] == "complete"
         assert episode.frame_ids == [*(step["frame_id"] for step in mine), mine[-1]["next_frame_id"]]

@@ -44,9 +44,9 @@ class Recorder:
     def __init__(self, model: Any) -> None:
         self.batches: list[dict[str, Any]] = []
         self.pictures: list[Any] = []
-        model.register_forward_pre_hook(lambda _, args, given: self.batches.append(dict(given)), with_kwargs=True)
+        model.register_forward_pre_hook(lambda _, args, kwargs: self.batches.append(dict(kwargs)), with_kwargs=True)
         model.model.visual.register_forward_pre_hook(
-            lambda _, args, given: self.pictures.append((args or (given["hidden_states"],))[0]), with_kwargs=True
+            lambda _, args, kwargs: self.pictures.append((args or (kwargs["hidden_states"],))[0]), with_kwargs=True
         )
 
 

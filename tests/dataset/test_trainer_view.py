@@ -1,4 +1,4 @@
-"""What a trainer sees: the dataset folder through the Hugging Face library, offline, as its card describes it."""
+"""The dataset folder as a trainer sees it: through the Hugging Face library, offline, as its card describes it."""
 
 import io
 from collections.abc import Iterator
@@ -63,15 +63,15 @@ def test_a_config_of_each_environment(small_store: Path, env: str) -> None:
     for side, rows in loaded.items():
         stored = _stored(small_store, env, str(side))
         assert len(rows) == len(stored) > 0
-        for row, wanted in zip(rows, stored, strict=True):
+        for row, expected in zip(rows, stored, strict=True):
             row = cast(dict[str, Any], row)
             for name in ("episode_id", "pivot_step", "failure_mode", "certificate", "witness", "prompt", "completion"):
-                assert row[name] == wanted[name]
+                assert row[name] == expected[name]
             assert FAILURE_MODES[row["failure_mode_id"]] == row["failure_mode"]
             assert rows.features["failure_mode_id"].int2str(row["failure_mode_id"]) == row["failure_mode"]
             (collage,) = row["images"]
             assert isinstance(collage, Image.Image)
-            for picture, source in ((collage, wanted["images"][0]), (row["panel"], wanted["panel"])):
+            for picture, source in ((collage, expected["images"][0]), (row["panel"], expected["panel"])):
                 pixels = decode(source["bytes"])
                 assert picture.size == (pixels.shape[1], pixels.shape[0])
                 assert np.array_equal(np.asarray(picture.convert("RGB")), pixels)
@@ -165,7 +165,7 @@ def one_sided(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_side_without_rows_is_left_out(one_sided: Path) -> None:
-    """The library cannot load an empty split: the card does not offer one, and there is no file of it."""
+    """The library cannot load an empty split, so the card lists none and the folder has no file for it."""
     counts = row_counts(Store.open(one_sided), "dataset")["frozenlake"]
     (filled,) = [side for side, rows in counts.items() if rows]
     for config in (None, "frozenlake", "frozenlake_episodes"):
@@ -202,7 +202,7 @@ def test_a_store_without_failures_is_whole(tmp_path: Path) -> None:
 
 
 def test_a_file_that_lost_its_rows_goes(tmp_path: Path) -> None:
-    """What a shard wrote in an interrupted run does not stay where it has no such rows any more."""
+    """A file that an interrupted run wrote for a shard is removed if the shard no longer has such rows."""
     name, config = "frozenlake/train-00000.parquet", DATASET
     full = config.table([dict.fromkeys(config.names)], features=True)
     assert set(write_tables(LocalStorage(tmp_path), [(name, config, full)], sparse=True)) == {name}
@@ -224,7 +224,7 @@ def test_shards_have_files_where_they_have_rows(tmp_path: Path) -> None:
 
 
 def test_stores_share_a_cache_and_never_their_rows(small_store: Path, tiny_store: Path, tmp_path: Path) -> None:
-    """The library names its cache by what the card says, and every store's dataset lies in a folder of one name."""
+    """The library names its cache after the card's content, and the dataset folder has the same name in every store."""
     for root in (small_store, tiny_store):
         loaded = load_dataset(str(root / "dataset"), "sokoban", cache_dir=str(tmp_path / "cache"))
         stored = list((root / "dataset/sokoban").glob("*.parquet"))

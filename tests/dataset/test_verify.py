@@ -53,9 +53,9 @@ def test_any_cell_of_any_column_is_found(lake: Patient, table: str) -> None:
             if rows[place][column.name] == before:
                 continue
             change_rows(lake.root, name, lambda _, rows=rows: rows)
-            found = lake.found()
-            assert found, f"{name}: {column.name} was {before!r}"
-            assert all(len(problem) < 500 for problem in found)
+            messages = lake.found()
+            assert messages, f"{name}: {column.name} was {before!r}"
+            assert all(len(problem) < 500 for problem in messages)
     shutil.copy(lake.source / name, lake.root / name)
 
 
@@ -130,10 +130,10 @@ def test_every_kind_of_defect_is_found(patients: dict[str, Patient], kind: str, 
     table, damage = KINDS[kind]
     name = patient.file(env, table.format(env=env))
     change_rows(patient.root, name, damage)
-    found = patient.found()
-    assert not any(MANIFEST in problem for problem in found)
+    messages = patient.found()
+    assert not any(MANIFEST in problem for problem in messages)
     place = name if name.startswith("dataset") else name.split("/")[0]
-    assert any(problem.startswith(place) for problem in found), found
+    assert any(problem.startswith(place) for problem in messages), messages
 
 
 @pytest.mark.usefixtures("rows_alone")

@@ -30,9 +30,9 @@ BOTH = ("sokoban", "frozenlake")
 def test_a_torn_file_costs_its_environment_only(patient: Patient) -> None:
     path = patient.root / patient.file("frozenlake", "labels")
     path.write_bytes(path.read_bytes()[:-40])
-    found = patient.found()
-    assert any(patient.file("frozenlake", "labels") in each for each in found), found
-    assert not [each for each in found if "sokoban" in each], found
+    messages = patient.found()
+    assert any(patient.file("frozenlake", "labels") in each for each in messages), messages
+    assert not [each for each in messages if "sokoban" in each], messages
 
 
 # Whole episodes, levels, files
@@ -51,8 +51,8 @@ def test_an_added_episode_is_found(patients: dict[str, Patient], env: str) -> No
 
     for name in names.values():
         change_rows(patient.root, name, add)
-    found = patient.found()
-    assert any("episodes episode-v1-added: a row that the run does not make" in problem for problem in found)
+    messages = patient.found()
+    assert any("episodes episode-v1-added: a row that the run does not make" in problem for problem in messages)
 
 
 @pytest.mark.parametrize(("table", "column"), [("episodes", "optimal_start"), ("steps", "state"), ("steps", "need")])
@@ -93,11 +93,11 @@ def test_swapped_sides_are_found(patients: dict[str, Patient], env: str, suffix:
     first, second = train.read_bytes(), validation.read_bytes()
     train.write_bytes(second)
     validation.write_bytes(first)
-    found = patient.found()
+    messages = patient.found()
     for side in ("train", "validation"):
         place = f"dataset/{env}{suffix}/{side}-00000.parquet"
-        assert any(problem.startswith(place) and "the row is missing" in problem for problem in found)
-        assert any(problem.startswith(place) and "does not make" in problem for problem in found)
+        assert any(problem.startswith(place) and "the row is missing" in problem for problem in messages)
+        assert any(problem.startswith(place) and "does not make" in problem for problem in messages)
 
 
 def test_a_record_on_both_sides_is_found(patients: dict[str, Patient]) -> None:
@@ -126,10 +126,10 @@ def test_a_consistent_lie_is_found(patients: dict[str, Patient]) -> None:
             name = path.relative_to(patient.root).as_posix()
             if "frozenlake" not in name and read_rows(patient.root, name):
                 change_rows(patient.root, name, lie)
-    found = patient.found()
-    assert any(f"labels {episode}: column pivot_step" in problem for problem in found)
+    messages = patient.found()
+    assert any(f"labels {episode}: column pivot_step" in problem for problem in messages)
     # The independent search says so too, from the stored row alone.
-    assert sum(problem.startswith(f"labels {episode}: pivot_step") for problem in found) == 1
+    assert sum(problem.startswith(f"labels {episode}: pivot_step") for problem in messages) == 1
 
 
 EXTRA = {
@@ -176,7 +176,7 @@ def test_card_and_picture_are_checked(patient: Patient) -> None:
 
 
 def test_a_picture_of_nothing_is_found(tmp_path: Path) -> None:
-    """Where no label was accepted, there is no failure to show."""
+    """If no label was accepted, the card has no picture of a failure."""
     root = build_tiny(tmp_path / "store", "sokoban", solvers={"sokoban": {"max_states": 3}})
     picture = root / "dataset" / "example.png"
     assert not picture.exists()
@@ -285,10 +285,10 @@ def test_the_words_of_a_model_are_taken_as_they_are(tmp_path: Path) -> None:
         rows[0]["response"] = rows[0]["response"].replace("<think>", "<think>Well. ")
 
     change_rows(patient.root, steps, another_word)
-    found = patient.found()
+    messages = patient.found()
     # The record of the whole episode shows the reply too; the steps alone cannot tell.
-    assert not any(problem.startswith("steps") for problem in found)
-    assert any(problem.startswith("dataset/sokoban_episodes") and "responses" in problem for problem in found)
+    assert not any(problem.startswith("steps") for problem in messages)
+    assert any(problem.startswith("dataset/sokoban_episodes") and "responses" in problem for problem in messages)
     patient.heal()
 
     def another_action(rows: Rows) -> None:
@@ -298,8 +298,8 @@ def test_the_words_of_a_model_are_taken_as_they_are(tmp_path: Path) -> None:
     assert any(problem.startswith("steps") and "column action" in problem for problem in patient.found())
     patient.heal()
     change_rows(patient.root, labels, lambda rows: rows[0].update(failure_reason=""))
-    found = patient.found()
-    assert any(problem.startswith("labels") and "column" in problem for problem in found), found
+    messages = patient.found()
+    assert any(problem.startswith("labels") and "column" in problem for problem in messages), messages
 
 
 @pytest.mark.parametrize("model", [False, True])

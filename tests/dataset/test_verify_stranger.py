@@ -55,8 +55,8 @@ def test_a_folder_or_a_dead_link_in_place_of_any_file(lake: Patient) -> None:
         path = lake.root / name
         path.unlink()
         path.mkdir() if number % 2 else path.symlink_to("nowhere")
-        found = _found(lake.root)
-        assert found or name.startswith(".receipts/"), name  # without a receipt a shard is made again
+        messages = _found(lake.root)
+        assert messages or name.startswith(".receipts/"), name  # a shard without a receipt is rebuilt
         path.rmdir() if number % 2 else path.unlink()
         shutil.copy(lake.source / name, path)
     assert problems(lake.root) == []
@@ -77,23 +77,23 @@ def test_a_folder_or_a_dead_link_in_place_of_any_file(lake: Patient) -> None:
 )
 def test_deeply_nested_json_in_a_row(lake: Patient, table: str, column: str) -> None:
     change_rows(lake.root, lake.file("frozenlake", table), lambda rows: rows[0].update({column: NESTED}))
-    found = lake.found()
-    assert found
-    assert all(len(problem) < 1000 for problem in found)
+    messages = lake.found()
+    assert messages
+    assert all(len(problem) < 1000 for problem in messages)
 
 
 @pytest.mark.parametrize("name", [RUN, MANIFEST, ".receipts/rollout/frozenlake/00000.json"])
 def test_deeply_nested_json_in_a_file(lake: Patient, name: str) -> None:
     (lake.root / name).write_text(NESTED)
-    found = _found(lake.root)
-    assert any(name in problem for problem in found), found
+    messages = _found(lake.root)
+    assert any(name in problem for problem in messages), messages
 
 
 # Beside a run
 
 
 def test_beside_a_running_build_it_says_so(lake: Patient) -> None:
-    (lake.root / MANIFEST).unlink()  # a build that goes on with a store takes it away first
+    (lake.root / MANIFEST).unlink()  # a build that resumes a store removes it first
     with LocalStorage(lake.root).lock(), pytest.raises(StoreError, match=r"is being written by another run \(process"):
         verify_store(lake.root, Silent())
     lake.heal()
@@ -135,8 +135,8 @@ def test_certificates_that_differ_show_where(lake: Patient) -> None:
         rows[0]["certificate"]["budget_after"] += 1
 
     change_rows(lake.root, lake.file("frozenlake", "labels"), lie)
-    found = lake.found()
-    (shown,) = [problem for problem in found if "column certificate" in problem and problem.startswith("labels")]
+    messages = lake.found()
+    (shown,) = [problem for problem in messages if "column certificate" in problem and problem.startswith("labels")]
     assert "column certificate.budget_after holds" in shown
 
 
@@ -350,8 +350,8 @@ def test_the_word_of_a_version_switches_no_check_off(lake: Patient, version: str
         (lake.root / RUN).write_text(json.dumps(run | fields))
         rewrite_card(lake.root)
         rewrite_manifest(lake.root)
-        found = [problem for problem in problems(lake.root) if not problem.startswith(".receipts/")]
-        assert [problem.split(":")[0] for problem in found] == ([RUN, RUN] if fields else [])
+        messages = [problem for problem in problems(lake.root) if not problem.startswith(".receipts/")]
+        assert [problem.split(":")[0] for problem in messages] == ([RUN, RUN] if fields else [])
 
 
 @pytest.mark.parametrize("stage", ["rollout", "label-v1", "export-v1"])
@@ -360,8 +360,8 @@ def test_inputs_of_receipts_are_derived_whatever_version_made_them(lake: Patient
     assert problems(lake.root) == []
     path = lake.root / f".receipts/{stage}/frozenlake/00000.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"inputs": "0" * 32}))
-    found = problems(lake.root)
-    assert any("its inputs are not those of the run" in problem for problem in found), found
+    messages = problems(lake.root)
+    assert any("its inputs are not those of the run" in problem for problem in messages), messages
 
 
 def test_run_json_names_what_draws_and_encodes(lake: Patient) -> None:

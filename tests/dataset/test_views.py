@@ -160,8 +160,8 @@ def test_groups_are_those_of_the_rollouts(drawn: list[tuple[str, float | None]],
     expected = form_groups(from_row(Episode, each) for each in episodes)
     random.shuffle(episodes)
     planted = Planted(episodes)
-    found = planted.rows("SELECT * FROM groups")
-    wanted = [
+    rows = planted.rows("SELECT * FROM groups")
+    expected_rows = [
         (
             block[0].group_id,
             sum(not episode.failed for episode in block),
@@ -169,14 +169,14 @@ def test_groups_are_those_of_the_rollouts(drawn: list[tuple[str, float | None]],
         )
         for block in expected.blocks
     ]
-    assert sorted((row["group_id"], row["successes"], row["sigma0"]) for row in found) == sorted(wanted)
+    assert sorted((row["group_id"], row["successes"], row["sigma0"]) for row in rows) == sorted(expected_rows)
     means = [sum(episode.episode_return for episode in block) / 8 for block in expected.blocks]
     spreads = [
         math.sqrt(sum((episode.episode_return - mean) ** 2 for episode in block) / 8)
         for block, mean in zip(expected.blocks, means, strict=True)
     ]
-    assert sorted(row["mean_return"] for row in found) == pytest.approx(sorted(means))
-    assert sorted(row["std_return"] for row in found) == pytest.approx(sorted(spreads), abs=1e-9)
+    assert sorted(row["mean_return"] for row in rows) == pytest.approx(sorted(means))
+    assert sorted(row["std_return"] for row in rows) == pytest.approx(sorted(spreads), abs=1e-9)
     short = planted.rows("SELECT coalesce(sum(rollouts), 0) AS n FROM blocks WHERE NOT whole")[0]["n"]
     assert short == expected.dropped
 
@@ -252,7 +252,7 @@ def columns(small_store: Path) -> Iterator[dict[str, list[str]]]:
 
 def test_the_committed_page_is_what_the_schema_gives() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert with_reference(page) == page, "write it anew: python -m pivot.datasets.table_docs docs/reference/store.md"
+    assert with_reference(page) == page, "rewrite it: python -m pivot.datasets.table_docs docs/reference/store.md"
     assert "|" not in "".join(column.doc for schema in ALL_TABLES for column in schema.columns)
     for schema in ALL_TABLES:
         section = reference().split(f"### {schema.name}\n")[1].split("\n### ")[0]
