@@ -16,12 +16,12 @@ def _row(arm: str, seed: int, curve: list[float]) -> dict[str, object]:
 def test_an_interval_is_that_of_paired_differences() -> None:
     """The differences are 1 to 4; the quantile of t with three degrees of freedom is 3.182."""
     first, second = {0: 11.0, 1: 22.0, 2: 33.0, 3: 44.0, 9: 0.0}, {0: 10.0, 1: 20.0, 2: 30.0, 3: 40.0, 8: 5.0}
-    found = paired(first, second)
-    assert found is not None
+    difference = paired(first, second)
+    assert difference is not None
     half = 3.182 * statistics.stdev([1, 2, 3, 4]) / math.sqrt(4)
-    assert (found.value, found.pairs) == (2.5, 4), "seeds of one arm alone do not count"
-    assert found.half == pytest.approx(half)
-    assert str(found) == f"+2.5 [{2.5 - half:+.1f}, {2.5 + half:+.1f}]"
+    assert (difference.value, difference.pairs) == (2.5, 4), "seeds of one arm alone do not count"
+    assert difference.half == pytest.approx(half)
+    assert str(difference) == f"+2.5 [{2.5 - half:+.1f}, {2.5 + half:+.1f}]"
     assert paired({0: 1.0}, {1: 1.0}) is None
 
 
@@ -37,9 +37,9 @@ def test_an_interval_is_that_of_paired_differences() -> None:
     ],
 )
 def test_a_verdict_says_no_more_than_its_interval(differences: list[float], verdict: str) -> None:
-    found = paired(dict(enumerate(differences)), dict.fromkeys(range(len(differences)), 0.0))
-    assert found is not None
-    assert found.verdict == verdict
+    difference = paired(dict(enumerate(differences)), dict.fromkeys(range(len(differences)), 0.0))
+    assert difference is not None
+    assert difference.verdict == verdict
 
 
 def test_the_area_is_the_mean_height() -> None:

@@ -146,7 +146,7 @@ def test_pixels_are_pinned() -> None:
 
 @pytest.mark.parametrize("size", [96, 192])
 def test_every_label_is_legible_at_half_size(size: int) -> None:
-    """Step numbers are still told apart after strong grain, halving and lossy coding."""
+    """Step numbers remain distinguishable after strong grain, halving and lossy coding."""
     labels = [step_label(t) for t in range(120)]
     layout = collage_layout(len(labels), (size, size), labels)
     strips = [label_strip(label, layout).astype(np.int64) for label in labels]

@@ -56,5 +56,5 @@ def journey(folder: Path, tests: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     quiet_prefect()
-    found = journey(Path(sys.argv[1]), Path(sys.argv[2]))
-    sys.stdout.write("\n" + json.dumps(found) + "\n")
+    outputs = journey(Path(sys.argv[1]), Path(sys.argv[2]))
+    sys.stdout.write("\n" + json.dumps(outputs) + "\n")

@@ -34,7 +34,7 @@ hearsay = pivot_corridor.player:Stroller
 liar = pivot_corridor.prompt:PROMPT
 hearsay = pivot_corridor.prompt:PROMPT
 """
-"""Of `liars.py`: nobody proves ``hearsay``."""
+"""Entry points of `liars.py`; ``hearsay`` has no prover."""
 HERE = Path(__file__).resolve().parent
 EXAMPLE = HERE / "corridor"
 
@@ -78,7 +78,7 @@ def install(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory, prefect_home: Path) -> dict[str, Any]:
-    """What every command showed."""
+    """Output of every command."""
     folder, before = tmp_path_factory.mktemp("external"), digests()
     python = install(folder)
     (folder / "empty").mkdir()

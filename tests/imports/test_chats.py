@@ -50,12 +50,12 @@ def test_oddities_of_chats(built: Path, tmp_path: Path) -> None:
     text = "".join(json.dumps(line) + "\n" for line, _ in lines)
     (source / "chats.jsonl").write_text(text + json.dumps(whole)[:-300])
     result = pivot.import_rollouts(source / "chats.jsonl", tmp_path / "store", format="openai", require=["frames"])
-    found = {problem.place: str(problem.kind) for problem in result.problems}
-    assert found.pop(f"chats.jsonl line {len(lines) + 1}") == "unreadable"
+    kinds = {problem.place: str(problem.kind) for problem in result.problems}
+    assert kinds.pop(f"chats.jsonl line {len(lines) + 1}") == "unreadable"
     expected = {f"chats.jsonl line {number}": kind for number, (_, kind) in enumerate(lines, 1) if kind}
     # An empty reply takes no step, so that the pictures after it differ where the recorded action moved.
-    found.pop("chats.jsonl line 2", None)
-    assert found == expected
+    kinds.pop("chats.jsonl line 2", None)
+    assert kinds == expected
 
 
 def test_a_json_list_is_read_and_the_environment_may_be_an_option(built: Path, tmp_path: Path) -> None:
@@ -129,9 +129,9 @@ def test_turns_and_pictures_that_traces_lack(built: Path, tmp_path: Path) -> Non
     text = "".join(json.dumps(line) + "\n" for line, _ in lines)
     (source / "traces.jsonl").write_text(text + json.dumps(trace)[:-300])
     result = pivot.import_rollouts(source, tmp_path / "store", format="verifiers")
-    found = {problem.place: str(problem.kind) for problem in result.problems}
-    assert found.pop(f"traces.jsonl line {len(lines) + 1}") == "unreadable"
-    assert found == {f"traces.jsonl line {number}": kind for number, (_, kind) in enumerate(lines, 1) if kind}
+    kinds = {problem.place: str(problem.kind) for problem in result.problems}
+    assert kinds.pop(f"traces.jsonl line {len(lines) + 1}") == "unreadable"
+    assert kinds == {f"traces.jsonl line {number}": kind for number, (_, kind) in enumerate(lines, 1) if kind}
     actions = pivot.load_store(tmp_path / "store").episodes.collect()["actions"].to_list()
     assert [each[0] for each in actions].count("invalid") == (4 if steps[0]["action"] == "invalid" else 1)
     assert pivot.load_store(tmp_path / "store").labels.collect().height == 4

@@ -91,8 +91,8 @@ def test_oddities_are_named(tmp_path: Path) -> None:
     }
     members["samples/../../escape.json"] = b"{}"
     result = pivot.import_rollouts(eval_file(tmp_path / "a.eval", members), tmp_path / "store", format="inspect")
-    found = {problem.place: str(problem.kind) for problem in result.problems}
-    assert found == {
+    kinds = {problem.place: str(problem.kind) for problem in result.problems}
+    assert kinds == {
         f"a.eval samples/{number}_epoch_1.json": kind for number, (_, kind) in enumerate(cases) if kind is not None
     }
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("a.eval", "store")] == []

@@ -62,7 +62,7 @@ def test_a_log_of_the_tool_itself_is_labelled(tmp_path: Path, tool: str, format:
     store = pivot.load_store(tmp_path / "store")
     rows = store.episodes.join(store.labels, on="episode_id", how="left").collect().to_dicts()
     shown = ((len(row["actions"]), row["success"], row["pivot_step"], row["failure_mode"]) for row in rows)
-    found = sorted(shown, key=str)
+    outcomes = sorted(shown, key=str)
     expected = [
         pivot.certify("frozenlake", LAKE, moves, 6) if not success else None
         for moves, success in zip(TURNS, (False, False, True), strict=True)
@@ -71,7 +71,7 @@ def test_a_log_of_the_tool_itself_is_labelled(tmp_path: Path, tool: str, format:
         (len(moves), verdict is None, verdict and verdict.pivot_step, verdict and verdict.failure_mode)
         for moves, verdict in zip(TURNS, expected, strict=True)
     ]
-    assert found == sorted(labels, key=str)
+    assert outcomes == sorted(labels, key=str)
     assert all(row["frames_agree"] for row in imports_of(tmp_path / "store"))
     if tool != "inspect":
         assert store.steps.collect()["response_token_ids"].null_count() == 0

@@ -150,8 +150,8 @@ def test_distances_of_navigation_give_the_same_labels(tmp_path: Path) -> None:
     result = pivot.import_rollouts(source, tmp_path / "store", format="embodiedbench", options=options)
     assert result.build is None and result.stateless is not None and result.stateless == tmp_path / "store-stateless"
     assert all(problem.kept for problem in result.problems) and len(result.problems) == len(rows)
-    given = [json.loads(line) for line in (result.stateless / "labels.jsonl").read_text().splitlines()]
-    assert result.stateless_labels == len(given) == len(rows)
-    for row, label in zip(rows, given, strict=True):
+    records = [json.loads(line) for line in (result.stateless / "labels.jsonl").read_text().splitlines()]
+    assert result.stateless_labels == len(records) == len(rows)
+    for row, label in zip(rows, records, strict=True):
         assert label["kind"] == row["certificate"]["kind"] == "lower_bound"
         assert (label["pivot_step"], label["certificate"]["after"]) == (row["pivot_step"], row["certificate"]["after"])

@@ -83,10 +83,10 @@ def _answer(text: str) -> Any:
 
 def test_an_analyzer_labels_failures_as_estimated(tmp_path: Path) -> None:
     pivot.import_rollouts(_source(tmp_path), tmp_path / "store")
-    folder, asked = tmp_path / "store-stateless", []
+    folder, requests = tmp_path / "store-stateless", []
 
     def answers(request: ChatRequest) -> ChatAnswer:
-        asked.append(request)
+        requests.append(request)
         return _answer('{"pivot_step": 2, "failure_mode": "timeout", "failure_reason": ""}')(request)
 
     backend = PlantedBackend(answers)
@@ -96,7 +96,7 @@ def test_an_analyzer_labels_failures_as_estimated(tmp_path: Path) -> None:
     assert (label["line"], label["id"], label["kind"]) == (1, "pictured", "estimated")
     assert (label["pivot_step"], label["failure_mode"], label["by"]) == (2, "timeout", {"analyzer": "planted"})
     assert label["probability"] == pytest.approx(0.6065, abs=1e-4)
-    assert len(asked) == 1 and len(asked[0].images) == 1
+    assert len(requests) == 1 and len(requests[0].images) == 1
     pivot.import_rollouts(tmp_path / "source", tmp_path / "store")  # nothing to do, so that the estimate stays
     assert json.loads((folder / "labels.jsonl").read_text()) == label
     bad = PlantedBackend(_answer("no idea"))

@@ -149,8 +149,8 @@ def test_oddities(tmp_path: Path) -> None:
     renamed["reward"] = renamed.pop("rewards")
     (source / "12_FrozenLake_renamed" / "metrics.json").write_text(json.dumps(renamed))
     result = pivot.import_rollouts(source, tmp_path / "store", format="vagen", require=["end", "frames"])
-    found = {problem.place[:2]: str(problem.kind) for problem in result.problems}
-    assert found == {
+    kinds = {problem.place[:2]: str(problem.kind) for problem in result.problems}
+    assert kinds == {
         "04": "unreadable",
         "05": "unreadable",
         "06": "unreadable",

@@ -133,5 +133,5 @@ def test_a_state_in_the_log_gives_exact_labels(tmp_path: Path) -> None:
     columns = ["pivot_step", "failure_mode", "certificate"]
     mine = pivot.load_store(tmp_path / "store").labels.collect().select(columns).to_dicts()
     names = [name for name in sorted(episodes) if (tmp_path / "a" / name).exists()]
-    known = {row["episode_id"]: {each: row[each] for each in columns} for row in frames.labels.collect().to_dicts()}
-    assert sorted(map(json.dumps, mine)) == sorted(json.dumps(known[name]) for name in names)
+    expected = {row["episode_id"]: {each: row[each] for each in columns} for row in frames.labels.collect().to_dicts()}
+    assert sorted(map(json.dumps, mine)) == sorted(json.dumps(expected[name]) for name in names)

@@ -103,5 +103,5 @@ def violations(page: Any) -> list[tuple[str, str, str]]:
     """Return what axe-core finds on a page: rule, impact and the first element."""
     if not page.evaluate("typeof axe === 'object'"):
         page.evaluate(axe_source())
-    found = page.evaluate("axe.run(document, { preload: false })")["violations"]
-    return [(each["id"], each["impact"], each["nodes"][0]["html"]) for each in found]
+    findings = page.evaluate("axe.run(document, { preload: false })")["violations"]
+    return [(each["id"], each["impact"], each["nodes"][0]["html"]) for each in findings]

@@ -35,18 +35,18 @@ class Lake:
 
     def _distances(self) -> dict[tuple[int, int], int]:
         goal = next((r, c) for r, row in enumerate(self.rows) for c, mark in enumerate(row) if mark == "G")
-        found, queue = {goal: 0}, deque([goal])
+        distances, queue = {goal: 0}, deque([goal])
         while queue:
             r, c = queue.popleft()
             for dr, dc in MOVES.values():
                 cell = (r + dr, c + dc)
-                if self.mark(cell) in "SF" and cell not in found:
-                    found[cell] = found[r, c] + 1
+                if self.mark(cell) in "SF" and cell not in distances:
+                    distances[cell] = distances[r, c] + 1
                     queue.append(cell)
-        return {cell: need for cell, need in found.items() if need <= self.sight}
+        return {cell: need for cell, need in distances.items() if need <= self.sight}
 
     def mark(self, cell: tuple[int, int]) -> str:
-        """What a cell holds; ``#`` outside."""
+        """Return the content of a cell; ``#`` outside."""
         r, c = cell
         return self.rows[r][c] if 0 <= r < len(self.rows) and 0 <= c < len(self.rows[0]) else "#"
 

@@ -66,14 +66,14 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _odds(root: Path) -> list[tuple[str, float, float]]:
-    """Of every failure its level, the exact chance of a lift from t*, and the sampled share."""
+    """Return each failure's level, the exact chance of a lift from t*, and the sampled share."""
     store = Store.open(root)
     episodes = {row["episode_id"]: row for row in store.lazy().episodes.collect().to_dicts()}
     rows = probe_rows(store)
     sampled = rows.filter(rows["arm"] == "no_hint").group_by("episode_id", maintain_order=True).agg
     import polars as pl
 
-    found: list[tuple[str, float, float]] = []
+    odds: list[tuple[str, float, float]] = []
     actions = ("left", "down", "right", "up")
     for row in sampled(pl.col("lift").mean(), pl.col("pivot_step").first()).to_dicts():
         episode = episodes[row["episode_id"]]
@@ -91,8 +91,8 @@ def _odds(root: Path) -> list[tuple[str, float, float]]:
             cell = level.after(cell, action)
         step = row["pivot_step"]
         exact = level.lift(cell, episode["horizon"] - step, episode["num_steps"] - step)
-        found.append((episode["task_id"], exact, row["lift"]))
-    return found
+        odds.append((episode["task_id"], exact, row["lift"]))
+    return odds
 
 
 def test_the_sampled_rate_is_the_exact_one(lake: Path) -> None:
@@ -113,14 +113,14 @@ def test_intervals_hold_the_exact_rate(lake: Path) -> None:
         by_level.setdefault(level, []).append(exact)
     levels = list(by_level)
     truth = sum(each[1] for each in odds) / len(odds)
-    rng, held = random.Random(2), 0
+    rng, hits = random.Random(2), 0
     for _ in range(300):
         drawn = [(f"{place}", exact) for place in range(80) for exact in by_level[rng.choice(levels)]]
         values = [float(rng.random() < exact) for _, exact in drawn]
         interval = mean_interval(values, [level for level, _ in drawn])
         assert interval is not None
-        held += interval.low <= truth <= interval.high
-    assert 0.92 <= held / 300 <= 0.98
+        hits += interval.low <= truth <= interval.high
+    assert 0.92 <= hits / 300 <= 0.98
 
 
 def test_from_the_pivot_more_is_lifted_than_after_it(lake: Path) -> None:
@@ -238,30 +238,32 @@ LIES: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("env", "lie"), [*(("sokoban", lie) for lie in LIES), *(("svg", lie) for lie in [*LIES][::4])])
-def test_a_lie_is_caught(lie: str, env: str, five: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("env", "defect"), [*(("sokoban", defect) for defect in LIES), *(("svg", defect) for defect in [*LIES][::4])]
+)
+def test_a_lie_is_caught(defect: str, env: str, five: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = copy_store(five, tmp_path / "store")
     name = f"probe/{env}/00000.parquet"
 
     def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         place = next(place for place, row in enumerate(rows) if row["arm"] == "no_hint" and row["status"] == "done")
-        rows[place] |= LIES[lie](rows[place])
+        rows[place] |= LIES[defect](rows[place])
         return rows
 
     _change_probe(root, name, change)
     store = Store.open(root)
     (shard,) = (each for each in store.config.shards() if probe_file(each) == name)
     monkeypatch.setattr(RunConfig, "shards", lambda _: [shard])  # the others are proved by the test of all
-    assert any(name in found for found in probe_problems(store))
+    assert any(name in problem for problem in probe_problems(store))
 
 
 def test_a_missing_row_and_a_stray_file_are_found(five: Path, tmp_path: Path) -> None:
     root = copy_store(five, tmp_path / "store")
     shutil.copy(root / "probe/sokoban/00001.parquet", root / "probe/sokoban/00009.parquet")
     _change_probe(root, "probe/sokoban/00000.parquet", lambda rows: rows[1:])
-    found = "\n".join(probe_problems(Store.open(root)))
-    assert "is missing" in found
-    assert "probe/sokoban/00009.parquet: a file that a probe does not make" in found
+    messages = "\n".join(probe_problems(Store.open(root)))
+    assert "is missing" in messages
+    assert "probe/sokoban/00009.parquet: a file that a probe does not make" in messages
 
 
 def test_replies_are_read_again(five: Path, tmp_path: Path) -> None:
@@ -274,9 +276,9 @@ def test_replies_are_read_again(five: Path, tmp_path: Path) -> None:
 
     for env in ("frozenlake", "svg"):
         _change_probe(root, f"probe/{env}/00000.parquet", change)
-    found = probe_problems(Store.open(root))
-    assert len(found) == 2
-    assert all(each.endswith("differ from its responses") for each in found)
+    messages = probe_problems(Store.open(root))
+    assert len(messages) == 2
+    assert all(each.endswith("differ from its responses") for each in messages)
 
 
 def test_the_order_of_retries_is_proved(five: Path, tmp_path: Path) -> None:

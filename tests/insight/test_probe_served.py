@@ -52,15 +52,15 @@ def _texts(body: dict[str, Any]) -> str:
 
 
 def _refuse_other_replies(root: Path) -> None:
-    """What a model said cannot be had again, but what it did has to follow from it."""
+    """A model's replies cannot be reproduced, but the stored actions must follow from them."""
     path = next(path for path in sorted((root / "probe").rglob("*.parquet")))
     whole = path.read_bytes()
     rows = pq.read_table(path).to_pylist()
     place = next(place for place, row in enumerate(rows) if row["status"] == "done")
     rows[place]["responses"] = ["x"] * len(rows[place]["responses"])
     pq.write_table(PROBE.table(rows), path)
-    found = probe_problems(Store.open(root))
-    assert [each.endswith("differ from its responses") for each in found] == [True]
+    problems = probe_problems(Store.open(root))
+    assert [each.endswith("differ from its responses") for each in problems] == [True]
     path.write_bytes(whole)
 
 
@@ -69,7 +69,7 @@ def test_hints_stand_in_the_prompts_and_the_models_own_are_asked_for_once(tmp_pa
         root = _built(tmp_path / "store", server)
         server.log.bodies.clear()
         _probe(root)
-        asked = [body for body in server.log.bodies if "response_format" in body]
+        hint_requests = [body for body in server.log.bodies if "response_format" in body]
         played = [_texts(body) for body in server.log.bodies if "response_format" not in body]
         server.log.bodies.clear()
         assert _probe(root, resamples=2).played > 0
@@ -78,13 +78,13 @@ def test_hints_stand_in_the_prompts_and_the_models_own_are_asked_for_once(tmp_pa
     assert probe_problems(Store.open(root)) == []
     _refuse_other_replies(root)
     failures = {row["episode_id"] for row in rows}
-    assert len(failures) <= len(asked) <= 2 * len(failures)  # an unusable answer is asked for twice
+    assert len(failures) <= len(hint_requests) <= 2 * len(failures)  # an unusable answer is requested twice
     for arm in ("self", "teacher"):
         hints = {row["hint"] for row in rows if row["arm"] == arm and row["status"] == "done"}
         assert hints
         assert all(any(hint in text for text in played) for hint in hints)
-    told = [row for row in rows if row["status"] == "done" and row["hint"]]
-    assert sum(len(row["actions"]) for row in told) == sum("failure" in text.lower() for text in played)
+    hinted_rows = [row for row in rows if row["status"] == "done" and row["hint"]]
+    assert sum(len(row["actions"]) for row in hinted_rows) == sum("failure" in text.lower() for text in played)
     assert {row["status"] for row in rows if row["hint"] == ""} <= {"no_hint"}
 
 
@@ -138,9 +138,9 @@ def test_a_server_that_goes_away_costs_what_was_in_flight_and_the_next_run_ends_
             _probe(root, resamples=3)
         gone.join()
         assert_nothing_is_torn(root)
-        found = probe_problems(Store.open(root))
-        assert found
-        assert all(re.search(r"a probe did not finish; run: pivot probe", text) for text in found)
+        problems = probe_problems(Store.open(root))
+        assert problems
+        assert all(re.search(r"a probe did not finish; run: pivot probe", text) for text in problems)
         kept = {name: _statuses(root, name) for name in _tables(root)}
         assert any("error" in each and "done" in each for each in kept.values()), "no shard was cut in the middle"
         finished = sum(each.count("done") for each in kept.values())

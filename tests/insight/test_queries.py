@@ -11,7 +11,7 @@ from pivot.tests.stores import need_at_pivots
 PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/queries.md"
 QUESTIONS = re.findall(r"^\*\*(\d+)\. .*?```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 MAY_BE_EMPTY = {"2", "15", "16", "18", "19", "22"}
-"""What errors, rejects, traps and inexact certificates there are is up to the policy and the environments."""
+"""Questions about errors, rejects, traps and inexact certificates: some policies and environments have none."""
 
 
 def test_there_are_twenty_six_and_they_use_the_views() -> None:

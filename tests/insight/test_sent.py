@@ -91,8 +91,8 @@ def test_every_request_is_on_a_page_as_it_was_sent(probed: tuple[Path, list[Body
     assert len(played) > 300
     assert sorted(set(shown)) == sorted(set(played))
     # Teacher and hints ask the same model the same here; a second request holds the first answer and the objection.
-    asked = [json.dumps(body, sort_keys=True) for body in bodies if "response_format" in body]
-    assert sorted(set(guidance)) == sorted(set(asked))
+    guidance_requests = [json.dumps(body, sort_keys=True) for body in bodies if "response_format" in body]
+    assert sorted(set(guidance)) == sorted(set(guidance_requests))
     assert repeats > 0
 
 

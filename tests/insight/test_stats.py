@@ -49,13 +49,13 @@ def _views(root: Path) -> dict[str, list[dict[str, Any]]]:
     return {view: [dict(zip(names, row, strict=True)) for row in rows] for view, (names, rows) in results.items()}
 
 
-def _same(found: list[dict[str, Any]], wanted: Any, keys: list[str]) -> None:
-    """Compare the columns of ``wanted``, a frame indexed by ``keys``, row by row."""
-    frame = pd.DataFrame(found).set_index(keys).sort_index()
-    wanted = wanted.sort_index()
-    assert list(frame.index) == list(wanted.index)
-    for name in wanted:
-        assert np.allclose(frame[name].astype(float), wanted[name].astype(float)), name
+def _same(rows: list[dict[str, Any]], expected: Any, keys: list[str]) -> None:
+    """Compare the columns of ``expected``, a frame indexed by ``keys``, row by row."""
+    frame = pd.DataFrame(rows).set_index(keys).sort_index()
+    expected = expected.sort_index()
+    assert list(frame.index) == list(expected.index)
+    for name in expected:
+        assert np.allclose(frame[name].astype(float), expected[name].astype(float)), name
 
 
 @pytest.mark.parametrize("at_once", [1, 13_000, 10**9], ids=["shard by shard", "some at once", "all at once"])
@@ -63,7 +63,7 @@ def test_every_summary_is_that_of_pandas(
     big: Path, frames: tuple[pd.DataFrame, pd.DataFrame], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(views, "_EPISODES_AT_ONCE", at_once)
-    found = _views(big)
+    summaries = _views(big)
     episodes: Any = frames[0]
     lost: Any = frames[1]
     complete = episodes[episodes.status == "complete"].sort_values(["group_id", "sample_idx"])
@@ -93,9 +93,9 @@ def test_every_summary_is_that_of_pandas(
         whole.all_fail.mean(),
         (whole.returns == 1).mean(),
     ]
-    _same(found["group_rates"], rates, ["env"])
+    _same(summaries["group_rates"], rates, ["env"])
     broke = episodes[episodes.status != "complete"].groupby(["env", "status", "stop_reason"])
-    _same(found["incomplete"], broke.agg(episodes=("env", "size")), ["env", "status", "stop_reason"])
+    _same(summaries["incomplete"], broke.agg(episodes=("env", "size")), ["env", "status", "stop_reason"])
 
     def shares(keys: list[str], of: Any, **more: Any) -> pd.DataFrame:
         table = of.groupby(keys).agg(failures=("env", "size"), **more)
@@ -103,24 +103,24 @@ def test_every_summary_is_that_of_pandas(
         return table
 
     modes = shares(["env", "failure_mode"], lost, mean_pivot=("pivot_step", "mean"), mean_steps=("num_steps", "mean"))
-    _same(found["modes"], modes, ["env", "failure_mode"])
+    _same(summaries["modes"], modes, ["env", "failure_mode"])
     steps = ["env", "failure_mode", "pivot_step"]
-    _same(found["modes_by_step"], shares(steps, lost), steps)
-    _same(found["slack_at_pivot"], shares(["env", "slack"], lost[lost.slack.notna()]), ["env", "slack"])
+    _same(summaries["modes_by_step"], shares(steps, lost), steps)
+    _same(summaries["slack_at_pivot"], shares(["env", "slack"], lost[lost.slack.notna()]), ["env", "slack"])
     savings = lost.groupby("env").agg(
         failures=("env", "size"), turns=("num_steps", "sum"), turns_after=("after", "sum"), mean_lead=("lead", "mean")
     )
-    _same(found["savings"], savings.assign(saved=savings.turns_after / savings.turns), ["env"])
+    _same(summaries["savings"], savings.assign(saved=savings.turns_after / savings.turns), ["env"])
     rejected = lost[~lost.accepted].groupby("env").agg(labels=("env", "size"))
-    _same(found["reject_kinds"], rejected, ["env"])
+    _same(summaries["reject_kinds"], rejected, ["env"])
     lost = lost.assign(characters=lost.failure_reason.str.len())
     writers = lost.groupby(["env", "teacher"]).agg(
         labels=("env", "size"), accepted_rate=("accepted", "mean"), mean_characters=("characters", "mean")
     )
-    _same(found["writers"], writers.rename_axis(["env", "writer"]), ["env", "writer"])
+    _same(summaries["writers"], writers.rename_axis(["env", "writer"]), ["env", "writer"])
     proofs = lost.groupby("env").agg(failures=("env", "size"), proved=("proved", "sum"))
-    _same(found["proofs"], proofs, ["env"])
-    assert found["bound_quality"] == []
+    _same(summaries["proofs"], proofs, ["env"])
+    assert summaries["bound_quality"] == []
 
 
 def test_a_summary_reads_every_file_once_and_no_column_that_no_view_names(

@@ -20,9 +20,9 @@ __all__ = ["site", "without_plots"]
 
 @pytest.fixture(scope="module")
 def live(small_store: Path) -> Iterator[LiveSite]:
-    found = LiveSite(small_store, ALL)
-    yield found
-    found.close()
+    site = LiveSite(small_store, ALL)
+    yield site
+    site.close()
 
 
 @pytest.fixture(scope="module")
@@ -113,18 +113,18 @@ def test_a_store_that_breaks_while_one_looks_is_said(small_store: Path, tmp_path
 
 
 def test_the_command_serves_until_it_is_stopped(small_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    addresses: list[str] = []
 
     def stop(server: ViewServer) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ViewServer, "serve_forever", stop)
-    monkeypatch.setattr(webbrowser, "open", asked.append)
+    monkeypatch.setattr(webbrowser, "open", addresses.append)
     said = run("view", small_store, "--limit", "3")
-    assert said.startswith(f"6 episodes at {asked[0]} until Ctrl-C")
-    assert asked[0].startswith("http://127.0.0.1:")
+    assert said.startswith(f"6 episodes at {addresses[0]} until Ctrl-C")
+    assert addresses[0].startswith("http://127.0.0.1:")
     run("view", small_store, "--no-open")
-    assert len(asked) == 1
+    assert len(addresses) == 1
 
 
 def test_a_port_in_use_is_said(server: ViewServer, small_store: Path) -> None:

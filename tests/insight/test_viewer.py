@@ -277,7 +277,7 @@ class Stopwatch:
         self._begin = time.perf_counter()
 
     def read(self) -> tuple[float, float]:
-        """Return seconds by the clock, and seconds of the page's thread; a page that was just opened counts anew."""
+        """Return seconds by the clock, and seconds of the page's thread; a page that was just opened starts at zero."""
         seconds, busy = time.perf_counter() - self._begin, self._busy()
         return seconds, busy - self._since if busy >= self._since else busy
 
@@ -314,11 +314,11 @@ def test_ten_thousand_episodes_open_in_two_seconds_and_a_page_in_half_a_second(
         if is_fast(opened, 2) and is_fast(turned, 0.5):
             break
     with capsys.disabled():
-        told = [
+        timings = [
             f"{min(seconds):.2f} s ({min(busy):.2f} busy)"
             for seconds, busy in (zip(*opened, strict=True), zip(*turned, strict=True))
         ]
-        sys.stdout.write(f"\n10,000 episodes opened in {told[0]}, an episode in {told[1]}\n")
+        sys.stdout.write(f"\n10,000 episodes opened in {timings[0]}, an episode in {timings[1]}\n")
     assert is_fast(opened, 2), opened
     assert is_fast(turned, 0.5), turned
     page.goto(f"{visit.base}index.html#/episodes")

@@ -157,7 +157,7 @@ def test_statements(task: str, turns: list[str], facts: list[str], action: str) 
 
 
 def test_the_right_action_without_a_stage_is_no_mistake() -> None:
-    """The green cube lies on the red one and has to go first, which is no stage of the tower."""
+    """The green cube lies on the red one and has to go first, which is not a stage of the tower."""
     places: dict[str, Point] = {**AT["stack"], "green cube": (0, 0, 60)}
     case = play("stack", [*["empty"] * 3, BEST, "empty", "empty"], places=places)
     (offered,) = request(case, "stack").offer.actions

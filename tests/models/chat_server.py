@@ -24,7 +24,7 @@ HUGE = 100_000_000
 """Bytes of a reply of the fault ``endless``."""
 
 FAULTS = ("500", "503", "429", "hang", "drop", "cut body", "wrong json", "html", "no choices", "slow", "reset")
-"""What a try may meet in place of an answer; ``slow`` is an answer, a piece at a time."""
+"""Faults that replace the answer to a try; ``slow`` is an answer, sent piece by piece."""
 
 
 def number_of(*parts: Any) -> int:
@@ -33,7 +33,7 @@ def number_of(*parts: Any) -> int:
 
 
 def key_of(body: dict[str, Any]) -> str:
-    """What a reply may depend on: the messages, the seed and the sampling."""
+    """Return a hash of everything a reply may depend on: the messages, the seed and the sampling."""
     parts = {name: body.get(name) for name in ("messages", "seed", "temperature", "top_p", "max_tokens")}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -51,7 +51,7 @@ def walker(body: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class ServerLog:
-    """What the server saw."""
+    """Record of the requests that reached the server."""
 
     requests: int = 0
     answered: int = 0
@@ -97,9 +97,9 @@ class ChatServer:
         self.about_model: dict[str, Any] = {}
         """More fields of every entry of the list of models."""
         self.refusal = ""
-        """What an error says, in place of its status."""
+        """Message of an error, in place of its status."""
         self.stray_refusals = 0
-        """How many of the next requests are refused for nothing."""
+        """Number of the next requests to refuse without a reason."""
         self._tried: Counter[str] = Counter()
         self._connections: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()

@@ -17,5 +17,5 @@ def guidance_fields(text: str, prose: str) -> dict[str, Any]:
             field = line.split('"')[1]
         elif line.startswith('  - "'):
             names.setdefault(field, []).append(line.split('"')[1])
-    first = {name: found[0] for name, found in names.items()}
+    first = {name: choices[0] for name, choices in names.items()}
     return {"sign": first["sign"], "facts": [first["facts"]], "action": first["action"], "wording": 1, "prose": prose}

@@ -28,7 +28,7 @@ class Fault:
     parts: Sequence[bytes | float]
     """Bytes, and pauses in seconds."""
     after: Literal["ends", "hangs", "serves"] = "ends"
-    """What becomes of the connection."""
+    """State of the connection after the answer."""
 
 
 def http(body: bytes, status: str = "200 OK", *headers: str) -> bytes:
@@ -54,7 +54,7 @@ GOOD = json.dumps(said()).encode()
 MODELS = json.dumps({"object": "list", "data": [{"id": MODEL, "object": "model"}]}).encode()
 MANY = "9" * 400
 BOMB_BYTES = 4_000_000
-"""What a bomb unpacks to; the tests allow an answer half as much."""
+"""Unpacked size of a bomb; the tests allow an answer of half that size."""
 
 
 def _transport() -> list[Fault]:

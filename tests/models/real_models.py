@@ -1,4 +1,4 @@
-"""What the tests of real models share: a tiny model on disk, a server around it, and what its stores must hold."""
+"""Helpers of the tests of real models: a tiny model on disk, a server around it, and checks of its stores."""
 
 import base64
 import json
@@ -104,7 +104,7 @@ def stored_request(row: dict[str, Any], messages: str, frames: dict[str, bytes])
 
 
 def largest_difference(root: Path, engine: Engine, steps: int = 40) -> float:
-    """Largest difference between stored log-probabilities and those that transformers computes."""
+    """Return the largest difference between stored log-probabilities and the ones that transformers computes."""
     store = load_store(root)
     frames = dict(store.frames.select("frame_id", "image").collect().iter_rows())
     prompts = dict(store.prompts.select("prompt_hash", "messages").collect().iter_rows())
@@ -113,8 +113,10 @@ def largest_difference(root: Path, engine: Engine, steps: int = 40) -> float:
     assert len(rows) > steps / 2
     worst = 0.0
     for row in rows:
-        wanted = recomputed(engine, stored_request(row, prompts[row["prompt_hash"]], frames), row["response_token_ids"])
-        differences = [abs(a - b) for a, b in zip(wanted, row["response_logprobs"], strict=True)]
+        expected = recomputed(
+            engine, stored_request(row, prompts[row["prompt_hash"]], frames), row["response_token_ids"]
+        )
+        differences = [abs(a - b) for a, b in zip(expected, row["response_logprobs"], strict=True)]
         worst = max(worst, *differences)
     return worst
 
@@ -129,7 +131,7 @@ def assert_right_records(root: Path, tokenizer: Any = None) -> pl.DataFrame:
     assert steps["response_token_ids"].null_count() == steps["response_logprobs"].null_count() == 0
     assert steps["response_token_ids"].list.len().equals(steps["response_logprobs"].list.len())
     assert max(map(max, steps["response_logprobs"])) <= 1e-6
-    # A random model ends few replies; those that it does not end were cut at the limit.
+    # A random model ends few replies; the others were cut at the limit.
     assert set(steps["finish_reason"]) <= {"stop", "length"} and "length" in set(steps["finish_reason"])
     if tokenizer is not None:
         for row in steps.to_dicts():

@@ -155,7 +155,7 @@ def test_checkpoints_under_one_name_share_no_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "expected"),
     [
         ({"root": "runs/a", "created": 1}, "runs/a"),
         ({"root": "runs/lora", "parent": "tiny"}, "runs/lora on tiny"),
@@ -168,7 +168,7 @@ def test_checkpoints_under_one_name_share_no_answer(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_server_says_of_its_checkpoint(
-    entry: dict[str, Any], told: str | None, caplog: pytest.LogCaptureFixture
+    entry: dict[str, Any], expected: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is asked once a connection; one warning a server where it says nothing and no revision does."""
 
@@ -182,13 +182,13 @@ def test_what_a_server_says_of_its_checkpoint(
         server.about_model = entry
         service = Service(base_url=server.url, cache="")
         for _ in range(2):
-            assert asyncio.run(ask_twice(OpenAIModel(MODEL, None, service))) == [told, told]
-        assert len(caplog.records) == (told is None)
+            assert asyncio.run(ask_twice(OpenAIModel(MODEL, None, service))) == [expected, expected]
+        assert len(caplog.records) == (expected is None)
         assert all(server.url in each.getMessage() and "--revision" in each.getMessage() for each in caplog.records)
         caplog.clear()
     with served() as server:
         server.about_model = entry
-        assert asyncio.run(ask_twice(OpenAIModel(MODEL, "r1", Service(base_url=server.url)))) == [told, told]
+        assert asyncio.run(ask_twice(OpenAIModel(MODEL, "r1", Service(base_url=server.url)))) == [expected, expected]
         assert not caplog.records
 
 
@@ -265,19 +265,19 @@ def test_a_second_store_of_the_same_run_asks_nothing_and_costs_nothing(tmp_path:
         part = {"name": "openai", "options": {"model": MODEL}, "service": service}
         config = config_of({"sokoban": 1}, rollouts=2, policy=part)
         pivot.build(config, tmp_path / "first")
-        asked = server.log.requests
+        requests = server.log.requests
         pivot.build(config, tmp_path / "second")
-        assert server.log.requests == asked
+        assert server.log.requests == requests
         pivot.build(config, tmp_path / "second", refresh=True)
-        assert server.log.requests == 2 * asked
+        assert server.log.requests == 2 * requests
         assert pivot.build(config, tmp_path / "second").already_complete
     first = load_store(tmp_path / "first").steps.collect()
     assert first.equals(load_store(tmp_path / "second").steps.collect())
     (usage,) = model_usage(Store.open(tmp_path / "first"))
-    assert (usage.requests, usage.cached, usage.tries) == (asked, 0, asked)
-    assert usage.cost == pytest.approx(asked * (100 * 1.0 + 20 * 10.0) / 1e6)
+    assert (usage.requests, usage.cached, usage.tries) == (requests, 0, requests)
+    assert usage.cost == pytest.approx(requests * (100 * 1.0 + 20 * 10.0) / 1e6)
     card = (tmp_path / "first" / "dataset" / "README.md").read_text()
-    assert f"| student | {asked} | 0 | 0 | {asked} | {100 * asked} | {20 * asked} |" in card
+    assert f"| student | {requests} | 0 | 0 | {requests} | {100 * requests} | {20 * requests} |" in card
 
 
 def test_the_facts_name_every_picture() -> None:

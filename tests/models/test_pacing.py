@@ -16,7 +16,7 @@ from pivot.tests.models.test_openai import ask
 
 
 async def one_round(limit: AdaptiveLimit, seconds: list[float]) -> None:
-    """Answer those that are in flight at first after so many seconds each, with others always in line."""
+    """Answer the requests in flight at the start after the given seconds each, while others always wait."""
     count = in_flight = limit.limit
     for _ in range(count):
         await limit.acquire()
@@ -56,12 +56,12 @@ def test_earlier_turns_go_first_and_equal_ones_as_they_come() -> None:
             limit.release()
 
         await limit.acquire()
-        asked = [asyncio.create_task(ask(name, int(name[0]))) for name in ("3a", "1a", "2a", "1b", "0a", "3b")]
+        tasks = [asyncio.create_task(ask(name, int(name[0]))) for name in ("3a", "1a", "2a", "1b", "0a", "3b")]
         await asyncio.sleep(0)
-        asked[2].cancel()
+        tasks[2].cancel()
         await asyncio.sleep(0)
         limit.release()
-        await asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         return served_in
 
     assert asyncio.run(run()) == ["0a", "1a", "1b", "3a", "3b"]
@@ -88,7 +88,7 @@ def test_refusals_in_a_row_are_the_accounts_and_answers_between_them_tell_otherw
         breaker.answered()
     for number in range(FEWEST_REFUSALS - 1):
         breaker.refused(402, f"no credit left for {'me' if number % 3 else 'you'}")
-    breaker.refused(400, "too long")  # of another kind: counted anew
+    breaker.refused(400, "too long")  # a different kind restarts the count
     for _ in range(FEWEST_REFUSALS - 1):
         breaker.refused(402, "no credit")
     with pytest.raises(ServerGoneError, match=r"there refused 24 requests .*most often with no credit.*same command"):
@@ -114,10 +114,10 @@ def test_what_was_there_is_left_alone_by_the_collector_until_the_loop_ends() -> 
     assert gc.get_freeze_count() == 0
 
 
-async def rounds_until(limit: AdaptiveLimit, wanted: float) -> int:
-    """Answer whole rounds until the limit is at least ``wanted``; return their number."""
+async def rounds_until(limit: AdaptiveLimit, target: float) -> int:
+    """Answer whole rounds until the limit is at least ``target``; return their number."""
     rounds = 0
-    while limit.limit < wanted:
+    while limit.limit < target:
         assert rounds < 50
         await one_round(limit, [5.0])
         rounds += 1

@@ -58,7 +58,7 @@ def proxy(status: int, headers: str = "", body: str = "<html>no way</html>") -> 
 
 
 def outcome(url: str, **service: Any) -> str:
-    """What a first request says, within the time that a user waits."""
+    """Return the error of a first request, within the time that a user waits."""
 
     async def ask() -> None:
         model = OpenAIModel(MODEL, None, Service(base_url=url, cache="", **service))

@@ -92,11 +92,11 @@ def test_the_doctor_has_a_finding_for_each_of_them(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(server_check, "SECONDS", 5.0)
     places = asyncio.Semaphore(AT_A_TIME)
 
-    asked = [("" if number % 3 else "all/", number) for number in range(len(FAULTS))]
+    cases = [("" if number % 3 else "all/", number) for number in range(len(FAULTS))]
 
     async def run() -> list[Any]:
         async with RawServer() as server:
-            return await asyncio.gather(*(check(f"{server.url}/{place}{number}/v1") for place, number in asked))
+            return await asyncio.gather(*(check(f"{server.url}/{place}{number}/v1") for place, number in cases))
 
     async def check(url: str) -> Any:
         async with places:
@@ -106,10 +106,10 @@ def test_the_doctor_has_a_finding_for_each_of_them(monkeypatch: pytest.MonkeyPat
                 return error
 
     wrong = []
-    for (_, number), found in zip(asked, asyncio.run(run()), strict=True):
+    for (_, number), result in zip(cases, asyncio.run(run()), strict=True):
         fault = FAULTS[number]
-        if isinstance(found, Exception):
-            wrong.append(f"{fault.name}: {type(found).__name__}: {found}"[:300])
-        elif fault.kind != "answer" and all(finding.state == "ok" for finding in found):
+        if isinstance(result, Exception):
+            wrong.append(f"{fault.name}: {type(result).__name__}: {result}"[:300])
+        elif fault.kind != "answer" and all(finding.state == "ok" for finding in result):
             wrong.append(f"{fault.name}: all is well")
     assert not wrong, "\n".join(wrong)

@@ -47,9 +47,9 @@ def engine(folder: Path) -> Engine:
 
 
 def answers(engine: Engine, *requests: Any) -> list[ChatAnswer]:
-    found = engine.answer(requests)
-    assert all(isinstance(each, ChatAnswer) for each in found), found
-    return found  # pyright: ignore[reportReturnType]
+    results = engine.answer(requests)
+    assert all(isinstance(each, ChatAnswer) for each in results), results
+    return results  # pyright: ignore[reportReturnType]
 
 
 # One model in this process
@@ -74,7 +74,7 @@ def test_replies_follow_seed_and_sample(engine: Engine) -> None:
 
 
 def test_log_probabilities_are_those_of_the_model(engine: Engine) -> None:
-    """Of the raw scores: neither temperature nor nucleus shows in them."""
+    """Log-probabilities come from the raw scores: neither temperature nor nucleus sampling changes them."""
     settings: list[dict[str, Any]] = [{}, {"temperature": 0.4}, {"top_p": 0.5}, {"top_k": 3}, {"temperature": 0.0}]
     for sampling in settings:
         (answer,) = answers(engine, request_of(3, **sampling))
@@ -149,9 +149,9 @@ def test_many_requests_share_a_batch(folder: Path) -> None:
     async def ask() -> list[ChatAnswer]:
         return await asyncio.gather(*[model.answer(request_of(number)) for number in range(16)])
 
-    found = asyncio.run(ask())
-    assert len({answer.call["latency"] for answer in found}) <= 4  # what a whole batch took
-    assert asyncio.run(ask())[3].text == found[3].text  # another event loop, the same thread
+    replies = asyncio.run(ask())
+    assert len({answer.call["latency"] for answer in replies}) <= 4  # what a whole batch took
+    assert asyncio.run(ask())[3].text == replies[3].text  # another event loop, the same thread
 
 
 def test_the_revision_of_a_folder_is_its_content(folder: Path, tmp_path: Path) -> None:

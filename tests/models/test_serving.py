@@ -119,8 +119,8 @@ def test_seeds_are_obeyed_by_server_and_engine(url: str, folder: Path, engine: E
     assert [each.token_ids for each in here] == [each.token_ids for each in again]
     for request, answer in zip([*requests, *requests], [*here, *there], strict=True):
         if not names_a_picture(engine, answer.token_ids):
-            wanted = recomputed(engine, request, list(answer.token_ids))
-            assert answer.logprobs == pytest.approx(wanted, abs=TOLERANCE)
+            expected = recomputed(engine, request, list(answer.token_ids))
+            assert answer.logprobs == pytest.approx(expected, abs=TOLERANCE)
         assert answer.finish_reason == CUT or answer.token_ids[-1] == engine.processor.tokenizer.eos_token_id
         assert answer.text.replace("\ufffd", "") == readable(engine.processor.tokenizer, answer.token_ids)
     assert list(json.loads(shaped.text)) == ["a"]

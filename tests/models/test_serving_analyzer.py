@@ -1,4 +1,4 @@
-"""What ``pivot train sft`` leaves, served by vLLM: the command that measures it over the server reads the same replies.
+"""A model of ``pivot train sft``, served by vLLM: the command that measures it over the server reads the same replies.
 
 The run is trained, and measured in process, by the interpreter that PIVOT_TRAINER names (``make test-serving`` does):
 its transformers is a newer one than vLLM's CPU build takes, as it is for a user who trains here and serves there.

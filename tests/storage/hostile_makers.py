@@ -41,12 +41,12 @@ def make_canary(outside: Path, store: Path) -> None:
 
 def digest(folder: Path) -> dict[str, tuple[object, ...]]:
     """Return name, kind, mode, size, time and contents of everything in a folder."""
-    found: dict[str, tuple[object, ...]] = {}
+    states: dict[str, tuple[object, ...]] = {}
     for path in sorted([folder, *folder.rglob("*")]):
         state = path.lstat()
         contents = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-        found[str(path.relative_to(folder))] = (state.st_mode, state.st_size, state.st_mtime_ns, contents)
-    return found
+        states[str(path.relative_to(folder))] = (state.st_mode, state.st_size, state.st_mtime_ns, contents)
+    return states
 
 
 def reseal(store: Path, *names: str) -> None:

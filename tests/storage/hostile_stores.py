@@ -251,7 +251,7 @@ _TABLES: dict[str, Maker] = {
     "frame that leads out": edit_table(STEPS, with_column("frame_id", "../../../outside/notes.txt")),
     "deep JSON cell": edit_table(STEPS, with_column("info", "[" * 1_000_000)),
     "deep JSON config": edit_table(EPISODES, with_column("env_config", '{"a":' * 200_000 + "1" + "}" * 200_000)),
-    "config is no JSON": edit_table(EPISODES, with_column("env_config", SPOKEN)),
+    "config is not JSON": edit_table(EPISODES, with_column("env_config", SPOKEN)),
     "state of 10 MB": edit_table(EPISODES, with_column("initial_state", "#" * 10_000_000)),
     "state of a huge board": edit_table(EPISODES, with_column("initial_state", "\n".join(["#" * 1000] * 1000))),
     "two billion steps": filled(EPISODES, "num_steps", 2**31 - 1),
@@ -270,7 +270,7 @@ _FILES: dict[str, Maker] = {
     "views read outside": views(
         "DROP VIEW IF EXISTS episodes", "CREATE VIEW episodes AS SELECT * FROM read_text('OUT/notes.txt')"
     ),
-    "database is no database": write("pivot.duckdb", b"DUCK" * 9_999, seal=False),
+    "database is not a database": write("pivot.duckdb", b"DUCK" * 9_999, seal=False),
     "name with controls": shard_named("00002" + "\x1b[31m\n\r\x07"),
     "name of a mark": shard_named("00002\u202egnp"),
     "name of 200 letters": shard_named("x" * 200),
@@ -287,7 +287,7 @@ STILL_HOLDS = {
     "receipts are lists",
     "receipts are deep",
     "shard without rights",
-    "database is no database",
+    "database is not a database",
     "lock is a folder",
 }
 """Where `verify` may say that a store holds: what only a writer reads, or what root may read."""

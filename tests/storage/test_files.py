@@ -351,7 +351,7 @@ def test_only_what_may_have_changed_is_hashed_again(tmp_path: Path, monkeypatch:
     # A receipt of an earlier version knows no times.
     assert replace(receipt, changed={}).holds(LocalStorage(tmp_path), "inputs")
     assert hashed == ["episodes/env/00000.parquet"] * 2
-    # Whoever adds to a file may give it the old time.
+    # A program that appends to a file may restore the old time.
     receipt.write(LocalStorage(tmp_path), RECEIPT)
     receipt = Receipt.read(LocalStorage(tmp_path), RECEIPT)
     assert receipt is not None

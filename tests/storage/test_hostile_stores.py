@@ -95,7 +95,7 @@ def tiny_sokoban(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _opened(folder: Path) -> list[str]:
-    """Return how to start a process whose children can read Python as nobody, even where it lies in root's home.
+    """Return a command prefix so that child processes can read Python as nobody, even from root's home.
 
     The process gets mounts of its own, in which an empty folder with Python alone covers the closed one.
     """
@@ -123,12 +123,12 @@ def _give(store: Path) -> None:
 
 def _state(store: Path) -> dict[str, tuple[int, ...]]:
     """Return mode, size and time of everything in a store; of its lock without the time."""
-    found: dict[str, tuple[int, ...]] = {}
+    states: dict[str, tuple[int, ...]] = {}
     for folder, folders, files, handle in os.fwalk(store):
         for name in folders + files:
             state = os.stat(name, dir_fd=handle, follow_symlinks=False)
-            found[f"{folder}/{name}"] = (state.st_mode, state.st_size, state.st_mtime_ns if name != ".lock" else 0)
-    return found
+            states[f"{folder}/{name}"] = (state.st_mode, state.st_size, state.st_mtime_ns if name != ".lock" else 0)
+    return states
 
 
 def faults(command: str, refused: bool, answer: dict[str, Any]) -> list[str]:
@@ -136,23 +136,23 @@ def faults(command: str, refused: bool, answer: dict[str, Any]) -> list[str]:
     status, out, err = answer["status"], answer["out"], answer["err"]
     if status is None:
         return [f"ran past {LIMIT:.0f} s: {err[-200:]!r}"]
-    found: list[str] = []
+    problems: list[str] = []
     if status < 0 or status == 99:
-        found.append(f"ended by {status}")
+        problems.append(f"ended by {status}")
     if answer["memory"] > MEMORY:
-        found.append(f"took {answer['memory']:.0f} MB")
+        problems.append(f"took {answer['memory']:.0f} MB")
     if "Traceback (most recent" in err + out:
-        found.append(f"traceback: {err[-300:]!r}")
+        problems.append(f"traceback: {err[-300:]!r}")
     if control := CONTROLS.search(out + err):
-        found.append(f"control character {control.group()!r}: {(out + err)[max(control.start() - 60, 0) :][:120]!r}")
+        problems.append(f"control character {control.group()!r}: {(out + err)[max(control.start() - 60, 0) :][:120]!r}")
     errors = [line for line in err.splitlines() if line.startswith("error")]
     if status and command != "view" and len(errors) != 1 and not (command == "verify" and out + err):
-        found.append(f"{len(errors)} messages: {err[-300:]!r}")
+        problems.append(f"{len(errors)} messages: {err[-300:]!r}")
     if len(err) > 20_000:
-        found.append(f"a message of {len(err)} letters")
+        problems.append(f"a message of {len(err)} letters")
     if refused and command == "verify" and status == 0:
-        found.append(f"verify holds: {out[-200:]!r}")
-    return found
+        problems.append(f"verify holds: {out[-200:]!r}")
+    return problems
 
 
 def attack(ground: Range, name: str, nobody: bool, commands: dict[str, list[str]]) -> list[str]:

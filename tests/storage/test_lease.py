@@ -1,4 +1,4 @@
-"""The lock of an object store: one holder at a time, whoever dies, stalls or loses an answer, whatever clocks say."""
+"""The lock of an object store: one holder at a time, even if processes die, stall or lose answers, or clocks differ."""
 
 import random
 import subprocess
@@ -57,14 +57,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the next leases be those of another machine, about whose processes nothing can be told here."""
+    """Let the next leases belong to a different machine, whose processes this one cannot check."""
     monkeypatch.setattr(lease, "_machine", lambda: "another boot")
 
 
 def _holder(server: Server, machine: str = "elsewhere") -> Lease:
-    held = Lease(server, STORE)
-    held._mine = replace(held._mine, machine=machine, host=machine)
-    return held
+    holder = Lease(server, STORE)
+    holder._mine = replace(holder._mine, machine=machine, host=machine)
+    return holder
 
 
 def test_the_second_is_refused_until_the_first_gives_it_back(server: Server) -> None:

@@ -245,8 +245,8 @@ def test_names_with_control_characters_are_escaped(root: Path) -> None:
 
 
 def test_the_permission_goes_with_the_address(tmp_path: Path) -> None:
-    for given in (str(tmp_path), tmp_path):
-        address = parse_address(given, follow_links=True)
+    for source in (str(tmp_path), tmp_path):
+        address = parse_address(source, follow_links=True)
         assert isinstance(address, FollowedPath)
         below = pickle.loads(pickle.dumps(address / "parts" / "0001"))
         assert isinstance(below, FollowedPath)

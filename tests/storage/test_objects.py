@@ -97,35 +97,35 @@ def test_a_glance_asks_once_for_a_folder_and_knows_our_own_writes(
     names = [f"steps/env/{number:05d}" for number in range(5)]
     records = {name: storage.write_bytes(name, name.encode()) for name in names}
     changed = {name: stat.changed for name, stat in storage.listing().items()}
-    asked: list[str] = []
+    requests: list[str] = []
     library = objects._library()
     for function in ("head", "list", "get"):
         real = getattr(library, function)
         monkeypatch.setattr(
-            library, function, lambda *a, real=real, function=function, **k: asked.append(function) or real(*a, **k)
+            library, function, lambda *a, real=real, function=function, **k: requests.append(function) or real(*a, **k)
         )
-    with storage.lock() as held:
-        worker = open_storage(held)
-        asked.clear()
+    with storage.lock() as address:
+        worker = open_storage(address)
+        requests.clear()
         assert all(is_intact(worker, name, records[name], changed[name]) for name in names)
-        assert asked == ["list"]
-        # Another process of the run wrote one of them meanwhile: an old glance is no verdict.
-        other = open_storage(held)
+        assert requests == ["list"]
+        # Another process of the run wrote one of them meanwhile: the earlier listing proves nothing.
+        other = open_storage(address)
         other._listed = objects._Listed()  # pyright: ignore[reportAttributeAccessIssue]
         records[names[0]] = other.write_bytes(names[0], b"new")
         fresh = other.stat(names[0])
         assert fresh is not None
         assert is_intact(worker, names[0], records[names[0]], fresh.changed)
-        asked.clear()
+        requests.clear()
         records[names[1]] = worker.write_bytes(names[1], b"newer")
         Receipt("inputs", {names[1]: records[names[1]]}, {}).write(worker, ".receipts/x")
         receipt = Receipt.read(worker, ".receipts/x")
         assert receipt is not None and receipt.holds(worker, "inputs")
-        assert [each for each in asked if each != "get"] == []
+        assert [each for each in requests if each != "get"] == []
         with worker.prefetch(".receipts"):
-            asked.clear()
+            requests.clear()
             assert Receipt.read(worker, ".receipts/x") == receipt
-            assert asked == []
+            assert requests == []
     assert not is_intact(storage, names[2], FileRecord("0", 3), changed[names[2]])
 
 

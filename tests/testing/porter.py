@@ -25,7 +25,7 @@ HELD = -1
 """Place of a box that the agent holds."""
 AGENTS = {"a": ".", "A": ".", "c": ".", "g": "G", "h": "G", "w": "G", "X": "x", "Y": "x"}
 WITH_BOX = {"A": HELD, "h": HELD, "Y": HELD, "c": 0, "w": 0}
-"""Agents that hold the box, and those that stand on it."""
+"""Agents that hold the box, and agents that stand on it."""
 
 State = tuple[str, int, int]
 """Cells without agent and box, place of the agent, place of the box."""

@@ -12,7 +12,7 @@ from pivot_corridor.solver import CorridorSolver
 
 
 class Corridors:
-    """What the contracts have in common."""
+    """Attributes that the contracts have in common."""
 
     env_type = CorridorEnv
     solver_type = CorridorSolver

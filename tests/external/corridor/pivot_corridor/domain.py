@@ -1,4 +1,4 @@
-"""What the prompts and the template writer say about corridors."""
+"""Sentences about corridors for the prompts and the template writer."""
 
 from pivot.plugin import Domain
 

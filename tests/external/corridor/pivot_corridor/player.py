@@ -1,4 +1,4 @@
-"""How the stand-in ``scripted`` plays: it strolls, and now and then it says nothing usable."""
+"""The corridor's player of the stand-in ``scripted``: it strolls, and some of its replies have no usable action."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from pydantic import Field
 
 
 class StrollerHabits(PlayerHabits):
-    """How it strolls."""
+    """Settings of the stroller."""
 
     right: float = Field(default=0.5, ge=0, le=1)
     """Chance to walk right."""

@@ -7,7 +7,7 @@ from pydantic import Field
 
 
 class SleepwalkerSettings(Settings):
-    """What it dreams of."""
+    """Settings of the sleepwalker."""
 
     right: float = Field(default=0.7, ge=0, le=1)
     """Chance to walk right."""

@@ -22,7 +22,7 @@ AGENTS = {"A": ".", "*": "G", "x": "o"}
 
 
 class CorridorMap(DistanceMap):
-    """How far every cell of one corridor is from the goal."""
+    """Distance of every cell of one corridor to the goal."""
 
     def __init__(self, text: str) -> None:
         """Search from the goals backwards over floor."""
