@@ -20,9 +20,9 @@ __all__ = ["site", "without_plots"]
 
 @pytest.fixture(scope="module")
 def live(small_store: Path) -> Iterator[LiveSite]:
-    site = LiveSite(small_store, ALL)
-    yield site
-    site.close()
+    live_site = LiveSite(small_store, ALL)
+    yield live_site
+    live_site.close()
 
 
 @pytest.fixture(scope="module")
