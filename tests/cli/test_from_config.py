@@ -285,7 +285,7 @@ class Inner(BaseModel):
     """A model inside another one."""
 
     depth: int = 3
-    """How deep."""
+    """Depth of the model."""
 
 
 class Sample(BaseModel):

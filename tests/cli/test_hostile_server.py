@@ -65,7 +65,7 @@ def obeys_nothing(output: str) -> None:
 
 
 def shown(*arguments: str | Path) -> str:
-    """What a command shows, with the line of an error that ends it."""
+    """Return the output of a command, with the line of an error that ends it."""
     result = CliRunner().invoke(app, [*map(str, arguments)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         assert isinstance(result.exception, pivot.PivotError), result.exception
@@ -149,7 +149,7 @@ def test_what_a_build_says_at_its_end(
 ) -> None:
     result = result_of(Store.open(talkative[0] / "store"))
     assert result is not None
-    with pytest.raises(typer.Exit):  # some episodes are owed
+    with pytest.raises(typer.Exit):  # some episodes are pending
         show_result(result)
     said = capsys.readouterr().out
     obeys_nothing(said)

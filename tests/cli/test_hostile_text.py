@@ -1,4 +1,4 @@
-"""What a stranger wrote is shown as it is by every command, and does nothing: no escape sequence, markup or line."""
+"""Every command shows a stranger's text as it is; none of its escape sequences, markup or lines takes effect."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 HOSTILE = "a[bold red]b[/] \x1b[2J\x1b]0;title\x07 :smile: d\x9b31me \u202eflip\u202c \r\n✓ all is well \x00 [/n] \\[x]"
 SHOWN = r"a[bold red]b[/] \x1b[2J\x1b]0;title\x07 :smile: d\x9b31me \u202eflip\u202c \r\n✓ all is well \x00 [/n] \[x]"
 KEPT = {"episode_id", "env", "env_config", "initial_state", "info", "status", "frame_id", "next_frame_id"}
-"""Texts by which rows belong together, and those that are read as JSON or levels."""
+"""Columns that keep their text: keys that connect rows, and columns that are read as JSON or levels."""
 
 
 def _says(output: str, *, lines: bool = False) -> None:

@@ -46,7 +46,7 @@ def test_every_setting_of_a_model_is_an_option_of_both_roles() -> None:
 
 
 def test_a_teacher_keeps_what_a_config_file_says_of_it_alone(tmp_path: Path) -> None:
-    """What both had in common follows the policy to another place."""
+    """A policy flag also changes the teacher's setting if both were equal; the teacher's own setting stays."""
     both = {"cache": "c.sqlite", "max_concurrency": 8}
     part = {"name": "openai", "options": {"model": "m"}, "service": {**both, "base_url": "http://a/v1"}}
     raw = config_of(1, policy=part, teacher=part | {"service": {**both, "base_url": "http://b/v1"}})

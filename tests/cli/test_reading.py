@@ -1,4 +1,4 @@
-"""The commands that read a store, and those that judge: stats, peek, relabel, verify, doctor."""
+"""The commands that read a store, and the commands that judge: stats, peek, relabel, verify, doctor."""
 
 import csv
 import io
@@ -167,20 +167,20 @@ def test_a_format_without_its_place_is_refused(
 
 
 def test_the_summary_as_files_says_what_the_views_say(built: Path, tmp_path: Path) -> None:
-    told = json.loads(run("stats", built, "--format", "json"))
-    assert list(told) == [each.view for each in SUMMARY]
+    views = json.loads(run("stats", built, "--format", "json"))
+    assert list(views) == [each.view for each in SUMMARY]
     for style in ("csv", "json", "parquet"):
         assert str(tmp_path) in run("stats", built, "--format", style, "--out", tmp_path / style).replace("\n", "")
-        assert sorted(path.name for path in (tmp_path / style).iterdir()) == sorted(f"{view}.{style}" for view in told)
-    for view, rows in told.items():
+        assert sorted(path.name for path in (tmp_path / style).iterdir()) == sorted(f"{view}.{style}" for view in views)
+    for view, rows in views.items():
         assert json.loads((tmp_path / "json" / f"{view}.json").read_text()) == rows
         kept = pq.read_table(tmp_path / "parquet" / f"{view}.parquet").to_pylist()
         assert kept == rows
         text = list(csv.DictReader((tmp_path / "csv" / f"{view}.csv").open(newline="")))
         assert [list(row) for row in text] == [list(row) for row in rows]
-    rates = {row["env"]: row for row in told["group_rates"]}
+    rates = {row["env"]: row for row in views["group_rates"]}
     assert (rates["pooled"]["episodes"], rates["pooled"]["dropped"]) == (16, 16)  # four rollouts a level make no group
-    assert sum(row["failures"] for row in told["modes"]) == sum(row["failures"] for row in told["savings"])
+    assert sum(row["failures"] for row in views["modes"]) == sum(row["failures"] for row in views["savings"])
 
 
 def test_nested_cells_of_a_file_are_json(built: Path, tmp_path: Path) -> None:

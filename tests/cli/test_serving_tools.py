@@ -1,4 +1,4 @@
-"""What stands around a model: the line that serves it, the check of a server, and optional packages by name."""
+"""Tools around a model: the line that serves it, the check of a server, and optional packages by name."""
 
 import asyncio
 import contextlib
@@ -61,7 +61,7 @@ def test_the_size_is_read_from_the_name(model: str, size: float | None) -> None:
         ("a/m-8B", [SMALL] * 4, 2),
         ("a/m-32B", [H100] * 4, 2),
         ("a/m-72B", [H100] * 8, 4),
-        ("a/m-72B", [H100], 1),  # does not fit, and there is no second one
+        ("a/m-72B", [H100], 1),  # does not fit, and a second one is missing
         ("a/m", [SMALL] * 2, 1),
         ("a/m-3B", [], 1),
     ],
@@ -124,9 +124,9 @@ def states(server: Any, model: str = MODEL) -> dict[str, str]:
 
 def test_doctor_tells_what_a_server_lacks() -> None:
     with served(able) as server:
-        found = {each.check: each for each in check_server(server.url, MODEL)}
+        findings = {each.check: each for each in check_server(server.url, MODEL)}
         # This server counts every prompt alike, as one that drops pictures would.
-        assert {name: each.state for name, each in found.items()} == {
+        assert {name: each.state for name, each in findings.items()} == {
             "reachable": "ok",
             "model present": "ok",
             "text answered": "ok",
@@ -134,8 +134,8 @@ def test_doctor_tells_what_a_server_lacks() -> None:
             "log-probabilities": "ok",
             "structured output": "ok",
         }
-        assert "dropped" in found["pictures seen"].detail
-        assert all(each.advice for each in found.values() if each.state != "ok")
+        assert "dropped" in findings["pictures seen"].detail
+        assert all(each.advice for each in findings.values() if each.state != "ok")
         other = check_server(server.url, "other")
         assert [each.state for each in other] == ["ok", "broken"]
         assert MODEL in other[-1].detail
@@ -164,9 +164,9 @@ def test_doctor_and_builds_accept_a_server_without_a_list_of_models(answer: tupl
 
 def test_doctor_names_the_address_below() -> None:
     with served(able) as server:
-        found = check_server(server.url.removesuffix("/v1"), MODEL)
-        assert [each.state for each in found] == ["broken"]
-        assert found[0].advice == f"use --base-url {server.url}"
+        findings = check_server(server.url.removesuffix("/v1"), MODEL)
+        assert [each.state for each in findings] == ["broken"]
+        assert findings[0].advice == f"use --base-url {server.url}"
 
 
 @pytest.fixture
@@ -261,10 +261,10 @@ def test_a_slow_answer_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) ->
         return able(body)
 
     with served(reply, fault=hang) as server:
-        found = {each.check: each for each in check_server(server.url, MODEL)}
+        findings = {each.check: each for each in check_server(server.url, MODEL)}
     for name in ("log-probabilities", "structured output"):
-        assert (found[name].state, found[name].detail) == ("unknown", "no answer within 0.5 s")
-        assert "log" in found[name].advice
+        assert (findings[name].state, findings[name].detail) == ("unknown", "no answer within 0.5 s")
+        assert "log" in findings[name].advice
 
 
 @pytest.mark.parametrize("value", [5.0, True])
@@ -300,16 +300,16 @@ def pulled(name: str, extras: frozenset[str], seen: set[tuple[str, frozenset[str
     if (name, extras) in seen:
         return set()
     seen.add((name, extras))
-    found = {name}
+    names = {name}
     try:
-        wanted = distribution(name).requires or []
+        requirements = distribution(name).requires or []
     except PackageNotFoundError:
-        return found  # an extra that is not installed here, or another system's
-    for text in wanted:
+        return names  # an extra that is not installed here, or another system's
+    for text in requirements:
         need_ = Requirement(text)
         if need_.marker is None or any(need_.marker.evaluate({"extra": extra}) for extra in extras or {""}):
-            found |= pulled(plain(need_.name), frozenset(need_.extras), seen)
-    return found
+            names |= pulled(plain(need_.name), frozenset(need_.extras), seen)
+    return names
 
 
 def test_the_base_install_pulls_no_model_packages() -> None:

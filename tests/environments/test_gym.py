@@ -169,8 +169,8 @@ def test_a_false_name_of_a_failure_is_refuted(tmp_path: Path) -> None:
     prover = GymProver()
     assert prover.prove(case, verdict).holds
     plain = replace(verdict, failure_mode="deadlock", secondary_modes=())
-    for lie in (plain, replace(verdict, secondary_modes=("timeout",)), replace(verdict, secondary_modes=())):
-        assert prover.prove(case, lie).problems
+    for forgery in (plain, replace(verdict, secondary_modes=("timeout",)), replace(verdict, secondary_modes=())):
+        assert prover.prove(case, forgery).problems
 
 
 @pytest.mark.parametrize(

@@ -292,9 +292,9 @@ class Operator(Served):
     def flow_processes(self, day: str) -> list[psutil.Process]:
         """Return the process of the run of a night on the disk."""
         ids = {run["id"] for run in self.runs(ON_DISK, day)}
-        found = [each for each in self.ours() if _environ(each).get("PREFECT__FLOW_RUN_ID") in ids]
-        pids = {each.pid for each in found}
-        return [each for each in found if _parent(each) not in pids]
+        processes = [each for each in self.ours() if _environ(each).get("PREFECT__FLOW_RUN_ID") in ids]
+        pids = {each.pid for each in processes}
+        return [each for each in processes if _parent(each) not in pids]
 
     def ours(self) -> list[psutil.Process]:
         """Return every process of this operator on the machine, the command itself excepted."""

@@ -198,9 +198,9 @@ class OwnServer:
 
     def start(self, name: str, **parameters: Any) -> str:
         """Trigger a run of a deployment; return its id."""
-        (found,) = self.ask("deployments/filter", {"deployments": {"name": {"any_": [name]}}})
-        body = {"state": {"type": "SCHEDULED"}, "parameters": found["parameters"] | parameters}
-        return self.ask(f"deployments/{found['id']}/create_flow_run", body)["id"]
+        (deployment,) = self.ask("deployments/filter", {"deployments": {"name": {"any_": [name]}}})
+        body = {"state": {"type": "SCHEDULED"}, "parameters": deployment["parameters"] | parameters}
+        return self.ask(f"deployments/{deployment['id']}/create_flow_run", body)["id"]
 
     def ended(self, run: str) -> str:
         """Return the state in which a run ends."""

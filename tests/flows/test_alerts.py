@@ -61,12 +61,12 @@ class Prometheus:
 
     def alarms(self) -> set[tuple[str, str]]:
         """Return the alerts that fire, with the deployment of each."""
-        found: set[tuple[str, str]] = set()
+        alarms: set[tuple[str, str]] = set()
         for name, rule in RULES.items():
             value = self._value(promql.parse(rule["expr"]))
             assert isinstance(value, dict)
-            found |= {(name, dict(labels).get("deployment", "")) for labels in value}
-        return found
+            alarms |= {(name, dict(labels).get("deployment", "")) for labels in value}
+        return alarms
 
     def firing(self) -> set[str]:
         """Return the names of the alerts that fire."""

@@ -318,7 +318,7 @@ def test_a_part_that_was_relabelled_into_another_dataset_is_none(store: Path, ch
     assert f"pivot relabel {store}" in said
     [problem] = part_problems(Store.open(store))
     assert problem.endswith(f"it was labelled alone; label all parts alike with: pivot relabel {store}")
-    # Whoever writes the list of parts by hand is told, too.
+    # The check of a store reports it too, when the list of parts was written by hand.
     storage = LocalStorage(store)
     parts = {number: storage.record(f"parts/{number:04d}/manifest.json") for number in (1, 2)}
     write_parts(storage, parts)

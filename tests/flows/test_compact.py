@@ -95,9 +95,9 @@ def test_what_models_said_and_still_owe_stays_and_nobody_is_asked(tmp_path: Path
         results = {size: pivot.build(fields | {"tasks_per_shard": size}, tmp_path / str(size)) for size in (1, 3)}
         assert results[1].pending_episodes == results[3].pending_episodes > 1
         assert results[1].unanswered == results[3].unanswered > 1
-        asked = player.log.requests, teacher.log.requests
+        requests = player.log.requests, teacher.log.requests
         result = compact(tmp_path / "1", tmp_path / "new", 3)
-        assert (player.log.requests, teacher.log.requests) == asked
+        assert (player.log.requests, teacher.log.requests) == requests
         assert result.environments == results[3].environments
         frames = [load_store(tmp_path / each) for each in ("1", "new")]
         for table in ("episodes", "steps", "calls", "labels"):
@@ -105,7 +105,7 @@ def test_what_models_said_and_still_owe_stays_and_nobody_is_asked(tmp_path: Path
             assert before.equals(after), table
         tables = [tables_of(tmp_path / each) for each in ("3", "new")]
         same = [{name: each[name] for name in each if not name.startswith("labels/")} for each in tables]
-        assert same[0] == same[1]  # a label that is owed tells the number of tries, which is another one in every run
+        assert same[0] == same[1]  # a pending label states the number of tries, which differs in every run
         player.fault = teacher.fault = lambda key, tried: None
         finished = [pivot.build(fields | {"tasks_per_shard": 3}, tmp_path / each) for each in ("3", "new")]
     assert [each.pending_episodes + each.unanswered for each in finished] == [0, 0]

@@ -61,9 +61,9 @@ class Served:
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/api"
         self.folder = folder
-        told = folder / "tell"
-        told.write_text(f'#!/bin/sh\nprintf "%s: %s" "$1" "$2" > {folder}/told\n')
-        told.chmod(0o700)
+        program = folder / "tell"
+        program.write_text(f'#!/bin/sh\nprintf "%s: %s" "$1" "$2" > {folder}/told\n')
+        program.chmod(0o700)
         self.env = clean_environment() | {
             "PREFECT_HOME": str(home),
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -72,7 +72,7 @@ class Served:
             "PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1",
             "XDG_CACHE_HOME": str(home.parents[1]),
             FOLDER: str(folder / "metrics"),
-            ON_FAILURE: str(told),
+            ON_FAILURE: str(program),
             **(variables or {}),
         }
         (folder / "metrics").mkdir()
@@ -128,7 +128,7 @@ class Served:
         return None
 
     def deployment(self, name: str) -> dict[str, Any]:
-        """What the server knows of a deployment."""
+        """Return the server's record of a deployment."""
         (deployment,) = self.get("deployments/filter", {"deployments": {"name": {"any_": [name]}}})
         return deployment
 
@@ -294,19 +294,19 @@ def test_two_runs_never_ask_a_model_server_for_more_than_its_limit(served: Serve
             return {"environments": {"frozenlake": {"tasks": 2}}, "policy": policy}
 
         def started(configs: dict[str, dict[str, Any]]) -> subprocess.Popen[str]:
-            asked = json.dumps({str(tmp_path / folder): config for folder, config in configs.items()})
-            program = [sys.executable, "-c", ASKING, asked]
+            builds = json.dumps({str(tmp_path / folder): config for folder, config in configs.items()})
+            program = [sys.executable, "-c", ASKING, builds]
             return subprocess.Popen(program, env=served.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
         runs = [started({"one": config(1, 4)}), started({"two": config(2, 4), "too much": config(3, 7)})]
-        told = [run.communicate(timeout=200) for run in runs]
-        assert [run.returncode for run in runs] == [0, 0], told
-        assert f"max_concurrency is 7 for the model server {place}, expected at most the 6 slots" in told[1][0]
-        assert all(f"holding 4 slots of the limit {name}" in errors for _, errors in told)
-        asked = [body["top_k"] for body in server.log.bodies if "top_k" in body]
-        first = asked[0]
-        assert set(asked) == {1, 2}
-        assert first not in asked[asked.index(3 - first) :]  # one after the other, though both were started at once
+        outputs = [run.communicate(timeout=200) for run in runs]
+        assert [run.returncode for run in runs] == [0, 0], outputs
+        assert f"max_concurrency is 7 for the model server {place}, expected at most the 6 slots" in outputs[1][0]
+        assert all(f"holding 4 slots of the limit {name}" in errors for _, errors in outputs)
+        order = [body["top_k"] for body in server.log.bodies if "top_k" in body]
+        first = order[0]
+        assert set(order) == {1, 2}
+        assert first not in order[order.index(3 - first) :]  # one after the other, though both were started at once
         assert server.log.most_in_flight <= 4
         assert served.get(f"v2/concurrency_limits/{name}")["active_slots"] == 0
 
@@ -374,7 +374,7 @@ def test_after_a_kill_the_next_run_of_the_store_ends_what_still_runs(served: Ser
     build = ["build", "sokoban", "--tasks", "40", "--shard-size", "4", "--workers", "1", "--out", root]
     _kill_in_the_middle(build, root, env)
     killed = json.loads((root / NOTE).read_text())["flow_run"]
-    assert served.get(f"flow_runs/{killed}")["state"]["type"] == "RUNNING"  # nobody has told the server
+    assert served.get(f"flow_runs/{killed}")["state"]["type"] == "RUNNING"  # nobody has reported the kill to the server
     done = command(*build, env=env)
     assert done.returncode == 0, done.stderr
     assert not (root / NOTE).exists()

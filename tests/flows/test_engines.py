@@ -95,7 +95,7 @@ def _build(pool: WorkerPool, root: Path, reporter: Silent | None = None) -> None
 
 
 def _finished(root: Path) -> dict[str, tuple[int, int]]:
-    """Inode and time of every file of a table, by name: another one if it was made again."""
+    """Return inode and time of every file of a table, by name; a file that is rebuilt has different ones."""
     return {str(path): (path.stat().st_ino, path.stat().st_mtime_ns) for path in root.rglob("*.parquet")}
 
 
@@ -112,9 +112,9 @@ def test_a_cluster_makes_the_bytes_of_one_process(
         workers = set(pool.stream(subprocess.check_output, [(["sh", "-c", "sleep 0.3; echo $PPID"],)] * 8))
         assert len(workers) >= 2
         _build(pool, Path("store"))
-        with pytest.raises(ConfigError, match=r"unknown setting sokoban\.boxen") as told:
+        with pytest.raises(ConfigError, match=r"unknown setting sokoban\.boxen") as caught:
             list(pool.stream(env_config, [("sokoban", {"boxen": 2})]))
-        assert "plugins.py" in str(told.value.__cause__), "the traceback of the worker comes along"
+        assert "plugins.py" in str(caught.value.__cause__), "the traceback of the worker comes along"
     assert fingerprint(tmp_path / "store") == whole
     assert [path.name for path in (tmp_path / "store").glob(".nodes*")] == []
 
@@ -265,7 +265,7 @@ def _without_pivot(*_: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "address", "told"),
+    ("engine", "address", "message"),
     [
         ("ray", "127.0.0.1:9", "nothing answers at 127.0.0.1:9 .*expected a Ray cluster"),
         ("ray", "ray://127.0.0.1:{port}", "the program at .* is not a Ray cluster"),
@@ -276,14 +276,14 @@ def _without_pivot(*_: object) -> None:
         ("dusk", "", "unknown engine 'dusk'; registered: dask, local, ray"),
     ],
 )
-def test_a_wrong_address_is_told_in_seconds(engine: str, address: str, told: str, tmp_path: Path) -> None:
+def test_a_wrong_address_is_told_in_seconds(engine: str, address: str, message: str, tmp_path: Path) -> None:
     from http.server import BaseHTTPRequestHandler, HTTPServer
 
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         began = time.monotonic()
         with (
-            pytest.raises(PivotError, match=told),
+            pytest.raises(PivotError, match=message),
             open_pool(Workers(engine, address.format(port=server.server_port)), ["sokoban"], tmp_path),
         ):
             pass

@@ -68,18 +68,18 @@ def test_an_export_that_is_cut_short_anywhere_has_equal_bytes_after_a_rerun(
     every: int,
 ) -> None:
     expected, changes = whole
-    given, cut = {"store": str(store), "format": "pairs"}, 0
+    options, cut = {"store": str(store), "format": "pairs"}, 0
     cuts = list[int]()
     assert changes >= 15
     for moment in range(1, changes + 1, every if ALL else 7 * every):
         root = tmp_path / str(moment)
-        made = victim.run("export", root, given, moment, workers=workers, how=how, who=who)
+        made = victim.run("export", root, options, moment, workers=workers, how=how, who=who)
         assert_nothing_is_torn(root)
         if not (root / RECORD).exists():
             cut += 1
             with pytest.raises(StoreError, match="is not a finished export"):
                 proved(store, root)
-        victim.run("export", root, given, workers=workers)
+        victim.run("export", root, options, workers=workers)
         assert visible(root) == visible(expected), f"cut before {made[-1]}"
         assert not (root / ".receipts").exists()
         cuts.append(moment)
@@ -91,11 +91,11 @@ def test_an_export_over_an_older_one_survives_kills(
     victim: Victim, store: Path, whole: tuple[Path, int], tmp_path: Path
 ) -> None:
     """With a different setting the older files go; at no moment is the folder taken for something else."""
-    root, given = tmp_path / "pairs", {"store": str(store), "format": "pairs"}
+    root, options = tmp_path / "pairs", {"store": str(store), "format": "pairs"}
     for moment in (1, 2, 3, 4, 5, 7, 9, 12) if ALL else (2, 4, 9):
         pivot.export(store, root, format="pairs", settings={"layout": "swift"})
-        victim.run("export", root, given, moment)
-        victim.run("export", root, given)
+        victim.run("export", root, options, moment)
+        victim.run("export", root, options)
         assert visible(root) == visible(whole[0]), f"cut before change {moment}"
 
 

@@ -1,4 +1,4 @@
-"""A start that fails leaves nothing to go on with: no run.json, so that the mended command finds an empty folder."""
+"""A start that fails leaves nothing to resume: no run.json, so that the corrected command finds an empty folder."""
 
 from pathlib import Path
 from typing import Any

@@ -60,9 +60,9 @@ def test_the_schemas_are_those_that_prefect_migrates_to(monkeypatch: pytest.Monk
     scripts = ScriptDirectory.from_config(config)
     folder = next(path for path in Path(scripts.dir).rglob("sqlite") if path.is_dir())
     scripts = ScriptDirectory(scripts.dir, version_locations=[str(folder)])
-    found = installed_migrations()
-    assert found.newest == set(scripts.get_heads())
-    assert found.revisions == {script.revision for script in scripts.walk_revisions()}
+    migrations = installed_migrations()
+    assert migrations.newest == set(scripts.get_heads())
+    assert migrations.revisions == {script.revision for script in scripts.walk_revisions()}
 
 
 def test_a_newer_prefect_gets_a_copy_first(home: Path) -> None:
@@ -137,11 +137,11 @@ def test_a_torn_database_and_a_copy_that_cannot_be_written_are_errors(home: Path
 
 
 class Locked(http.server.BaseHTTPRequestHandler):
-    """A server whose health everybody may ask for, and the rest whoever sends `admin:right`."""
+    """A server that shows its health to everybody, and the rest to clients that send `admin:right`."""
 
     def do_GET(self) -> None:
-        given = self.headers.get("Authorization")
-        may = self.path == "/api/health" or given == "Basic YWRtaW46cmlnaHQ="
+        credentials = self.headers.get("Authorization")
+        may = self.path == "/api/health" or credentials == "Basic YWRtaW46cmlnaHQ="
         self.send_response(200 if may else 401)
         self.end_headers()
 

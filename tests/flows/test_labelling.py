@@ -145,14 +145,14 @@ def test_a_server_that_goes_away_leaves_the_labels_that_it_answered(tmp_path: Pa
             pivot.build(config | {"teacher": teacher}, tmp_path / "store")
         gone.join()
         assert not (tmp_path / "store/manifest.json").exists()
-        answered, asked = server.log.answered, server.log.answered - half * 2 // 3
+        answered, first_answers = server.log.answered, server.log.answered - half * 2 // 3
         server.start()
         result = pivot.build(config | {"teacher": teacher}, tmp_path / "store")
         again = server.log.answered - answered
     assert result.unanswered == 0
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
     # What was answered is not asked for again, though nothing was cached; only what was in flight is.
-    assert again <= half * 2 // 3 - asked + 2 * 4
+    assert again <= half * 2 // 3 - first_answers + 2 * 4
     assert_whole(tmp_path / "store")
 
 
@@ -165,14 +165,14 @@ def test_a_killed_run_goes_on_with_the_labels_that_it_wrote(
     with served(coach, slots=4) as server:
         config = config_of({"frozenlake": 4}, rollouts=6, teacher=part(server, max_concurrency=4))
         pivot.build(config, tmp_path / "whole")
-        asked = server.log.answered
+        all_answers = server.log.answered
         victim.run("build", root, config, die_at="/.receipts/label-v1/frozenlake/00001.json", how=how)
         assert (root / ".receipts/label-v1/frozenlake/00000.json").exists()
         assert not (root / "manifest.json").exists()
         assert_nothing_is_torn(root)
         answered = server.log.answered
         assert pivot.build(config, root).unanswered == 0
-        assert 0 < server.log.answered - answered < asked
+        assert 0 < server.log.answered - answered < all_answers
     assert tables_of(root) == tables_of(tmp_path / "whole")
     assert_whole(root)
 
@@ -183,14 +183,14 @@ class Telegrapher(GuidanceWriter):
     name = "telegrapher"
     config_type: ClassVar[type[Settings]] = Settings
     served: ClassVar[bool] = True
-    asked: ClassVar[list[int]] = []
+    batch_sizes: ClassVar[list[int]] = []
 
     @property
     def config(self) -> dict[str, Any]:
         return {}
 
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
-        self.asked.append(len(requests))
+        self.batch_sizes.append(len(requests))
         return [Guidance(f"At step {request.verdict.pivot_step}, think.") for request in requests]
 
 
@@ -199,7 +199,7 @@ def test_a_third_partys_writer_that_only_writes_still_works(tmp_path: Path, monk
     pivot.build(config_of({"frozenlake": 2}), tmp_path)
     labels = load_store(tmp_path).labels.collect()
     assert set(labels["teacher"]) == {"telegrapher"}
-    assert sum(Telegrapher.asked) == labels.height > 0
+    assert sum(Telegrapher.batch_sizes) == labels.height > 0
     assert labels["guidance_prose"].str.ends_with("think.").all()
     assert set(labels["failure_reason"]) == {""}  # free text enters no target
 

@@ -71,24 +71,24 @@ def merged(grown: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rows_of(root: Path) -> dict[str, pl.DataFrame]:
     """Read the tables of all parts without the code of stores, in an order of their own."""
-    found: dict[str, pl.DataFrame] = {}
+    frames: dict[str, pl.DataFrame] = {}
     for table, key in ROWS.items():
         files = sorted(path for path in root.rglob("*.parquet") if table in path.relative_to(root).parts[:-2])
-        found[table] = pl.concat([pl.read_parquet(path) for path in files]).sort(key)
-    return found
+        frames[table] = pl.concat([pl.read_parquet(path) for path in files]).sort(key)
+    return frames
 
 
 def sides_of(root: Path) -> dict[str, pa.Table]:
     """Read the records of every config and split without the code of stores."""
-    found: dict[str, pa.Table] = {}
+    tables: dict[str, pa.Table] = {}
     for config in ("sokoban", "frozenlake", "sokoban_episodes", "frozenlake_episodes"):
         for side in ("train", "validation"):
             files = sorted(root.glob(f"**/dataset/{config}/{side}-*.parquet"))
             if files:
-                found[f"{config} {side}"] = pa.concat_tables([pq.read_table(each) for each in files]).sort_by(
+                tables[f"{config} {side}"] = pa.concat_tables([pq.read_table(each) for each in files]).sort_by(
                     "episode_id"
                 )
-    return found
+    return tables
 
 
 def promised(root: Path) -> dict[str, str]:
@@ -168,8 +168,8 @@ def test_a_level_that_left_the_split_of_its_hash_stays_where_it_is(grown: Path, 
     moved = {env: moved_level_of(Store.open(grown), env) for env in ("sokoban", "frozenlake")}
     assert any(moved.values()), "the first night is so small that a split would be empty"
     assert {env: moved_level_of(Store.open(merged), env) for env in moved} == moved
-    held = [run.moved for run in Store.open(merged).config.environments.values()]
-    assert any(each is not None for each in held)
+    moved_levels = [run.moved for run in Store.open(merged).config.environments.values()]
+    assert any(each is not None for each in moved_levels)
 
 
 # What comes after
@@ -247,7 +247,7 @@ def test_what_cannot_be_merged_is_refused(grown: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "expected"),
     [
         (lambda run: run.update(seeds=[[0, 2], [8, 3], [0, 2]]), "the run does not make"),
         (lambda run: run.pop("seeds"), "the run does not make"),
@@ -255,14 +255,14 @@ def test_what_cannot_be_merged_is_refused(grown: Path, tmp_path: Path) -> None:
     ],
 )
 def test_verify_finds_other_levels_than_those_of_the_rows(
-    merged: Path, tmp_path: Path, change: Any, found: str
+    merged: Path, tmp_path: Path, change: Any, expected: str
 ) -> None:
     root = Path(shutil.copytree(merged, tmp_path / "store"))
     raw = json.loads((root / "run.json").read_text())
     change(raw["config"]["environments"]["sokoban"])
     (root / "run.json").write_text(json.dumps(raw))
     problems = verify_store(root, Silent()).problems
-    assert any(found in each for each in problems), problems
+    assert any(expected in each for each in problems), problems
 
 
 def test_killed_at_any_change_the_old_store_is_whole_and_the_same_call_goes_on(

@@ -143,7 +143,7 @@ def test_settings_that_are_gone_are_left_out_and_named(fresh: Path, tmp_path: Pa
 
 
 def test_what_models_said_is_kept_and_nobody_is_asked(tmp_path: Path) -> None:
-    """Token ids, errors, calls and guidance stay; what the teacher would be asked otherwise is owed."""
+    """Token ids, errors, calls and guidance stay; a label whose teacher prompt would differ is pending."""
 
     def part(server: ChatServer) -> dict[str, Any]:
         service = {**QUICK, "base_url": server.url, "tries": 1, "patience_seconds": 60.0}

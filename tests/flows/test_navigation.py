@@ -85,7 +85,7 @@ def test_splits_share_levels_but_not_groups(store: Path) -> None:
     for side, rows in records(store).items():
         for row in rows:
             sides.setdefault(row["initial_state"], set()).add(side)
-    assert all(len(found) == 1 for found in sides.values()), "a level is on one side of the split, in both splits"
+    assert all(len(each) == 1 for each in sides.values()), "a level is on one side of the split, in both splits"
 
 
 def frames_of(root: Path) -> tuple[dict[str, bytes], dict[str, Rows]]:
@@ -141,5 +141,5 @@ def test_a_person_is_told_what_was_asked_and_where(store: Path) -> None:
     words = " ".join(shown.output.split())
     assert json.loads(row["initial_state"])["target"]["type"] in words
     assert "yaw" in words
-    assert "surface" not in words, "the room's geometry is no reading for people"
+    assert "surface" not in words, "people do not see the room's geometry"
     assert view.figure().shape[0] >= 1400

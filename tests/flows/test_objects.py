@@ -116,7 +116,7 @@ def test_its_database_names_addresses(stored: Url, tmp_path: Path) -> None:
 
 
 def objects_as_files(root: Url) -> object:
-    """What stands for DuckDB's own reader of s3://, which is downloaded."""
+    """Return a stand-in for DuckDB's own reader of s3://, which would be downloaded."""
     from pivot.storage.files import StorageFiles
 
     return StorageFiles(open_storage(root))
@@ -139,9 +139,9 @@ print(len(rows), len(same), first["episode_id"] == rows[0]["episode_id"])
 
 def test_the_datasets_library_loads_it(stored: Url, s3: ObjectServer, local: Path, tmp_path: Path) -> None:
     pytest.importorskip("s3fs")
-    told = clean_environment() | {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
+    env = clean_environment() | {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
     done = subprocess.run(
-        [sys.executable, "-c", LOAD, str(stored), s3.url], env=told, capture_output=True, text=True, check=False
+        [sys.executable, "-c", LOAD, str(stored), s3.url], env=env, capture_output=True, text=True, check=False
     )
     rows = sum(pl.read_parquet(path).height for path in (local / "dataset/sokoban").glob("train-*.parquet"))
     assert done.stdout.split() == [str(rows), str(rows), "True"], done.stderr

@@ -58,8 +58,8 @@ def run_through(server: ChatServer, root: Path, trouble: Callable[[], float]) ->
     thread.start()
     assert pivot.build(config_at(server), root).pending_episodes == 0
     thread.join()
-    asked = load_store(root).steps.collect().height
-    assert server.log.answered == asked, "a request was answered twice"
+    step_count = load_store(root).steps.collect().height
+    assert server.log.answered == step_count, "a request was answered twice"
     log = server.log.busy
     full = next(at for at, busy in log[bisect.bisect(log, (ended[0], 0)) :] if busy >= 0.9 * SLOTS)
     return (full - ended[0]) / LATENCY

@@ -26,10 +26,10 @@ class FlakyPolicy(ScriptedPolicy):
 
     name: ClassVar[str] = "flaky"
     fails: ClassVar[Callable[[Turn], bool]] = staticmethod(lambda turn: False)
-    asked: ClassVar[set[str]] = set()
+    episode_ids: ClassVar[set[str]] = set()
 
     async def reply(self, turn: Turn) -> Reply:
-        self.asked.add(turn.episode_id)
+        self.episode_ids.add(turn.episode_id)
         if FlakyPolicy.fails(turn):
             raise PolicyError("the server answered 503 five times; start it again")
         return await super().reply(turn)
@@ -51,7 +51,7 @@ def _flaky(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "load", with_flaky)
     monkeypatch.setattr(plugins, "names", names_with_flaky)
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
-    monkeypatch.setattr(FlakyPolicy, "asked", set())
+    monkeypatch.setattr(FlakyPolicy, "episode_ids", set())
 
 
 def _one_in_five_at_its_third_turn(turn: Turn) -> bool:
@@ -77,9 +77,9 @@ def test_broken_episodes_are_made_again_and_nothing_else(
     assert_whole(tmp_path / "store")
 
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
-    FlakyPolicy.asked.clear()
+    FlakyPolicy.episode_ids.clear()
     second = pivot.build(CONFIG, tmp_path / "store")
-    assert broken == FlakyPolicy.asked
+    assert broken == FlakyPolicy.episode_ids
     assert (second.pending_episodes, second.already_complete) == (0, False)
     assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "faultless")
     assert _requests(tmp_path / "store") == _requests(tmp_path / "faultless")

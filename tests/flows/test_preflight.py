@@ -1,4 +1,4 @@
-"""What is wrong with a server is told in seconds and in one message, before anything is rolled out."""
+"""The pre-flight check reports what is wrong with a server in seconds and in one message, before any rollout."""
 
 import asyncio
 import re
@@ -171,11 +171,11 @@ def test_nobody_is_met_for_what_is_there(tmp_path: Path) -> None:
     with served(both, notes_meetings=True) as server:
         config = config_of(2, policy=part(server.url), teacher=part(server.url))
         pivot.build(config, tmp_path)
-        asked = server.log.requests
-        assert asked > 20
+        requests_before = server.log.requests
+        assert requests_before > 20
         assert pivot.build(config, tmp_path).already_complete
-        assert server.log.requests == asked
-    # Without the server: an export is made anew.
+        assert server.log.requests == requests_before
+    # Without the server: an export is rebuilt.
     (tmp_path / "manifest.json").unlink()
     for receipt in (tmp_path / ".receipts").glob("export*/*/*.json"):
         receipt.unlink()
@@ -251,8 +251,8 @@ def test_a_cache_that_breaks_ends_the_run(role: str, tmp_path: Path, monkeypatch
         put(self, *arguments)
 
     with served(both) as server:
-        given = {"base_url": server.url, "cache": str(tmp_path / "calls.sqlite"), "max_concurrency": 2}
-        config = config_of({"frozenlake": 3}, **{role: {**part(server.url), "service": {**QUICK, **given}}})
+        service = {"base_url": server.url, "cache": str(tmp_path / "calls.sqlite"), "max_concurrency": 2}
+        config = config_of({"frozenlake": 3}, **{role: {**part(server.url), "service": {**QUICK, **service}}})
         with monkeypatch.context() as patch:
             patch.setattr(cache.CallCache, "put", full)
             with pytest.raises(CacheError, match=r"cannot write the call cache .*No space left.*--no-cache"):

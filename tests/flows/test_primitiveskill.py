@@ -1,4 +1,4 @@
-"""PrimitiveSkill through the whole pipeline: build, verify, load, pictures, planted defects, what a person is told."""
+"""PrimitiveSkill through the whole pipeline: build, verify, load, pictures, planted defects, the views for people."""
 
 import io
 import json

@@ -21,7 +21,7 @@ MOMENTS = {
     "between the last shard and the settings": "/probe/probe.json",
     "while the manifest is written": "/manifest.json",
 }
-"""What is not made any more: all that came before it is on disk."""
+"""Paths of the changes that a kill prevents: all changes before them are on disk."""
 
 
 @pytest.fixture(scope="module")

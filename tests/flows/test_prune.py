@@ -77,7 +77,7 @@ def refused(*arguments: str | Path) -> str:
 
 
 def removed_bytes(before: dict[str, int], root: Path) -> int:
-    """Return the bytes that are gone, except of what every prune writes anew."""
+    """Return the bytes that are gone, except those of files that every prune rewrites."""
     after = on_disk(root)
     return sum(size for name, size in before.items() if name not in after)
 

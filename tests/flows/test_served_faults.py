@@ -28,7 +28,7 @@ QUICK: dict[str, Any] = {
     "request_seconds": 30.0,
     "patience_seconds": 20.0,
 }
-"""Service settings for a server that fails often and mends fast."""
+"""Service settings for a server that fails often and recovers fast."""
 
 
 def config_at(server: ChatServer, tasks: dict[str, int], rollouts: int = 8, **service: Any) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def config_at(server: ChatServer, tasks: dict[str, int], rollouts: int = 8, **se
 
 
 def one_in_three(kinds: tuple[str, ...] = FAULTS) -> Callable[[str, int], str | None]:
-    """30 % of 500s and 10 % of everything else, drawn anew for every try; hangs are dear and rare."""
+    """Return a source of faults: 30 % are 500s, 10 % all other kinds, sampled per try; hangs are slow and thus rare."""
 
     def fault(key: str, tried: int) -> str | None:
         draw = number_of(key, tried) % 1000
@@ -95,7 +95,7 @@ def test_faults_lose_nothing_and_leave_no_trace_but_in_calls(tmp_path: Path, tas
 
 @pytest.mark.parametrize("cache", ["", "calls.sqlite"])
 def test_every_request_is_counted_and_paid_for_once_whatever_became_of_it(tmp_path: Path, cache: str) -> None:
-    """Episodes break off at their first fault and are made again, until all are there."""
+    """Episodes break off at their first fault and are re-executed until all are complete."""
     path = str(tmp_path / cache) if cache else ""
     with served(fault=lambda key, tried: "500" if number_of(key, tried) % 12 == 0 else None) as server:
         config = config_at(server, {"sokoban": 2}, tries=1, price_in=1e4, cache=path, patience_seconds=60.0)

@@ -110,7 +110,7 @@ def test_any_number_of_workers_makes_the_same_bytes_whatever_the_server_does(tmp
         reports = Reports()
         config = config_at(server, TASKS, request_seconds=5.0)
         result = build(config, tmp_path / "store", 5, reports)
-        for _ in range(5):  # owed, not lost
+        for _ in range(5):  # pending, not lost
             result = build(config, tmp_path / "store", 2) if result.pending_episodes else result
         (usage,) = model_usage(Store.open(tmp_path / "store"))
         assert usage.tries >= server.log.requests > usage.requests

@@ -34,7 +34,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[st
 
 def test_a_fault_at_any_change_loses_nothing(undisturbed: tuple[Path, list[str]], tmp_path: Path) -> None:
     """Killed, or refused by the disk, from one change on; the next run ends as if nothing had happened."""
-    wanted, changes = undisturbed
+    expected, changes = undisturbed
     assert len(changes) > 20
     moments = {1, len(changes), *random.Random(6).sample(range(2, len(changes)), 5)}
     for moment in sorted(moments):
@@ -45,7 +45,7 @@ def test_a_fault_at_any_change_loses_nothing(undisturbed: tuple[Path, list[str]]
         with pytest.raises(StoreError, match=r"did not finish|holds no run\.json"):
             Store.open(root)
         pivot.build(CONFIG, root)
-        assert fingerprint(root) == fingerprint(wanted), f"failed at: {changes[moment - 1]}"
+        assert fingerprint(root) == fingerprint(expected), f"failed at: {changes[moment - 1]}"
         assert_whole(root)
         shutil.rmtree(root)
 

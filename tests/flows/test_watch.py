@@ -116,8 +116,8 @@ def test_a_build_tells_of_every_stage_of_every_shard(
     watch, _, _ = watched
     with caplog.at_level(logging.INFO, LOG.name):
         pivot.build(config_of({"frozenlake": 2}), tmp_path / "store", reporter=watch)
-    told = [message.partition(":")[0] for message in caplog.messages if " bytes" in message]
-    assert told == [f"{stage} frozenlake/0000{shard}" for stage in ("rollout", "label", "export") for shard in (0, 1)]
+    stages = [message.partition(":")[0] for message in caplog.messages if " bytes" in message]
+    assert stages == [f"{stage} frozenlake/0000{shard}" for stage in ("rollout", "label", "export") for shard in (0, 1)]
     files = list((tmp_path / "store").rglob("*.parquet"))
     assert sum(each.size for each in watch.metrics.stages.values()) == sum(path.stat().st_size for path in files)
     assert all(each.seconds > 0 and each.made == 2 for each in watch.metrics.stages.values())
@@ -311,10 +311,10 @@ def test_a_run_takes_as_many_slots_as_it_may_have_requests_in_flight() -> None:
 def test_the_limit_of_a_server_goes_before_that_of_all(
     there: dict[str, int], taken: list[tuple[str, int]] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held: list[tuple[str, int]] = []
+    acquisitions: list[tuple[str, int]] = []
 
     def concurrency(name: str, slots: int, **_: Any) -> Any:
-        held.append((name, slots))
+        acquisitions.append((name, slots))
         return nullcontext()
 
     monkeypatch.setattr(limits, "concurrency", concurrency)
@@ -324,7 +324,7 @@ def test_the_limit_of_a_server_goes_before_that_of_all(
             model_slots(_served_run(4, 9), LOG, "student", "teacher").__enter__()
         return
     with model_slots(_served_run(4, 9), LOG, "student", "teacher"):
-        assert held == taken
+        assert acquisitions == taken
 
 
 # The documentation

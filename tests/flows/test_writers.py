@@ -25,7 +25,7 @@ TASKS = {"sokoban": 2, "frozenlake": 2}
 
 
 def coach(body: dict[str, Any]) -> dict[str, Any]:
-    """Repeats the facts of the prompt; one in five answers is no use, the second try included."""
+    """Repeat the facts of the prompt; one in five answers is unusable, the second try included."""
     text = asked(body)
     bad = number_of(text) % 5 == 0
     return {"text": "I'd rather not say." if bad else json.dumps(guidance_fields(text, "Avoid what was fatal here."))}
@@ -120,11 +120,11 @@ def test_equal_runs_have_equal_bytes_and_the_cache_saves_the_calls(tmp_path: Pat
     with served(coach) as server:
         one = config_of({"sokoban": 2}, rollouts=4, teacher=part(server, cache=str(tmp_path / "calls.sqlite")))
         pivot.build(one, tmp_path / "a")
-        asked = server.log.answered
+        answers = server.log.answered
         calls = load_store(tmp_path / "a").calls.filter(pl.col("role") == "teacher").collect()
         unusable = calls.height - load_store(tmp_path / "a").labels.filter("accepted").collect().height
         pivot.build(one, tmp_path / "b")
-        assert server.log.answered - asked == unusable > 0  # those alone are asked for again
+        assert server.log.answered - answers == unusable > 0  # those alone are asked for again
         first, second = fingerprint(tmp_path / "a"), fingerprint(tmp_path / "b")
         assert {name: digest for name, digest in first.items() if name.endswith(".parquet")} == {
             name: digest for name, digest in second.items() if name.endswith(".parquet")
@@ -146,10 +146,10 @@ def test_unanswered_labels_are_asked_for_again(tmp_path: Path) -> None:
         assert result.unanswered == unanswered > 0
         assert problems(root) == []
         server.fault = lambda key, tried: None
-        asked = server.log.answered
+        answers = server.log.answered
         result = pivot.build(config, root)
         assert result.unanswered == 0
-        assert unanswered <= server.log.answered - asked <= 2 * unanswered
+        assert unanswered <= server.log.answered - answers <= 2 * unanswered
         after = {row["episode_id"]: row["failure_reason"] for row in load_store(root).labels.collect().to_dicts()}
         assert {key: text for key, text in before.items() if text} == {key: after[key] for key in before if before[key]}
         assert problems(root) == []
@@ -195,7 +195,7 @@ def test_relabel_without_a_new_writer_keeps_guidance_and_asks_nobody(tmp_path: P
     with served(coach) as server:
         config = config_of(TASKS, rollouts=4, teacher=part(server, cache=str(tmp_path / "c")), tasks_per_shard=2)
         pivot.build(config, root)
-        before, asked = guidance(), server.log.requests
+        before, requests = guidance(), server.log.requests
         spent = load_store(root).calls.filter(pl.col("role") == "teacher").collect()
         server.stop()
         relabel("--split", "episode")
@@ -203,10 +203,10 @@ def test_relabel_without_a_new_writer_keeps_guidance_and_asks_nobody(tmp_path: P
         assert load_store(root).calls.filter(pl.col("role") == "teacher").collect().equals(spent)
         assert problems(root) == []
         server.start()
-        assert server.log.requests == asked
+        assert server.log.requests == requests
         server.reply = lambda body: {"text": coach(body)["text"].replace("was fatal here", "lost the goal here")}
         relabel("--refresh")
-        assert server.log.requests == 2 * asked
+        assert server.log.requests == 2 * requests
         after = guidance()
         assert {key for key in before if before[key] != after[key]} == {key for key in before if before[key][1]}
         for name in table_files(root, "sokoban"):
@@ -216,7 +216,7 @@ def test_relabel_without_a_new_writer_keeps_guidance_and_asks_nobody(tmp_path: P
         for each in tmp_path.glob("c*"):
             each.unlink()
         relabel("--log", "actions")  # which the writer is not shown
-        assert 1 <= server.log.requests - 2 * asked <= 2
+        assert 1 <= server.log.requests - 2 * requests <= 2
         assert guidance() == after
         assert problems(root) == []
 
@@ -300,8 +300,8 @@ def test_texts_of_an_older_prompt_stay_as_they_were_judged(coached: tuple[Path, 
         rows[0]["pivot_step"] = (rows[0]["pivot_step"] or 0) + 1
 
     change_rows(patient.root, name, age)
-    told = [problem for problem in patient.found() if "labels" in problem and "differ" in problem]
-    assert not any("accepted" in problem or "reject_reasons" in problem for problem in told), told
+    differences = [problem for problem in patient.found() if "labels" in problem and "differ" in problem]
+    assert not any("accepted" in problem or "reject_reasons" in problem for problem in differences), differences
     patient.heal()
     change_rows(patient.root, name, forge)
     assert any("pivot_step" in problem for problem in patient.found())

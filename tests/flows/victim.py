@@ -48,7 +48,7 @@ _FORK = multiprocessing.get_context("fork")
 
 
 class Victim:
-    """The test's side: gives orders and is told how they ended."""
+    """The test's side: sends orders and reads how they ended."""
 
     def __enter__(self) -> "Victim":
         command = [sys.executable, "-m", __name__]
@@ -62,7 +62,7 @@ class Victim:
         self,
         action: str,
         root: Address,
-        given: dict[str, Any],
+        options: dict[str, Any],
         die_at: int | str = NEVER,
         *,
         workers: int = 1,
@@ -76,8 +76,8 @@ class Victim:
             action: "build", "builds at once", "probe", "export", or one of the kinds of relabelling in
                 :func:`_carry_out`.
             root: the store.
-            given: the config of a build or the configs of several, the settings of a probe, the store and the format of
-                an export into ``root``, the changes of a relabelling.
+            options: the config of a build or the configs of several, the settings of a probe, the store and the format
+                of an export into ``root``, the changes of a relabelling.
             die_at: number of the change, counted from 1 over all processes of the run, that is not made any more; or
                 the end of its path.
             workers: processes of a build or an export.
@@ -86,7 +86,7 @@ class Victim:
             env: further variables of its environment.
         """
         assert self._process.stdin is not None and self._process.stdout is not None
-        order = {"action": action, "root": str(root), "given": given, "workers": workers, "env": env or {}}
+        order = {"action": action, "root": str(root), "given": options, "workers": workers, "env": env or {}}
         self._process.stdin.write(json.dumps(order | {"die_at": die_at, "how": int(how), "who": who}) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
@@ -165,27 +165,27 @@ def _die_at(moment: int | str, how: signal.Signals, who: str, report: int) -> No
     watch_changes(before)
 
 
-def _carry_out(action: str, root: Address, given: dict[str, Any], workers: int) -> None:
+def _carry_out(action: str, root: Address, options: dict[str, Any], workers: int) -> None:
     if action in ("build", "export"):
         # Workers that are forked need no start; nothing here runs threads yet that a fork would lose.
         multiprocessing.get_context = lambda method=None: _FORK
         if action == "build":
-            pivot.build(given, root, workers=workers)
+            pivot.build(options, root, workers=workers)
         else:
-            pivot.export(given["store"], root, format=given["format"], workers=workers)
+            pivot.export(options["store"], root, format=options["format"], workers=workers)
     elif action == "builds at once":
-        builders = [_FORK.Process(target=_build_in_turn, args=(root, config)) for config in given["configs"]]
+        builders = [_FORK.Process(target=_build_in_turn, args=(root, config)) for config in options["configs"]]
         for builder in builders:
             builder.start()
         for builder in builders:
             builder.join()
             assert builder.exitcode == 0
     elif action == "probe":
-        probe_store(root, ProbeSettings(**given), Silent())
+        probe_store(root, ProbeSettings(**options), Silent())
     else:
         if action == "relabel without exchange":
             local._renameat2 = lambda: None  # a system whose C library knows no renameat2
-        relabel_store(root, given, execute_with(InProcess()), Silent(), keep_old=action == "relabel, keep old")
+        relabel_store(root, options, execute_with(InProcess()), Silent(), keep_old=action == "relabel, keep old")
 
 
 def _build_in_turn(root: Address, config: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""How much there is to see in the failures of the PrimitiveSkill stand-in: what a collage would teach, in numbers."""
+"""Figures on how much the failures of the PrimitiveSkill stand-in show: what a collage would teach."""
 
 import json
 import re
@@ -34,7 +34,7 @@ Labelled = list[tuple[Episode, Verdict]]
 
 
 def play(env_type: type[PrimitiveSkillEnv], levels: int, seed: int = 0) -> tuple[list[Episode], Labelled]:
-    """Eight rollouts at each level, and those that failed with their verdicts."""
+    """Play eight rollouts per level; return them, and the failures with their verdicts."""
     config = PrimitiveSkillConfig()
     tasks = plan_tasks(env_type, config, seed, levels)
     groups = roll_out_tasks(env_type, config, tasks, ScriptedPolicy(), 8)
@@ -79,14 +79,14 @@ def first_kind(episode: Episode) -> Hashable:
 
 
 def first_step(episode: Episode) -> Hashable:
-    """What is known of step 0, its places apart."""
+    """Return the facts of step 0 except its positions."""
     step = episode.steps[0]
-    told = step.info["legal"], step.info["remaining_stages"], step.frame_id != step.next_frame_id
-    return first_kind(episode), step.reply_outcome, told
+    facts = step.info["legal"], step.info["remaining_stages"], step.frame_id != step.next_frame_id
+    return first_kind(episode), step.reply_outcome, facts
 
 
 def guessed(labelled: Labelled, feature: Callable[[Episode], Hashable]) -> float:
-    """How often the most frequent mode for a feature is right, on the failures that it was read from."""
+    """Return how often the most frequent mode for a feature is right, on the failures that it was read from."""
     counts: dict[Hashable, Counter[str]] = {}
     for episode, verdict in labelled:
         counts.setdefault(feature(episode), Counter())[verdict.failure_mode] += 1

@@ -60,9 +60,9 @@ def test_a_build_on_hostile_replies_is_whole_and_right(tmp_path: Path) -> None:
         part = {"name": "openai", "options": {"model": MODEL}, "service": service}
         config = config_of({"sokoban": 2}, rollouts=8, policy=part, tasks_per_shard=2)
         result = pivot.build(config, tmp_path / "store")
-        asked = server.log.answered
+        answers = server.log.answered
         assert pivot.build(config, tmp_path / "again").pending_episodes == 0
-        assert server.log.answered == asked, "the cache gives back what it was given"
+        assert server.log.answered == answers, "the cache gives back what it was given"
     assert result.pending_episodes == 0
     assert_whole(tmp_path / "store")
     frames = load_store(tmp_path / "store")

@@ -237,10 +237,10 @@ def test_wrong_settings_stop_the_run() -> None:
 
 def test_only_the_owed_episodes_run() -> None:
     everything = without_latency(rolled(Drifter(), rollouts=4))
-    owed = {everything[1].episodes[2].episode_id, everything[4].episodes[0].episode_id}
+    pending = {everything[1].episodes[2].episode_id, everything[4].episodes[0].episode_id}
     policy = Drifter()
-    some = without_latency(rolled(policy, rollouts=4, only=owed))
-    assert {episode for episode, _ in policy.turns} == owed
+    some = without_latency(rolled(policy, rollouts=4, only=pending))
+    assert {episode for episode, _ in policy.turns} == pending
     assert [len(task.episodes) for task in some] == [0, 1, 0, 0, 1, 0]
     assert some[1].episodes == [everything[1].episodes[2]]
     assert some[0].frames == {}

@@ -18,12 +18,12 @@ PATIENCE = 20.0
 
 
 class Walker(Policy):
-    """Walks right; what it is asked is told to ``asked`` first, which may wait or raise."""
+    """Walks right; calls ``on_turn`` with each turn first, which may wait or raise."""
 
     name = "walker"
 
-    def __init__(self, asked: Callable[[Turn], Any] = lambda turn: None, limit: int = 64) -> None:
-        self.asked = asked
+    def __init__(self, on_turn: Callable[[Turn], Any] = lambda turn: None, limit: int = 64) -> None:
+        self.on_turn = on_turn
         self.episodes_in_flight = limit
         self.closed = False
 
@@ -32,7 +32,7 @@ class Walker(Policy):
         return {}
 
     async def reply(self, turn: Turn) -> Reply:
-        waiting = self.asked(turn)
+        waiting = self.on_turn(turn)
         if waiting is not None:
             await waiting
         return Reply("<think>on</think><action>right</action>")
@@ -129,9 +129,9 @@ def test_many_batches_give_what_each_gives_alone() -> None:
         alone = roll_out_tasks(
             each.env_type, each.config, each.tasks, Walker(), each.rollouts, prompt=each.prompt, concurrency=1
         )
-        found = together[each.work]
-        assert [task.episodes for task in found] == [task.episodes for task in alone]
-        assert [(list(task.frames), list(task.prompts)) for task in found] == [
+        results = together[each.work]
+        assert [task.episodes for task in results] == [task.episodes for task in alone]
+        assert [(list(task.frames), list(task.prompts)) for task in results] == [
             (list(task.frames), list(task.prompts)) for task in alone
         ]
 
@@ -142,7 +142,7 @@ def test_an_environment_that_waits_holds_up_nobody_else() -> None:
     fast = batch(count=4, work="fast")
     expected = sum(map(len, actions(run([fast], Walker())["fast"])))
 
-    def asked(turn: Turn) -> None:
+    def on_turn(turn: Turn) -> None:
         if not turn.env.blocks:
             answered.append(turn)
         if len(answered) == expected:
@@ -150,7 +150,7 @@ def test_an_environment_that_waits_holds_up_nobody_else() -> None:
 
     waited: list[bool] = []
     SlowEnv.waits.append(lambda: waited.append(others.wait(PATIENCE)))
-    received = run([batch(SlowEnv, work="slow"), fast], Walker(asked))
+    received = run([batch(SlowEnv, work="slow"), fast], Walker(on_turn))
     assert waited
     assert all(waited)
     assert {name: len(actions(records)) for name, records in received.items()} == {"slow": 6, "fast": 12}
@@ -169,12 +169,12 @@ def test_few_instances_are_waited_for_and_others_go_first() -> None:
     order: list[str] = []
     few = batch(SlowEnv, config=FewConfig(), work="few")
 
-    def asked(turn: Turn) -> Any:
+    def on_turn(turn: Turn) -> Any:
         order.append("few" if turn.env.blocks else "plain")
         return asyncio.sleep(0.001)
 
     SlowEnv.made = 0
-    received = run([few, batch(work="plain")], Walker(asked, limit=4))
+    received = run([few, batch(work="plain")], Walker(on_turn, limit=4))
     assert {name: len(actions(records)) for name, records in received.items()} == {"few": 6, "plain": 6}
     assert SlowEnv.most == 1
     assert len(SlowEnv.closed) == 1
@@ -187,7 +187,7 @@ def test_the_number_in_flight_follows_the_policy_while_it_runs() -> None:
     counts: list[tuple[int, int]] = []
     playing: set[str] = set()
 
-    def asked(turn: Turn) -> Any:
+    def on_turn(turn: Turn) -> Any:
         playing.add(turn.episode_id)
         counts.append((len(playing), policy.episodes_in_flight))
         return asyncio.sleep(0.001)
@@ -196,7 +196,7 @@ def test_the_number_in_flight_follows_the_policy_while_it_runs() -> None:
         playing.clear()  # those still in flight ask again at once
         policy.episodes_in_flight = 5
 
-    policy.asked = asked
+    policy.on_turn = on_turn
     run([batch(count=6, work="b")], policy, on_episode=over)
     assert {number for number, limit in counts if limit == 1} == {1}
     assert max(number for number, _ in counts) == 5
@@ -205,7 +205,7 @@ def test_the_number_in_flight_follows_the_policy_while_it_runs() -> None:
 def test_a_server_that_is_gone_leaves_what_was_finished() -> None:
     begun: list[str] = []
 
-    def asked(turn: Turn) -> Any:
+    def on_turn(turn: Turn) -> Any:
         if turn.t == 0:
             begun.append(turn.episode_id)
         if len(begun) > 7:
@@ -213,16 +213,16 @@ def test_a_server_that_is_gone_leaves_what_was_finished() -> None:
         return asyncio.sleep(0)
 
     batches = [batch(count=1, work="first"), batch(count=2, work="second"), batch(count=3, work="third")]
-    policy = Walker(asked, limit=1)
+    policy = Walker(on_turn, limit=1)
     with pytest.raises(ServerGoneError, match="nobody answers") as caught:
         run(batches, policy)
     assert policy.closed
     received = caught.value.received  # pyright: ignore[reportAttributeAccessIssue]
     assert list(received) == ["first", "second"], "a batch without a finished episode is not worth a file"
-    owed = [episode for task in received["second"] for episode in task.episodes if episode.status is Status.ERROR]
+    pending = [episode for task in received["second"] for episode in task.episodes if episode.status is Status.ERROR]
     assert [len(task.episodes) for task in received["second"]] == [3, 3]
-    assert len(owed) == 2
-    assert {episode.error for episode in owed} == {"ServerGoneError: nobody answers"}
+    assert len(pending) == 2
+    assert {episode.error for episode in pending} == {"ServerGoneError: nobody answers"}
 
 
 def test_a_run_that_stops_waits_for_its_threads() -> None:

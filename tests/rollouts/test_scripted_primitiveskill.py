@@ -59,9 +59,9 @@ def verdicts(failures: list[Episode]) -> list[Verdict]:
         Case(e.initial_state, e.actions, 6, [s.info for s in e.steps], [s.observation_text for s in e.steps])
         for e in failures
     ]
-    found = PrimitiveSkillSolver().certify(cases)
-    assert all(isinstance(verdict, Verdict) for verdict in found)
-    return [verdict for verdict in found if isinstance(verdict, Verdict)]
+    answers = PrimitiveSkillSolver().certify(cases)
+    assert all(isinstance(verdict, Verdict) for verdict in answers)
+    return [verdict for verdict in answers if isinstance(verdict, Verdict)]
 
 
 def test_success_is_that_of_a_weak_model() -> None:
@@ -81,18 +81,18 @@ def test_every_mode_occurs_in_every_task() -> None:
     assert min(modes.values()) > 0.08 * len(failures), modes
     for task in KINDS:
         mine = [episode for episode in failures if kind_of(episode) == task]
-        found = Counter(verdict.failure_mode for verdict in verdicts(mine))
-        assert len(found) == 4, (task, found)
+        task_modes = Counter(verdict.failure_mode for verdict in verdicts(mine))
+        assert len(task_modes) == 4, (task, task_modes)
         assert any(episode.success for episode in episodes() if kind_of(episode) == task), task
         left = {episode.steps[-1].info["remaining_stages"] for episode in mine}
         assert len(left) >= 2, (task, left)
 
 
 def test_the_pivots_of_heuristic_and_bound_differ_often() -> None:
-    found = verdicts([episode for episode in episodes() if episode.failed])
-    early = sum(verdict.pivot_step < (verdict.certificate.reference_pivot or 0) for verdict in found)
-    assert all(verdict.certificate.reference_pivot in (4, 5) for verdict in found)
-    assert 0.3 < early / len(found) < 0.8
+    labels = verdicts([episode for episode in episodes() if episode.failed])
+    early = sum(verdict.pivot_step < (verdict.certificate.reference_pivot or 0) for verdict in labels)
+    assert all(verdict.certificate.reference_pivot in (4, 5) for verdict in labels)
+    assert 0.3 < early / len(labels) < 0.8
 
 
 def test_every_kind_of_reply_occurs() -> None:
@@ -108,7 +108,7 @@ def test_every_kind_of_reply_occurs() -> None:
 
 
 def check_scenes(scenes: Scenes) -> None:
-    """What a collage has to show to teach anything; before this, 63 % were one picture, 8 % changed at the pivot."""
+    """Check that collages show enough to teach; before this, 63 % were one picture, 8 % changed at the pivot."""
     assert scenes.all_equal <= 0.15, scenes
     assert scenes.pivot_changes >= 0.4, scenes
     assert scenes.late_pivot_changes >= 0.4, scenes

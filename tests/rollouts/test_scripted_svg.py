@@ -40,19 +40,19 @@ def texts(rollouts: list[TaskRollouts]) -> list[list[str]]:
 
 
 def modes(episodes: list[FailedEpisode]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for verdict in SvgSolver().certify([Case("", e.actions, e.horizon, e.infos) for e in episodes]):
         assert isinstance(verdict, Verdict)
-        found[verdict.failure_mode] += 1
-    return found
+        counts[verdict.failure_mode] += 1
+    return counts
 
 
 def test_every_mode_is_frequent() -> None:
     """5 % is asked for; over 216 tasks 15 to 36 % were measured."""
     episodes = svg_episodes.failures(TASKS)
-    found = modes(episodes)
+    counts = modes(episodes)
     for mode in SvgEnv.profile.failure_modes:
-        assert found[mode] >= 0.06 * len(episodes), found
+        assert counts[mode] >= 0.06 * len(episodes), counts
     assert len(episodes) >= 8 * TASKS - 2, "success is as rare as the paper's untrained model's"
 
 
@@ -164,14 +164,14 @@ DIGEST = "from pivot.tests.rollouts.test_scripted_svg import *; print(digest(tex
 
 
 def test_hash_randomisation_changes_no_reply() -> None:
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", DIGEST],
         env=os.environ | {"PYTHONHASHSEED": "7"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert found.stdout.strip() == digest(texts(rolled(1)))
+    assert done.stdout.strip() == digest(texts(rolled(1)))
 
 
 # One player an environment

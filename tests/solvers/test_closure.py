@@ -294,7 +294,7 @@ class EndsByHistory(Copied):
 
 
 class WallClock(Copied):
-    """What a step does depends on the time of day."""
+    """A game whose steps depend on the time of day."""
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         return super().step(self.LEFT if time.perf_counter_ns() // 1000 % 3 == 0 else action)

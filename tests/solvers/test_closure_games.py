@@ -60,8 +60,8 @@ def test_labels_are_those_of_the_solver_of_the_game(name: str, make: Callable[[]
                 continue
             expected = pivot.certify(name, level, actions, HORIZON)
             facts = ("kind", "budget_before", "budget_after", "before", "after", "reachable_after")
-            found, known = answer.certificate, expected.certificate
-            assert [getattr(found, each) for each in facts] == [getattr(known, each) for each in facts]
+            certificate, reference = answer.certificate, expected.certificate
+            assert [getattr(certificate, each) for each in facts] == [getattr(reference, each) for each in facts]
             for each in ("pivot_step", "failure_mode", "fallback", "infeasible_at_start", "witness"):
                 assert getattr(answer, each) == getattr(expected, each), each
             assert answer.feasible_actions == expected.feasible_actions
@@ -94,11 +94,11 @@ def test_pivots_in_rooms_are_those_of_the_exact_reference(levels: int) -> None:
                 assert answer.reason in ("not_a_failure", "bad_episode")  # it arrives
                 continue
             label = pivot.certify("navigation", level, actions, 25)
-            known, states = label.certificate, graph.walk(actions)
+            certificate, states = label.certificate, graph.walk(actions)
             before, after = (graph.need(state) for state in states[label.pivot_step : label.pivot_step + 2])
-            assert known.reference_kind == "exact"
-            assert answer.pivot_step == known.reference_pivot
-            assert (before, after) == (known.reference_before, known.reference_after)
+            assert certificate.reference_kind == "exact"
+            assert answer.pivot_step == certificate.reference_pivot
+            assert (before, after) == (certificate.reference_before, certificate.reference_after)
             assert label.pivot_step >= answer.pivot_step  # a bound notices a loss late, never early
             labelled += 1
     assert labelled > 2 * levels

@@ -51,7 +51,7 @@ def label(case: Case, **options: Any) -> Verdict:
         ({}, 22, "stagnation", (), 3),
         ({"threshold": 1.0}, 21, "blocked", ("stagnation",), 4),
         ({"threshold": 0}, 19, "blocked", ("stagnation",), 6),
-        ({"window": 8}, 22, "stagnation", (), 3),  # from 2.56 at step 14: a loss is no progress either
+        ({"window": 8}, 22, "stagnation", (), 3),  # from 2.56 at step 14: a loss is not progress either
         ({"window": 15}, 22, "budget", (), 3),  # from 3.36 at step 7
         ({"pivot_rule": "earliest_event"}, 0, "blocked", (), 3),
     ],
@@ -167,7 +167,7 @@ def test_the_literal_rule_takes_the_first_event() -> None:
     answer = label(suffix, pivot_rule="earliest_event")
     assert (answer.pivot_step, answer.failure_mode, answer.fallback) == (4, "format", False)
     middle = straight(far, ["moveahead", "invalid", *["moveahead"] * 6], horizon=25)
-    assert label(middle, pivot_rule="earliest_event").fallback  # an unusable reply in the middle is no event
+    assert label(middle, pivot_rule="earliest_event").fallback  # an unusable reply in the middle is not an event
     stagnant = straight([3.5, 3.6, 3.7, 3.8, 3.9, 3.45, 3.4, 3.0], horizon=25)
     answer = label(stagnant, pivot_rule="earliest_event")
     assert (answer.pivot_step, answer.failure_mode, answer.fallback) == (5, "stagnation", False)

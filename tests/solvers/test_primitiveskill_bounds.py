@@ -204,7 +204,7 @@ def test_no_play_at_the_embedded_table_beats_the_bound(task: str) -> None:
 
 @pytest.mark.parametrize("task", KINDS)
 def test_the_bound_is_met_from_the_start(task: str) -> None:
-    """Where two turns are said to be needed a perfect player takes two, so the bound is no lower than it has to be."""
+    """A perfect player takes two turns where the bound says two, so the bound is as high as it can be."""
     env = PrimitiveSkillEnv(PrimitiveSkillConfig(tasks=(task,)))
     env.draw_frames = False
     for seed in range(10):

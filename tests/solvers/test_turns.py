@@ -38,7 +38,7 @@ def _check(name: str, settings: dict[str, Any], levels: int, rollouts: int) -> i
     env = plugins.load("environments", name).from_settings(settings)
     env.draw_frames = False
     horizon, most, rng = env.config.horizon, env.config.actions_per_turn, random.Random(7)
-    solver, checked, found = plugins.load("solvers", name)(), 0, [0, 0]
+    solver, checked, counts = plugins.load("solvers", name)(), 0, [0, 0]
     for seed in range(levels):
         level = env.make_task(env.config, seed).initial_state
         played = [each for _ in range(rollouts) if (each := _failure(env, level, rng)) is not None]
@@ -55,7 +55,7 @@ def _check(name: str, settings: dict[str, Any], levels: int, rollouts: int) -> i
             assert (verdict.fallback, verdict.infeasible_at_start) == (not lost, lost[:1] == [0])
             fatal = None if not lost or lost[0] == 0 else _fatal_action(env, needs, states[pivot], case, pivot)
             assert verdict.pivot_action == fatal, case
-            found[fatal is not None] += 1
+            counts[fatal is not None] += 1
             left = horizon - pivot
             assert (facts.unit, facts.budget_before, facts.budget_after) == ("turns", left, left - 1)
             safe = [turn for turn in NAMES if _need_after(env, needs, states[pivot], [turn]) < horizon - pivot]
@@ -67,7 +67,7 @@ def _check(name: str, settings: dict[str, Any], levels: int, rollouts: int) -> i
             proof = prove(name, case, verdict)
             assert proof.holds, (case, verdict, proof)
             checked += 1
-    assert min(found) > checked // 20  # turns that an action loses, and those that their missing actions lose
+    assert min(counts) > checked // 20  # turns that an action loses, and turns that their missing actions lose
     return checked
 
 
@@ -109,7 +109,7 @@ def test_the_prover_finds_planted_lies() -> None:
     assert isinstance(verdict, Verdict)
     assert prove("sokoban", case, verdict).holds
     facts, witness = verdict.certificate, verdict.witness or ()
-    lies = (
+    forgeries = (
         replace(verdict, pivot_step=verdict.pivot_step - 1),
         replace(verdict, certificate=replace(facts, before=(facts.before or 0) + 1)),
         replace(verdict, certificate=replace(facts, after=(facts.after or 0) * 3)),
@@ -121,8 +121,8 @@ def test_the_prover_finds_planted_lies() -> None:
         replace(verdict, feasible_actions=verdict.feasible_actions[:-1]),
         replace(verdict, pivot_action=0),  # the turn of one action is too short; its action harms nothing
     )
-    for lie in lies:
-        assert prove("sokoban", case, lie).problems, lie
+    for forgery in forgeries:
+        assert prove("sokoban", case, forgery).problems, forgery
     assert prove("sokoban", replace(case, actions=("right|right|right|down", *case.actions[1:])), verdict).problems
 
 
@@ -141,8 +141,8 @@ def test_the_action_that_loses_the_goal_is_named(level: str, turns: Any, pivot: 
     assert isinstance(verdict, Verdict)
     assert (verdict.pivot_step, verdict.pivot_action) == (pivot, action)
     assert prove("frozenlake", case, verdict).holds
-    for lie in {None, 0, 1, 2, 3, 4} - {action}:
-        assert prove("frozenlake", case, replace(verdict, pivot_action=lie)).problems
+    for wrong_action in {None, 0, 1, 2, 3, 4} - {action}:
+        assert prove("frozenlake", case, replace(verdict, pivot_action=wrong_action)).problems
 
 
 def test_a_turn_ends_at_success_and_keeps_its_name() -> None:

@@ -14,14 +14,14 @@ class Turns:
         states, before = [level], {level: list[str]()}
         won: list[str] = []
         for state in states:  # grows
-            found: dict[str, bool] = {}
+            successors: dict[str, bool] = {}
             for turn in range(env.last_index + 1):
                 env.restore(b"0\n" + state.encode())
                 *_, ended, _, info = env.step(turn)
-                found[env.state_text()] = ended
+                successors[env.state_text()] = ended
                 if info["success"]:
                     won.append(env.state_text())
-            for after, ended in found.items():
+            for after, ended in successors.items():
                 if after not in before:
                     before[after] = []
                     states += [] if ended else [after]

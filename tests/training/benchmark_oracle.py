@@ -134,11 +134,11 @@ def figures(
     truths = {row["item_id"]: row for row in rows_of(benchmark / "answers.jsonl")}
     _, *rows = rows_of(predictions)
     groups: dict[tuple[str, str, str], list[Row]] = {}
-    given = {row["id"]: row for row in rows}
+    rows_by_id = {row["id"]: row for row in rows}
     for name, item in items.items():
-        if name not in given or player not in (None, item["player"]):
+        if name not in rows_by_id or player not in (None, item["player"]):
             continue
-        row, truth = given[name], truths[name]
+        row, truth = rows_by_id[name], truths[name]
         record = _record(item, truth, row)
         for task in ("pivot", "mode") if item["question"] == "locate" else (item["question"],):
             if task != "mode" or truth["pivot_step"] is not None:

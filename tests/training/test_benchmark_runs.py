@@ -256,7 +256,7 @@ def test_kinds_of_players_are_mixed_and_named_but_hidden_from_models_and_baselin
 
 @pytest.mark.parametrize("share", [1.0, 0.2])
 def test_items_hold_the_share_of_every_kind_of_player(share: float) -> None:
-    """Of many episodes of every kind, exactly the shares are taken; of too few, all."""
+    """From many episodes of every kind, exactly the shares are taken; from too few, all."""
     episodes: list[Any] = [
         SimpleNamespace(name=f"{player}-{number}", player=player, pivot_step=3 if number % 2 else None)
         for player in PLAYERS

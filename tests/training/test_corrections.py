@@ -53,12 +53,12 @@ def test_a_correction_is_a_safe_action_where_it_should_be() -> None:
     for episode in failures:
         verdict = certify("frozenlake", episode.initial_state, episode.actions, episode.horizon)
         for which in counts:
-            found = corrected_step(episode, verdict, which, solver, maps)
-            assert found == corrected_step(episode, verdict, which, solver, {}), "it depends on the episode alone"
-            if found is None:
+            correction = corrected_step(episode, verdict, which, solver, maps)
+            assert correction == corrected_step(episode, verdict, which, solver, {}), "it depends on the episode alone"
+            if correction is None:
                 continue
             counts[which] += 1
-            step, action = found
+            step, action = correction
             state = episode.steps[step].state
             assert state is not None
             distances = solver.distance_map(episode.initial_state)

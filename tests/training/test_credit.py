@@ -129,10 +129,10 @@ def test_equal_scores_give_no_credit_and_an_unsolved_level_costs_nothing_but_its
     episodes = [task.episodes for task in rollouts[:3]]
     parts, _, unsolved = credit_advantages(episodes, "progress")
     assert unsolved == 0 and set(parts) == {each.episode_id for group in episodes for each in group}
-    known = advantages.credit
+    real_credit = advantages.credit
 
     def limited(env: str, rows: Any, rule: Any) -> Any:
-        answers = known(env, rows, rule=rule)
+        answers = real_credit(env, rows, rule=rule)
         return [Unsolved("solver_limit", "too many states") if 4 <= n < 8 else each for n, each in enumerate(answers)]
 
     monkeypatch.setattr(advantages, "credit", limited)
@@ -142,7 +142,7 @@ def test_equal_scores_give_no_credit_and_an_unsolved_level_costs_nothing_but_its
     groups = group(rollouts[:3], short("none", credit="progress"))
     for each in episodes[1]:
         assert groups.of_turn(each.episode_id, 0) == groups.advantages[each.episode_id]
-    monkeypatch.setattr(advantages, "credit", lambda env, rows, rule: known(env, rows, rule=lambda turn: 0.3))
+    monkeypatch.setattr(advantages, "credit", lambda env, rows, rule: real_credit(env, rows, rule=lambda turn: 0.3))
     same, mean, _ = credit_advantages(episodes, "progress")
     assert mean == pytest.approx(0.3) and {value for own in same.values() for value in own} == {0.0}
 

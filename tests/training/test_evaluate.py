@@ -166,8 +166,8 @@ def test_guidance_is_held_against_the_facts(small_store: Path) -> None:
             (f"At step {step} the puzzle was solved.", "unknown_sentence"),
             (good.replace(f"step {step}", f"step {step + 1}"), "untrue"),
         ):
-            found = judge.objection(row, text)
-            assert found is not None and found.kind == kind
+            objection = judge.objection(row, text)
+            assert objection is not None and objection.kind == kind
 
 
 def test_levels_on_both_sides_are_counted(small_store: Path, tmp_path: Path) -> None:

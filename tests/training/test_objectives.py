@@ -124,9 +124,9 @@ def test_the_distribution_is_distilled_as_a_reference_that_loops_over_tokens_say
             rest, own_rest = 1 - sum(wise[each] for each in chosen), 1 - sum(own[each] for each in chosen)
             expected += rest * math.log(rest / own_rest)
     variable = logits.clone().requires_grad_()
-    found = loss(variable)
-    assert found.item() == pytest.approx(expected / int(active.sum()), abs=1e-12)
-    found.backward()
+    result = loss(variable)
+    assert result.item() == pytest.approx(expected / int(active.sum()), abs=1e-12)
+    result.backward()
     numeric = torch.zeros_like(logits)
     for place in range(logits.numel()):
         step = torch.zeros(logits.numel(), dtype=torch.float64)

@@ -77,8 +77,8 @@ def test_labels_without_a_cause_are_not_learned() -> None:
     test = without_cause(logs(200, 7))
     fitted = StepBaseline(fitting(without_cause(logs(500, 6))))
     assert np.mean([fitted.judge(each).pivot.argmax() == each.pivot_step for each in test]) < 0.35
-    asked = replace(test[0], pivot_step=(test[0].pivot_step + 1) % 5, failure_mode="budget")
-    assert (fitted.judge(asked).pivot == fitted.judge(test[0]).pivot).all()
+    variant = replace(test[0], pivot_step=(test[0].pivot_step + 1) % 5, failure_mode="budget")
+    assert (fitted.judge(variant).pivot == fitted.judge(test[0]).pivot).all()
 
 
 @pytest.mark.train

@@ -49,7 +49,7 @@ def test_a_teacher_of_the_start_or_of_a_checkpoint_does_not_move(
     assert gaps[0][1] == pytest.approx(gaps[3][1], abs=1e-6), "an average without memory is the Student"
     assert gaps[1][1] == gaps[2][1] == pytest.approx(gaps[4][1], abs=1e-6), "an average that never moves is the start"
     assert abs(gaps[0][1] - gaps[1][1]) > 1e-3
-    assert live[1]["kl"] is None, "without a reference there is no distance to it"
+    assert live[1]["kl"] is None, "without a reference the distance to it is missing"
 
 
 @pytest.mark.parametrize("lora", [False, True])
@@ -98,7 +98,7 @@ def test_a_run_warns_once_of_a_teacher_that_knows_nothing(
 ) -> None:
     reports: list[str] = []
     figures = mixture.hindsight_figures
-    monkeypatch.setattr(mixture, "hindsight_figures", lambda *given: figures(*given) | {"teacher_informed": 0.03})
+    monkeypatch.setattr(mixture, "hindsight_figures", lambda *values: figures(*values) | {"teacher_informed": 0.03})
     _run(tmp_path / "run", player, report=reports.append)
     (warning,) = [each for each in reports if each.startswith("warning")]
     assert "teacher_informed +0.030 nats, expected 0.1 or more" in warning

@@ -154,7 +154,7 @@ def test_an_illiterate_teacher_fails_the_gate(model: tuple[Levels, Any, Encoder]
 def test_a_literate_teacher_passes_the_gate(
     small_lakes: pytest.MonkeyPatch, model: tuple[Levels, Any, Encoder], monkeypatch: pytest.MonkeyPatch, obeys: bool
 ) -> None:
-    """A planted Teacher avoids the action of the hinted step; one that finds the pivot without hints is no reader."""
+    """A planted Teacher avoids the action of the hinted step; one that finds the pivot without hints does not read."""
     _, player, encoder = model
     small_lakes.setattr(vlm, "LEVELS", 200)
     many = plan_levels(vlm.settings_of("frozenlake", "none"))

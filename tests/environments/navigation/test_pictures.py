@@ -113,7 +113,7 @@ def test_the_frame_is_the_decoded_jpeg() -> None:
 
 
 def test_the_target_can_be_recognised_at_the_end() -> None:
-    """Within reach and looking at it, a target covers enough pixels to be told apart from its place."""
+    """Within reach and in view, a target covers enough pixels to be distinguished from its surroundings."""
     for seed in range(10):
         state = parse_state(NavigationEnv.make_task(NavigationConfig(), seed).initial_state)
         room = parse_room(state.room_json or "")

@@ -16,7 +16,7 @@ from pivot.solvers.navigation.solver import NavigationSolver
 from pydantic import ValidationError
 
 DECILES = (2.51, 2.53, 2.57, 2.61, 2.65, 2.70, 2.80, 2.86, 2.91, 2.97, 3.00)
-"""Of the 60 published start distances, metres."""
+"""Deciles of the 60 published start distances, metres."""
 
 
 @lru_cache(maxsize=2)

@@ -130,7 +130,7 @@ def test_a_dead_unity_is_noticed_at_once(machine: Path, unity: Unity, how: str) 
 
 @pytest.mark.parametrize("how", ["dies", "late"])
 def test_a_unity_that_never_comes_up_is_noticed_at_once(unity: Unity, how: str) -> None:
-    """Of the 600 seconds. One that dies late leaves AI2-THOR waiting for it to open a pipe."""
+    """The check ends long before 600 seconds, though a Unity that dies late leaves AI2-THOR waiting for its pipe."""
     unity(f"boot={how}")
     begin = time.monotonic()
     said = "Vulkan is properly configured" if how == "dies" else "Unity ended with status -9"
@@ -155,7 +155,7 @@ def test_without_the_package_it_says_what_to_install(machine: Path) -> None:
 
 @pytest.fixture
 def bucket(machine: Path, unity: Unity, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What AI2-THOR downloads from, behind a proxy."""
+    """Serve the files that AI2-THOR downloads, behind a proxy."""
     from ai2thor._builds import COMMIT_ID
 
     archive = io.BytesIO()

@@ -28,13 +28,13 @@ from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 MOST_NOISE = 15
 """Largest amplitude of the noise on coordinates, millimetres."""
 CONFUSED, HASTY = 0.2, 0.2
-"""How often a turn takes one thing for another, and has its primitives in the wrong order."""
+"""Shares of turns that take one thing for another, and of turns that have their primitives in the wrong order."""
 HORIZON = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What there is after a primitive."""
+    """State after a primitive."""
 
     scene: Scene
     achieved: tuple[bool, ...]
@@ -42,7 +42,7 @@ class Moment:
 
     @property
     def outcome(self) -> tuple[tuple[bool, ...], bool]:
-        """What an episode is scored by."""
+        """Facts by which an episode is scored."""
         return self.achieved, self.success
 
 
@@ -62,7 +62,7 @@ class Run:
 
 @dataclass
 class Report:
-    """How often the two agree in a task."""
+    """Agreement of the two worlds in a task."""
 
     task: str
     sequences: int = 0
@@ -73,7 +73,7 @@ class Report:
 
     @property
     def share(self) -> float:
-        """Of the sequences, those that agree after every primitive."""
+        """Share of the sequences that agree after every primitive."""
         return self.equal / self.sequences if self.sequences else 0.0
 
 

@@ -82,7 +82,7 @@ def pixels_of(task: str, scene: Scene, thing: int, camera: Camera = FAR) -> NDAr
 
 
 def apple_number(scene: Scene) -> int:
-    """How many moving solids come before the apple's."""
+    """Return the number of moving solids before the apple's."""
     return len(picture.moving_solids(KINDS["drawer"], scene)) - 5
 
 
@@ -308,7 +308,7 @@ def digest(cameras: Mapping[str, Camera]) -> str:
 
 
 def test_frames_are_those_of_other_machines() -> None:
-    """Whoever changes the pictures on purpose takes the digest anew; a changed machine must not need that."""
+    """A deliberate change of the pictures needs new digests; a different machine must not need them."""
     assert digest(CAMERAS["far"]) == "3e22b57538abc2ad"
     assert digest(NEAR) == "74f000120e361e9d"
 

@@ -1,4 +1,4 @@
-"""What code that has taken over the worker might try: run inside a real worker, in place of drawing.
+"""Attacks of code that has taken over the worker: run inside a real worker, in place of drawing.
 
 ``start(...)`` is the program of a worker in which a document of :func:`order` runs one of :data:`ATTACKS` (or all
 :data:`RIGHTS`) after the rights were given away. The answer names the rights that were still there.
@@ -39,7 +39,7 @@ def _system_call(number: int, *arguments: Any) -> None:
 
 
 def _execute(file: Path) -> None:
-    """Execute a file that is no program: where that is allowed, it fails because of the content."""
+    """Execute a file that is not a program: where that is allowed, it fails because of the content."""
     try:
         os.execv(file, ["x"])
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the tests of the sandbox share; a spawned child has to be able to import it by its name."""
+"""Helpers that the tests of the sandbox share; a spawned child has to be able to import this module by its name."""
 
 import multiprocessing
 from pathlib import Path

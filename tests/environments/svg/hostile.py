@@ -417,7 +417,7 @@ FACES = [
 
 
 def _sticky() -> dict[str, str | bytes]:
-    """Text drawn larger than the font library can: its error stays with the face, whoever draws in it next."""
+    """Text drawn larger than the font library can: its error stays with the face for every later drawing."""
     documents: dict[str, str | bytes] = {
         f"sticky face {face}": svg(f'<text y="50" font-size="70000" {face}>x</text>') for face in FACES[::2]
     }

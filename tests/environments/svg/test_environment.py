@@ -209,7 +209,7 @@ def test_misuse_is_refused() -> None:
 
 
 def test_logged_actions_reproduce_the_episode() -> None:
-    """What the dataset promises: initial state, names and payloads are enough."""
+    """The dataset's promise: initial state, names and payloads are enough."""
     for seed in range(4):
         rng = random.Random(seed)
         task = SvgEnv.make_task(SvgConfig(horizon=5), seed)

@@ -20,7 +20,7 @@ only_root = pytest.mark.skipif(not ROOT, reason="only root can become somebody e
 GOOD = writing()
 KERNEL = {"seccomp", "landlock"}
 NO_FILES = {"read", "write", "create", "folder", "socket", "local socket", "pair", "pipe", "copy", "memory file"}
-"""What a limit of zero descriptors takes away."""
+"""Rights that a limit of zero descriptors takes away."""
 
 
 @pytest.fixture

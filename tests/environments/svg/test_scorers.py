@@ -400,7 +400,7 @@ def test_a_failure_is_every_threads_own(checkpoint: Path, tmp_path: Path) -> Non
 def test_one_process_at_a_time_loads_the_weights(
     checkpoint: Path, dreamsim_stand_in: dict[str, Any], tmp_path: Path
 ) -> None:
-    """What another process does is done here through the same lock on a file, which knows no processes."""
+    """The test holds the lock in place of another process: a lock on a file does not distinguish processes."""
     from pivot.environments.svg.scorers import perceptual
 
     folder = tmp_path / "new" / "weights"

@@ -118,7 +118,7 @@ def test_running_out_of_memory_counts_in_a_fresh_worker_only() -> None:
 
 
 def test_a_worker_that_is_kept_waiting_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wall clock is no judge: what needs 0.1 s of a processor may take as long as the machine is busy."""
+    """The wall clock does not decide: what needs 0.1 s of a processor may take as long as the machine is busy."""
     (name, slow), *_ = slow_but_legal().items()
     expected = draw_alone(slow if isinstance(slow, str) else slow.decode())
     with Worker() as worker:
