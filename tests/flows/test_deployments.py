@@ -62,7 +62,7 @@ class Served:
         self.url = f"http://127.0.0.1:{self.port}/api"
         self.folder = folder
         program = folder / "tell"
-        program.write_text(f'#!/bin/sh\nprintf "%s: %s" "$1" "$2" > {folder}/told\n')
+        program.write_text(f'#!/bin/sh\nprintf "%s: %s" "$1" "$2" > {folder}/message\n')
         program.chmod(0o700)
         self.env = clean_environment() | {
             "PREFECT_HOME": str(home),
@@ -257,7 +257,7 @@ def test_a_triggered_run_that_was_killed_is_scheduled_again(served: Served, tmp_
     _when(lambda: bool(served.get("flow_runs/filter", tagged)))  # the worker's hook schedules it
     (resumed,) = served.get("flow_runs/filter", tagged)
     again = served.completed(resumed["id"])
-    assert not (served.folder / "told").exists()  # nothing for the operator to do
+    assert not (served.folder / "message").exists()  # nothing for the operator to do
     assert again["name"] == "build sokoban in killed"
     assert ": kept, " in served.log(again["id"])
     assert_whole(root)
@@ -440,8 +440,8 @@ def test_a_wrong_value_fails_once_with_its_reason(served: Served) -> None:
     run = served.until(served.start("build", out="ftp://host/store"))
     assert (run["state_type"], run["run_count"]) == ("FAILED", 1), served.log(run["id"])
     assert "ftp" in run["state"]["message"]
-    _when((served.folder / "told").exists)
-    assert (served.folder / "told").read_text().startswith("build frozenlake in ftp://host/store: ")
+    _when((served.folder / "message").exists)
+    assert (served.folder / "message").read_text().startswith("build frozenlake in ftp://host/store: ")
 
 
 @pytest.mark.operations

@@ -240,7 +240,7 @@ def test_a_failure_of_a_deployment_starts_the_operators_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "tell"
-    program.write_text(f'#!/bin/sh\nprintf "%s: %s" "$1" "$2" > {tmp_path}/told\n')
+    program.write_text(f'#!/bin/sh\nprintf "%s: %s" "$1" "$2" > {tmp_path}/message\n')
     program.chmod(0o700)
     monkeypatch.setenv(ON_FAILURE, str(program))
 
@@ -251,9 +251,9 @@ def test_a_failure_of_a_deployment_starts_the_operators_program(
     monkeypatch.setattr(deployments, "get_client", lambda **_: client)
     state = SimpleNamespace(message="2 problems found")
     report_failure(None, SimpleNamespace(name="build by hand", deployment_id=None), state)
-    assert not (tmp_path / "told").exists()
+    assert not (tmp_path / "message").exists()
     report_failure(None, SimpleNamespace(name="build of a night", id=uuid4(), deployment_id=uuid4()), state)
-    assert (tmp_path / "told").read_text() == "build of a night: 2 problems found"
+    assert (tmp_path / "message").read_text() == "build of a night: 2 problems found"
 
 
 # Wrong values

@@ -71,7 +71,7 @@ def _transport() -> list[Fault]:
         again("hangs up at once"),
         again("half a status line", b"HTTP/1.1 20"),
         again("half the headers", head),
-        again("plain words", b"hello, this is no web server\r\n\r\n"),
+        again("plain words", b"hello, this is not a web server\r\n\r\n"),
         again("an SSH server", b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n"),
         again("TLS alert", b"\x15\x03\x01\x00\x02\x02\x46"),
         again("TLS handshake", b"\x16\x03\x03\x00\x7a\x02" + bytes(range(100))),

@@ -24,7 +24,7 @@ checkpointing: Any = need("torch.utils.checkpoint", EXTRA)
 
 SCORED_AT_ONCE = 1024
 """Tokens whose scores over the vocabulary are in memory together."""
-PROMPT_CACHE_BYTES = 64 << 20
+PROMPT_CACHE_BYTES = 512 << 20
 """Size of the cache of encoded prompts; the least recently used are dropped. Rollouts of a level share most prompts."""
 
 
