@@ -25,8 +25,8 @@ from pivot.flows.pipeline import build_store
 from pivot.tests.conftest import MEMORY
 
 REQUIRED = 1.7
-ROUNDS = 4
-TASKS = 384
+ROUNDS = 3
+TASKS = 896
 """Enough for twenty seconds with two workers; serial work (card, views, the end of a stage) is one second of it."""
 BROKEN_SECONDS = 300.0
 """Seconds that a process waits for the others, which may have ended with an error."""

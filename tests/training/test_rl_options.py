@@ -110,6 +110,18 @@ def test_a_falling_rate_is_used_and_cannot_be_prolonged(player: Path, tmp_path: 
         _run(tmp_path / "run", player, updates=3, schedule="linear", warmup=1, save_every=1, resume=True)
 
 
+def test_a_large_epsilon_of_adam_keeps_unused_tokens_still(player: Path, tmp_path: Path) -> None:
+    """Adam makes whole steps of gradients that are almost zero, so that rows of tokens that no reply has move, too."""
+    moved: list[float] = []
+    for epsilon in (1e-8, 1.0):
+        prepared = loop.prepare(short(player, arm="vanilla_grpo", updates=1, adam_epsilon=epsilon))
+        rows = prepared.model.get_input_embeddings().weight
+        before = rows.detach().clone()
+        loop.train(prepared, tmp_path / str(epsilon))
+        moved.append((rows.detach() - before).norm(dim=1).median().item())
+    assert 0 < moved[1] < moved[0] / 10
+
+
 def test_every_update_has_the_figures_of_its_policy_and_its_cost(player: Path, tmp_path: Path) -> None:
     lines = _run(tmp_path / "run", player, updates=1)
     raw = json.loads((tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])

@@ -65,6 +65,26 @@ def test_pivot_mode_reach_need_and_safe_actions_are_read_from_the_log() -> None:
 
 
 @pytest.mark.train
+def test_episodes_of_two_steps_have_no_neighbours_and_are_read() -> None:
+    """Columns of a neighbour two steps away have no value at all, as in svg, or so few that no leaf has them."""
+
+    def cut(each: LoggedFailure, length: int) -> LoggedFailure:
+        return replace(each, actions=each.actions[:length], infos=each.infos[:length], pivot_step=each.pivot_step % 2)
+
+    for longer in (0, 3):
+        failures = [cut(each, 6 if place < longer else 2) for place, each in enumerate(logs(200, 4))]
+        fitted = StepBaseline([Fitting(each, True, turns_of(each)[: len(each.actions)]) for each in failures])
+        judged = [fitted.judge(each) for each in failures[longer:]]
+        assert all(said.reach is not None and said.need is not None for said in judged)
+        assert (
+            np.mean(
+                [said.pivot.argmax() == each.pivot_step for said, each in zip(judged, failures[longer:], strict=True)]
+            )
+            > 0.6
+        )
+
+
+@pytest.mark.train
 def test_labels_without_a_cause_are_not_learned() -> None:
     """The control of the test above: a baseline that looked at its truth would pass both."""
     rng = random.Random(9)

@@ -17,7 +17,7 @@ from ...datasets.predictors import LoggedFailure
 from ...models.extras import need
 from ...solvers.credit import TurnCredit
 from ..config import EXTRA
-from ..evaluation.baselines import LEAF, fit_classes
+from ..evaluation.baselines import LEAF, fit_classes, known_columns
 from ..evaluation.level_posterior import Judgement
 from ..evaluation.log_features import LogFeatures
 
@@ -128,7 +128,8 @@ def _fit_chance(rows: Rows, labels: NDArray[Any]) -> Chances:
 
 def _fit_number(rows: Rows, values: NDArray[np.float64]) -> Callable[[Rows], NDArray[np.float64]]:
     ensemble: Any = need("sklearn.ensemble", EXTRA)
+    known = known_columns(rows)
     model = ensemble.HistGradientBoostingRegressor(
         learning_rate=0.1, max_iter=100, max_leaf_nodes=15, min_samples_leaf=LEAF, random_state=SEED
-    ).fit(rows, values)
-    return model.predict
+    ).fit(rows[:, known], values)
+    return lambda tests: model.predict(tests[:, known])

@@ -60,6 +60,8 @@ def fit_classes(rows: Sequence[NDArray[np.float32]], classes: Sequence[Any], see
     check = [] if by_class else check_rows(classes, seed)
     fitted = [index for index in range(len(classes)) if index not in set(check)]
     stacked, labels = np.stack(rows), np.asarray(classes)
+    known = known_columns(stacked)
+    stacked = stacked[:, known]
     model = ensemble.HistGradientBoostingClassifier(
         learning_rate=0.1,
         max_iter=100,
@@ -68,7 +70,15 @@ def fit_classes(rows: Sequence[NDArray[np.float32]], classes: Sequence[Any], see
         early_stopping=bool(check) or by_class,
         random_state=seed,
     ).fit(stacked[fitted], labels[fitted], **({"X_val": stacked[check], "y_val": labels[check]} if check else {}))
-    return lambda tests: (list(model.classes_), model.predict_proba(np.stack(tests)))
+    return lambda tests: (list(model.classes_), model.predict_proba(np.stack(tests)[:, known]))
+
+
+def known_columns(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Return which columns have enough values for a leaf; the library cannot bin a column without any.
+
+    A column of a neighbouring step has none where no episode is that long.
+    """
+    return (~np.isnan(rows)).sum(axis=0) >= min(LEAF, len(rows))
 
 
 def fit_boosting(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:

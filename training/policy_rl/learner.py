@@ -251,7 +251,9 @@ class Learner:
         self._distil = partial((objective or objective_of(config)).loss, config=config)
         self._weights = Weights(**{each.name: getattr(config, each.name) for each in fields(Weights)})
         self._ratios = inf, -inf
-        self.optimizer = torch.optim.AdamW(model.trained(), lr=config.lr, weight_decay=config.weight_decay)
+        self.optimizer = torch.optim.AdamW(
+            model.trained(), lr=config.lr, eps=config.adam_epsilon, weight_decay=config.weight_decay
+        )
 
     def update(self, scored: Sequence[ScoredTurn], number: int) -> dict[str, float | None]:
         """Make the optimiser steps of update ``number``; return its figures.
