@@ -75,7 +75,11 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
         private=settings.private,
         variant=variant,
         begin=_begin(bars),
-        measure=(lambda each: measure_baselines(each, learned=settings.learned)) if settings.baselines else None,
+        measure=(
+            (lambda each: measure_baselines(each, learned=settings.learned, begin=_begin(bars)))
+            if settings.baselines
+            else None
+        ),
     )
 
 

@@ -127,6 +127,7 @@ STAGE_NAMES = {
     "verify export": "verifying export",
     "prune": "pruning",
     "answers": "asking",
+    "baselines": "fitting baselines",
     "read": "reading",
     "import": "importing",
     "report": "writing pages",
@@ -138,6 +139,7 @@ STAGE_NAMES = {
 """Names of stages for people."""
 STAGE_UNITS = {
     "answers": "questions",
+    "baselines": "logs",
     "verify export": "shards",
     "prune": "stores",
     "read": "places",

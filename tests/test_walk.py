@@ -32,13 +32,15 @@ ELSEWHERE = {
     r" hub:": "needs the hub; test_push.py has one",
     r"serve-command .*\|": "starts a server",
     r"corridor|sleepwalk": "needs the example plugin; test_external.py installs and runs it",
-    r"^pivot (view|deploy --serve|serve-env)": "serves until it is interrupted",
-    r"runs/sokoban-mp": "needs a run of Stage II",
+    r"^pivot (view|deploy --(serve|work)|serve-env)": "serves until it is interrupted",
+    r"runs/sokoban-mp|runs/walk-agent": "needs a run of Stage II",
+    r"runs/nightly|runs/grown/sokoban": "needs nights; test_deployments.py has some",
     r"^pivot (import|estimate|bound) |runs/mine|runs/eb-stateless": "needs rollouts of a trainer; see tests/imports",
 }
 """Commands that a machine without GPU, server and simulator cannot run, and why."""
 SNIPPETS_ELSEWHERE = {
     r"s3://": "needs an object store; test_objects.py has one",
+    r"pivot\.train_rl": "needs PyTorch; test_mixture.py trains on two environments",
     r"from trl ": "needs PyTorch; test_train_view.py trains with TRL's trainer on a store",
     r"pivot\.Recorder|runs/mine": "needs a trainer; test_recorder.py has environments",
     r"openenv|verifiers": "needs the library; tests/integrations has it",
@@ -57,23 +59,36 @@ PROGRAMS = {
     "prefect": "needs a Prefect server; tests/flows has one",
     "ray": "needs a cluster; test_engines.py has one",
     "dask": "needs a cluster; test_engines.py has one",
+    "docker": "needs Docker; make test-deploy checks the files",
+    "kubectl": "needs a cluster; make test-deploy checks the files",
+    "systemctl": "needs systemd; make test-deploy checks the units",
+    "apt-get": "installs packages of the system",
+    "useradd": "adds a user",
+    "install": "copies files of the repository to the system",
+    "/opt/pivot/bin/pip": "installs packages",
+    "rsync": "copies a store",
+    "cp": "copies files of an operator",
+    "rm": "removes files of an operator",
+    "cd": "changes the folder",
+    "mkdir": "makes a folder",
     "vf-eval": "needs verifiers and a model; tests/integrations has a stub",
 }
 """First words of console lines that are no commands of PIVOT, and why they do not run."""
 LANGUAGES = {
     "bash": "needs Slurm",
-    "dockerfile": "needs a container builder",
     "json": "shows a line of a file",
     "sh": "needs a MinIO server; test_objects.py has an object store",
     "sql": "test_queries.py runs the questions; httpfs needs a download",
     "text": "shows output",
     "toml": "test_docs.py compares it with the tested example",
     "yaml": "test_watch.py checks it with Prefect's model",
+    "yml": "shows a part of prefect.yaml",
 }
 """Languages of blocks that do not run here, and why."""
 LENT = ("demo", "first", "old", "new", "three", "grown", "last-year", "vlm")
 """Stores in ``runs/`` that pages expect."""
-TASKS = "2"
+TASKS, MORE_TASKS = "2", "4"
+"""Levels of a build, and of one that appends."""
 
 
 def _all_steps(page: Path) -> list[tuple[str, str]]:
@@ -136,7 +151,7 @@ def _small(words: list[str], place: Path) -> list[str]:
     if words[1] != "build":
         return words
     if "--tasks" in words:
-        words[words.index("--tasks") + 1] = TASKS
+        words[words.index("--tasks") + 1] = MORE_TASKS if "--append" in words else TASKS
     else:
         words += ["--tasks", TASKS]
     assert (place / words[words.index("--out") + 1]).parent.name == "runs"

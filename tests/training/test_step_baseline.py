@@ -1,7 +1,7 @@
 """Baselines that answer every question of the benchmark: they find what a log says, no more, and never read truth."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -137,7 +137,15 @@ def test_a_judgement_answers_every_question() -> None:
 
 @pytest.mark.train
 def test_it_stands_in_the_table_with_every_figure(made_benchmark: Made) -> None:
-    results = {each["name"]: each for each in measure_baselines(made_benchmark)}
+    stages: list[tuple[str, int]] = []
+    advances: list[int] = []
+
+    def begin(stage: str, count: int) -> Callable[[], None]:
+        stages.append((stage, count))
+        return lambda: advances.append(1)
+
+    results = {each["name"]: each for each in measure_baselines(made_benchmark, begin=begin)}
+    assert stages == [("baselines", len(advances))] and len(advances) == 4
     cells = {(cell["task"], cell["env"], cell["log"]): cell for cell in results[STEPS]["cells"]}
     guesses = {(cell["task"], cell["env"], cell["log"]): cell for cell in results["uniform"]["cells"]}
     assert cells.keys() == {place for place in guesses if place[1] == "sokoban"}, "too few failures of the other game"

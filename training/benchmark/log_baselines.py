@@ -39,18 +39,25 @@ def log_of(item: Item) -> LoggedFailure:
     )
 
 
-def measure_baselines(made: Made, *, learned: bool = True) -> list[dict[str, Any]]:
+def measure_baselines(
+    made: Made,
+    *,
+    learned: bool = True,
+    begin: Callable[[str, int], Callable[[], None]] = lambda _stage, _count: lambda: None,
+) -> list[dict[str, Any]]:
     """Return the results of all baselines on a benchmark, without intervals that a table does not show.
 
     Args:
         made: the benchmark and the episodes to fit on.
         learned: whether the learned baselines are fitted, too.
+        begin: receives the name of the stage and its number of logs; returns a function to call per log.
 
     Raises:
         PluginError: a package of the learned baselines is not installed.
     """
     benchmark = made.benchmark
     rows_by_name: dict[str, dict[str, Prediction]] = {}
+    advance = begin("baselines", len(benchmark.environments) * len(LOGS))
     for env in benchmark.environments:
         safe = _safe_counts(made.fitting[env])
         for kind in LOGS:
@@ -60,6 +67,7 @@ def measure_baselines(made: Made, *, learned: bool = True) -> list[dict[str, Any
                 for each in made.fitting[env]
             ]
             if not any(each.lost for each in episodes):
+                advance()
                 continue
             fitting = [(each.log, each.lost) for each in episodes]
             test = [log_of(item) for item in items]
@@ -74,6 +82,7 @@ def measure_baselines(made: Made, *, learned: bool = True) -> list[dict[str, Any
                     (item.item_id, answer_of(item, judge(log), is_lost=is_lost))
                     for item, log, is_lost in zip(items, test, lost, strict=True)
                 )
+            advance()
     results: list[dict[str, Any]] = []
     for name, rows in rows_by_name.items():
         envs = tuple(
