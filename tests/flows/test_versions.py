@@ -4,15 +4,16 @@ import pickle
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pivot.errors import ConfigError
-from pivot.flows.engines import cluster
+from pivot.flows.engines import cluster, nodes
 from pivot.flows.engines.base import Workers, open_pool
-from pivot.flows.engines.cluster import Order, carry_out, packed, unpacked
+from pivot.flows.engines.cluster import ClusterPool, Order, carry_out, packed, unpacked
 from pivot.flows.engines.versions import CODE, OURS, ROOMS, source_digest, versions_here
 from pivot.tests.flow_runs import clean_environment
 
@@ -61,40 +62,76 @@ def test_an_order_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert pickle.loads(order)[0] == theirs
 
 
-@pytest.fixture
-def late_worker(copy: Path, tmp_path: Path) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """Dask workers that a test starts; they end with it."""
-    started: list[subprocess.Popen[bytes]] = []
-    yield started
-    for each in started:
-        each.kill()
-        each.wait()
+class Joining:
+    """Dask workers with a copy of the package, and one changed file, that join the cluster of a test."""
+
+    def __init__(self, scheduler: str, folder: Path) -> None:
+        self._scheduler, self._folder = scheduler, folder
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def join(self, copy: Path, place: Path, name: str) -> None:
+        """Start a worker whose package differs in one file."""
+        package = self._folder / name / "pivot"
+        shutil.copytree(copy, package)
+        changed = package / place
+        changed.write_bytes(changed.read_bytes() + b"\n")
+        command = [sys.executable, "-P", "-m", "distributed.cli.dask_worker", self._scheduler, "--name", name]
+        environment = clean_environment() | {"PYTHONPATH": str(package.parent)}
+        options = ["--nthreads", "1", "--no-nanny", "--no-dashboard"]
+        self._started.append(
+            subprocess.Popen([*command, *options], env=environment, cwd=self._folder, stderr=subprocess.DEVNULL)
+        )
+
+    def end(self) -> None:
+        """End them."""
+        for each in self._started:
+            each.kill()
+            each.wait()
+        self._started.clear()
+
+
+PLACES = [*map(Path, ROOTS), *(min((OURS / room).glob("*.py")).relative_to(OURS) for room in ROOMS)]
+"""A file of every room, and every root module."""
 
 
 @pytest.mark.operations
 @pytest.mark.xdist_group("engines")
-@pytest.mark.timeout(300)
-def test_a_dask_worker_of_other_sources_is_refused_also_when_it_joins_late(
-    copy: Path, tmp_path: Path, late_worker: list["subprocess.Popen[bytes]"]
-) -> None:
+@pytest.mark.timeout(1200)
+def test_dask_workers_of_other_sources_are_refused_by_name_also_when_they_join_late(copy: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    changed = copy / "identity.py"
-    changed.write_bytes(changed.read_bytes() + b"\n")
-
-    def join(address: str) -> None:
-        command = [sys.executable, "-P", "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny"]
-        environment = clean_environment() | {"PYTHONPATH": str(copy.parent)}
-        late_worker.append(subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL))
-
     settings = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     with distributed.LocalCluster(**settings) as workers, distributed.Client(workers) as client:
-        with open_pool(Workers("dask", workers.scheduler_address), ["sokoban"], tmp_path / "store") as pool:
-            join(workers.scheduler_address)
-            client.wait_for_workers(2, timeout=60)
-            with pytest.raises(ConfigError, match=r"a worker on .* has other versions .*PIVOT's source"):
-                list(pool.stream(subprocess.check_output, [(["sleep", "0.2"],)] * 40))
-        with (
-            pytest.raises(ConfigError, match=r"node tcp://.* has other versions.*PIVOT's source"),
-            open_pool(Workers("dask", workers.scheduler_address), ["sokoban"], tmp_path / "store"),
-        ):
-            pass
+        engine, joining = Workers("dask", workers.scheduler_address), Joining(workers.scheduler_address, tmp_path)
+        try:
+            with open_pool(engine, ["sokoban"], tmp_path / "store") as pool:
+                for pair in (PLACES[index : index + 2] for index in range(0, len(PLACES), 2)):
+                    names = {f"changed-{'-'.join(place.with_suffix('').parts)}" for place in pair}
+                    for place, name in zip(pair, sorted(names), strict=True):
+                        joining.join(copy, place, name)
+                    client.wait_for_workers(1 + len(pair), timeout=120)
+                    cluster_workers = client.scheduler_info(n_workers=-1)["workers"].items()
+                    joined = {worker: each["name"] for worker, each in cluster_workers if each["name"] in names}
+                    assert {*joined.values()} == names
+                    for worker in joined:  # late: the pool has checked its nodes
+                        order = packed(Order(abs, (-3,)))
+                        answer = client.submit(carry_out, order, pure=False, workers=[worker]).result()
+                        with pytest.raises(ConfigError, match=r"a worker on .* has other versions .*PIVOT's source"):
+                            unpacked(answer)
+                    with pytest.raises(ConfigError, match=r"node (.*) has other versions.*PIVOT's source") as refused:
+                        nodes.check_nodes(cast(ClusterPool, pool), tmp_path / "store", writes=True)
+                    assert any(worker in str(refused.value) for worker in joined), refused.value
+                    joining.end()
+                    while len(client.nthreads()) > 1:
+                        time.sleep(0.1)
+                assert list(pool.stream(abs, [(-3,)])) == [3], "the worker of the same source still works"
+                joining.join(copy, Path("identity.py"), "late")
+                client.wait_for_workers(2, timeout=120)
+                with pytest.raises(ConfigError, match=r"a worker on .* has other versions .*PIVOT's source"):
+                    list(pool.stream(subprocess.check_output, [(["sleep", "0.2"],)] * 40))
+            with (
+                pytest.raises(ConfigError, match=r"node tcp://.* has other versions.*PIVOT's source"),
+                open_pool(engine, ["sokoban"], tmp_path / "store"),
+            ):
+                pass
+        finally:
+            joining.end()
