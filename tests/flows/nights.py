@@ -1,7 +1,8 @@
 """A simulated operator's machine: nights of two deployments, faults, alarms, and what has to be true after each night.
 
 The night's date is the scheduled time of its runs, so a month passes in minutes without a change of any clock. One
-deployment writes to a small disk, the other to an object store behind a line that can be cut.
+deployment writes to a small disk with processes of its own; the other writes to an object store behind a line that can
+be cut, with two nodes of a Dask cluster whose service manager starts a killed one again.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,15 +25,14 @@ from typing import Any
 
 import pivot
 import psutil
+import pytest
 from pivot.datasets.config import make_config
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import MANIFEST, Store
 from pivot.flows.deployments import ON_FAILURE
 from pivot.flows.metrics import FOLDER
 from pivot.identity import derive_seed
 from pivot.storage import Address, Url, open_storage
-from pivot.tests.flow_runs import fingerprint
+from pivot.tests.flow_runs import clean_environment, fingerprint
 from pivot.tests.flows.test_alerts import Prometheus, series_of
 from pivot.tests.flows.test_deployments import FINAL, SHIPPED, Served
 from pivot.tests.storage.object_server import BUCKET, Line, environment, promised
@@ -40,9 +41,11 @@ ON_DISK, ON_OBJECTS = "nightly-sokoban", "nightly-frozenlake"
 KILLS = (
     "flow killed",
     "flow interrupted",
+    "process killed",
     "node killed",
     "worker killed",
     "server killed",
+    "server and node killed",
     "command killed",
     "command interrupted",
 )
@@ -61,7 +64,12 @@ class Night:
     day: str
     fault: str
     moment: int
-    """Shards that the night on the disk has stored when the fault comes."""
+    """Receipts of shards that the night has when the fault comes."""
+
+    @property
+    def target(self) -> str:
+        """Deployment at which the fault is aimed."""
+        return ON_OBJECTS if "node" in self.fault else ON_DISK
 
 
 def plan(nights: int, seed: int) -> list[Night]:
@@ -147,8 +155,8 @@ class Tower:
 class Operator(Served):
     """An operator with two nightly deployments, whose service manager starts the command again when it ends."""
 
-    def __init__(self, home: Path, folder: Path, disk: Disk, line: Line, keep: int) -> None:
-        self.disk, self.line, self.keep = disk, line, keep
+    def __init__(self, home: Path, folder: Path, disk: Disk, line: Line, nodes: "Cluster", keep: int) -> None:
+        self.disk, self.line, self.nodes, self.keep = disk, line, nodes, keep
         self.roots: dict[str, Address] = {
             ON_DISK: disk.place / "nights",
             ON_OBJECTS: Url(f"s3://{BUCKET}/nights-{random.Random(str(folder)).randrange(1 << 32):08x}"),
@@ -187,7 +195,8 @@ class Operator(Served):
                     "keep": str(self.keep),
                     "report": not isinstance(root, Url),
                     "workers": 2,
-                },
+                }
+                | ({"engine": "dask", "address": self.nodes.address} if name == ON_OBJECTS else {}),
             }
             for name, root in self.roots.items()
         ]
@@ -253,13 +262,11 @@ class Operator(Served):
 
     def strike(self, night: Night) -> None:
         """Do what is planned for a night, once its shards are at that moment."""
-        store = self.disk.place / "nights" / night.day
-        self.when(lambda: bool(self.flow_processes(night.day)) or self.settled(ON_DISK, night.day, 1), "no flow began")
+        name, day = night.target, night.day
+        self.when(lambda: bool(self.flow_processes(name, day)) or self.settled(name, day, 1), "no flow began")
         self.when(
-            lambda: (
-                len(list((store / ".receipts").rglob("*.json"))) >= night.moment or self.settled(ON_DISK, night.day, 1)
-            ),
-            f"{night.moment} shards of {store}",
+            lambda: self._receipts(name, day) >= night.moment or self.settled(name, day, 1),
+            f"{night.moment} receipts of {name} of {day}",
         )
         for process in self._victims(night):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -273,25 +280,35 @@ class Operator(Served):
         if night.fault.startswith("command"):
             self.process.wait(60)
 
-    def _victims(self, night: Night) -> list[psutil.Process]:
-        flows = self.flow_processes(night.day)
-        match night.fault.partition(" ")[0]:
-            case "flow":
-                return flows
-            case "node":
-                return [each for flow in flows for each in _children(flow) if "spawn_main" in _command(each)][:1]
-            case "worker" | "server":
-                what = night.fault.partition(" ")[0]
-                mine = _children(psutil.Process(self.process.pid))
-                return [each for each in mine if f"pivot.flows.serve {what} start" in _command(each)]
-            case "command":
-                return [psutil.Process(self.process.pid)]
-            case _:
-                return []
+    def _receipts(self, name: str, day: str) -> int:
+        """Return the number of receipts in the store of a night."""
+        return sum(each.endswith(".json") for each in open_storage(self.roots[name] / day).listing(".receipts"))
 
-    def flow_processes(self, day: str) -> list[psutil.Process]:
-        """Return the process of the run of a night on the disk."""
-        ids = {run["id"] for run in self.runs(ON_DISK, day)}
+    def _victims(self, night: Night) -> list[psutil.Process]:
+        victims: list[psutil.Process] = []
+        for what in night.fault.split():
+            match what:
+                case "flow":
+                    victims += self.flow_processes(night.target, night.day)
+                case "process":
+                    flows = self.flow_processes(night.target, night.day)
+                    victims += [each for flow in flows for each in _children(flow) if "spawn_main" in _command(each)][
+                        :1
+                    ]
+                case "node":
+                    victims += self.nodes.nodes()[night.moment % 2 :][:1]
+                case "worker" | "server":
+                    mine = _children(psutil.Process(self.process.pid))
+                    victims += [each for each in mine if f"pivot.flows.serve {what} start" in _command(each)]
+                case "command":
+                    victims.append(psutil.Process(self.process.pid))
+                case _:
+                    pass
+        return victims
+
+    def flow_processes(self, name: str, day: str) -> list[psutil.Process]:
+        """Return the process of the run of a night."""
+        ids = {run["id"] for run in self.runs(name, day)}
         processes = [each for each in self.ours() if _environ(each).get("PREFECT__FLOW_RUN_ID") in ids]
         pids = {each.pid for each in processes}
         return [each for each in processes if _parent(each) not in pids]
@@ -357,10 +374,13 @@ def check_whole(root: Address, day: str, config: dict[str, Any], scratch: Path) 
     store = Store.open(root)
     seed = derive_seed("nightly", day) % 2**32
     assert store.config.seed == seed
-    assert verify_store(root, Silent()).problems == []
+    verified = subprocess.run(  # apart from this process, whose memory grows over the nights
+        [sys.executable, "-P", "-m", "pivot", "verify", str(root)], capture_output=True, text=True, check=False
+    )
+    assert verified.returncode == 0, verified.stdout + verified.stderr
     undisturbed = scratch / f"undisturbed-{day}"
     pivot.build(make_config(config).model_copy(update={"seed": seed}), undisturbed)
-    assert promised(root) == fingerprint(undisturbed)
+    assert promised(root) == fingerprint(undisturbed), f"{root} has other bytes than {undisturbed}"
     shutil.rmtree(undisturbed)
 
 
@@ -377,21 +397,59 @@ def leftovers(root: Address, days: list[str]) -> list[str]:
     return [name for name in storage.entries() if name not in expected and open_storage(root / name).sizes()]
 
 
+class Cluster:
+    """A Dask scheduler with two nodes in processes of their own; a nanny starts a killed node again."""
+
+    def __init__(self, folder: Path, line: Line) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.address = f"tcp://127.0.0.1:{port}"
+        variables = clean_environment() | environment(line.url) | {"OMP_NUM_THREADS": "1"}
+        scheduler = ["dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+        workers = ["dask_worker", self.address, "--nworkers", "2", "--nthreads", "1", "--no-dashboard"]
+        workers += ["--local-directory", str(folder)]
+        self._processes = [
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", f"distributed.cli.{name}", *options],
+                env=variables,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            for name, *options in (scheduler, workers)
+        ]
+
+    def nodes(self) -> list[psutil.Process]:
+        """Return the processes that run calls."""
+        below = _children(psutil.Process(self._processes[1].pid))
+        return sorted((each for each in below if "spawn_main" in _command(each)), key=lambda each: each.pid)
+
+    def close(self) -> None:
+        """End it."""
+        for each in reversed(self._processes):
+            for process in [*_children(psutil.Process(each.pid)), psutil.Process(each.pid)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            each.wait()
+
+
 @contextlib.contextmanager
 def operator(home: Path, folder: Path, line: Line, keep: int) -> Iterator[Operator]:
     """Run a command with a disk for a simulation, and end all of it."""
     disk = Disk(folder / "disk")
     (folder / "work").mkdir()
-    made = Operator(home, folder / "work", disk, line, keep)
-    try:
-        made.wait()
-        yield made
-    finally:
-        made.tower.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(made.process.pid, signal.SIGINT)
-        made.process.communicate(timeout=120)
-        for each in made.ours():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-        disk.close()
+    pytest.importorskip("distributed")
+    (folder / "nodes").mkdir()
+    with contextlib.closing(Cluster(folder / "nodes", line)) as nodes:
+        made = Operator(home, folder / "work", disk, line, nodes, keep)
+        try:
+            made.wait()
+            yield made
+        finally:
+            made.tower.close()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(made.process.pid, signal.SIGINT)
+            made.process.communicate(timeout=120)
+            for each in made.ours():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            disk.close()

@@ -34,7 +34,7 @@ def test_a_plan_has_every_fault() -> None:
     faults = [each.fault for each in nights]
     assert plan(30, SEED) == nights != plan(30, SEED + 1)
     assert (faults.count(FULL_DISK), faults.count(OUTAGE), faults.count(QUIET)) == (2, 2, 3)
-    assert all(faults.count(each) >= 3 for each in KILLS)
+    assert all(faults.count(each) >= 2 for each in KILLS)
     assert len({each.day for each in nights}) == 30
     assert len({each.fault for each in plan(5, SEED)}) == 5
 
@@ -128,7 +128,7 @@ def _check(made: Operator, days: list[str], scratch: Path) -> None:
         assert states.count("COMPLETED") == 1, f"{name} of {day}: {states}"
         assert made.calls_for(name, day) <= 1
         check_whole(root / day, day, made.config(name), scratch)
-        assert nights_in(root) == kept
+        assert nights_in(root) == kept, f"{name}: {nights_in(root)}"
         assert leftovers(root, kept) == []
 
     def free() -> bool:
