@@ -63,8 +63,8 @@ LOG_MOVED = (" moved=true remaining_turns=", " moved=false remaining_turns=")
 
 def settings_of(game: str, model: str, seed: int = 0, **fields: Any) -> RlConfig:
     """Return the settings of a run: rates are those of a small model, sizes of an update are the paper's."""
-    size = {"env": game, "settings": GAMES[game], "levels": LEVELS, "held_out": HELD_OUT, "lr": 3e-4}
-    steady = {"warmup": 4, "adam_epsilon": 1e-5}
+    size = {"env": game, "settings": GAMES[game], "levels": LEVELS, "held_out": HELD_OUT, "lr": 1e-3}
+    steady = {"warmup": 4, "adam_epsilon": 1e-5, "minibatch": 256}
     quiet = {"validation_episodes": 0, "keep_rollouts": 0, "save_every": 10_000}
     short = {"max_tokens": 8, "analyzer_tokens": 16, "generate": 128, "micro_batch_tokens": 8192}
     return make_rl_config(size | steady | quiet | short | {"model": model, "seed": seed} | fields)
