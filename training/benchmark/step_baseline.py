@@ -128,8 +128,8 @@ def _fit_chance(rows: Rows, labels: NDArray[Any]) -> Chances:
 
 def _fit_number(rows: Rows, values: NDArray[np.float64]) -> Callable[[Rows], NDArray[np.float64]]:
     ensemble: Any = need("sklearn.ensemble", EXTRA)
-    known = known_columns(rows)
+    columns = known_columns(rows)
     model = ensemble.HistGradientBoostingRegressor(
         learning_rate=0.1, max_iter=100, max_leaf_nodes=15, min_samples_leaf=LEAF, random_state=SEED
-    ).fit(rows[:, known], values)
-    return lambda tests: model.predict(tests[:, known])
+    ).fit(rows[:, columns], values)
+    return lambda tests: model.predict(tests[:, columns])

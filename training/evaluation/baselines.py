@@ -60,8 +60,8 @@ def fit_classes(rows: Sequence[NDArray[np.float32]], classes: Sequence[Any], see
     check = [] if by_class else check_rows(classes, seed)
     fitted = [index for index in range(len(classes)) if index not in set(check)]
     stacked, labels = np.stack(rows), np.asarray(classes)
-    known = known_columns(stacked)
-    stacked = stacked[:, known]
+    columns = known_columns(stacked)
+    stacked = stacked[:, columns]
     model = ensemble.HistGradientBoostingClassifier(
         learning_rate=0.1,
         max_iter=100,
@@ -70,7 +70,7 @@ def fit_classes(rows: Sequence[NDArray[np.float32]], classes: Sequence[Any], see
         early_stopping=bool(check) or by_class,
         random_state=seed,
     ).fit(stacked[fitted], labels[fitted], **({"X_val": stacked[check], "y_val": labels[check]} if check else {}))
-    return lambda tests: (list(model.classes_), model.predict_proba(np.stack(tests)[:, known]))
+    return lambda tests: (list(model.classes_), model.predict_proba(np.stack(tests)[:, columns]))
 
 
 def known_columns(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
