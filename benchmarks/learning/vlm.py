@@ -62,7 +62,7 @@ LOG_MOVED = (" moved=true remaining_turns=", " moved=false remaining_turns=")
 
 
 def settings_of(game: str, model: str, seed: int = 0, **fields: Any) -> RlConfig:
-    """Return the settings of a run: rates are those of a small model, sizes of an update are the paper's."""
+    """Return the settings of a run: those of the optimizer suit a small model, an update has the paper's episodes."""
     size = {"env": game, "settings": GAMES[game], "levels": LEVELS, "held_out": HELD_OUT, "lr": 1e-3}
     steady = {"warmup": 4, "adam_epsilon": 1e-5, "minibatch": 256}
     quiet = {"validation_episodes": 0, "keep_rollouts": 0, "save_every": 10_000}
@@ -89,15 +89,10 @@ def whole_texts(game: str, levels: Levels) -> list[str]:
     return list(whole)
 
 
-TEXT = {"head_dim": 32, "hidden_size": 96, "intermediate_size": 192, "num_attention_heads": 3}
-VISION = {"fullatt_block_indexes": [0, 1], "window_size": 8 * PATCH}
-"""Settings of the language model and of the vision encoder that differ from those of :func:`make_vlm`."""
-
-
-def make_start_model(
-    game: str, levels: Levels, seed: int, text: Mapping[str, Any] = TEXT, vision: Mapping[str, Any] = VISION
-) -> tuple[Any, Encoder]:
+def make_start_model(game: str, levels: Levels, seed: int) -> tuple[Any, Encoder]:
     """Return a model of random weights, fewer than 1.5 million, and its encoder."""
+    text = {"head_dim": 32, "hidden_size": 96, "intermediate_size": 192, "num_attention_heads": 3}
+    vision = {"fullatt_block_indexes": [0, 1], "window_size": 8 * PATCH}
     model, processor = make_vlm(
         bpe_tokenizer([], 264, dict.fromkeys((*GRAMMAR, *whole_texts(game, levels)))),
         patch=PATCH,

@@ -108,13 +108,13 @@ def teach(
     shards: int = SHARDS,
     analyses: int = ANALYSES,
 ) -> dict[str, Any]:
-    """Teach a new model until it is in the band of success and passes the gate; save it and its figures.
+    """Teach a new model until it reads hints, and to analyze failures; save it and its figures.
 
     The gate looks at held-out levels of ``seed``. A model that ran out of lessons is saved, too, and has not passed.
 
     Returns:
-        The figures, also in ``start.json``: ``gate`` with ``passed``, ``success`` on training levels, exact, the
-        Analyzer's accuracy on held-out failures, and the cost.
+        The figures, also in ``start.json``: ``gate`` with ``passed``, ``success`` on training levels, exact, and
+        whether it is ``in_band``, the Analyzer's accuracy on held-out failures, and the cost.
     """
     began, device = perf_counter(), "cuda" if torch.cuda.is_available() else "cpu"
     levels = plan_levels(settings_of(game, "none", seed))
@@ -139,17 +139,20 @@ def teach(
             report(json.dumps(figures | {"seconds": round(perf_counter() - began)}))
             if figures["true"] >= ENOUGH and number < falls_at:
                 falls_at, last = number, number + int(lessons * FALL)
-    for part in optimizer.param_groups:
-        part["lr"] = ANALYSIS_LR
     model.to("cpu")  # the Analyzer's collages have many sizes, and are few
-    kept = Tutor(model, encoder, made[0], "cpu", seed)
-    accuracy = teach_analyzer(model, levels, encoder, analyses, lambda: kept.loss(per_lesson(READING, KEPT)), report)
+    accuracy: dict[str, float] = {}
+    if analyses:
+        kept = Tutor(model, encoder, made[0], "cpu", seed)
+        teach_analyzer(model, levels, encoder, analyses, lambda: kept.loss(per_lesson(READING, KEPT)), report)
+        accuracy = analyzer_accuracy(model, levels, encoder)
+    success = read(model)
     figures = {
         "game": game,
         "seed": seed,
         "weights": sum(each.numel() for each in model.parameters()),
         "gate": gate(model, encoder, levels),
-        **read(model),
+        **success,
+        "in_band": LOW <= success["success"] <= HIGH,
         "analyzer": accuracy,
         "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
         "seconds": round(perf_counter() - began),
@@ -180,10 +183,8 @@ def teach_analyzer(
     analyses: int,
     other: Callable[[], Any],
     report: Callable[[str], None],
-) -> dict[str, float]:
-    """Teach the Analyzer, with ``other`` lessons in every step; return its accuracy on failures of held-out levels."""
-    if not analyses:
-        return {}
+) -> None:
+    """Teach the Analyzer, with ``other`` lessons in every step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=ANALYSIS_LR, weight_decay=0.0)
     rng, scorer = random.Random(derive_seed("analyses")), Scorer(encoder, capacity=1 << 30)
     rows, scorer.pictures = analyzer_rows(play_failures(levels, levels.train, encoder, EACH), levels, encoder)
@@ -194,7 +195,6 @@ def teach_analyzer(
         loss = step(model, optimizer, lambda chosen=chosen: other() - scorer(model, chosen).mean())
         if (number + 1) % (CHECK_EVERY // 2) == 0:
             report(json.dumps({"analyses": number + 1, "loss": round(loss, 3)}))
-    return analyzer_accuracy(model, levels, encoder)
 
 
 def analyzer_accuracy(model: Any, levels: Levels, encoder: Encoder, each: int = 2) -> dict[str, float]:

@@ -410,7 +410,8 @@ def receipts(env: str) -> Iterator[Plant]:
         _receipt(lambda each: next(iter(each["files"].values())).update(sha256="0" * 64), "rollout"),
     )
     yield Plant(
-        "receipt: a pending episode", _receipt(lambda each: each["facts"].update({"owed": ["episode-v1-0"]}), "rollout")
+        "receipt: an episode is pending",
+        _receipt(lambda each: each["facts"].update({"owed": ["episode-v1-0"]}), "rollout"),
     )
 
 
