@@ -366,12 +366,15 @@ def test_an_environment_of_a_run_is_evaluated_on_its_held_out_levels(run: Run, t
 
 
 def test_silent_levels_are_replaced_by_levels_of_the_same_environment(player: Path, tmp_path: Path) -> None:
-    made = Run(player, tmp_path / "run", arm="vanilla_grpo", updates=1, resample=2, rollouts=2)
+    """Replies of one token have no form, so that all episodes of a level end alike: each level is replaced twice."""
+    made = Run(player, tmp_path / "run", arm="vanilla_grpo", updates=1, resample=2, rollouts=2, max_tokens=1)
     (line,) = made.lines
-    assert line["resampled"] == sum(line[f"{env}/resampled"] for env in ENVS) > 0
-    for env, count in zip(ENVS, (3, 1), strict=True):
+    assert [line[key] for key in ("resampled", "sokoban/resampled", "frozenlake/resampled")] == [8, 6, 2]
+    for env, count, member in zip(ENVS, (3, 1), made.prepared.members, strict=True):
         stored = made.table("episodes", 1, env)
         assert set(stored["env"]) == {env} and stored["task_id"].n_unique() == count
+        first = {member.levels.train[index].task_id for index in member.levels.sample(1, member.config)}
+        assert first.isdisjoint(stored["task_id"])
 
 
 def test_credit_is_that_of_each_environment(player: Path, tmp_path: Path) -> None:
