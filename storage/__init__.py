@@ -6,10 +6,11 @@ test that injects faults reaches every operation.
 
 from .. import plugins
 from .address import Address, FollowedPath, Url, allow_links, parse_address
-from .base import FileRecord, Stat, Storage
+from .base import TEMPORARY, FileRecord, Stat, Storage
 from .local import LocalStorage, write_file
 
 __all__ = [
+    "TEMPORARY",
     "Address",
     "FileRecord",
     "FollowedPath",

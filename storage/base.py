@@ -19,6 +19,9 @@ from ..contracts import Answer, Contract, Terms
 from ..errors import ReadOnlyError, StoreError
 from .address import Address
 
+TEMPORARY = ".tmp"
+"""Folder of objects that the next holder of the lock removes."""
+
 WRITERS = 4
 """Objects written in parallel: one is encoded while others wait for the disk."""
 

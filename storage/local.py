@@ -20,10 +20,9 @@ from typing import IO, Any
 
 from ..errors import NoStoreError, StoreError, printable
 from .address import Address, FollowedPath
-from .base import FileRecord, Fill, Stat, Storage, storage_error
+from .base import TEMPORARY, FileRecord, Fill, Stat, Storage, storage_error
 from .beneath import PATH_ONLY, c_library, check_tree, files_beneath, open_beneath, refusal, regular
 
-TEMPORARY = ".tmp"
 LOCK = ".lock"
 
 _RENAME_EXCHANGE = 2

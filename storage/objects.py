@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from ..errors import PluginError, StoreError
 from .address import Address, Url
-from .base import FileRecord, Fill, Stat, Storage
+from .base import TEMPORARY, FileRecord, Fill, Stat, Storage
 from .lease import LOCK, Lease, Version, check_lease, lease_seconds
 from .object_errors import explained
 
@@ -282,12 +282,14 @@ class ObjectStorage(Storage):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[Address]:
-        """Hold the lock; yields the address under which workers write."""
+        """Hold the lock, and remove temporary objects of killed runs; yields the address under which workers write."""
         lease = Lease(_Lock(self), str(self.root))
         with lease.hold():
             # The address of a folder below carries the same lease, so it is written under the same lock.
             before, self._lease = self._lease, f"{lease.token} {self.root}"
             try:
+                if self.listing(TEMPORARY):
+                    self.delete(TEMPORARY)
                 yield Url(self.root.text, self._lease)
             finally:
                 self._lease = before

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from ...datasets.store import RUN
 from ...errors import ConfigError, StoreError
-from ...storage import Address, open_storage
+from ...storage import TEMPORARY, Address, open_storage
 from .cluster import ClusterPool, Order, packed, unpacked
 from .versions import PROJECT, other_versions, versions_here
 
@@ -27,6 +27,8 @@ class NodeReport:
     """Digest of the driver's file as the node reads it; None if it does not see the file."""
     trouble: str
     """Error of the node about the store; empty for none."""
+    reply: str | None = None
+    """Name of the object that the node wrote; None if it wrote none."""
 
 
 @contextlib.contextmanager
@@ -44,18 +46,19 @@ def at_work(pool: ClusterPool, environments: Sequence[str], store: Address, *, w
         pool.stop()
 
 
-def look_around(store: Address, name: str, reply: str | None) -> NodeReport:
-    """Hash the object ``name`` of the store on a node, and write an object that begins with ``reply``, unless None."""
+def look_around(store: Address, name: str, prefix: str | None) -> NodeReport:
+    """Hash the object ``name`` of the store on a node, and write an object with this prefix, unless it is None."""
     storage = open_storage(store)
-    seen, trouble = None, ""
+    seen, trouble, reply = None, "", None
     try:
         if storage.stat(name) is not None:
             seen = storage.record(name).sha256
-            if reply is not None:
-                storage.write_bytes(f"{reply}{uuid4().hex}", seen.encode())
+            if prefix is not None:
+                reply = f"{prefix}{uuid4().hex}"
+                storage.write_bytes(reply, seen.encode())
     except StoreError as error:
         trouble = str(error)
-    return NodeReport(versions_here(), seen, trouble)
+    return NodeReport(versions_here(), seen, trouble, reply)
 
 
 def check_nodes(pool: ClusterPool, store: Address, *, writes: bool) -> None:
@@ -65,14 +68,14 @@ def check_nodes(pool: ClusterPool, store: Address, *, writes: bool) -> None:
         ConfigError: a node cannot run PIVOT, or has other versions.
         StoreError: a node does not see the store, or cannot write it.
     """
-    storage, folder = open_storage(store), f".nodes-{uuid4().hex}"
+    storage, folder = open_storage(store), f"{TEMPORARY}/nodes-{uuid4().hex}"
     name = f"{folder}/driver" if writes else RUN
     if writes:
         storage.write_bytes(name, folder.encode())
     try:
         expected = storage.record(name).sha256
         order = Order(look_around, (store, name, f"{folder}/node-" if writes else None))
-        replies = 0
+        replies: list[str] = []
         for node, answer in pool.ask_nodes(packed(order, checked=False)).items():
             try:
                 report: NodeReport = unpacked(answer())
@@ -89,12 +92,19 @@ def check_nodes(pool: ClusterPool, store: Address, *, writes: bool) -> None:
                     f"node {node} does not share the store: {why}; choose an --out on a filesystem that all nodes "
                     "mount at the same place, with the right to write there"
                 )
-            replies += 1
-        if writes and len(storage.listing(folder)) != replies + 1:
+            replies += [report.reply] if report.reply else []
+        if any(storage.stat(reply) is None for reply in replies):
             raise StoreError(
                 f"what nodes write into {storage.address()} is not seen here; choose an --out on a filesystem that "
                 "all nodes mount at the same place"
             )
+    except StoreError as error:
+        if writes and storage.stat(name) is None:
+            raise StoreError(
+                f"another run removed the temporary files of {storage.address()} while the nodes were checked; start "
+                "this run again"
+            ) from error
+        raise
     finally:
         if writes:
             storage.delete(folder)

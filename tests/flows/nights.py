@@ -31,7 +31,7 @@ from pivot.datasets.store import MANIFEST, Store
 from pivot.flows.deployments import ON_FAILURE
 from pivot.flows.metrics import FOLDER
 from pivot.identity import derive_seed
-from pivot.storage import Address, Url, open_storage
+from pivot.storage import TEMPORARY, Address, Url, open_storage
 from pivot.tests.flow_runs import clean_environment, fingerprint
 from pivot.tests.flows.test_alerts import Prometheus, series_of
 from pivot.tests.flows.test_deployments import FINAL, SHIPPED, Served
@@ -372,6 +372,7 @@ class Ledger:
 def check_whole(root: Address, day: str, config: dict[str, Any], scratch: Path) -> None:
     """Check that a night is complete, verifies, and has the bytes of an undisturbed build."""
     store = Store.open(root)
+    assert [name for name in store.storage.sizes() if name.startswith(f"{TEMPORARY}/")] == []
     seed = derive_seed("nightly", day) % 2**32
     assert store.config.seed == seed
     verified = subprocess.run(  # apart from this process, whose memory grows over the nights
@@ -380,7 +381,9 @@ def check_whole(root: Address, day: str, config: dict[str, Any], scratch: Path) 
     assert verified.returncode == 0, verified.stdout + verified.stderr
     undisturbed = scratch / f"undisturbed-{day}"
     pivot.build(make_config(config).model_copy(update={"seed": seed}), undisturbed)
-    assert promised(root) == fingerprint(undisturbed), f"{root} has other bytes than {undisturbed}"
+    made, expected = promised(root), fingerprint(undisturbed)
+    differing = sorted(name for name in made.keys() | expected.keys() if made.get(name) != expected.get(name))
+    assert not differing, f"{root} and {undisturbed} differ in {differing}"
     shutil.rmtree(undisturbed)
 
 

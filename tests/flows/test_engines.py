@@ -28,6 +28,7 @@ from pivot.flows.engines.cluster import PREFETCH_PER_CORE, ClusterPool, Settle, 
 from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import build_store
 from pivot.flows.spread import scheduler
+from pivot.storage import open_storage
 from pivot.tests.flow_runs import assert_nothing_is_torn, clean_environment, config_of, fingerprint
 from pivot.tests.models.chat_server import MODEL, ChatServer
 from pivot.tests.models.coaching import asked, guidance_fields
@@ -116,7 +117,7 @@ def test_a_cluster_makes_the_bytes_of_one_process(
             list(pool.stream(env_config, [("sokoban", {"boxen": 2})]))
         assert "plugins.py" in str(caught.value.__cause__), "the traceback of the worker comes along"
     assert fingerprint(tmp_path / "store") == whole
-    assert [path.name for path in (tmp_path / "store").glob(".nodes*")] == []
+    assert [path.name for path in (tmp_path / "store").glob(".tmp/nodes*")] == []
 
 
 def test_a_served_teachers_shards_are_certified_and_written_by_the_cluster(two_workers: Any, tmp_path: Path) -> None:
@@ -246,12 +247,21 @@ def test_nodes_that_cannot_work_together_are_refused(tmp_path: Path) -> None:
 
 def test_what_nodes_write_has_to_be_seen_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def keeps_to_itself(report: nodes.NodeReport) -> nodes.NodeReport:
-        for reply in tmp_path.glob(".nodes-*/node-*"):
+        for reply in tmp_path.glob(".tmp/nodes-*/node-*"):
             reply.unlink()
         return report
 
     with pytest.raises(StoreError, match=r"what nodes write into .* is not seen here"):
         nodes.check_nodes(Nodes(keeps_to_itself), tmp_path, writes=True)
+
+
+def test_a_run_whose_temporary_files_another_run_removed_is_told_to_start_again(tmp_path: Path) -> None:
+    def ends_beside(report: nodes.NodeReport) -> nodes.NodeReport:
+        with open_storage(tmp_path).lock():
+            return report
+
+    with pytest.raises(StoreError, match=r"another run removed the temporary files of .*; start this run again"):
+        nodes.check_nodes(Nodes(ends_beside), tmp_path, writes=True)
 
 
 def test_a_node_without_pivot_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

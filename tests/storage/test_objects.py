@@ -12,7 +12,7 @@ from importlib import import_module
 
 import pytest
 from pivot.errors import ConfigError, PluginError, ReadOnlyError, StoreError
-from pivot.storage import FileRecord, Stat, Storage, Url, objects, open_storage
+from pivot.storage import TEMPORARY, FileRecord, Stat, Storage, Url, objects, open_storage
 from pivot.storage.commit import COMMIT, JOURNAL, bind, roll_forward
 from pivot.storage.files import StorageFiles
 from pivot.storage.receipts import Receipt, is_intact
@@ -59,6 +59,13 @@ def test_a_folder_is_what_lies_below_it_and_no_other_beginning(storage: Storage)
     assert list(storage.listing()) == ["a.x", "ab/3"]
     storage.delete("")
     assert not storage.exists()
+
+
+def test_the_lock_removes_what_a_killed_run_left(storage: Storage) -> None:
+    for name in (f"{TEMPORARY}/nodes/driver", f"{TEMPORARY}s"):
+        storage.write_bytes(name, b"x")
+    with storage.lock():
+        assert list(storage.listing()) == [f"{TEMPORARY}s"]
 
 
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "../up", "a/../../up"])
