@@ -4,7 +4,8 @@ The baseline draws each frame with Pillow, saves each as PNG with Pillow's defau
 of a failed episode, pastes and saves collage and panel, and lets ``Dataset.from_generator`` and ``to_parquet`` write.
 It does without policy, prompts, reply parsing, filters, whole-episode configs, tables of steps and frames, fsync and
 manifest, which ours has. It replays episodes of our own run. Start-up (imports, compilation, the flow engine) is
-excluded on both sides: ours is the second flow of the process.
+excluded on both sides: ours is the second flow of the process. The sides alternate, and the quickest run of each
+counts, because the machine is noisy.
 """
 
 import io
@@ -29,6 +30,7 @@ from pivot.flows.engines.server import quiet_prefect, start_server
 
 REQUIRED = 8.0
 WORKERS = 2
+ROUNDS = 3
 BASELINE_EPISODES = 400
 ACTIONS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
@@ -41,12 +43,12 @@ def rows() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder, worker_pool(WORKERS, list(full.environments)) as pool:
         _build(small, Path(folder) / "small", pool)
         episodes = _stored_episodes(Path(folder) / "small")
-        before = _baseline_speed(episodes, Path(folder) / "before")
-        start = perf_counter()
-        count = _build(full, Path(folder) / "full", pool)
-        ours = count / (perf_counter() - start)
-        after = _baseline_speed(episodes, Path(folder) / "after")
-    baseline = (before + after) / 2
+        ours, baseline, count = 0.0, 0.0, 0
+        for number in range(ROUNDS):
+            baseline = max(baseline, _baseline_speed(episodes, Path(folder) / f"baseline-{number}"))
+            start = perf_counter()
+            count = _build(full, Path(folder) / f"full-{number}", pool)
+            ours = max(ours, count / (perf_counter() - start))
     yield Row(
         name=f"whole build, {WORKERS} workers",
         ours=ours,
@@ -54,7 +56,7 @@ def rows() -> Iterator[Row]:
         ratio=ours / baseline,
         required=REQUIRED,
         passed=ours / baseline >= REQUIRED,
-        note=f"episodes per second; {count} episodes, flow engine included; baseline on {len(episodes)} of them",
+        note=f"episodes per second, best of {ROUNDS}; {count} episodes, flow engine included; baseline {len(episodes)}",
     )
 
 
