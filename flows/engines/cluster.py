@@ -34,8 +34,8 @@ OUR_VARIABLES = "PIVOT_"
 """Prefix of the environment variables that are sent with a call; a variable that the worker has already wins."""
 
 PREFETCH_PER_CORE = 2
-"""Submitted calls of a stream per core, so that the next one is there when one ends; a limit on concurrent calls
-overrides it."""
+"""Submitted calls of a stream per core, so that the next one is there when one ends; in a running cluster, a limit on
+concurrent calls overrides it."""
 
 RETRIES = 3
 """Times that a call runs again when its node or process is lost, so that a call that kills its process ends."""
@@ -145,8 +145,11 @@ class ClusterPool(ABC):
     """Workers of a cluster; a subclass submits calls to its scheduler."""
 
     def __init__(self, limit: int, address: str) -> None:
-        """Run at most ``limit`` calls at a time, 0 for one per core of the cluster at ``address``."""
-        self._limit = limit
+        """Run at most ``limit`` calls at a time, 0 for one per core of the cluster at ``address``.
+
+        Without an address the cluster was started for this run with ``limit`` cores, so more calls may wait in it.
+        """
+        self._limit, self._own = limit, not address
         self.hosts = hosts_towards(address)
         self._pending: dict[Future[Any], Any] = {}
         self._lock = threading.Lock()
@@ -227,7 +230,7 @@ class ClusterPool(ABC):
             future.cancel()
 
     def _handed_over(self) -> int:
-        return self._limit or PREFETCH_PER_CORE * self.workers
+        return self._limit if self._limit and not self._own else PREFETCH_PER_CORE * self.workers
 
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run the calls on all workers; the first error cancels all others."""

@@ -40,6 +40,8 @@ CONFIG = config_of(12)
 NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
 
+TRIMMING = "MALLOC_TRIM_THRESHOLD_"
+
 pytestmark = pytest.mark.xdist_group("engines")
 
 
@@ -176,7 +178,10 @@ def test_a_ray_node_that_dies_costs_its_shards_only(two_nodes: Any, whole: dict[
 
 
 @pytest.mark.operations
-def test_a_dask_worker_that_dies_costs_its_shards_only(whole: dict[str, str], tmp_path: Path) -> None:
+def test_a_dask_worker_that_dies_costs_its_shards_only(
+    whole: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(TRIMMING, raising=False)  # Dask sets it here, too, when it starts other workers
     before: dict[str, tuple[int, int]] = {}
 
     def kill() -> None:
@@ -185,6 +190,7 @@ def test_a_dask_worker_that_dies_costs_its_shards_only(whole: dict[str, str], tm
 
     with open_pool(Workers("dask", count=2), ["sokoban"], tmp_path / "store") as pool:
         victim = pool.beside(os.getpid).result()
+        assert pool.beside(os.getenv, TRIMMING).result() is None, "every freed picture is given back"
         _build(pool, tmp_path / "store", AfterShards(3, kill))
     assert not psutil.pid_exists(victim)
     _assert_equal_and_kept(tmp_path / "store", whole, before)
