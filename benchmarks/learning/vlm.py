@@ -62,9 +62,9 @@ LOG_MOVED = (" moved=true remaining_turns=", " moved=false remaining_turns=")
 
 
 def settings_of(game: str, model: str, seed: int = 0, **fields: Any) -> RlConfig:
-    """Return the settings of a run: those of the optimizer suit a small model, an update has the paper's episodes."""
-    size = {"env": game, "settings": GAMES[game], "levels": LEVELS, "held_out": HELD_OUT, "lr": 1e-3}
-    steady = {"warmup": 4, "adam_epsilon": 1e-5, "minibatch": 256}
+    """Return the settings of a run: adapters on a small model, and the paper's episodes of an update."""
+    size = {"env": game, "settings": GAMES[game], "levels": LEVELS, "held_out": HELD_OUT}
+    steady = {"lora": True, "lora_rank": 32, "lora_alpha": 64, "lr": 1e-3, "warmup": 8, "minibatch": 256}
     quiet = {"validation_episodes": 0, "keep_rollouts": 0, "save_every": 10_000}
     short = {"max_tokens": 8, "analyzer_tokens": 16, "generate": 128, "micro_batch_tokens": 8192}
     return make_rl_config(size | steady | quiet | short | {"model": model, "seed": seed} | fields)
