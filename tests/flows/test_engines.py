@@ -211,8 +211,13 @@ def _assert_equal_and_kept(root: Path, whole: dict[str, str], before: dict[str, 
 class Nodes(ClusterPool):
     """A cluster of one node, whose answers pass through ``change``."""
 
-    def __init__(self, change: Callable[[nodes.NodeReport], nodes.NodeReport]) -> None:
-        super().__init__(0, "")
+    def __init__(
+        self,
+        change: Callable[[nodes.NodeReport], nodes.NodeReport] = lambda report: report,
+        limit: int = 0,
+        address: str = "",
+    ) -> None:
+        super().__init__(limit, address)
         self._change = change
 
     def ask_nodes(self, order: bytes) -> Mapping[str, Callable[[], bytes]]:
@@ -233,6 +238,30 @@ class Nodes(ClusterPool):
 
     def loss(self, error: Exception) -> StoreError:
         return StoreError(str(error))
+
+
+@pytest.mark.parametrize(
+    ("limit", "address", "most"),
+    [
+        pytest.param(3, "tcp://127.0.0.1:9", 3, id="a cluster that others use"),
+        pytest.param(3, "", 3 * PREFETCH_PER_CORE, id="one of our own"),
+        pytest.param(0, "tcp://127.0.0.1:9", PREFETCH_PER_CORE, id="no limit, one core"),
+    ],
+)
+def test_calls_wait_in_the_cluster_unless_their_number_is_limited(limit: int, address: str, most: int) -> None:
+    waiting: list[bytes] = []
+
+    class Waits(Nodes):
+        def hand_over(self, order: bytes, settle: Settle) -> Any:
+            waiting.append(order)
+
+    results = Waits(limit=limit, address=address).stream(abs, [(number,) for number in range(-20, 0)])
+    threading.Thread(target=next, args=(results,), daemon=True).start()  # it waits for an answer that never comes
+    deadline = time.monotonic() + 10
+    while len(waiting) < most and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert len(waiting) == most
 
 
 def test_nodes_that_cannot_work_together_are_refused(tmp_path: Path) -> None:
