@@ -289,7 +289,8 @@ def draw(rows: Sequence[Row], game: str, path: Path) -> None:
     for name in by_arm(rows, game, "final"):
         curves = np.array([row["curve"] for row in rows if row["game"] == game and row["arm"] == name])
         places = np.arange(curves.shape[1]) * EVERY
-        (line,) = axes.plot(places, 100 * curves.mean(axis=0), label=f"{name} ({len(curves)} seed{'s' * (len(curves) > 1)})")
+        label = f"{name} ({len(curves)} seed{'s' * (len(curves) > 1)})"
+        (line,) = axes.plot(places, 100 * curves.mean(axis=0), label=label)
         axes.plot(places, 100 * curves.T, ".", color=line.get_color(), markersize=3, alpha=0.5)
     axes.set(xlabel="update", ylabel="exact success on held-out levels, %", title=game)
     axes.spines[["top", "right"]].set_visible(False)
