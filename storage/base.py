@@ -254,6 +254,8 @@ class Storage(Contract, ABC):
     def lock(self) -> AbstractContextManager[Address]:
         """Hold the writer's lock; it ends with the process, at once (local folder) or when its lease expires.
 
+        Objects below :data:`TEMPORARY`, which killed runs left, are removed first.
+
         Yields the address under which the holder and its workers write.
 
         Raises:

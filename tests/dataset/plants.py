@@ -17,6 +17,7 @@ import pivot
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pivot.datasets.card import CARD, PICTURE, card_text
+from pivot.datasets.inputs import PENDING_EPISODES
 from pivot.datasets.progress import Silent
 from pivot.datasets.schema import CALLS, DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
 from pivot.datasets.store import DATABASE, RUN, Store
@@ -411,7 +412,7 @@ def receipts(env: str) -> Iterator[Plant]:
     )
     yield Plant(
         "receipt: an episode is pending",
-        _receipt(lambda each: each["facts"].update({"owed": ["episode-v1-0"]}), "rollout"),
+        _receipt(lambda each: each["facts"].update({PENDING_EPISODES: ["episode-v1-0"]}), "rollout"),
     )
 
 

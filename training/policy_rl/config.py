@@ -91,8 +91,8 @@ class RlConfig(Settings):
     weight_decay: float = setting(0.0, panel=LEARNING, ge=0)
     """Weight decay of AdamW."""
     adam_epsilon: float = setting(1e-8, panel=LEARNING, added=True, gt=0)
-    """Epsilon of AdamW. A larger one, such as 1e-5, keeps weights still whose gradients are almost zero: in a small
-    model they drift otherwise, until it breaks the form of its replies."""
+    """Epsilon of AdamW. A larger one, such as 1e-5, keeps weights still whose gradients are almost zero, which
+    drift otherwise in a small model."""
     max_grad_norm: float = setting(1.0, panel=LEARNING, gt=0)
     """Largest L2 norm of the gradient; a larger gradient is scaled down to it."""
     minibatch: int = setting(64, panel=LEARNING, ge=1)
