@@ -1,19 +1,23 @@
 """One scorer for Student, reference and Teacher: it sees what it is shown, and a placeholder does no harm."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 pytest.importorskip("transformers")
 
 from pivot import plugins  # noqa: E402
 from pivot.benchmarks.learning.player import FAMILIES, make_player  # noqa: E402
+from pivot.identity import digest  # noqa: E402
 from pivot.images import decode, encode_png, frame_id  # noqa: E402
-from pivot.messages import EncodedFrame  # noqa: E402
+from pivot.messages import EncodedFrame, PromptMessages  # noqa: E402
 from pivot.models.base import ChatRequest, Sampling, image_ids  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
 from pivot.tests.training.failures import failures_of, frame_ids  # noqa: E402
@@ -24,7 +28,15 @@ from pivot.training.policy_rl.figures import token_figures  # noqa: E402
 from pivot.training.policy_rl.hindsight.contexts import ARMS, hindsight_of, teacher_prompt  # noqa: E402
 from pivot.training.policy_rl.learner import score_turns  # noqa: E402
 from pivot.training.policy_rl.losses import gate  # noqa: E402
-from pivot.training.policy_rl.scoring import Row, Scorer, TurnSample, micro_batches, score_rows  # noqa: E402
+from pivot.training.policy_rl.scoring import (  # noqa: E402
+    SAMPLED,
+    Row,
+    Scorer,
+    TurnSample,
+    entropy,
+    micro_batches,
+    score_rows,
+)
 from pivot.training.policy_rl.sharding import WholeModel  # noqa: E402
 from pivot.training.policy_rl.vision_cache import VisionCache  # noqa: E402
 
@@ -184,6 +196,73 @@ def test_the_empty_context_has_a_gap_of_exactly_zero_and_a_gate_of_one_half() ->
     for place in range(len(rows)):
         assert torch.equal(student[place], teacher[place])
         assert (gate(student[place], teacher[place], 5.0) == 0.5).all()
+
+
+CONTENT = st.lists(st.sampled_from(["red", "blue", "wide", "Go.", "Where to?", "Now up."]), max_size=4)
+"""Parts of a prompt: names of pictures, and texts."""
+REPLIES = st.sampled_from(["up", "a long way down"])
+
+
+def _content_row(content: Sequence[str], encoder: Encoder, reply: str, pictures: Mapping[str, EncodedFrame]) -> Row:
+    parts = [
+        {"type": "image", "frame_id": pictures[part].frame_id} if part in pictures else {"type": "text", "text": part}
+        for part in content
+    ]
+    messages = ({"role": "user", "content": [*parts, {"type": "text", "text": "Answer."}]},)
+    return Row(PromptMessages(digest(messages), "test", "1", messages), _reply(encoder, reply))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(
+    rows=st.lists(
+        st.tuples(CONTENT, CONTENT, CONTENT, st.sampled_from(["up", "a long way down"])), min_size=1, max_size=3
+    )
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_common_beginning_changes_no_score(
+    family: str, rows: list[tuple[list[str], list[str], list[str], str]]
+) -> None:
+    model, encoder = _player(family)
+    scorer, pictures = Scorer(encoder), {}
+    for name, colour, width in [("red", (200, 0, 0), 56), ("blue", (0, 0, 200), 56), ("wide", (0, 200, 0), 112)]:
+        pictures[name] = EncodedFrame.encode(np.full((56, width, 3), colour, np.uint8))
+    scorer.pictures = {frame.frame_id: frame for frame in pictures.values()}
+    pairs = [
+        (_content_row(both + mine, encoder, reply, pictures), _content_row(both + others, encoder, reply, pictures))
+        for both, mine, others, reply in rows
+    ]
+    cache = VisionCache(model)
+    together = scorer.measured_pairs(model, pairs, cache, (entropy, entropy))
+    for number, found in enumerate(together):
+        alone = scorer.measured(model, [pair[number] for pair in pairs], cache, entropy)
+        for one, other in zip(found, alone, strict=True):
+            for name in (SAMPLED, "entropy"):
+                torch.testing.assert_close(one[name], other[name], atol=5e-6, rtol=0)
+
+
+def test_the_beginning_that_student_and_teacher_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, encoder = _player()
+    scorer, rollouts, episode = _scorer(encoder, "sokoban")
+    profile = plugins.load("environments", "sokoban").profile
+    frames = {key: frame.image for key, frame in rollouts.frames.items()}
+    hindsight = hindsight_of(ARMS["mp"], profile, "", frame_ids(episode), Reading(4, "timeout", ""), frames)
+    assert hindsight.panel is not None
+    scorer.pictures[hindsight.panel.frame_id] = hindsight.panel
+    students = _student_rows(rollouts, episode, encoder)
+    prompts = plugins.load("prompts", "sokoban")
+    pairs = [(row, replace(row, prompt=teacher_prompt(row.prompt, prompts, "sokoban", hindsight))) for row in students]
+    widths: list[int] = []
+    forward = model.model.forward
+
+    def counted(input_ids: Any, **others: Any) -> Any:
+        widths.append(input_ids.shape[1])
+        return forward(input_ids=input_ids, **others)
+
+    monkeypatch.setattr(model.model, "forward", counted)
+    scorer.measured_pairs(model, pairs, VisionCache(model), (entropy, entropy))
+    student, teacher = (max(scorer.length(pair[number]) for pair in pairs) for number in (0, 1))
+    assert widths[0] == student
+    assert widths[1] < teacher - 0.5 * student
 
 
 def test_a_gradient_flows_to_the_student_through_the_same_function() -> None:

@@ -36,13 +36,16 @@ from .losses import (
 from .scoring import (
     SAMPLED,
     LoadedTeacher,
+    Measure,
     Measured,
     Scorer,
     Teacher,
     TurnSample,
     entropy,
+    measure_pairs,
     measure_rows,
     micro_batches,
+    nothing_more,
     score_rows,
 )
 from .sharding import WholeModel
@@ -103,8 +106,9 @@ def score_turns(
 ) -> list[ScoredTurn]:
     """Score all turns of an update; each process scores its share of the micro-batches.
 
-    Turns with and without a Teacher do not share a micro-batch, so that Student and Teacher are scored in one shape
-    wherever their prompts have the same length. ``teacher_weights`` are those of the Teacher, by default the model's.
+    Turns with and without a Teacher do not share a micro-batch, so that a Teacher of the Student's weights goes on from
+    what was computed for the beginning of the Student's prompt; where all prompts of a micro-batch are equal, its
+    scores are exactly the Student's. ``teacher_weights`` are those of the Teacher, by default the model's.
     ``frozen`` is a Teacher of another model; a turn that it cannot score is not distilled. ``objective`` may measure
     further quantities of the Teacher. If the models are sharded, only one of them is whole at a time.
     """
@@ -125,32 +129,40 @@ def score_turns(
     ]
     further = micro_batches([scorer.length(row) for _, row in preferred], config.micro_batch_tokens)
     students += [row for _, row in preferred]
-    mine_scored = mine + ranks.share([[len(turns) + index for index in each] for each in further])
     distilled = [indices for indices in mine if turns[indices[0]].teacher is not None]
+    alone = [indices for indices in mine if turns[indices[0]].teacher is None]
+    alone += ranks.share([[len(turns) + index for index in each] for each in further])
+    mine_scored = distilled + alone
     references = [] if reference is None else [reference.vision_cache()]
 
-    measured: dict[int, Measured] = {}
+    measure = _measure_of(objective, config)
+    rows = [turn.teacher or turn.student for turn in turns]
 
-    def under(weights: WholeModel) -> dict[int, TokenValues]:
-        if weights is not own:
-            return {}
-        rows = [turn.teacher or turn.student for turn in turns]
-        if objective is not None and objective.measures() and isinstance(teacher, LoadedTeacher):
-            measured.update(ranks.join(teacher.measured(rows, distilled, partial(objective.measure, config=config))))
-            return {index: each[SAMPLED] for index, each in measured.items()}
-        return ranks.join(teacher.score(rows, distilled))
+    def apart() -> dict[int, Measured]:
+        """Score with a Teacher of other weights."""
+        if isinstance(teacher, LoadedTeacher):
+            return teacher.measured(rows, distilled, measure)
+        return {index: {SAMPLED: values} for index, values in teacher.score(rows, distilled).items()}
 
+    taught: dict[int, Measured] = {}
     with model.whole():
-        student = measure_rows(scorer, cache, students, mine_scored, entropy)
+        if frozen is None and own is model:
+            pairs = list(zip(students[: len(turns)], rows, strict=True))
+            student, taught = measure_pairs(scorer, cache, pairs, distilled, (entropy, measure))
+            student |= measure_rows(scorer, cache, students, alone, entropy)
+        else:
+            student = measure_rows(scorer, cache, students, mine_scored, entropy)
         scored = [] if model.sharded else score_rows(scorer, references, students, mine_scored)
-        under_teacher = under(model)
-    if own is not model:
+        if frozen is not None:
+            taught = apart()
+    if frozen is None and own is not model:
         with own.whole():
-            under_teacher = under(own)
+            taught = apart()
     if reference is not None and model.sharded:
         with reference.whole():
             scored = score_rows(scorer, references, students, mine_scored)
-    before = ranks.join(student)
+    before, measured = ranks.join(student), ranks.join(taught)
+    under_teacher = {index: each[SAMPLED] for index, each in measured.items()}
     old = {index: each[SAMPLED] for index, each in before.items()}
     start = ranks.join(scored[0]) if scored else old
     corrections = {index: start[len(turns) + place] for place, (index, _) in enumerate(preferred)}
@@ -168,6 +180,13 @@ def score_turns(
         tokens = with_quantities(tokens, index, measured)
         result.append(ScoredTurn(turn, tokens, corrections.get(index), before[index]["entropy"]))
     return result
+
+
+def _measure_of(objective: Objective | None, config: RlConfig) -> Measure:
+    """Return what an objective measures of the Teacher."""
+    if objective is None or not objective.measures():
+        return nothing_more
+    return partial(objective.measure, config=config)
 
 
 def with_quantities(tokens: TokenBatch, index: int, measured: Mapping[int, Measured]) -> TokenBatch:

@@ -1,13 +1,16 @@
 """Log-probabilities of replies: Student, reference and Teacher go through one function, in one engine and precision.
 
 A gate of slope 5 turns 0.1 nats of noise between two engines into 0.12 of gate, so the log-probabilities of the engine
-that generated a reply are not used. Tokens that stand for pictures are never sampled and have no probability here; if a
-stored reply contains one, it is scored as the padding token and has no weight (see :meth:`.Encoder.join`).
+that generated a reply are not used. Hindsight stands after the current picture, so the prompts of Student and Teacher
+begin alike: a Teacher of the Student's weights goes on from the Student's keys and values. Tokens that stand for
+pictures are never sampled and have no probability here; if a stored reply contains one, it is scored as the padding
+token and has no weight (see :meth:`.Encoder.join`).
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 from ...messages import EncodedFrame, PromptMessages
@@ -20,6 +23,7 @@ from ..tensors import CandidateIds, Tensor, TokenMask, TokenValues
 from .vision_cache import Picture, VisionCache
 
 torch: Any = need("torch", EXTRA)
+transformers: Any = need("transformers", EXTRA)
 checkpointing: Any = need("torch.utils.checkpoint", EXTRA)
 
 SCORED_AT_ONCE = 1024
@@ -37,12 +41,20 @@ class Row:
     """Tokens as they were sampled, with the end token; at least one."""
 
 
+Names = Sequence[str]
+"""Names of the pictures of a prompt, in the order in which it shows them."""
 Measured = Mapping[str, Tensor]
 """Quantities of the tokens of a reply by name, shape (tokens, ...)."""
 Measure = Callable[[Tensor], Measured]
 """Returns quantities per token, shape (tokens, ...), of log-probabilities of the vocabulary, (tokens, vocabulary)."""
 SAMPLED = "sampled"
 """Key of the log-probabilities of the reply's own tokens."""
+
+
+def nothing_more(logprobs: Tensor) -> Measured:
+    """Return no quantities but the log-probabilities of the reply's own tokens."""
+    del logprobs
+    return {}
 
 
 def entropy(logprobs: Tensor) -> Measured:
@@ -133,13 +145,51 @@ class Scorer:
 
         Key :data:`SAMPLED` holds the log-probabilities of the reply's own tokens.
         """
-        pieces: list[Measured] = []
         with self._autocast(model):
-            hidden, targets = self._hidden(model, rows, cache)
-            for states, chosen in zip(hidden.split(SCORED_AT_ONCE), targets.split(SCORED_AT_ONCE), strict=True):
-                every = self._logprobs(model.get_output_embeddings(), states)
-                values = {SAMPLED: every.gather(1, chosen[:, None]).squeeze(1), **measure(every)}
-                pieces.append({name: value.cpu() for name, value in values.items()})
+            return self._quantities(model, rows, self._hidden(model, rows, cache), measure)
+
+    @torch.no_grad()
+    def measured_pairs(
+        self, model: Any, pairs: Sequence[tuple[Row, Row]], cache: VisionCache, measures: tuple[Measure, Measure]
+    ) -> tuple[list[Measured], list[Measured]]:
+        """Return the quantities of both rows of each pair, as :meth:`measured` does; see there.
+
+        The tokens with which the prompts of a pair begin alike are computed once. Equal rows have equal states, so
+        measured quantities of the two differ by nothing but the measure.
+        """
+        first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        with self._autocast(model):
+            past = transformers.DynamicCache()
+            states = self._hidden(model, first, cache, past)
+            measured = self._quantities(model, first, states, measures[0])
+            if first != second:
+                states = self._hidden(model, second, cache, self._beginning(model, pairs, past))
+            return measured, self._quantities(model, second, states, measures[1])
+
+    def _beginning(self, model: Any, pairs: Sequence[tuple[Row, Row]], past: Any) -> Any:
+        """Return keys and values of the tokens with which all pairs begin alike, from those of their first rows.
+
+        None where there is no such token, or where this model cannot go on from them.
+        """
+        prompts = [(self.encoded(first.prompt), self.encoded(second.prompt)) for first, second in pairs]
+        names = [(image_ids(first.prompt.messages), image_ids(second.prompt.messages)) for first, second in pairs]
+        tokens = common_tokens(prompts, names)
+        if tokens < 1 or not hasattr(model.model, "get_rope_index"):
+            return None
+        kept = transformers.DynamicCache()
+        for number, layer in enumerate(past.layers):
+            kept.update(layer.keys[:, :, :tokens], layer.values[:, :, :tokens], number)
+        return kept
+
+    def _quantities(
+        self, model: Any, rows: Sequence[Row], read: tuple[Tensor, Tensor], measure: Measure
+    ) -> list[Measured]:
+        """Return the quantities of rows from their hidden states and tokens."""
+        pieces: list[Measured] = []
+        for states, chosen in zip(*(each.split(SCORED_AT_ONCE) for each in read), strict=True):
+            every = self._logprobs(model.get_output_embeddings(), states)
+            values = {SAMPLED: every.gather(1, chosen[:, None]).squeeze(1), **measure(every)}
+            pieces.append({name: value.cpu() for name, value in values.items()})
         lengths = [len(row.tokens) for row in rows]
         columns = {name: torch.cat([piece[name] for piece in pieces]).split(lengths) for name in pieces[0]}
         return [{name: parts[index] for name, parts in columns.items()} for index in range(len(rows))]
@@ -147,16 +197,25 @@ class Scorer:
     def _autocast(self, model: Any) -> Any:
         return torch.autocast(torch.device(model.device).type, torch.bfloat16, enabled=self.half)
 
-    def _hidden(self, model: Any, rows: Sequence[Row], cache: VisionCache | None) -> tuple[Tensor, Tensor]:
-        """Return the last hidden state before every reply token, shape (tokens, width), and these tokens."""
+    def _hidden(
+        self, model: Any, rows: Sequence[Row], cache: VisionCache | None, past: Any = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the last hidden state before every reply token, shape (tokens, width), and these tokens.
+
+        ``past`` holds keys and values of the tokens with which all rows begin, and takes those of the others.
+        """
         prompts = [self.encoded(row.prompt) for row in rows]
-        device = model.device
+        known, device = 0 if past is None else past.get_seq_length(), model.device
         batch = {
             name: each.to(device)
             for name, each in self.encoder.join(prompts, [row.tokens for row in rows]).items()
             if name not in ("labels", "pixel_values")
         }
-        pictures = [picture for row, prompt in zip(rows, prompts, strict=True) for picture in pictures_of(row, prompt)]
+        pictures = [
+            picture
+            for row, prompt in zip(rows, prompts, strict=True)
+            for picture in pictures_of(row, prompt)[sum(place.stop <= known for place in picture_places(prompt)) :]
+        ]
         positions = [
             (number, len(prompt.ids) + index)
             for number, (prompt, row) in enumerate(zip(prompts, rows, strict=True))
@@ -164,8 +223,15 @@ class Scorer:
         ]
         row_of, column = torch.tensor(positions, device=device).unbind(1)
         features = {"image": (cache or VisionCache(model, 0)).encode(pictures)} if pictures else None
-        states = model.model(**batch, mm_encoder_outputs=features, use_cache=False).last_hidden_state
-        return states[row_of, column - 1], batch["input_ids"][row_of, column]
+        targets = batch["input_ids"][row_of, column]
+        if known:
+            places = torch.arange(batch["input_ids"].shape[1], device=device).expand_as(batch["input_ids"])
+            if "image_grid_thw" in batch:
+                places, _ = model.model.get_rope_index(**batch)
+            batch |= {name: batch[name][:, known:] for name in ("input_ids", "mm_token_type_ids")}
+            batch["position_ids"] = places[..., known:]
+        made = model.model(**batch, mm_encoder_outputs=features, past_key_values=past, use_cache=past is not None)
+        return made.last_hidden_state[row_of, column - 1 - known], targets
 
     def _chosen(self, head: Any, hidden: Tensor, targets: Tensor) -> Tensor:
         """Return the log-probabilities of ``targets``, shape (tokens, k); the backward pass recomputes the scores."""
@@ -194,6 +260,34 @@ def pictures_of(row: Row, prompt: EncodedPrompt) -> list[Picture]:
         return []
     patches = prompt.pixels.split(prompt.grids.prod(dim=-1).tolist())
     return [Picture(*each) for each in zip(image_ids(row.prompt.messages), patches, prompt.grids, strict=True)]
+
+
+def picture_places(prompt: EncodedPrompt) -> list[range]:
+    """Return the places of the tokens of each picture; marks of text stand between two pictures."""
+    edges = [
+        place for place, (before, kind) in enumerate(pairwise((0, *prompt.kinds, 0))) if bool(before) != bool(kind)
+    ]
+    return [range(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def common_tokens(pairs: Sequence[tuple[EncodedPrompt, EncodedPrompt]], names: Sequence[tuple[Names, Names]]) -> int:
+    """Return the number of tokens with which the prompts of every pair begin alike.
+
+    ``names`` are those of their pictures, each of which counts as a whole. At least one token of each second prompt is
+    left, because the state of its last token is needed. 0 where the tokens do not show where a picture ends.
+    """
+    tokens = min(min(len(first.ids), len(second.ids) - 1) for first, second in pairs)
+    for (first, second), (mine, others) in zip(pairs, names, strict=True):
+        tokens = next((place for place in range(tokens) if first.ids[place] != second.ids[place]), tokens)
+        places = picture_places(second)
+        if len(places) != len(others):
+            return 0
+        differ = (start for start, *pair in zip(places, mine, others, strict=False) if pair[0] != pair[1])
+        tokens = min(tokens, next((each.start for each in differ), tokens))
+    shown = [place for _, second in pairs for place in picture_places(second)]
+    while cut := [place.start for place in shown if place.start < tokens < place.stop]:
+        tokens = min(cut)
+    return tokens
 
 
 def micro_batches(lengths: Sequence[int], budget: int, kinds: Sequence[Any] | None = None) -> list[list[int]]:
@@ -284,4 +378,21 @@ def measure_rows(
         with cache.around():
             values = scorer.measured(cache.model, [rows[index] for index in indices], cache, measure)
         measured.update(zip(indices, values, strict=True))
+    return measured
+
+
+def measure_pairs(
+    scorer: Scorer,
+    cache: VisionCache,
+    pairs: Sequence[tuple[Row, Row]],
+    batches: Sequence[Sequence[int]],
+    measures: tuple[Measure, Measure],
+) -> tuple[dict[int, Measured], dict[int, Measured]]:
+    """Return quantities of both rows of the pairs in ``batches``; see :meth:`Scorer.measured_pairs`."""
+    measured: tuple[dict[int, Measured], dict[int, Measured]] = {}, {}
+    for indices in batches:
+        with cache.around():
+            both = scorer.measured_pairs(cache.model, [pairs[index] for index in indices], cache, measures)
+        for found, values in zip(measured, both, strict=True):
+            found.update(zip(indices, values, strict=True))
     return measured
