@@ -34,7 +34,7 @@ from pivot.training.policy_rl.hindsight.analysis import Failures, UpdateSamples,
 from pivot.training.policy_rl.hindsight.contexts import Hindsight, hindsight_text, random_other_step
 from pivot.training.policy_rl.learner import ScoredTurn, hindsight_figures, score_turns
 from pivot.training.policy_rl.levels import Levels, roll_out
-from pivot.training.policy_rl.scoring import Row, Scorer, micro_batches, score_rows
+from pivot.training.policy_rl.scoring import SAMPLED, Row, Scorer, measure_pairs, micro_batches, nothing_more
 from pivot.training.policy_rl.sharding import WholeModel
 from pivot.training.policy_rl.vision_cache import VisionCache
 from pivot.training.ranks import ALONE
@@ -128,7 +128,8 @@ class ExactReader:
             self._scorer.pictures[name] = EncodedFrame(name, frame.shape[1], frame.shape[0], kind, encoded)
             prompt = render_student(levels.prompt, env.profile, levels.train[0], t=0, frame_id=name)
             self._rows += [Row(prompt, reply) for reply in replies]
-        self._batches = micro_batches([self._scorer.length(row) for row in self._rows], 16_384)
+        self._pairs = list(zip(self._rows[::2], self._rows[1::2], strict=True))
+        self._batches = micro_batches([self._scorer.length(row) for row in self._rows[::2]], 16_384)
 
     def policy(self, model: Any) -> NDArray[np.float64]:
         """Return the probability of each action's usual reply in each state; shape (states, 4).
@@ -137,8 +138,10 @@ class ExactReader:
         keeps to the form of the start; other wordings of the same action are in the missing part.
         """
         model.eval()
-        scores = score_rows(self._scorer, [VisionCache(model)], self._rows, self._batches)[0]
-        return np.array([scores[index].double().sum().exp().item() for index in range(len(self._rows))]).reshape(-1, 4)
+        measures = nothing_more, nothing_more
+        columns = measure_pairs(self._scorer, VisionCache(model), self._pairs, self._batches, measures)
+        scores = [each[index][SAMPLED] for index in range(len(self._pairs)) for each in columns]
+        return np.array([each.double().sum().exp().item() for each in scores]).reshape(-1, 4)
 
     def __call__(self, model: Any) -> dict[str, float]:
         """Return the exact success over all levels, and the mean probability outside the usual replies."""
