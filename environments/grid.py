@@ -10,6 +10,7 @@ is therefore these two, and restoring is parsing. A subclass adds the rules of o
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
 from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
@@ -301,17 +302,19 @@ class GridEnv(NamedActions):
         return frame
 
 
+@cache
 def _first_index(length: int) -> int:
     """Return the index of the first turn of ``length`` moves, two or more, after all shorter ones."""
     return len(ACTIONS) + 1 + sum(len(ACTIONS) ** each for each in range(2, length))
 
 
-def _moves_of(index: int) -> list[int]:
+@lru_cache(maxsize=4096)
+def _moves_of(index: int) -> tuple[int, ...]:
     """Return the moves of a turn; none of the unusable one."""
     if index <= UNUSABLE_INDEX:
-        return [index] if index < UNUSABLE_INDEX else []
+        return (index,) if index < UNUSABLE_INDEX else ()
     length = 2
     while _first_index(length + 1) <= index:
         length += 1
     index -= _first_index(length)
-    return [index // len(ACTIONS) ** (length - 1 - place) % len(ACTIONS) for place in range(length)]
+    return tuple(index // len(ACTIONS) ** (length - 1 - place) % len(ACTIONS) for place in range(length))
