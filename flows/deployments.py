@@ -20,6 +20,7 @@ from prefect import flow, get_client
 from prefect.client.schemas.objects import FlowRunPolicy
 from prefect.exceptions import PrefectException, PrefectHTTPStatusError
 from prefect.runtime import flow_run
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from pydantic import NonNegativeInt, PositiveInt
 
 from ..datasets.config import RunConfig, make_config
@@ -42,6 +43,7 @@ from .artifacts import file_address, show_store, usage_of
 from .attempts import attempts
 from .engines.base import WorkerPool, Workers, open_pool
 from .engines.prefect import execute_as_tasks, noted_run, stream_as_tasks
+from .engines.server import is_private
 from .forms import ConfigForm, LabelChanges, LabelChangesForm
 from .interrupted import schedule_again, times_resumed
 from .limits import model_slots
@@ -412,8 +414,11 @@ def run_in_process(
     """
     tokens = _reporter.set(reporter), _pool.set(pool)
     here = build_dataset.with_options(retries=0, timeout_seconds=0)
+    # Nobody reads heartbeats on a temporary server, and Prefect waits up to a second for their thread to end.
+    unwatched: dict[Any, Any] = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None} if is_private() else {}
     try:
-        raw: dict[str, Any] = here(config, str(out), pool.workers, refresh)
+        with temporary_settings(updates=unwatched):
+            raw: dict[str, Any] = here(config, str(out), pool.workers, refresh)
     except PrefectHTTPStatusError as error:
         answer = f"{error.response.status_code} to {error.request.url.path}"
         home = os.environ.get("PREFECT_HOME", "~/.prefect")
