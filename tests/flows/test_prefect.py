@@ -17,7 +17,9 @@ from pathlib import Path
 import pivot
 import psutil
 import pytest
+from pivot.datasets.progress import Silent
 from pivot.errors import ConfigError
+from pivot.flows.engines.local import InProcess
 from pivot.flows.engines.server import FlowServer, quiet_prefect
 from pivot.processes import Child
 from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, error_lines, fingerprint
@@ -223,3 +225,24 @@ def test_records_go_where_they_can_be_kept(tmp_path: Path, clean_settings: pytes
     clean_settings.setattr("tempfile.tempdir", str(tmp_path / "file"))
     with pytest.raises(ConfigError, match="set PREFECT_HOME to a folder you may write to"):
         quiet_prefect()
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_only_a_server_that_somebody_reads_gets_heartbeats(
+    private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quiet_prefect()
+    from pivot.flows import deployments
+    from prefect.settings import get_current_settings
+
+    frequencies: list[int | None] = []
+
+    def run(*_: object) -> None:
+        frequencies.append(get_current_settings().flows.heartbeat_frequency)
+        raise ConfigError("far enough")
+
+    monkeypatch.setattr(deployments, "is_private", lambda: private)
+    monkeypatch.setattr(deployments.build_dataset, "with_options", lambda **_: run)
+    with pytest.raises(ConfigError, match="far enough"):
+        deployments.run_in_process(CONFIG, tmp_path, InProcess(), Silent())
+    assert [each is None for each in frequencies] == [private]
