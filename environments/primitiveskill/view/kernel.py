@@ -50,6 +50,8 @@ _LAMP = (
     (-0.127, -0.976),
 )
 _PLACES = len(_LAMP)
+_DARK = (1 << _PLACES) - 1
+"""Bits of a point from which no point of the lamp is visible."""
 # Samples of an edge pixel, from its left and from its top.
 _EDGE = (
     (0.5625, 0.4375, 0.8125, 0.3125, 0.1875, 0.0625, 0.6875, 0.9375),
@@ -196,17 +198,24 @@ def _cover(solids, solid, camera, side):
 
 
 @compiled
-def mark(solids, first, camera, depths, keys, dirty):
-    """Set ``dirty`` where the solids from index ``first`` on, or their shadows, can change a picture without them.
+def mark(solids, first, camera, depths, keys, shade, dirty):
+    """Set ``dirty`` where the solids from index ``first`` on, or their shadows, change a picture without them.
 
-    ``depths`` and ``keys`` belong to the picture without them.
+    ``depths``, ``keys`` and ``shade`` belong to the picture without them; ``shade`` may have too few bits. A pixel
+    depends on the surfaces at the centres of the nine pixels around it, and on the light there.
     """
     side = dirty.shape[0]
     pixel = 2.0 * HALF_VIEW / side
-    worked, view = _work_out(solids, camera[0]), view_of(camera)
+    worked, view, hidden = _work_out(solids, camera[0]), view_of(camera), np.zeros(_PLACES, np.int16)
     for solid in range(first, len(solids)):
         left, top, right, bottom = _cover(solids, solid, camera, side)
-        dirty[top:bottom, left:right] = True
+        for row in range(top, bottom):
+            v = HALF_VIEW - (row + 0.5) * pixel
+            for column in range(left, right):
+                ray = ray_of(view, (column + 0.5) * pixel - HALF_VIEW, v)
+                if _cast(worked, solid, ray, ray)[0] < depths[row, column]:
+                    dirty[max(0, row - 1) : row + 2, max(0, column - 1) : column + 2] = True
+    for solid in range(first, len(solids)):
         left, top, right, bottom = window(_corners(solids, solid, True), camera, NEAR, HALF_VIEW, 2, side)
         for row in range(top, bottom):
             v = HALF_VIEW - (row + 0.5) * pixel
@@ -217,8 +226,46 @@ def mark(solids, first, camera, depths, keys, dirty):
                     dirty[row, column] = True
                     continue
                 ox, oy, oz, dx, dy, dz = ray_of(view, (column + 0.5) * pixel - HALF_VIEW, v)
+                t, known = depths[row, column], shade[row, column]
+                dirty[row, column] = known < _DARK and _shades(
+                    worked, solid, ox + t * dx, oy + t * dy, oz + t * dz, known, hidden
+                )
+
+
+@compiled
+def _shades(solids, solid, x, y, z, known, hidden):
+    """Return whether a solid hides a point of the lamp beyond the ``known`` ones; ``hidden`` is working memory."""
+    if not _can_shade(solids, solid, x, y, z):
+        return False
+    hidden[:] = 0
+    _hide(solids[solid], x, y, z, hidden)
+    return _bits(hidden) & ~known != 0
+
+
+@compiled
+def _bits(hidden):
+    """Return the hidden points of the lamp as one bit each."""
+    bits = 0
+    for place in range(_PLACES):
+        bits |= int(hidden[place]) << place
+    return bits
+
+
+@compiled
+def find_shade(solids, camera, depths, keys, shade):
+    """Write into ``shade``, int32, which points of the lamp are hidden from each pixel's centre, one bit each."""
+    side = keys.shape[0]
+    pixel = 2.0 * HALF_VIEW / side
+    worked, view, memory = _work_out(solids, camera[0]), view_of(camera), np.zeros(_PLACES + 2, np.int16)
+    for row in range(side):
+        v = HALF_VIEW - (row + 0.5) * pixel
+        for column in range(side):
+            key = keys[row, column]
+            if key != 8 * WALL:
+                ox, oy, oz, dx, dy, dz = ray_of(view, (column + 0.5) * pixel - HALF_VIEW, v)
                 t = depths[row, column]
-                dirty[row, column] = _can_shade(worked, solid, ox + t * dx, oy + t * dy, oz + t * dz)
+                _look(worked, key >> 3, ox + t * dx, oy + t * dy, oz + t * dz, memory)
+                shade[row, column] = _bits(memory)
 
 
 @compiled

@@ -6,7 +6,7 @@ their shadows can affect. The pixels equal those of a full drawing.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 import numpy as np
@@ -17,7 +17,7 @@ from ...raycast import rgb
 from ..tasks import APPLE, CABINET_BOXES, CUBE, DRAWER_BOXES, KINDS, TARGET_RADIUS, TARGETS, Box, Point, Scene, TaskKind
 from ..world import Camera
 from .arm import FINGERS_OPEN, arm, fingers
-from .kernel import draw, mark
+from .kernel import draw, find_shade, mark
 from .solids import Solid, array_of, ball, box, cylinder
 
 CUBE_COLOURS = {"red cube": "#ea3034", "green cube": "#2fb552", "purple cube": "#9a48d6"}
@@ -70,6 +70,8 @@ class _Layer:
     frame: Frame
     depths: NDArray[np.float64]
     keys: NDArray[np.int16]
+    shade: NDArray[np.int32]
+    """Points of the lamp that are known to be hidden from the centre of each pixel, one bit each."""
 
 
 def _drawn(kind: TaskKind, camera: Camera, below: _Layer | None, solids: list[Solid]) -> _Layer:
@@ -77,12 +79,14 @@ def _drawn(kind: TaskKind, camera: Camera, below: _Layer | None, solids: list[So
     side, axes = camera.side, _axes(camera)
     if below is None:
         frame, depths = np.empty((side, side, 3), np.uint8), np.empty((side, side))
-        layer = _Layer(solids, frame, depths, np.empty((side, side), np.int16))
+        keys, shade = np.empty((side, side), np.int16), np.zeros((side, side), np.int32)
+        layer = _Layer(solids, frame, depths, keys, shade)
         dirty = np.ones((side, side), np.bool_)
     else:
-        layer = _Layer([*below.solids, *solids], below.frame.copy(), below.depths.copy(), below.keys.copy())
+        copies = below.frame.copy(), below.depths.copy(), below.keys.copy()
+        layer = _Layer([*below.solids, *solids], *copies, below.shade)
         dirty = np.zeros((side, side), np.bool_)
-        mark(array_of(layer.solids), len(below.solids), axes, layer.depths, layer.keys, dirty)
+        mark(array_of(layer.solids), len(below.solids), axes, layer.depths, layer.keys, layer.shade, dirty)
     draw(array_of(layer.solids), _targets(kind), axes, dirty, layer.frame, layer.depths, layer.keys)
     return layer
 
@@ -90,13 +94,18 @@ def _drawn(kind: TaskKind, camera: Camera, below: _Layer | None, solids: list[So
 @cache
 def _background(name: str, camera: Camera) -> _Layer:
     """Draw the static objects of a task."""
-    return _drawn(KINDS[name], camera, None, fixed_solids(KINDS[name]))
+    layer = _drawn(KINDS[name], camera, None, fixed_solids(KINDS[name]))
+    find_shade(array_of(layer.solids), _axes(camera), layer.depths, layer.keys, layer.shade)
+    return layer
 
 
 @lru_cache(maxsize=8)
 def _with_drawer(name: str, opening: float, camera: Camera) -> _Layer:
     """Draw the drawer onto the static objects; cached, because it often does not move for many frames."""
-    return _drawn(KINDS[name], camera, _background(name, camera), _drawer(opening))
+    below = _background(name, camera)
+    layer = _drawn(KINDS[name], camera, below, _drawer(opening))
+    same = (layer.keys == below.keys) & (layer.depths == below.depths)
+    return replace(layer, shade=np.where(same, below.shade, 0).astype(np.int32))
 
 
 def _things(scene: Scene) -> list[Solid]:
