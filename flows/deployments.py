@@ -415,9 +415,9 @@ def run_in_process(
     tokens = _reporter.set(reporter), _pool.set(pool)
     here = build_dataset.with_options(retries=0, timeout_seconds=0)
     # Nobody reads heartbeats on a temporary server, and Prefect waits up to a second for their thread to end.
-    unwatched: dict[Any, Any] = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None} if is_private() else {}
+    silent = temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
     try:
-        with temporary_settings(updates=unwatched):
+        with silent if is_private() else nullcontext():
             raw: dict[str, Any] = here(config, str(out), pool.workers, refresh)
     except PrefectHTTPStatusError as error:
         answer = f"{error.response.status_code} to {error.request.url.path}"

@@ -119,7 +119,7 @@ class ExactReader:
     def __init__(self, levels: Levels, world: World, encoder: Encoder) -> None:
         """Render every state of ``world`` and put it into the Student's prompt, once with the reply of each action."""
         self._world, self._scorer = world, Scorer(encoder, capacity=1 << 30)
-        env, self._rows = levels.env(levels.config), list[Row]()
+        env, rows = levels.env(levels.config), list[Row]()
         replies = [tuple(encoder.reply_tokens(reply_text(action))) for action in ACTIONS]
         for state in world.states:
             frame, _ = env.reset(options={"state": state})
@@ -127,9 +127,9 @@ class ExactReader:
             name = frame_id(frame)
             self._scorer.pictures[name] = EncodedFrame(name, frame.shape[1], frame.shape[0], kind, encoded)
             prompt = render_student(levels.prompt, env.profile, levels.train[0], t=0, frame_id=name)
-            self._rows += [Row(prompt, reply) for reply in replies]
-        self._pairs = list(zip(self._rows[::2], self._rows[1::2], strict=True))
-        self._batches = micro_batches([self._scorer.length(row) for row in self._rows[::2]], 16_384)
+            rows += [Row(prompt, reply) for reply in replies]
+        self._pairs = list(zip(rows[::2], rows[1::2], strict=True))  # two replies share what is computed for the prompt
+        self._batches = micro_batches([self._scorer.length(row) for row in rows[::2]], 16_384)
 
     def policy(self, model: Any) -> NDArray[np.float64]:
         """Return the probability of each action's usual reply in each state; shape (states, 4).

@@ -17,6 +17,7 @@ from pathlib import Path
 import pivot
 import psutil
 import pytest
+from pivot.datasets.config import make_config
 from pivot.datasets.progress import Silent
 from pivot.errors import ConfigError
 from pivot.flows.engines.local import InProcess
@@ -229,7 +230,7 @@ def test_records_go_where_they_can_be_kept(tmp_path: Path, clean_settings: pytes
 
 @pytest.mark.parametrize("private", [True, False])
 def test_only_a_server_that_somebody_reads_gets_heartbeats(
-    private: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    private: bool, tmp_path: Path, clean_settings: pytest.MonkeyPatch
 ) -> None:
     quiet_prefect()
     from pivot.flows import deployments
@@ -241,8 +242,8 @@ def test_only_a_server_that_somebody_reads_gets_heartbeats(
         frequencies.append(get_current_settings().flows.heartbeat_frequency)
         raise ConfigError("far enough")
 
-    monkeypatch.setattr(deployments, "is_private", lambda: private)
-    monkeypatch.setattr(deployments.build_dataset, "with_options", lambda **_: run)
+    clean_settings.setattr(deployments, "is_private", lambda: private)
+    clean_settings.setattr(deployments.build_dataset, "with_options", lambda **_: run)
     with pytest.raises(ConfigError, match="far enough"):
-        deployments.run_in_process(CONFIG, tmp_path, InProcess(), Silent())
+        deployments.run_in_process(make_config(CONFIG), tmp_path, InProcess(), Silent())
     assert [each is None for each in frequencies] == [private]

@@ -22,8 +22,9 @@ from pivot.models.base import ChatRequest, Sampling, image_ids  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
 from pivot.tests.training.failures import failures_of, frame_ids  # noqa: E402
 from pivot.training.analyzer import Reading  # noqa: E402
-from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.encode import EncodedPrompt, Encoder  # noqa: E402
 from pivot.training.policy_rl.config import make_rl_config  # noqa: E402
+from pivot.training.policy_rl.extensions.objectives import objective_of  # noqa: E402
 from pivot.training.policy_rl.figures import token_figures  # noqa: E402
 from pivot.training.policy_rl.hindsight.contexts import ARMS, hindsight_of, teacher_prompt  # noqa: E402
 from pivot.training.policy_rl.learner import score_turns  # noqa: E402
@@ -33,6 +34,7 @@ from pivot.training.policy_rl.scoring import (  # noqa: E402
     Row,
     Scorer,
     TurnSample,
+    common_tokens,
     entropy,
     micro_batches,
     score_rows,
@@ -212,24 +214,25 @@ def _content_row(content: Sequence[str], encoder: Encoder, reply: str, pictures:
     return Row(PromptMessages(digest(messages), "test", "1", messages), _reply(encoder, reply))
 
 
+def _coloured() -> dict[str, EncodedFrame]:
+    sizes = {"red": ((200, 0, 0), 56), "blue": ((0, 0, 200), 56), "wide": ((0, 200, 0), 112)}
+    return {
+        name: EncodedFrame.encode(np.full((56, width, 3), colour, np.uint8)) for name, (colour, width) in sizes.items()
+    }
+
+
 @pytest.mark.parametrize("family", FAMILIES)
-@given(
-    rows=st.lists(
-        st.tuples(CONTENT, CONTENT, CONTENT, st.sampled_from(["up", "a long way down"])), min_size=1, max_size=3
-    )
-)
+@given(rows=st.lists(st.tuples(CONTENT, CONTENT, CONTENT, REPLIES, REPLIES), min_size=1, max_size=3))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_common_beginning_changes_no_score(
-    family: str, rows: list[tuple[list[str], list[str], list[str], str]]
+    family: str, rows: list[tuple[list[str], list[str], list[str], str, str]]
 ) -> None:
     model, encoder = _player(family)
-    scorer, pictures = Scorer(encoder), {}
-    for name, colour, width in [("red", (200, 0, 0), 56), ("blue", (0, 0, 200), 56), ("wide", (0, 200, 0), 112)]:
-        pictures[name] = EncodedFrame.encode(np.full((56, width, 3), colour, np.uint8))
+    scorer, pictures = Scorer(encoder), _coloured()
     scorer.pictures = {frame.frame_id: frame for frame in pictures.values()}
     pairs = [
-        (_content_row(both + mine, encoder, reply, pictures), _content_row(both + others, encoder, reply, pictures))
-        for both, mine, others, reply in rows
+        (_content_row(both + mine, encoder, first, pictures), _content_row(both + others, encoder, second, pictures))
+        for both, mine, others, first, second in rows
     ]
     cache = VisionCache(model)
     together = scorer.measured_pairs(model, pairs, cache, (entropy, entropy))
@@ -240,17 +243,68 @@ def test_a_common_beginning_changes_no_score(
                 torch.testing.assert_close(one[name], other[name], atol=5e-6, rtol=0)
 
 
-def test_the_beginning_that_student_and_teacher_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, encoder = _player()
+def test_prompts_have_in_common_what_comes_before_the_first_difference_and_no_part_of_a_picture() -> None:
+    def prompt(text: str) -> EncodedPrompt:
+        """Letters are words, and digits the tokens of a picture."""
+        return EncodedPrompt(tuple(map(ord, text)), tuple(int(letter.isdigit()) for letter in text), None, None)
+
+    def common(*pairs: tuple[str, str, str, str]) -> int:
+        prompts = [(prompt(first), prompt(second)) for first, second, _, _ in pairs]
+        return common_tokens(prompts, [(mine.split(), others.split()) for _, _, mine, others in pairs])
+
+    assert common(("abcd", "abxd", "", "")) == 2
+    assert common(("abc", "abc", "", "")) == 2, "the state of the last token is needed"
+    assert common(("a11bc", "a11bd", "one", "one")) == 4
+    assert common(("a11bc", "a11bd", "one", "two")) == 1, "another picture of the same size"
+    assert common(("a111bc", "a11bcd", "one", "two")) == 1, "a larger one"
+    assert common(("abcdef", "abcdxf", "", ""), ("ab1111cd", "ab1111ce", "one", "one")) == 2, "a picture is never cut"
+    assert common(("ab11c11de", "ab11c11df", "one two", "one two"), ("abcdefgh", "abcdefxh", "", "")) == 5
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("objective", ["printed", "distribution"])
+def test_a_teacher_of_the_students_weights_scores_as_one_apart_does(family: str, objective: str) -> None:
+    model, encoder = _player(family)
+    scorer, pairs = _taught_pairs(encoder)
+    turns = [TurnSample("", t, first, second, 1.0, 2) for t, (first, second) in enumerate(pairs)]
+    turns += [TurnSample("", 9, pairs[0][0], pairs[0][0], 1.0, 2), TurnSample("", 10, pairs[1][0], None, 1.0, 2)]
+    config = make_rl_config({"env": "sokoban", "model": "none", "kl": 0.0, "opd_objective": objective})
+    made = [
+        score_turns(
+            turns, scorer, WholeModel(model), None, config, teacher_weights=weights, objective=objective_of(config)
+        )
+        for weights in (None, WholeModel(model))
+    ]
+    for one, other in zip(*made, strict=True):
+        assert torch.equal(one.tokens.old, other.tokens.old)
+        assert torch.equal(one.tokens.active, other.tokens.active)
+        torch.testing.assert_close(one.tokens.teacher, other.tokens.teacher, atol=5e-6, rtol=0)
+        assert (one.tokens.teacher_candidates is None) == (objective == "printed")
+        if one.tokens.teacher_candidates is not None:
+            torch.testing.assert_close(
+                one.tokens.teacher_candidates, other.tokens.teacher_candidates, atol=5e-6, rtol=0
+            )
+    assert (made[0][0].tokens.teacher - made[0][0].tokens.old).abs().max() > 1e-5
+
+
+def _taught_pairs(encoder: Encoder) -> tuple[Scorer, list[tuple[Row, Row]]]:
+    """Rows of Student and Teacher of a failure, arm mp."""
     scorer, rollouts, episode = _scorer(encoder, "sokoban")
     profile = plugins.load("environments", "sokoban").profile
     frames = {key: frame.image for key, frame in rollouts.frames.items()}
     hindsight = hindsight_of(ARMS["mp"], profile, "", frame_ids(episode), Reading(4, "timeout", ""), frames)
     assert hindsight.panel is not None
     scorer.pictures[hindsight.panel.frame_id] = hindsight.panel
-    students = _student_rows(rollouts, episode, encoder)
     prompts = plugins.load("prompts", "sokoban")
-    pairs = [(row, replace(row, prompt=teacher_prompt(row.prompt, prompts, "sokoban", hindsight))) for row in students]
+    return scorer, [
+        (row, replace(row, prompt=teacher_prompt(row.prompt, prompts, "sokoban", hindsight)))
+        for row in _student_rows(rollouts, episode, encoder)
+    ]
+
+
+def test_the_beginning_that_student_and_teacher_share_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, encoder = _player()
+    scorer, pairs = _taught_pairs(encoder)
     widths: list[int] = []
     forward = model.model.forward
 
@@ -263,6 +317,8 @@ def test_the_beginning_that_student_and_teacher_share_is_computed_once(monkeypat
     student, teacher = (max(scorer.length(pair[number]) for pair in pairs) for number in (0, 1))
     assert widths[0] == student
     assert widths[1] < teacher - 0.5 * student
+    assert scorer.measured_pairs(model, [pairs[0][:1] * 2], VisionCache(model), (entropy, entropy))[0]
+    assert len(widths) == 3, "equal rows are computed once"
 
 
 def test_a_gradient_flows_to_the_student_through_the_same_function() -> None:

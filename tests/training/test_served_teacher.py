@@ -13,7 +13,7 @@ from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.config import make_rl_config
 from pivot.training.policy_rl.engines.teacher import ServedTeacher
-from pivot.training.policy_rl.scoring import LoadedTeacher, Row, Scorer
+from pivot.training.policy_rl.scoring import SAMPLED, LoadedTeacher, Row, Scorer, nothing_more
 from pivot.training.policy_rl.vision_cache import VisionCache
 
 pytestmark = pytest.mark.train
@@ -41,10 +41,10 @@ def test_it_scores_as_the_same_model_in_process_does() -> None:
         teacher.show(frames)
         for chosen in (rows, cut):
             places = [list(range(len(chosen)))]
-            here, there = loaded.score(chosen, places), teacher.score(chosen, places)
+            here, there = (each.measured(chosen, places, nothing_more) for each in (loaded, teacher))
             assert here.keys() == there.keys()
             for place, scored in here.items():
-                torch.testing.assert_close(there[place], scored, atol=1e-4, rtol=0)
+                torch.testing.assert_close(there[place][SAMPLED], scored[SAMPLED], atol=1e-4, rtol=0)
         assert teacher.unscored == 0
 
 
@@ -57,10 +57,10 @@ def test_a_reply_that_the_server_cuts_into_other_tokens_is_left_out_and_counted(
     with teacher_server(*matrix.player(FAMILY)) as (url, _):
         teacher = _teacher(url)
         teacher.show(frames)
-        assert sorted(teacher.score([row, spelt, with_placeholder, *others], [[0, 1, 2]])) == [0]
+        assert sorted(teacher.measured([row, spelt, with_placeholder, *others], [[0, 1, 2]], nothing_more)) == [0]
         assert teacher.unscored == 2
         with pytest.raises(TrainingError, match=r"scored none of 2 replies .*it tokenizes each of them differently"):
-            teacher.score([spelt, with_placeholder], [[0, 1]])
+            teacher.measured([spelt, with_placeholder], [[0, 1]], nothing_more)
 
 
 @pytest.mark.parametrize(

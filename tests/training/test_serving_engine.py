@@ -33,7 +33,7 @@ from pivot.training.policy_rl.engines.probe import Probe  # noqa: E402
 from pivot.training.policy_rl.engines.servers import NAME, Servers  # noqa: E402
 from pivot.training.policy_rl.engines.teacher import ServedTeacher  # noqa: E402
 from pivot.training.policy_rl.levels import first_turns  # noqa: E402
-from pivot.training.policy_rl.scoring import LoadedTeacher, Row, Scorer  # noqa: E402
+from pivot.training.policy_rl.scoring import SAMPLED, LoadedTeacher, Row, Scorer, nothing_more  # noqa: E402
 from pivot.training.policy_rl.vision_cache import VisionCache  # noqa: E402
 
 pytestmark = pytest.mark.serving
@@ -207,9 +207,9 @@ def test_a_frozen_teacher_is_scored_like_in_process(tied: tuple[Any, str, Path])
     loaded = LoadedTeacher(Scorer(_Unmasked(matrix.player(FAMILY)[1])), VisionCache(model))
     for each in (loaded, teacher):
         each.show(record.frames)
-    here, there = (each.score(rows, [list(range(len(rows)))]) for each in (loaded, teacher))
+    here, there = (each.measured(rows, [list(range(len(rows)))], nothing_more) for each in (loaded, teacher))
     assert teacher.unscored == 0
-    worst = max((here[place] - there[place]).abs().max().item() for place in here)
+    worst = max((here[place][SAMPLED] - there[place][SAMPLED]).abs().max().item() for place in here)
     print(f"largest difference of a Teacher's log-probability: {worst:.1e}")  # noqa: T201 - to report
     assert worst < 1e-3
 

@@ -107,15 +107,15 @@ def score_turns(
     """Score all turns of an update; each process scores its share of the micro-batches.
 
     Turns with and without a Teacher do not share a micro-batch, so that a Teacher of the Student's weights goes on from
-    what was computed for the beginning of the Student's prompt; where all prompts of a micro-batch are equal, its
-    scores are exactly the Student's. ``teacher_weights`` are those of the Teacher, by default the model's.
+    what was computed for the beginning of the Student's prompt; where every Teacher's prompt of a micro-batch is the
+    Student's own, its scores are exactly the Student's. ``teacher_weights`` are its weights, by default the model's.
     ``frozen`` is a Teacher of another model; a turn that it cannot score is not distilled. ``objective`` may measure
     further quantities of the Teacher. If the models are sharded, only one of them is whole at a time.
     """
     model.model.eval()
     cache, ranks = model.vision_cache(), model.ranks
     own = teacher_weights or model
-    teacher = frozen or LoadedTeacher(scorer, cache if own is model else own.vision_cache())
+    teacher = frozen or LoadedTeacher(scorer, own.vision_cache())
     students = [turn.student for turn in turns]
     lengths = [
         max(scorer.length(turn.student), 0 if turn.teacher is None else teacher.length(turn.teacher)) for turn in turns
@@ -138,26 +138,19 @@ def score_turns(
     measure = _measure_of(objective, config)
     rows = [turn.teacher or turn.student for turn in turns]
 
-    def apart() -> dict[int, Measured]:
-        """Score with a Teacher of other weights."""
-        if isinstance(teacher, LoadedTeacher):
-            return teacher.measured(rows, distilled, measure)
-        return {index: {SAMPLED: values} for index, values in teacher.score(rows, distilled).items()}
-
-    taught: dict[int, Measured] = {}
     with model.whole():
         if frozen is None and own is model:
             pairs = list(zip(students[: len(turns)], rows, strict=True))
             student, taught = measure_pairs(scorer, cache, pairs, distilled, (entropy, measure))
             student |= measure_rows(scorer, cache, students, alone, entropy)
         else:
-            student = measure_rows(scorer, cache, students, mine_scored, entropy)
+            student, taught = measure_rows(scorer, cache, students, mine_scored, entropy), {}
         scored = [] if model.sharded else score_rows(scorer, references, students, mine_scored)
-        if frozen is not None:
-            taught = apart()
-    if frozen is None and own is not model:
+    if frozen is not None:
+        taught = frozen.measured(rows, distilled, measure)
+    elif own is not model:
         with own.whole():
-            taught = apart()
+            taught = teacher.measured(rows, distilled, measure)
     if reference is not None and model.sharded:
         with reference.whole():
             scored = score_rows(scorer, references, students, mine_scored)

@@ -154,39 +154,32 @@ class Scorer:
     ) -> tuple[list[Measured], list[Measured]]:
         """Return the quantities of both rows of each pair, as :meth:`measured` does; see there.
 
-        The tokens with which the prompts of a pair begin alike are computed once. Equal rows have equal states, so
-        measured quantities of the two differ by nothing but the measure.
+        What was computed for the first tokens of the first prompts is used for the second ones, as far as the two
+        prompts of every pair agree. If all pairs are of equal rows, both have exactly the same scores.
         """
         first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         with self._autocast(model):
-            past = transformers.DynamicCache()
-            states = self._hidden(model, first, cache, past)
-            measured = self._quantities(model, first, states, measures[0])
+            past = transformers.DynamicCache() if first != second and _only_attends(model) else None
+            found = self._hidden(model, first, cache, past)
+            measured = self._quantities(model, first, found, measures[0])
+            if past is not None:
+                past.crop(self._common_tokens(pairs) - past.get_seq_length())
             if first != second:
-                states = self._hidden(model, second, cache, self._beginning(model, pairs, past))
-            return measured, self._quantities(model, second, states, measures[1])
+                found = self._hidden(model, second, cache, past)
+            return measured, self._quantities(model, second, found, measures[1])
 
-    def _beginning(self, model: Any, pairs: Sequence[tuple[Row, Row]], past: Any) -> Any:
-        """Return keys and values of the tokens with which all pairs begin alike, from those of their first rows.
-
-        None where there is no such token, or where this model cannot go on from them.
-        """
+    def _common_tokens(self, pairs: Sequence[tuple[Row, Row]]) -> int:
+        """Return the number of first tokens that the two prompts of every pair have in common."""
         prompts = [(self.encoded(first.prompt), self.encoded(second.prompt)) for first, second in pairs]
         names = [(image_ids(first.prompt.messages), image_ids(second.prompt.messages)) for first, second in pairs]
-        tokens = common_tokens(prompts, names)
-        if tokens < 1 or not hasattr(model.model, "get_rope_index"):
-            return None
-        kept = transformers.DynamicCache()
-        for number, layer in enumerate(past.layers):
-            kept.update(layer.keys[:, :, :tokens], layer.values[:, :, :tokens], number)
-        return kept
+        return common_tokens(prompts, names)
 
     def _quantities(
-        self, model: Any, rows: Sequence[Row], read: tuple[Tensor, Tensor], measure: Measure
+        self, model: Any, rows: Sequence[Row], found: tuple[Tensor, Tensor], measure: Measure
     ) -> list[Measured]:
-        """Return the quantities of rows from their hidden states and tokens."""
+        """Return the quantities of rows from the hidden states before their reply tokens, and these tokens."""
         pieces: list[Measured] = []
-        for states, chosen in zip(*(each.split(SCORED_AT_ONCE) for each in read), strict=True):
+        for states, chosen in zip(*(each.split(SCORED_AT_ONCE) for each in found), strict=True):
             every = self._logprobs(model.get_output_embeddings(), states)
             values = {SAMPLED: every.gather(1, chosen[:, None]).squeeze(1), **measure(every)}
             pieces.append({name: value.cpu() for name, value in values.items()})
@@ -202,7 +195,8 @@ class Scorer:
     ) -> tuple[Tensor, Tensor]:
         """Return the last hidden state before every reply token, shape (tokens, width), and these tokens.
 
-        ``past`` holds keys and values of the tokens with which all rows begin, and takes those of the others.
+        ``past`` holds keys and values of the first tokens of every row, equally many in each, and takes those of the
+        other tokens.
         """
         prompts = [self.encoded(row.prompt) for row in rows]
         known, device = 0 if past is None else past.get_seq_length(), model.device
@@ -214,7 +208,7 @@ class Scorer:
         pictures = [
             picture
             for row, prompt in zip(rows, prompts, strict=True)
-            for picture in pictures_of(row, prompt)[sum(place.stop <= known for place in picture_places(prompt)) :]
+            for picture in pictures_of(row, prompt)[pictures_before(prompt, known) :]
         ]
         positions = [
             (number, len(prompt.ids) + index)
@@ -262,6 +256,12 @@ def pictures_of(row: Row, prompt: EncodedPrompt) -> list[Picture]:
     return [Picture(*each) for each in zip(image_ids(row.prompt.messages), patches, prompt.grids, strict=True)]
 
 
+def _only_attends(model: Any) -> bool:
+    """Whether keys and values are all that the model's layers keep of earlier tokens."""
+    kinds: Sequence[str] = getattr(model.config.get_text_config(), "layer_types", None) or ()
+    return hasattr(model.model, "get_rope_index") and set(kinds) <= {"full_attention", "sliding_attention"}
+
+
 def picture_places(prompt: EncodedPrompt) -> list[range]:
     """Return the places of the tokens of each picture; marks of text stand between two pictures."""
     edges = [
@@ -270,20 +270,22 @@ def picture_places(prompt: EncodedPrompt) -> list[range]:
     return [range(start, stop) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def common_tokens(pairs: Sequence[tuple[EncodedPrompt, EncodedPrompt]], names: Sequence[tuple[Names, Names]]) -> int:
-    """Return the number of tokens with which the prompts of every pair begin alike.
+def pictures_before(prompt: EncodedPrompt, tokens: int) -> int:
+    """Return the number of pictures within the first ``tokens`` tokens."""
+    return sum(place.stop <= tokens for place in picture_places(prompt)) if tokens else 0
 
-    ``names`` are those of their pictures, each of which counts as a whole. At least one token of each second prompt is
-    left, because the state of its last token is needed. 0 where the tokens do not show where a picture ends.
+
+def common_tokens(pairs: Sequence[tuple[EncodedPrompt, EncodedPrompt]], names: Sequence[tuple[Names, Names]]) -> int:
+    """Return the number of first tokens that the two prompts of every pair have in common.
+
+    Pictures are equal if their ``names`` are, and are never cut. At least one token of each second prompt is left,
+    because the state of its last token is needed.
     """
     tokens = min(min(len(first.ids), len(second.ids) - 1) for first, second in pairs)
     for (first, second), (mine, others) in zip(pairs, names, strict=True):
         tokens = next((place for place in range(tokens) if first.ids[place] != second.ids[place]), tokens)
-        places = picture_places(second)
-        if len(places) != len(others):
-            return 0
-        differ = (start for start, *pair in zip(places, mine, others, strict=False) if pair[0] != pair[1])
-        tokens = min(tokens, next((each.start for each in differ), tokens))
+        places = zip(picture_places(second), mine, others, strict=False)
+        tokens = min(tokens, next((place.start for place, one, other in places if one != other), tokens))
     shown = [place for _, second in pairs for place in picture_places(second)]
     while cut := [place.start for place in shown if place.start < tokens < place.stop]:
         tokens = min(cut)
@@ -330,7 +332,7 @@ def score_rows(
 
 
 class Teacher(Protocol):
-    """A model that scores replies under the Teacher's prompts."""
+    """A model of other weights than the Student's that scores replies under the Teacher's prompts."""
 
     def show(self, pictures: Mapping[str, EncodedFrame]) -> None:
         """Set the pictures of the next prompts, by frame id."""
@@ -340,13 +342,16 @@ class Teacher(Protocol):
         """Return the number of tokens that a row adds to a micro-batch."""
         ...
 
-    def score(self, rows: Sequence[Row], batches: Sequence[Sequence[int]]) -> dict[int, TokenValues]:
-        """Return log-probabilities of the rows in ``batches`` by index; a row that cannot be scored is left out."""
+    def measured(self, rows: Sequence[Row], batches: Sequence[Sequence[int]], measure: Measure) -> dict[int, Measured]:
+        """Return quantities of the rows in ``batches``, by index, as :meth:`Scorer.measured` does.
+
+        A row that cannot be scored is left out.
+        """
         ...
 
 
 class LoadedTeacher:
-    """A Teacher in this process: the trained model itself, or a frozen one with prompts of its own."""
+    """A Teacher in this process."""
 
     def __init__(self, scorer: Scorer, cache: VisionCache) -> None:
         """Score with the model of ``cache``."""
@@ -360,12 +365,8 @@ class LoadedTeacher:
         """Return the number of tokens of prompt and reply."""
         return self.scorer.length(row)
 
-    def score(self, rows: Sequence[Row], batches: Sequence[Sequence[int]]) -> dict[int, TokenValues]:
-        """Score with :func:`score_rows`."""
-        return score_rows(self.scorer, [self._cache], rows, batches)[0]
-
     def measured(self, rows: Sequence[Row], batches: Sequence[Sequence[int]], measure: Measure) -> dict[int, Measured]:
-        """Return quantities of the rows in ``batches``, by index; see :meth:`Scorer.measured`."""
+        """Measure with :func:`measure_rows`."""
         return measure_rows(self.scorer, self._cache, rows, batches, measure)
 
 

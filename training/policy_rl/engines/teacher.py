@@ -21,7 +21,7 @@ from ....models.service import Service
 from ...config import EXTRA
 from ...encode import Encoder
 from ...tensors import TokenValues
-from ..scoring import Row
+from ..scoring import SAMPLED, Measure, Measured, Row
 from .http import PATIENCE_SECONDS, answer_all, post
 
 torch: Any = need("torch", EXTRA)
@@ -87,8 +87,8 @@ class ServedTeacher:
         del row
         return 0
 
-    def score(self, rows: Sequence[Row], batches: Sequence[Sequence[int]]) -> dict[int, TokenValues]:
-        """Return the log-probabilities of the replies in ``batches``, by index of the row.
+    def measured(self, rows: Sequence[Row], batches: Sequence[Sequence[int]], measure: Measure) -> dict[int, Measured]:
+        """Return the log-probabilities of the replies in ``batches``, by index of the row, and nothing more.
 
         A row that cannot be scored is left out and counted.
 
@@ -96,6 +96,7 @@ class ServedTeacher:
             ServerGoneError: the server does not answer any more.
             TrainingError: it scores no reply.
         """
+        del measure
         indices = [index for batch in batches for index in batch]
         refusals: list[TrainingError] = []
 
@@ -108,7 +109,7 @@ class ServedTeacher:
 
         with ThreadPoolExecutor(AT_A_TIME, "pivot-teacher") as threads:
             answers = list(zip(indices, threads.map(score_row, indices), strict=True))
-        scores = {index: answer for index, answer in answers if answer is not None}
+        scores: dict[int, Measured] = {index: {SAMPLED: answer} for index, answer in answers if answer is not None}
         self.unscored = len(indices) - len(scores)
         if indices and not scores:
             reason = str(refusals[0]) if refusals else "it tokenizes each of them differently"
