@@ -114,7 +114,7 @@ class RlConfig(Settings):
     credit: str | None = setting(None, panel=LEARNING, added=True)
     """Rule of a credit per turn that is added to the advantage of the episode (an extension): ``progress``, ``slack``
     or ``pivot``, see ``pivot.credit``. Needs an environment with an exact solver. In a study on a small network
-    ``progress`` helped in FrozenLake and made no difference in Sokoban, ``pivot`` hurt in FrozenLake, and ``slack`` was
+    ``progress`` helped in FrozenLake and a little in Sokoban, ``pivot`` hurt in FrozenLake, and ``slack`` was
     not studied."""
     credit_weight: float = setting(1.0, panel=LEARNING, added=True, gt=0)
     """Weight of the credit, after it is scaled to a deviation of 1 over the turns of a level's episodes."""
