@@ -236,9 +236,9 @@ def test_a_common_beginning_changes_no_score(
     ]
     cache = VisionCache(model)
     together = scorer.measured_pairs(model, pairs, cache, (entropy, entropy))
-    for number, found in enumerate(together):
+    for number, measured in enumerate(together):
         alone = scorer.measured(model, [pair[number] for pair in pairs], cache, entropy)
-        for one, other in zip(found, alone, strict=True):
+        for one, other in zip(measured, alone, strict=True):
             for name in (SAMPLED, "entropy"):
                 torch.testing.assert_close(one[name], other[name], atol=5e-6, rtol=0)
 

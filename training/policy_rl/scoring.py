@@ -160,13 +160,13 @@ class Scorer:
         first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         with self._autocast(model):
             past = transformers.DynamicCache() if first != second and _only_attends(model) else None
-            found = self._hidden(model, first, cache, past)
-            measured = self._quantities(model, first, found, measures[0])
+            states = self._hidden(model, first, cache, past)
+            measured = self._quantities(model, first, states, measures[0])
             if past is not None:
                 past.crop(self._common_tokens(pairs) - past.get_seq_length())
             if first != second:
-                found = self._hidden(model, second, cache, past)
-            return measured, self._quantities(model, second, found, measures[1])
+                states = self._hidden(model, second, cache, past)
+            return measured, self._quantities(model, second, states, measures[1])
 
     def _common_tokens(self, pairs: Sequence[tuple[Row, Row]]) -> int:
         """Return the number of first tokens that the two prompts of every pair have in common."""
@@ -175,12 +175,12 @@ class Scorer:
         return common_tokens(prompts, names)
 
     def _quantities(
-        self, model: Any, rows: Sequence[Row], found: tuple[Tensor, Tensor], measure: Measure
+        self, model: Any, rows: Sequence[Row], states: tuple[Tensor, Tensor], measure: Measure
     ) -> list[Measured]:
         """Return the quantities of rows from the hidden states before their reply tokens, and these tokens."""
         pieces: list[Measured] = []
-        for states, chosen in zip(*(each.split(SCORED_AT_ONCE) for each in found), strict=True):
-            every = self._logprobs(model.get_output_embeddings(), states)
+        for hidden, chosen in zip(*(each.split(SCORED_AT_ONCE) for each in states), strict=True):
+            every = self._logprobs(model.get_output_embeddings(), hidden)
             values = {SAMPLED: every.gather(1, chosen[:, None]).squeeze(1), **measure(every)}
             pieces.append({name: value.cpu() for name, value in values.items()})
         lengths = [len(row.tokens) for row in rows]
@@ -199,7 +199,7 @@ class Scorer:
         other tokens.
         """
         prompts = [self.encoded(row.prompt) for row in rows]
-        known, device = 0 if past is None else past.get_seq_length(), model.device
+        start, device = 0 if past is None else past.get_seq_length(), model.device
         batch = {
             name: each.to(device)
             for name, each in self.encoder.join(prompts, [row.tokens for row in rows]).items()
@@ -208,7 +208,7 @@ class Scorer:
         pictures = [
             picture
             for row, prompt in zip(rows, prompts, strict=True)
-            for picture in pictures_of(row, prompt)[pictures_before(prompt, known) :]
+            for picture in pictures_of(row, prompt)[pictures_before(prompt, start) :]
         ]
         positions = [
             (number, len(prompt.ids) + index)
@@ -218,14 +218,14 @@ class Scorer:
         row_of, column = torch.tensor(positions, device=device).unbind(1)
         features = {"image": (cache or VisionCache(model, 0)).encode(pictures)} if pictures else None
         targets = batch["input_ids"][row_of, column]
-        if known:
+        if start:
             places = torch.arange(batch["input_ids"].shape[1], device=device).expand_as(batch["input_ids"])
             if "image_grid_thw" in batch:
                 places, _ = model.model.get_rope_index(**batch)
-            batch |= {name: batch[name][:, known:] for name in ("input_ids", "mm_token_type_ids")}
-            batch["position_ids"] = places[..., known:]
+            batch |= {name: batch[name][:, start:] for name in ("input_ids", "mm_token_type_ids")}
+            batch["position_ids"] = places[..., start:]
         made = model.model(**batch, mm_encoder_outputs=features, past_key_values=past, use_cache=past is not None)
-        return made.last_hidden_state[row_of, column - 1 - known], targets
+        return made.last_hidden_state[row_of, column - 1 - start], targets
 
     def _chosen(self, head: Any, hidden: Tensor, targets: Tensor) -> Tensor:
         """Return the log-probabilities of ``targets``, shape (tokens, k); the backward pass recomputes the scores."""
@@ -394,6 +394,6 @@ def measure_pairs(
     for indices in batches:
         with cache.around():
             both = scorer.measured_pairs(cache.model, [pairs[index] for index in indices], cache, measures)
-        for found, values in zip(measured, both, strict=True):
-            found.update(zip(indices, values, strict=True))
+        for by_index, values in zip(measured, both, strict=True):
+            by_index.update(zip(indices, values, strict=True))
     return measured

@@ -226,20 +226,20 @@ def mark(solids, first, camera, depths, keys, shade, dirty):
                     dirty[row, column] = True
                     continue
                 ox, oy, oz, dx, dy, dz = ray_of(view, (column + 0.5) * pixel - HALF_VIEW, v)
-                t, known = depths[row, column], shade[row, column]
-                dirty[row, column] = known < _DARK and _shades(
-                    worked, solid, ox + t * dx, oy + t * dy, oz + t * dz, known, hidden
+                t, dark = depths[row, column], shade[row, column]
+                dirty[row, column] = dark < _DARK and _shades(
+                    worked, solid, ox + t * dx, oy + t * dy, oz + t * dz, dark, hidden
                 )
 
 
 @compiled
-def _shades(solids, solid, x, y, z, known, hidden):
-    """Return whether a solid hides a point of the lamp beyond the ``known`` ones; ``hidden`` is working memory."""
+def _shades(solids, solid, x, y, z, dark, hidden):
+    """Return whether a solid hides a point of the lamp that ``dark`` has no bit of; ``hidden`` is working memory."""
     if not _can_shade(solids, solid, x, y, z):
         return False
     hidden[:] = 0
     _hide(solids[solid], x, y, z, hidden)
-    return _bits(hidden) & ~known != 0
+    return _bits(hidden) & ~dark != 0
 
 
 @compiled
