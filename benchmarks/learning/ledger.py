@@ -142,7 +142,7 @@ def figures_table(rows: Sequence[Row], game: str, arms: Iterable[str], controls:
     areas, finals = by_arm(rows, game, "area"), by_arm(rows, game, "final")
     base = areas.get(BASELINE, {})
     lines = [
-        f"| {game} | seeds | area | minus {BASELINE} | final success | minus {BASELINE} | the area is |",
+        f"| {game} | seeds | area | minus GRPO | final success | minus GRPO | the area is |",
         "|---|---|---|---|---|---|---|",
     ]
     for arm in arms:
