@@ -266,10 +266,11 @@ TORCH ?= torch==2.13.0
 BENCH := runs/bench-$(shell date -u +%Y%m%dT%H%M%S).json
 
 bench: $(VENV)/.dev  ## measure every performance claim and its baseline; rows are kept in runs/bench-*.json
-	$(BIN)/python -m pivot.benchmarks --out $(BENCH)
-	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
-	then $(MANISKILL)/bin/python -m pivot.benchmarks --out $(BENCH) bench_training bench_stage2; \
-	else echo "skipped: the benchmark of training, for which PyTorch cannot be installed here"; fi
+	@failed=0; $(BIN)/python -m pivot.benchmarks --out $(BENCH) || failed=1; \
+	if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
+	then $(MANISKILL)/bin/python -m pivot.benchmarks --out $(BENCH) bench_training bench_stage2 || failed=1; \
+	else echo "skipped: the benchmark of training, for which PyTorch cannot be installed here"; fi; \
+	exit $$failed
 
 bench-scale: $(VENV)/.dev  ## build a million FrozenLake episodes (22 GB, almost an hour) and measure time, memory, files
 	$(BIN)/python -m pivot.benchmarks.scale runs/scale
