@@ -105,7 +105,7 @@ def _with_drawer(name: str, opening: float, camera: Camera) -> _Layer:
     below = _background(name, camera)
     layer = _drawn(KINDS[name], camera, below, _drawer(opening))
     same = (layer.keys == below.keys) & (layer.depths == below.depths)
-    return replace(layer, shade=np.where(same, below.shade, 0).astype(np.int32))
+    return replace(layer, shade=below.shade * same)
 
 
 def _things(scene: Scene) -> list[Solid]:
