@@ -196,13 +196,21 @@ def serve_nobody(listening: socket.socket, context: ssl.SSLContext | None = None
     return f"127.0.0.1:{listening.getsockname()[1]}"
 
 
+async def contacted(service: Service) -> None:
+    model = OpenAIModel(MODEL, None, service)
+    try:
+        await model.contact()
+    finally:
+        await model.aclose()
+
+
 def failure_at(url: str) -> tuple[str, str]:
     """Return what doctor says of a server that cannot be reached, and its advice; a build says the same."""
     (finding,) = check_server(url, MODEL)
     assert finding.state == "broken"
     service = Service(base_url=url, patience_seconds=0.1)
     with pytest.raises((ServerGoneError, ConfigError)) as caught:
-        asyncio.run(OpenAIModel(MODEL, None, service).contact())
+        asyncio.run(contacted(service))
     assert f"no server answers at {url} ({finding.detail}); " in str(caught.value)
     assert str(caught.value).endswith(finding.advice)
     return finding.detail, finding.advice
@@ -249,7 +257,6 @@ def test_a_connection_that_takes_too_long_is_named() -> None:
 
 
 def test_a_slow_answer_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_check, "SECONDS", 0.5)
     hanging = False
 
     def hang(key: str, tried: int) -> str | None:
@@ -258,6 +265,8 @@ def test_a_slow_answer_is_not_called_missing(monkeypatch: pytest.MonkeyPatch) ->
     def reply(body: dict[str, Any]) -> dict[str, Any]:
         nonlocal hanging
         hanging = len(body["messages"][0]["content"]) == 2  # the picture's answer is the last
+        if hanging:
+            monkeypatch.setattr(server_check, "SECONDS", 0.5)
         return able(body)
 
     with served(reply, fault=hang) as server:

@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -164,9 +165,11 @@ def test_retry_after(value: str | None, seconds: float | None) -> None:
 
 def test_retry_after_is_honoured_and_tries_are_counted() -> None:
     with served(fault=lambda key, tried: "429" if tried < 3 else None, retry_after="1") as server:
+        began = time.monotonic()
         (answer,) = ask(server)
+        took = time.monotonic() - began
     assert answer.call["attempts"] == 3
-    assert answer.call["latency"] < 1, "the latency is that of the last try, without the waits"
+    assert answer.call["latency"] <= took - 2, "the latency is that of the last try, without the waits"
     assert server.log.faults == {"429": 2}
 
 
@@ -211,7 +214,8 @@ def test_a_request_that_always_fails_gives_up_when_others_are_answered() -> None
 def test_a_hanging_try_ends_at_its_wall_clock() -> None:
     with served(fault=lambda key, tried: "hang" if tried == 1 else None) as server:
         (answer,) = ask(server, request_seconds=0.3)
-    assert answer.call["attempts"] == 2
+    assert server.log.faults == {"hang": 1}
+    assert answer.call["attempts"] >= 2
 
 
 def test_the_reasoning_of_a_server_stays_part_of_the_reply() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from pivot.errors import ConfigError, ServerGoneError
+from pivot.models.openai import model as openai_model
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.pacing import BROKEN, CROWDED, FEWEST_FAILURES, FEWEST_REFUSALS, START, AdaptiveLimit, Breaker
 from pivot.models.service import Service
@@ -67,10 +68,13 @@ def test_earlier_turns_go_first_and_equal_ones_as_they_come() -> None:
     assert asyncio.run(run()) == ["0a", "1a", "1b", "3a", "3b"]
 
 
-def test_the_next_role_begins_with_what_the_server_took() -> None:
+def test_the_next_role_begins_with_what_the_server_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_model, "_taken", {})  # a server of another test may have had the same port
+
     async def run(url: str, requests: int) -> int:
         model = OpenAIModel(MODEL, None, Service(base_url=url, cache=""))
         start = model.limit.limit
+        await model.contact()
         await asyncio.gather(*(model.answer(replace(REQUEST, seed=seed)) for seed in range(requests)))
         await model.aclose()
         return start

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pivot.solvers.base import Case, ExactSolver, Unsolved, Verdict
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver
@@ -79,7 +79,7 @@ def test_what_follows_the_pivot_does_not_matter(env: str, seed: int, actions: li
     assert short == whole
 
 
-@many
+@settings(many, suppress_health_check=[HealthCheck.filter_too_much])  # three in four have no pivot after a first step
 @given(envs, seeds, plays, st.integers(1, 10))
 def test_before_the_pivot_nothing_is_lost(env: str, seed: int, actions: list[str], more: int) -> None:
     text, _ = random_level(env, seed)

@@ -26,8 +26,8 @@ Start = Callable[[str], ManiSkillProcess]
 
 @pytest.fixture(autouse=True)
 def deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short ones, but long enough for an interpreter to start on a busy machine."""
-    monkeypatch.setenv(STEP_SECONDS, "0.5")
+    """Short, but long enough for an interpreter to start on a busy machine."""
+    monkeypatch.setenv(STEP_SECONDS, "20")
     monkeypatch.setenv(START_SECONDS, "20")
     monkeypatch.setattr(ManiSkillWorld, "has_started", False)  # as in a fresh interpreter, whatever test ran before
 
@@ -38,10 +38,15 @@ def started() -> list[ManiSkillProcess]:
 
 
 @pytest.fixture
-def start_as(tmp_path: Path, started: list[ManiSkillProcess]) -> Callable[[str], Start]:
-    """Return what starts a stand-in of a mode."""
+def start_as(
+    tmp_path: Path, started: list[ManiSkillProcess], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], Start]:
+    """Return what starts a stand-in of a mode; one that hangs has a second for a step."""
 
     def of(mode: str) -> Start:
+        if mode.endswith(("-hang", "-huge")):
+            monkeypatch.setenv(STEP_SECONDS, "1")
+
         def start(physics: str) -> ManiSkillProcess:
             started.append(ManiSkillProcess(physics, [sys.executable, "-S", str(STAND_IN), mode, str(tmp_path)]))
             return started[-1]
