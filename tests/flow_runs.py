@@ -1,7 +1,10 @@
 """Runs of the pipeline for tests: bytes of a store, and the command line in a separate process."""
 
+import contextlib
 import hashlib
 import os
+import random
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,6 +26,14 @@ def config_of(tasks: int | Mapping[str, int] = 2, **fields: Any) -> dict[str, An
     counts = {"sokoban": tasks} if isinstance(tasks, int) else tasks
     runs = {name: {"tasks": count, "settings": {}} for name, count in counts.items()}
     return {"environments": runs, "rollouts": 4, "tasks_per_shard": 1} | fields
+
+
+def free_port() -> int:
+    """Return a port that nobody has, and that no other test's server is given before this one's has started."""
+    for port in random.Random().sample(range(20_000, 32_000), 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no free port was found")
 
 
 def files_of(root: Path) -> list[str]:

@@ -54,11 +54,11 @@ class PendingShards:
             job = rollout_job(self.store, shard, self._tasks[shard])
             if isinstance(job, RolloutJob):
                 if job.pending.episodes is not None:
-                    self._reporter.advance(ROLLOUT, self._size(shard) - len(job.pending.episodes))
+                    self._report(self._size(shard) - len(job.pending.episodes))
                 return job
             self.results.append(job)
             report_stored(self._reporter, job)
-            self._reporter.advance(ROLLOUT, self._size(shard))
+            self._report(self._size(shard))  # also one that was stored just before its worker was lost
         return None
 
     def give_back(self, shards: Iterable[Shard], ended: int) -> None:
@@ -68,10 +68,14 @@ class PendingShards:
 
     def ended(self) -> None:
         """Report an episode that is over."""
-        if self._twice:
-            self._twice -= 1  # reported when it was over for the first time
-        else:
-            self._reporter.advance(ROLLOUT, 1)
+        self._report(1)
+
+    def _report(self, episodes: int) -> None:
+        """Report episodes, but for those that were reported when they were over for the first time."""
+        again = min(self._twice, episodes)
+        self._twice -= again
+        if episodes > again:
+            self._reporter.advance(ROLLOUT, episodes - again)
 
     def stored(self, result: ShardResult) -> None:
         """Report a stored shard."""

@@ -163,7 +163,8 @@ def test_a_killed_run_goes_on_with_the_labels_that_it_wrote(
 ) -> None:
     root = tmp_path / "store"
     with served(coach, slots=4) as server:
-        config = config_of({"frozenlake": 4}, rollouts=6, teacher=part(server, max_concurrency=4))
+        # Twelve shards, because a run that Ctrl-C ends stores what is answered.
+        config = config_of({"frozenlake": 12}, rollouts=6, teacher=part(server, max_concurrency=4))
         pivot.build(config, tmp_path / "whole")
         all_answers = server.log.answered
         victim.run("build", root, config, die_at="/.receipts/label-v1/frozenlake/00001.json", how=how)

@@ -26,13 +26,13 @@ from pivot.environments.sokoban import SokobanEnv
 from pivot.errors import ConfigError, PivotError, PolicyError, ServerGoneError, StoreError
 from pivot.flows.engines.base import Workers, open_pool
 from pivot.flows.engines.local import execute_with
-from pivot.flows.pipeline import BuildResult, build_store
+from pivot.flows.pipeline import BuildResult, build_store, plan
 from pivot.flows.spread import connection, remote, scheduler, shards
 from pivot.flows.spread.connection import ConnectionLostError
 from pivot.rollouts.base import Reply
 from pivot.rollouts.policies import ModelPolicy
 from pivot.rollouts.policies.example import example_turn
-from pivot.tests.flow_runs import CLI, assert_whole, clean_environment
+from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of
 from pivot.tests.flows.test_served_faults import config_at, one_in_three, tables_of
 from pivot.tests.models.chat_server import FAULTS, MODEL, served, stop_after
 
@@ -133,20 +133,22 @@ def test_processes_play_and_one_asks(tmp_path: Path) -> None:
 
 
 def test_there_is_one_limit_and_all_workers_together_reach_it(tmp_path: Path, spread: list[Any]) -> None:
-    with served(latency=0.02) as server:
+    with served() as server:
+        # The first ones are held until all have come.
+        server.latency = lambda key: 1.0 if len(server.log.started) <= 16 else 0.02
         build(config_at(server, {"sokoban": 12}, max_concurrency=16), tmp_path, 4)
         assert server.log.most_in_flight == 16
     assert len(spread) == 3
 
 
 def test_what_workers_hold_up_is_counted_apart_from_what_was_sent(tmp_path: Path, spread: list[Any]) -> None:
-    with served(latency=0.3) as server:
-        config = config_at(server, {"sokoban": 2}, rollouts=2, episode_seconds=0.7) | {"tasks_per_shard": 1}
+    with served(latency=1.0) as server:
+        config = config_at(server, {"sokoban": 2}, rollouts=2, episode_seconds=1.5) | {"tasks_per_shard": 1}
         assert build(config, tmp_path, 3).pending_episodes == 4
         (usage,) = model_usage(Store.open(tmp_path))
         assert (usage.tries, usage.unanswered) == (server.log.requests, 4)
     assert len(spread) == 2
-    assert all("longer than 0.7 s" in text for text in load_store(tmp_path).episodes.collect()["error"])
+    assert all("longer than 1.5 s" in text for text in load_store(tmp_path).episodes.collect()["error"])
 
 
 # A simulator that is slow
@@ -197,7 +199,8 @@ def test_a_slow_simulator_holds_up_its_own_worker_alone(
 
 def test_a_worker_whose_line_breaks_costs_its_shards_only(tmp_path: Path, spread: list[Any]) -> None:
     with served(latency=0.01) as server:
-        config = config_at(server, {"sokoban": 8}, rollouts=4, max_concurrency=8)
+        # Of sixteen shards each of three workers has some left when three are stored.
+        config = config_at(server, {"sokoban": 16}, rollouts=4, max_concurrency=8)
         config |= {"tasks_per_shard": 1}
         build(config, tmp_path / "whole", reports=(whole := Reports()))
         before = server.log.answered
@@ -217,6 +220,19 @@ def test_a_worker_whose_line_breaks_costs_its_shards_only(tmp_path: Path, spread
     assert sorted(reports.shards) == sorted(whole.shards)
     assert before < again < 2 * before
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("lost", [0, 3, 8])
+def test_a_shard_that_was_stored_before_its_worker_was_lost_counts_once(tmp_path: Path, lost: int) -> None:
+    """All of its episodes were reported when they were over, or some, or none; that it is stored was not heard."""
+    build(config_of({"frozenlake": 4}, rollouts=4, tasks_per_shard=2), tmp_path)
+    store, reports = Store.open(tmp_path), Reports()
+    pending = shards.PendingShards(store, plan(store.run, Silent()), reports, None)
+    for _ in range(lost):
+        pending.ended()
+    pending.give_back([], lost)
+    assert pending.next() is None
+    assert reports.played == pending.episodes == 16
 
 
 def test_where_no_worker_can_call_the_run_plays_itself_and_says_so(

@@ -88,6 +88,7 @@ class Line:
         self.busy_until = 0.0
         """Until then, by time.monotonic, requests are answered with status 503."""
         self.refused = 0
+        self._counting = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -111,15 +112,23 @@ class Line:
                 if up and time.monotonic() < self.busy_until:
                     self._refuse(source)
                     return
-                if up and self.break_at is not None and self.sent + len(part) > self.break_at:
-                    target.sendall(part[: self.break_at - self.sent])
-                    self.breaks += 1
-                    self.break_at = 0 if self.stays_broken else None
+                room = self._room(len(part)) if up else len(part)
+                target.sendall(part[:room])
+                if room < len(part):
                     for end in (source, target):
                         end.shutdown(socket.SHUT_RDWR)
                     return
-                self.sent += len(part) if up else 0
-                target.sendall(part)
+
+    def _room(self, size: int) -> int:
+        """Return how many of so many bytes go up before the line breaks, and count them."""
+        with self._counting:
+            room = size if self.break_at is None else max(0, min(size, self.break_at - self.sent))
+            if room < size:
+                self.breaks += 1
+                self.break_at = 0 if self.stays_broken else None
+            else:
+                self.sent += size
+            return room
 
     def _refuse(self, client: socket.socket) -> None:
         """Read the rest of a request, and answer as a store that is busy."""
