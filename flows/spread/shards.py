@@ -71,7 +71,7 @@ class PendingShards:
         self._report(1)
 
     def _report(self, episodes: int) -> None:
-        """Report episodes, but for those that were reported when they were over for the first time."""
+        """Report episodes, but none a second time that was over before and is played again."""
         again = min(self._twice, episodes)
         self._twice -= again
         if episodes > again:
