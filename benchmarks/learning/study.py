@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from pivot.benchmarks.learning.ledger import Ledger, Row, by_arm, figures_table, key_of
 from pivot.benchmarks.learning.vlm import GAMES, ExactReader, settings_of
-from pivot.benchmarks.learning.vlm_start import LESSONS, teach
+from pivot.benchmarks.learning.vlm_start import LESSONS, RECORDS, teach
 from pivot.benchmarks.learning.worlds import explore
 from pivot.models.extras import need
 from pivot.training.policy_rl import loop
@@ -121,7 +121,7 @@ class Job:
     def start(self) -> Path:
         """Folder of the start of the game, common to all arms and seeds: of ``work``, or the one that is kept."""
         own = self.work / self.game / "start"
-        return own if own.exists() else STARTS / self.game
+        return own if (own / "start.json").exists() else STARTS / self.game
 
 
 def digest_of(start: Path) -> str:
@@ -308,14 +308,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--games", nargs="+", choices=tuple(GAMES), default=tuple(GAMES))
     parser.add_argument("--arms", nargs="+", choices=tuple(ARMS), default=tuple(ARMS))
-    parser.add_argument("--lessons", type=int, default=LESSONS)
+    parser.add_argument("--lessons", type=int, default=LESSONS, help="most lessons of a start")
+    parser.add_argument("--records", type=int, default=RECORDS, help="records in a lesson; fewer ones suit a CPU")
     parser.add_argument("--out", type=Path, default=Path("curves"), help="prefix of the pictures")
     args = parser.parse_args()
     chosen = [job for job in jobs(args.games, args.work) if job.arm in args.arms]
     if args.command == "start":
         torch.set_num_threads(1)
         for game in args.games:
-            teach(game, args.work / game / "start", lessons=args.lessons)
+            teach(game, args.work / game / "start", lessons=args.lessons, records=args.records)
         return
     if args.command == "run":
         run(chosen, args.results, args.workers)

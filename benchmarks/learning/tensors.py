@@ -154,7 +154,7 @@ class Tutor:
         ids = [encoder.tokenizer.convert_tokens_to_ids(action) for action in ACTIONS]
         self._actions = torch.tensor(ids, device=device)
         self._banned = torch.tensor(encoder.placeholders, device=device)
-        self._random = torch.Generator(device).manual_seed(seed)
+        self.random = torch.Generator(device).manual_seed(seed)
         side = self._patch * self._merge
         places = np.zeros(len(shard.pictures), np.int64)
         sizes: dict[tuple[int, int], list[NDArray[np.uint8]]] = {}
@@ -176,7 +176,7 @@ class Tutor:
         taught, words = self._zeros(), self._zeros()
         for layout, table in self.tables.items():
             chosen = [
-                of[torch.randint(len(of), (counts[kind],), device=self.device, generator=self._random)]
+                of[torch.randint(len(of), (counts[kind],), device=self.device, generator=self.random)]
                 for kind, of in table.of.items()
                 if counts.get(kind)
             ]

@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
@@ -53,8 +54,51 @@ ENOUGH = 0.9
 """``gap_detects_pivot`` with true hints at which the rate begins to fall."""
 SHARDS, EACH = 14, 3
 """Sets of failures, and random episodes of each training level in a set."""
+UNFINISHED = "unfinished.pt"
+"""File in the folder of a start whose lessons are not over."""
 ANALYSES, ANALYSIS_LR, KEPT = 600, 3e-4, 48
 """Lessons of the Analyzer, eight records each, their rate, and how many other records are among them."""
+
+
+@dataclass
+class Course:
+    """Progress of the lessons, and what is needed to resume them."""
+
+    settings: Mapping[str, Any]
+    last: int
+    """Number of lessons at which they end."""
+    falls_at: int
+    """Number of lessons from which the rate falls."""
+    number: int = 0
+    seconds: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """Figures of every look at the gate."""
+
+    def keep(self, path: Path, model: Any, optimizer: Any, tutor: Tutor) -> None:
+        """Write everything to a file, whole or not at all."""
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "random": tutor.random.get_state()}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        torch.save(asdict(self) | state, fresh)
+        fresh.replace(path)
+
+    def resume(self, path: Path, model: Any, optimizer: Any, tutor: Tutor) -> None:
+        """Resume from a file, if it is there.
+
+        Raises:
+            ValueError: its lessons have other settings.
+        """
+        if not path.exists():
+            return
+        kept = torch.load(path, map_location="cpu", weights_only=True)
+        earlier = kept["settings"]
+        if earlier != self.settings:
+            raise ValueError(f"{path}: found lessons with {earlier}, expected {self.settings}; remove the file")
+        model.load_state_dict(kept.pop("model"))
+        optimizer.load_state_dict(kept.pop("optimizer"))
+        tutor.random.set_state(kept.pop("random"))
+        for name, value in kept.items():
+            setattr(self, name, value)
 
 
 def make_shard(game: str, seed: int, number: int, each: int) -> Shard:
@@ -111,6 +155,10 @@ def teach(
     """Teach a new model until it reads hints, and to analyze failures; save it and its figures.
 
     The gate looks at held-out levels of ``seed``. A model that ran out of lessons is saved, too, and has not passed.
+    Lessons that were interrupted go on from the last look at the gate.
+
+    Raises:
+        ValueError: the folder holds unfinished lessons with other settings.
 
     Returns:
         The figures, also in ``start.json``: ``gate`` with ``passed``, ``success`` on training levels, exact, and
@@ -124,21 +172,25 @@ def teach(
     tutor = Tutor(model, encoder, join(made, encoder.pad), device, seed)
     read = ExactReader(levels, explore(levels.env, levels.config, levels.train[:40]), encoder)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0)
-    history: list[dict[str, Any]] = []
-    falls_at, last = int(lessons * (1 - FALL)), lessons
-    number = 0
-    while number < last:
+    settings = {"game": game, "seed": seed, "lessons": lessons, "records": records, "shards": shards}
+    course, unfinished = Course(settings, lessons, int(lessons * (1 - FALL))), folder / UNFINISHED
+    course.resume(unfinished, model, optimizer, tutor)
+    began -= course.seconds
+    while course.number < course.last:
+        fall = (course.last - course.number) / max(1, course.last - course.falls_at)
         for part in optimizer.param_groups:
-            part["lr"] = LR * min(1.0, (number + 1) / WARM_UP, (last - number) / max(1, last - falls_at))
-        counts = per_lesson(SEEING if number < SEE * lessons else READING, records)
+            part["lr"] = LR * min(1.0, (course.number + 1) / WARM_UP, fall)
+        counts = per_lesson(SEEING if course.number < SEE * lessons else READING, records)
         loss = step(model, optimizer, lambda counts=counts: tutor.loss(counts))
-        number += 1
-        if number % CHECK_EVERY == 0 or number == last:
-            figures = {"lessons": number, "loss": round(loss, 3), **gate(model, encoder, levels), **read(model)}
-            history.append(figures)
-            report(json.dumps(figures | {"seconds": round(perf_counter() - began)}))
-            if figures["true"] >= ENOUGH and number < falls_at:
-                falls_at, last = number, number + int(lessons * FALL)
+        course.number += 1
+        if course.number % CHECK_EVERY == 0 or course.number == course.last:
+            figures = {"lessons": course.number, "loss": round(loss, 3), **gate(model, encoder, levels), **read(model)}
+            course.history.append(figures)
+            if figures["true"] >= ENOUGH and course.number < course.falls_at:
+                course.falls_at, course.last = course.number, course.number + int(lessons * FALL)
+            course.seconds = perf_counter() - began
+            course.keep(unfinished, model, optimizer, tutor)
+            report(json.dumps(figures | {"seconds": round(course.seconds)}))
     model.to("cpu")  # the Analyzer's collages have many sizes, and are few
     accuracy: dict[str, float] = {}
     if analyses:
@@ -156,12 +208,13 @@ def teach(
         "analyzer": accuracy,
         "device": torch.cuda.get_device_name() if device == "cuda" else "CPU",
         "seconds": round(perf_counter() - began),
-        "history": history,
+        "history": course.history,
     }
     report(json.dumps({name: value for name, value in figures.items() if name != "history"}))
     model.save_pretrained(folder)
     encoder.processor.save_pretrained(folder)
     (folder / "start.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    unfinished.unlink(missing_ok=True)
     return figures
 
 

@@ -59,6 +59,31 @@ def start(small_lakes: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     return work / "frozenlake" / "start"
 
 
+def test_interrupted_lessons_go_on(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vlm_start, "CHECK_EVERY", 2)
+
+    def teach(name: str, report: Any, lessons: int = 4) -> Path:
+        size: dict[str, int] = {"records": 8, "shards": 1, "analyses": 0}
+        vlm_start.teach("frozenlake", tmp_path / name, lessons=lessons, report=report, **size)
+        return tmp_path / name
+
+    def interrupt(line: str) -> None:
+        raise KeyboardInterrupt(line)
+
+    whole = teach("whole", lambda _: None)
+    with pytest.raises(KeyboardInterrupt, match='"lessons": 2'):
+        teach("again", interrupt)
+    with pytest.raises(
+        ValueError, match=r"unfinished.pt: found lessons with .*'lessons': 4.*, expected .*'lessons': 6"
+    ):
+        teach("again", print, lessons=6)
+    again = teach("again", lambda _: None)
+    assert study.digest_of(again) == study.digest_of(whole)
+    assert sorted(path.name for path in again.iterdir()) == sorted(path.name for path in whole.iterdir())
+    figures = [json.loads((folder / "start.json").read_text()) for folder in (whole, again)]
+    assert figures[0]["history"] == figures[1]["history"]
+
+
 @pytest.fixture(scope="module")
 def model(start: Path) -> tuple[Levels, Any, Encoder]:
     """Levels, and the start as it is loaded by a run."""
