@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import typer.main
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from pivot.cli import app
@@ -23,8 +24,9 @@ _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?![a-z]+:|#)([^)\s#]+
 _ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):(?=<code>|`)")
 
 
+@event_priority(100)
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Link the package into a folder in which ``datasets`` has an ``__init__.py``."""
+    """Link the package into a folder in which ``datasets`` has an ``__init__.py``, before mkdocstrings looks for it."""
     shutil.rmtree(API, ignore_errors=True)
     datasets = API / "pivot" / "datasets"
     datasets.mkdir(parents=True)
