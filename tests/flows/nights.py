@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -32,7 +31,7 @@ from pivot.flows.deployments import ON_FAILURE
 from pivot.flows.metrics import FOLDER
 from pivot.identity import derive_seed
 from pivot.storage import TEMPORARY, Address, Url, open_storage
-from pivot.tests.flow_runs import clean_environment, fingerprint
+from pivot.tests.flow_runs import clean_environment, fingerprint, free_port
 from pivot.tests.flows.test_alerts import Prometheus, series_of
 from pivot.tests.flows.test_deployments import FINAL, SHIPPED, Served
 from pivot.tests.storage.object_server import BUCKET, Line, environment, promised
@@ -404,8 +403,7 @@ class Cluster:
     """A Dask scheduler with two nodes in processes of their own; a nanny starts a killed node again."""
 
     def __init__(self, folder: Path, line: Line) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         self.address = f"tcp://127.0.0.1:{port}"
         variables = clean_environment() | environment(line.url) | {"OMP_NUM_THREADS": "1"}
         scheduler = ["dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from typing import Any
 
 import psutil
 import yaml
-from pivot.tests.flow_runs import CLI, clean_environment
+from pivot.tests.flow_runs import CLI, clean_environment, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose/compose.yaml").read_text(encoding="utf-8"))
@@ -39,12 +38,6 @@ def until(what: Callable[[], Any], process: subprocess.Popen[Any] | None = None)
         assert process is None or process.poll() is None, "it ended"
         assert time.monotonic() < deadline
         time.sleep(0.3)
-
-
-def free_port() -> int:
-    """Return a port that nobody uses."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
 
 
 def environment_of(service: str, **addresses: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ from pivot.tests.flows.test_served_faults import QUICK, tables_of
 from pivot.tests.models.chat_server import MODEL, ChatServer, pictures_of, served
 from typer.testing import CliRunner
 
-SECONDS = 30.0
+SECONDS = 10.0
 
 
 def part(url: str, **changes: Any) -> dict[str, Any]:

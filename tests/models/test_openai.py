@@ -213,9 +213,9 @@ def test_a_request_that_always_fails_gives_up_when_others_are_answered() -> None
 
 def test_a_hanging_try_ends_at_its_wall_clock() -> None:
     with served(fault=lambda key, tried: "hang" if tried == 1 else None) as server:
-        (answer,) = ask(server, request_seconds=0.3)
+        (answer,) = ask(server, request_seconds=1.0)
     assert server.log.faults == {"hang": 1}
-    assert answer.call["attempts"] >= 2
+    assert answer.call["attempts"] == 2
 
 
 def test_the_reasoning_of_a_server_stays_part_of_the_reply() -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -10,16 +9,11 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from pivot.tests.flow_runs import free_port
+
 START_SECONDS = 900.0
 """Half a minute on an idle machine, five on a crowded one."""
 NAME = "tiny"
-
-
-def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager
