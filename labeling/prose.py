@@ -1,19 +1,20 @@
 """The loose check of free prose about a failure: the rules of the paper, for stores with ``guidance: prose``.
 
 No rule can prove a free text. These find the text that is empty, declines, names neither the pivot step nor its action,
-calls the failure a success, or contradicts a fact that one environment checks. Much passes: of 272 false texts that
-outsiders wrote, 37.9 % (95 % interval 32.3 to 43.8 %) passed a stricter and much longer set of rules that these
-replace; how many pass these was not measured, and more have to be expected. A text that passed is therefore called
-unverified wherever it is shown.
+calls the failure a success, or contradicts a fact that one environment checks. Nearly everything passes: of 121 false
+texts that an outsider wrote about twelve failures of four environments, 91.7 % (95 % interval 85.5 to 95.4 %), while of
+47 true ones 10.6 % (4.6 to 22.6 %) were refused. A stricter and much longer set of rules, which these replace, let pass
+37.9 % of 272 others. A text that passed is therefore called unverified wherever it is shown.
 """
 
 import re
 from functools import lru_cache
 
 from .base import EMPTY, Objection
+from .claims import claimed
 from .domains import Domain, Failure
 
-MISSED = "37.9 % [32.3, 43.8] of 272 false texts by outsiders passed stricter rules than these"
+MISSED = "91.7 % [85.5, 95.4] of 121 false texts by an outsider passed, and 10.6 % of 47 true ones did not"
 """The measured miss rate, as cards state it."""
 
 _REFUSAL = re.compile(
@@ -28,7 +29,6 @@ _SUCCESS = re.compile(
     r"the goal|was (?:successful|a success))\b",
     re.IGNORECASE,
 )
-_NOT = re.compile(r"\b(?:not|never|no|without|n't|avoid|to|could have|would have)\b[^.]{0,40}$", re.IGNORECASE)
 
 
 def is_refusal(text: str) -> bool:
@@ -51,8 +51,8 @@ def prose_objection(domain: Domain, failure: Failure, text: str) -> Objection | 
         return Objection("refusal", "the text declines to answer")
     if _pivot_pattern(failure.step, failure.action).search(text) is None:
         return Objection("unrelated", f"the text names neither step {failure.step} nor the action {failure.action!r}")
-    success = _SUCCESS.search(text)
-    if success is not None and _NOT.search(text[: success.start()]) is None:
-        return Objection("claims_success", f"the text says {success[0]!r}, but the episode failed")
+    success = claimed(_SUCCESS, text)
+    if success is not None:
+        return Objection("claims_success", f"the text says {success!r}, but the episode failed")
     words = domain.contradiction(failure, text)
     return None if words is None else Objection("contradicts", f"the text says {words!r}, which the facts contradict")

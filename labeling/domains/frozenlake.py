@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
+from ..claims import claimed
 from ..episode import FailedEpisode
 from ..statements import Statement, statement
 from .base import Domain, Failure, general_facts
@@ -149,9 +150,13 @@ class FrozenLakeDomain(Domain):
         return grid_actions(failure)
 
     def contradiction(self, failure: Failure, text: str) -> str | None:
-        """Return words about a fall that never happened, or about a budget where a hole ended the episode."""
-        words = _LATE.search(text) if fell(failure.episode) else _FALL.search(text)
-        return None if words is None else words[0]
+        """Return words about a fall that never happened, or about a budget where the pivot is a fall.
+
+        An agent that ran out of turns may have fallen in a later one: then both are true.
+        """
+        if not fell(failure.episode):
+            return claimed(_FALL, text)
+        return claimed(_LATE, text) if failure.verdict.failure_mode == "deadlock" else None
 
 
 DOMAIN = FrozenLakeDomain()

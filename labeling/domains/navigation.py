@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 
+from ..claims import claimed
 from ..statements import Statement, statement
 from .base import Domain, Failure, general_actions, general_facts
 
@@ -171,8 +172,7 @@ class NavigationDomain(Domain):
 
     def contradiction(self, failure: Failure, text: str) -> str | None:
         """Return words that call the target reached."""
-        words = _REACHED.search(text)
-        return None if words is None else words[0]
+        return claimed(_REACHED, text)
 
 
 def _lost_before(failure: Failure) -> int | None:

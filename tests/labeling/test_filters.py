@@ -106,6 +106,17 @@ def lake_last_fall() -> FailedEpisode:
     return played("frozenlake", "SFG\nFHF", *["right", "left"] * 3, "right", "invalid", "down")
 
 
+def lake_late_fall() -> FailedEpisode:
+    """Out of turns from step 6 on, and in a hole at step 7."""
+    return played("frozenlake", "SFFG\nHFFF", *["left"] * 7, "down")
+
+
+def short_walk() -> FailedEpisode:
+    kind = plugins.load("environments", "navigation")
+    episode = played("navigation", kind.make_task(kind.config_type(), 5).initial_state, *["rotateleft"] * 25)
+    return replace(episode, env_config={name: it for name, it in episode.env_config.items() if name != "task_files"})
+
+
 def labels_of(
     episode: FailedEpisode, teacher: GuidanceWriter | None = None, solver: Solver | None = None
 ) -> tuple[Label, list[str]]:
@@ -336,6 +347,17 @@ def test_deadlock_that_the_solver_cannot_prove_again_is_rejected() -> None:
         (lake_fall, "At step 1 it ran out of turns.", "contradicts"),
         (lake_fall, "At step 1 it reached the goal.", "claims_success"),
         (lake_fall, "At step 1 it never reached the goal.", None),
+        (lake_fall, "At step 1 it still hadn't reached the goal.", None),
+        (lake_fall, "At step 1 it didn\u2019t look and reached the goal.", "claims_success"),
+        (lake_fall, "Left at step 1 would have reached the goal.", None),
+        (lake_fall, "It moved to the right at step 1 and so reached the goal.", "claims_success"),
+        (lake_fall, "At step 1 it never ran out of turns, it fell.", None),
+        (lake_timeout, "It never fell into a hole, but at step 1 the goal was too far.", None),
+        (lake_timeout, "Had it gone down at step 1, it would have fallen into a hole.", None),
+        (lake_late_fall, "At step 1 the agent ran out of turns, and it fell into a hole later.", None),
+        (short_walk, "At step 1 it reached the target.", "contradicts"),
+        (short_walk, "After step 1 the agent had not found the object.", None),
+        (short_walk, "Two moves after step 1 could have reached the target.", None),
         (lake_fall, "I'm sorry, but I can't help with step 1.", "refusal"),
     ],
 )
