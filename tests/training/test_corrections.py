@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 
+import pivot
 from pivot.datasets.config import solver_type
 from pivot.errors import TrainingError
 from pivot.messages import PromptMessages
@@ -74,6 +75,30 @@ def test_a_correction_is_a_safe_action_where_it_should_be() -> None:
             else:
                 assert step == 0
     assert min(counts.values()) > len(failures) // 4, counts
+
+
+@pytest.mark.parametrize(("env", "settings"), [("frozenlake", {"size": 4}), ("sokoban", {})])
+def test_a_correction_of_a_long_turn_saves_a_turn(env: str, settings: dict[str, Any]) -> None:
+    """After the corrected turn one turn fewer is needed; at a random step the agent's own turn saved none."""
+    levels = plan_levels(short("none", env=env, settings=settings | {"horizon": 4, "actions_per_turn": 2}, levels=40))
+    rollouts = roll_out(levels, levels.train, ScriptedPolicy(), 4)
+    solver = solver_type(env)()
+    counts = {"pivot": 0, "random": 0, "start": 0}
+    for episode in (each for task in rollouts for each in task.episodes if each.failed):
+        verdict = certify(env, episode.initial_state, episode.actions, episode.horizon, actions_per_turn=2)
+        for which in counts:
+            correction = corrected_step(episode, verdict, which, solver, {}, 2)
+            if correction is None:
+                continue
+            step, turn = correction
+            before = list(episode.actions[:step])
+            for action, saved in ((turn, True), (episode.actions[step], which == "start" and None)):
+                case = {"initial_state": episode.initial_state, "actions": [*before, action], "horizon": 20}
+                (credit,) = pivot.credit(env, [case | {"actions_per_turn": 2}])
+                assert isinstance(credit, tuple)
+                assert saved is None or (credit[step].progress == 1) is saved
+            counts[which] += 1
+    assert min(counts.values()) > 20, counts
 
 
 class _Reader:

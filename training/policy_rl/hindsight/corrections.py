@@ -1,21 +1,23 @@
 """Certified corrections of failures, for the arms that learn from the solver's plan.
 
-A correction is the first action of a shortest plan at one step of a failed episode, in the agent's own prompt: at the
-solver's pivot, at a random other step where the agent took no such action (the control of the location), or at the
+A correction is the first turn of a shortest plan at one step of a failed episode, in the agent's own prompt: at the
+solver's pivot, at a random other step where the agent left every shortest plan (the control of the location), or at the
 first step. The agent's own thoughts stay before the action where its reply had the format, so that the action alone is
 learned; otherwise the thoughts are empty.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ....datasets.config import solver_type
+from ....environments.base import actions_per_turn
 from ....errors import PivotError, TrainingError
 from ....identity import below, derive_seed
 from ....rollouts.base import Episode, TaskRollouts
 from ....rollouts.replies import action_text
-from ....solvers.base import DistanceMap, ExactSolver, Verdict
+from ....solvers.base import Case, DistanceMap, ExactSolver, Needs, Verdict
+from ....solvers.rows import INVALID
 from ...encode import Encoder
 from ..config import RlConfig
 from ..levels import Levels
@@ -53,9 +55,10 @@ def with_corrections(
     episodes = {each.episode_id: each for task in rollouts for each in task.episodes}
     chosen: dict[tuple[str, int], str] = {}
     maps: dict[str, DistanceMap | None] = {}
+    most = actions_per_turn(levels.config)
     env = levels.env(levels.config)
     for name, verdict in failures.verdicts.items():
-        fix = corrected_step(episodes[name], verdict, config.correction_step, solver, maps)
+        fix = corrected_step(episodes[name], verdict, config.correction_step, solver, maps, most)
         # A preference between two replies with the same action would teach nothing but their wording.
         if fix is not None and (kind == "witness" or episodes[name].steps[fix[0]].action != fix[1]):
             chosen[name, fix[0]] = action_text(fix[1], env.parse_action)
@@ -73,37 +76,27 @@ def with_corrections(
 
 
 def corrected_step(
-    episode: Episode, verdict: Verdict, which: str, solver: object, maps: dict[str, DistanceMap | None]
+    episode: Episode,
+    verdict: Verdict,
+    which: str,
+    solver: object,
+    maps: dict[str, DistanceMap | None],
+    most: int = 1,
 ) -> tuple[int, str] | None:
-    """Return the step to correct and the certified action there; None where no plan exists.
+    """Return the step to correct and the certified turn there; None where no plan exists.
 
     Args:
         episode: a failed episode.
         verdict: its label.
         which: ``pivot``, ``random`` or ``start``.
         solver: solver of the environment.
-        maps: distances by level, filled here; None for a level that is too large.
+        maps: distances by level, for turns of one action, filled here; None for a level that is too large.
+        most: most actions of a turn.
     """
     if which == "pivot":
         return (verdict.pivot_step, verdict.witness[0]) if verdict.witness else None
     assert isinstance(solver, ExactSolver)
-    level = episode.initial_state
-    if level not in maps:
-        try:
-            maps[level] = solver.distance_map(level)
-        except PivotError:
-            maps[level] = None
-    distances = maps[level]
-    if distances is None:
-        return None
-
-    def shortest(t: int) -> list[str]:
-        state = episode.steps[t].state
-        after = () if state is None else distances.after_each_action(state)
-        least = min((each for each in after if each is not None), default=None)
-        actions = zip(solver.actions_of(level), after, strict=True) if least is not None else ()
-        return [action for action, distance in actions if distance == least]
-
+    shortest = _single_turns(episode, solver, maps) if most == 1 else _long_turns(episode, solver, most)
     plans = {t: shortest(t) for t in ((0,) if which == "start" else range(episode.num_steps))}
     if which == "start":
         best, taken = plans[0], episode.steps[0].action
@@ -114,6 +107,48 @@ def corrected_step(
         if best and t != verdict.pivot_step and episode.steps[t].action not in best
     ]
     return others[below(random.Random(derive_seed(episode.episode_id, "correction")), len(others))] if others else None
+
+
+def _single_turns(
+    episode: Episode, solver: ExactSolver, maps: dict[str, DistanceMap | None]
+) -> Callable[[int], list[str]]:
+    """Return a function from a step to the actions there that begin a shortest plan; none where no plan is known."""
+    level = episode.initial_state
+    if level not in maps:
+        try:
+            maps[level] = solver.distance_map(level)
+        except PivotError:
+            maps[level] = None
+    distances = maps[level]
+
+    def shortest(t: int) -> list[str]:
+        state = episode.steps[t].state
+        after = () if state is None or distances is None else distances.after_each_action(state)
+        least = min((each for each in after if each is not None), default=None)
+        actions = zip(solver.actions_of(level), after, strict=True) if least is not None else ()
+        return [action for action, distance in actions if distance == least]
+
+    return shortest
+
+
+def _long_turns(episode: Episode, solver: ExactSolver, most: int) -> Callable[[int], list[str]]:
+    """Return the same for turns of several actions: the agent's own if it saved a turn, else that of the first plan.
+
+    The plan is that of an episode which begins at the step with as many turns as it needs, and wastes one.
+    """
+    measured = solver.measure([Case(episode.initial_state, episode.actions, episode.horizon, actions_per_turn=most)])[0]
+    needs = measured.needs if isinstance(measured, Needs) else [None] * (episode.num_steps + 1)
+
+    def shortest(t: int) -> list[str]:
+        need, state = needs[t], episode.steps[t].state
+        if not need or state is None:
+            return []
+        if needs[t + 1] == need - 1:
+            return [episode.steps[t].action]
+        verdict = solver.certify([Case(state, (INVALID,), need, actions_per_turn=most)])[0]
+        return list(verdict.witness[:1]) if isinstance(verdict, Verdict) and verdict.witness else []
+
+    return shortest
 
 
 def corrected_reply(student: Row, action: str, tag: str, encoder: Encoder, *, keep_thoughts: bool) -> Correction:
