@@ -219,13 +219,22 @@ def save_final(
     folder = str(storage.local_path(STAGED_FINAL))
     with writing(folder):
         model.save_pretrained(folder)
-        processor.save_pretrained(folder)
+        save_processor(processor, folder)
     for file, content in source.items():
         if storage.stat(f"{STAGED_FINAL}/{file}") is None:
             storage.write_bytes(f"{STAGED_FINAL}/{file}", content)
     storage.write_bytes(f"{STAGED_FINAL}/README.md", card.encode())
     os.sync()
     storage.replace_folder(STAGED_FINAL, name, storage.folder_id(STAGED_FINAL))
+
+
+def save_processor(processor: Any, folder: str) -> None:
+    """Save a processor without the padding of its last batch, which others who read the tokenizer would apply."""
+    backend = getattr(processor.tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        backend.no_padding()
+        backend.no_truncation()
+    processor.save_pretrained(folder)
 
 
 def further_files(model: str) -> dict[str, bytes]:

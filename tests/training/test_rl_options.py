@@ -250,6 +250,28 @@ def test_callbacks_are_called_and_obeyed(player: Path, tmp_path: Path) -> None:
     assert [line["step"] for line in resumed] == [0, 1, 2, 3, 4], "a stopped run goes on"
 
 
+class Solved(transformers.TrainerCallback):
+    """Asks for a validation at the first update, and stops at the first line that has one."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """Look at the figures."""
+        if state.global_step:
+            control.should_training_stop = "validation/success/value" in logs
+            control.should_evaluate = state.global_step == 1
+
+
+def test_wishes_after_a_line_of_metrics_are_granted(player: Path, tmp_path: Path) -> None:
+    """A stop ends the run with the update whose line asked for it; a validation comes with the next update."""
+    fields: dict[str, Any] = {"validate_every": 0, "validation_episodes": 2}
+    lines = _run(tmp_path / "run", player, updates=4, callbacks=[Solved()], **fields)
+    assert [("validation" in line) for line in lines] == [True, False, True]
+    with pytest.raises(TrainingError, match=r"--updates 1: found a checkpoint of update 2 in .*--updates 2"):
+        (tmp_path / "run" / "final" / "config.json").unlink()
+        _run(tmp_path / "run", player, updates=1, resume=True, **fields)
+    first, last = (json.loads((each / "tokenizer.json").read_text()) for each in (player, tmp_path / "run" / "final"))
+    assert last["padding"] == first["padding"] is None
+
+
 def test_metrics_have_flat_names() -> None:
     line = {"step": 3, "success": 0.5, "kl": None, "seconds": {"rollout": 1.5}, "validation": {"success": {"low": 0}}}
     assert flat_metrics(line) == {"success": 0.5, "seconds/rollout": 1.5, "validation/success/low": 0}

@@ -198,7 +198,7 @@ def train(
         callbacks: instances or classes of ``transformers.TrainerCallback``.
 
     Raises:
-        TrainingError: ``out`` holds something else, or a gradient is not finite.
+        TrainingError: ``out`` holds something else or more updates, or a gradient is not finite.
     """
     storage, config = open_storage(out), prepared.config
     on_disk.check_run(storage, run_record(prepared), config, may_change(config), resume=resume)
@@ -206,6 +206,11 @@ def train(
     if last and last[0]["step"] >= config.updates and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
         return RlResult(str(out), config.updates, last[0], already_complete=True)
     start = on_disk.last_checkpoint(storage) if resume else None
+    if start is not None and start.step > config.updates:
+        raise TrainingError(
+            f"--updates {config.updates}: found a checkpoint of update {start.step} in {out}, expected no more; "
+            f"resume with --updates {start.step}, or begin another run in an empty folder"
+        )
     prepared.ranks.wait()
     if not prepared.ranks.is_main:
         return _Run(prepared, storage, start, report, callbacks).go()
@@ -313,15 +318,16 @@ class _Run:
         observers.begin(self.done)
         if self.done == 0 and config.validation_episodes:
             self._write({"step": 0, **self._validate(0)})
+        asked = False
         for number in range(self.done + 1, config.updates + 1):
             observers.begin_update()
             line = self._update(number)
             observers.end_update(number)
-            stops = observers.wants("should_training_stop")
-            due = self._is_due(number, config.validate_every) or observers.wants("should_evaluate")
+            due = observers.wants("should_evaluate") or asked or self._is_due(number, config.validate_every)
             if due and config.validation_episodes:
                 line |= self._validate(number)
             self._write(line)
+            stops, asked = observers.wants("should_training_stop"), observers.wants("should_evaluate")
             left = (perf_counter() - started) / (number - self.done) * (config.updates - number)
             self.report(progress(line, config.updates, left))
             self._warn_of_teacher(line)
@@ -481,7 +487,7 @@ class _Run:
         with on_disk.writing(where):
             with self._own_defaults():
                 self.model.save_pretrained(where)
-            self.encoder.processor.save_pretrained(where)
+            on_disk.save_processor(self.encoder.processor, where)
             for file, content in on_disk.further_files(self.config.model).items():
                 if not (Path(where) / file).exists():
                     (Path(where) / file).write_bytes(content)
