@@ -60,6 +60,12 @@ def parse_reply(
     return ParsedReply(action, has_block, ReplyOutcome.OK if has_block else ReplyOutcome.NO_THINK)
 
 
+def answer_text(reply: str, tag: str) -> str | None:
+    """Return the text inside the pair from which :func:`parse_reply` reads the action, or None without one."""
+    start, end, _ = _visible_span(reply)
+    return _first_pair(reply, tag, start, end)
+
+
 def _visible_span(text: str) -> tuple[int, int, bool]:
     """Return where the visible text starts and ends, and whether a complete think block comes before it."""
     start, name = 0, None

@@ -52,6 +52,8 @@ class TrainerExporter(Exporter):
 class PlanExporter(TrainerExporter):
     """A format whose rows need actions that are certainly safe."""
 
+    version: ClassVar[str] = "2"
+
     @classmethod
     def refusal(cls, solver: type[Solver]) -> str | None:
         """Refuse solvers without plans."""

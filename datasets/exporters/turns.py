@@ -16,8 +16,10 @@ from ...labeling.episode import FailedEpisode
 from ...labeling.replay import DisagreementError, Replayer, Replays
 from ...messages import EncodedFrame, PromptMessages
 from ...rollouts.base import HistoryEntry
+from ...rollouts.parser import answer_text
 from ...rollouts.prompts.render import render_student
 from ...rollouts.replies import action_text, written_reply
+from ...solvers.base import TURN_SEPARATOR
 from ..tables import Rows, steps_by_episode
 from .base import LabelledEpisode, LabelledShard
 from .layouts import is_plain
@@ -92,11 +94,16 @@ class ShardTurns:
 
     @cached_property
     def _replies(self) -> dict[tuple[str, str, str | None], list[StoredReply]]:
-        """Valid replies of complete episodes by level, prompt and state, in stored order."""
+        """Valid replies of complete episodes by level, prompt and state, in stored order.
+
+        Without those of which a word was dropped: a trainer would learn it as well.
+        """
         replies: dict[tuple[str, str, str | None], list[StoredReply]] = {}
         for each in self._shard.episodes():
+            has_long_turns = actions_per_turn(json.loads(each.episode["env_config"])) > 1
             for step in each.steps:
-                if step["action_valid"] and is_plain(step["response"]):
+                is_whole = not has_long_turns or _names_all(step["response"], self.tag, step["action"])
+                if step["action_valid"] and is_plain(step["response"]) and is_whole:
                     key = each.episode["task_id"], step["prompt_hash"], step["state"]
                     reply = StoredReply(step["episode_id"], step["t"], step["action"], step["response"])
                     replies.setdefault(key, []).append(reply)
@@ -192,6 +199,11 @@ class ShardTurns:
         return render_student(
             self._env.prompt, profile, task, t=t, frame_id=picture.frame_id, history=history, observation=observation
         )
+
+
+def _names_all(reply: str, tag: str, turn: str) -> bool:
+    """Whether each word between the commas of a reply's answer became an action of the turn."""
+    return (answer_text(reply, tag) or "").count(",") == turn.count(TURN_SEPARATOR)
 
 
 def pictures_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:

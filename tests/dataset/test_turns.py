@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pivot
+import pyarrow.parquet as pq
 import pytest
 from pivot.tests.stores import Patient, Rows, build_small, change_rows, need_at_pivots, problems
 
@@ -52,3 +54,29 @@ def test_a_planted_lie_about_turns_is_found(store: Path, tmp_path: Path, env: st
     patient = Patient(store, tmp_path / "store")
     change_rows(patient.root, patient.file(env, "labels"), lie)
     assert any("search gives" in problem or "the witness" in problem for problem in patient.found())
+
+
+def _chosen(store: Path, out: Path) -> list[tuple[str, str, int | None]]:
+    """Return each chosen reply of the pairs of FrozenLake, with episode and step of the log that it comes from."""
+    pivot.export(store, out, format="pairs")
+    rows = [row for path in out.rglob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    return [
+        (row["chosen"][0]["content"][0]["text"], row["sibling_id"], row["sibling_t"])
+        for row in rows
+        if row["env"] == "frozenlake" and row["sibling_id"]
+    ]
+
+
+def test_a_reply_of_which_a_word_was_dropped_is_not_taught(store: Path, tmp_path: Path) -> None:
+    """A reply that the log reads as a safe turn, in spite of a word that is no action, is nobody's chosen one."""
+    patient = Patient(store, tmp_path / "store")
+    chosen, *place = _chosen(patient.root, tmp_path / "before")[0]
+
+    def spoil(rows: Rows) -> None:
+        (step,) = (each for each in rows if [each["episode_id"], each["t"]] == place)
+        assert step["response"] == chosen
+        step["response"] = chosen.replace("<action>", "<action>go on, ")
+
+    change_rows(patient.root, patient.file("frozenlake", "steps"), spoil)
+    after = _chosen(patient.root, tmp_path / "after")
+    assert after and not any("go on" in text for text, *_ in after)
