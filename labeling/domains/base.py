@@ -49,7 +49,25 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Watch for actions that leave everything as it was.",
         "Before each action, check that it changes something.",
     ),
+    "look_ahead": (
+        "Before every action, ask whether the goal could still be reached after it.",
+        "A single action can put the goal out of reach for good, so look ahead before each one.",
+        "Look out for actions that cannot be undone.",
+    ),
     # What happened
+    "lost_for_good": (
+        "After step {step} the goal could never be reached again, with any number of turns.",
+        "Step {step} put the goal out of reach for good.",
+        "From step {step} on, no actions led to the goal any more.",
+    ),
+    "goal_far": (
+        "After step {step} the goal took {actions}, more than the {turns} that were left.",
+        "Step {step} left {turns}, but the goal then took {actions}.",
+    ),
+    "goal_within": (
+        "Before step {step} the goal took {actions}, with {turns} left.",
+        "Until step {step} the goal was within reach: it took {actions}, and the agent had {turns} left.",
+    ),
     "unusable": (
         "The reply at step {step} held no usable action and still used up a turn.",
         "At step {step} no usable action was given, so the turn was wasted.",
@@ -141,6 +159,12 @@ class Failure:
         return self.is_usable and self.episode.infos[self.step].get("moved") is False
 
     @property
+    def is_lost_for_good(self) -> bool:
+        """Whether the certificate proves that nothing leads to the goal after the pivot step, and did before."""
+        certificate = self.verdict.certificate
+        return certificate.kind == "exact" and certificate.before is not None and certificate.after is None
+
+    @property
     def is_long(self) -> bool:
         """Whether the turn of the pivot step had several actions."""
         return TURN_SEPARATOR in self.action
@@ -220,11 +244,13 @@ class Domain(Contract):
 
     def signs(self, failure: Failure) -> list[Statement]:
         """Return what to look out for, the most telling first; statements that hold in every episode."""
-        return general_signs(failure)
+        ahead = [statement("look_ahead")] if failure.is_lost_for_good else []
+        return [*ahead, *general_signs(failure)]
 
     def facts(self, failure: Failure) -> list[Statement]:
         """Return what happened, the most telling first; each follows from certificate, log or level."""
-        return [*general_facts(failure), statement("turns_left", step=failure.step, turns=failure.turns[1])]
+        left = statement("turns_left", step=failure.step, turns=failure.turns[1])
+        return [*exact_facts(failure), *general_facts(failure), left]
 
     def actions(self, failure: Failure) -> list[Statement]:
         """Return what to do at the pivot step instead, the witness's action first."""
@@ -242,6 +268,18 @@ def general_signs(failure: Failure) -> list[Statement]:
     if failure.changed_nothing:
         first.append(statement("no_effect"))
     return [*first, statement("count_turns")]
+
+
+def exact_facts(failure: Failure) -> list[Statement]:
+    """Return what an exact certificate proves of a pivot in any environment; nothing where no action was fatal."""
+    verdict, certificate, step = failure.verdict, failure.verdict.certificate, failure.step
+    if certificate.kind != "exact" or verdict.infeasible_at_start or verdict.fallback:
+        return []
+    (before, after), (turns, rest) = (certificate.before or 0, certificate.after), failure.turns
+    within = statement("goal_within", step=step, actions=count(before, "action"), turns=turns)
+    if after is None:
+        return [statement("lost_for_good", step=step), within]
+    return [statement("goal_far", step=step, actions=count(after, "action"), turns=rest), within]
 
 
 def general_facts(failure: Failure) -> list[Statement]:

@@ -12,7 +12,7 @@ from ...plugins import Settings
 from ..base import Guidance, GuidanceRequest, GuidanceWriter
 from ..statements import Choice, Offer
 
-VERSION = "4"
+VERSION = "5"
 """Version of choices and wordings; any change of a text raises it."""
 
 

@@ -318,16 +318,16 @@ class _Run:
         observers.begin(self.done)
         if self.done == 0 and config.validation_episodes:
             self._write({"step": 0, **self._validate(0)})
-        asked = False
+        is_wanted = False
         for number in range(self.done + 1, config.updates + 1):
             observers.begin_update()
             line = self._update(number)
             observers.end_update(number)
-            due = observers.wants("should_evaluate") or asked or self._is_due(number, config.validate_every)
+            due = observers.wants("should_evaluate") or is_wanted or self._is_due(number, config.validate_every)
             if due and config.validation_episodes:
                 line |= self._validate(number)
             self._write(line)
-            stops, asked = observers.wants("should_training_stop"), observers.wants("should_evaluate")
+            stops, is_wanted = observers.wants("should_training_stop"), observers.wants("should_evaluate")
             left = (perf_counter() - started) / (number - self.done) * (config.updates - number)
             self.report(progress(line, config.updates, left))
             self._warn_of_teacher(line)
