@@ -64,8 +64,8 @@ browser:
 	@sh tests/install_chromium.sh || echo "skipped: the tests of the viewer in a browser"
 	@sh tests/install_axe.sh || echo "the tests of the viewer use an older axe-core"
 
-# The type checker runs beside the tests, which leave a core idle now and then.
-test: $(VENV)/.dev browser style  ## run lint and all tests that end within minutes
+# The type checker runs at the same time as the tests, which leave a core idle now and then.
+test: $(VENV)/.dev browser style  ## run lint and all tests that finish within minutes
 	@$(MAKE) --no-print-directory --jobs=2 types all-tests
 
 # The kernels come first, or else each test worker compiles them.
@@ -78,7 +78,7 @@ all-tests: kernels
 test-long: $(VENV)/.dev  ## run the long solver comparison (about an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m long -n 2
 
-test-plants: $(VENV)/.dev  ## plant 600 changes in stores, one at a time; verify must find each (half an hour)
+test-plants: $(VENV)/.dev  ## plant more than 1,500 changes in stores, one at a time; verify must find each (an hour)
 	$(BIN)/pytest $(ANY_FOLDER) tests -m plants -n 2
 
 test-hostile: $(VENV)/.dev  ## take 160 hostile stores through every command, as root and as nobody (about an hour; needs root)
@@ -230,7 +230,7 @@ test-integrations: $(MANISKILL)/.torch  ## play environments in the loops of ver
 	$(VENV)/openenv/bin/python -m pytest $(ANY_FOLDER) tests/integrations/test_openenv.py
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/integrations/test_trl.py
 
-test-benchmark: $(MANISKILL)/.torch  ## make the benchmark at full size, score stand-ins on it, and measure how busy a server is kept (more than an hour)
+test-benchmark: $(MANISKILL)/.torch  ## make the benchmark at full size, score scripted models on it, and measure how busy a server is kept (more than an hour)
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m long tests/training/test_benchmark_runs.py tests/training/test_benchmark_servers.py
 
 test-kills: $(MANISKILL)/.torch  ## kill runs of Stage II at twelve points, resume, and compare with an undisturbed run
@@ -272,7 +272,7 @@ bench: $(VENV)/.dev  ## measure every performance claim and its baseline; rows a
 	else echo "skipped: the benchmark of training, for which PyTorch cannot be installed here"; fi; \
 	exit $$failed
 
-bench-scale: $(VENV)/.dev  ## build a million FrozenLake episodes (22 GB, almost an hour) and measure time, memory, files
+bench-scale: $(VENV)/.dev  ## build a million FrozenLake episodes (21 GB, almost an hour) and measure time, memory, files
 	$(BIN)/python -m pivot.benchmarks.scale runs/scale
 
 $(VENV)/.docs: $(VENV)/.installed
