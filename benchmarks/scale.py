@@ -2,7 +2,7 @@
 
     python -m pivot.benchmarks.scale FOLDER [EPISODES]
 
-Builds both stores as a user does, in separate processes, and leaves them in FOLDER (22 GB for a million). A third
+Builds both stores as a user does, in separate processes, and leaves them in FOLDER (21 GB for a million). A third
 of an hour on four idle cores. Memory is the proportional set size of the whole tree of processes, the Prefect server
 included: pages that two processes share count once.
 """
