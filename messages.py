@@ -67,7 +67,9 @@ class Call:
     episode_id: Annotated[str, Stored("Episode.")]
     t: Annotated[int | None, Stored("Step; null for a request about the whole episode.")]
     role: Annotated[str, Stored("`student` or `teacher`.")]
-    attempts: Annotated[int, Stored("Times it was sent, whatever came of it; 0 for an answer that cost nothing.")] = 1
+    attempts: Annotated[
+        int, Stored("Number of attempts, including failed ones; 0 for an answer that cost nothing.")
+    ] = 1
     latency: Annotated[float | None, Stored("Seconds.")] = None
     prompt_tokens: Annotated[int | None, Stored("Usage, where the server reports it.", wide=True)] = None
     completion_tokens: Annotated[int | None, Stored("Usage, where the server reports it.", wide=True)] = None
@@ -76,10 +78,10 @@ class Call:
         bool, Stored("Whether the answer came from the call cache and another store had paid for it.")
     ] = False
     model_revision: Annotated[str | None, Stored("Checkpoint, model and build that answered, where known.")] = None
-    answered: Annotated[bool | None, Stored("Whether an answer came. Null in older stores.", later=True)] = True
+    answered: Annotated[bool | None, Stored("Whether there was an answer. Null in older stores.", later=True)] = True
     left_out: Annotated[
         tuple[str, ...] | None,
-        Stored("Fields that it was sent without, because the server refuses them. Null in older stores.", later=True),
+        Stored("Fields that were left out because the server refuses them. Null in older stores.", later=True),
     ] = ()
     answer: Annotated[
         str | None,

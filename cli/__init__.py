@@ -25,6 +25,7 @@ from .estimate import estimate
 from .evaluate import evaluation
 from .evaluate_policy import policy
 from .export import export
+from .help_texts import Command, Group
 from .import_rollouts import import_rollouts
 from .links import with_links
 from .make_tiny_model import make_tiny_model
@@ -49,9 +50,10 @@ from .view import view
 TRACEBACK = "PIVOT_TRACEBACK"
 """Environment variable that lets an error inside a plugin show as it is."""
 
+WHAT = "Find the step where a failed vision-language agent lost the task, certify it, and turn it into training data."
 app = typer.Typer(
     name="pivot",
-    help="Find the step where a failed vision-language agent lost the task, prove it, and turn it into training data.",
+    help=WHAT,
     epilog="Start with: pivot build sokoban frozenlake --out runs/first\n\n"
     "Environment variables, such as OPENAI_API_KEY, PREFECT_API_URL or PIVOT_TRACEBACK: pivot settings variables\n\n"
     "Exit statuses: 0 finished, 1 failed, 2 wrong input, 3 some episodes or answers are pending, "
@@ -93,7 +95,10 @@ evaluation.command()(with_links(policy))
 app.add_typer(evaluation, name="evaluate")
 app.add_typer(benchmark, name="benchmark")
 for group in (app, train, evaluation, benchmark):
+    group.info.cls = Group
     for registered in group.registered_commands:
+        if registered.cls is None or not issubclass(registered.cls, Command):
+            registered.cls = Command
         registered.help = unwrapped(registered.callback)
 
 
@@ -109,7 +114,7 @@ def options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Find the step where a failed vision-language agent lost the task, prove it, and turn it into training data."""
+    """Find the step where a failed vision-language agent lost the task, certify it, and turn it into training data."""
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ MAKE = Form(
 RUN = AskedForm(
     "run",
     RunConfig,
-    {"model": Flag(argument="[MODEL]"), "env": Flag(metavar="ENV"), "question": Flag(metavar="QUESTION")},
+    {"model": Flag(argument="MODEL"), "env": Flag(metavar="ENV"), "question": Flag(metavar="QUESTION")},
     {
         "Items": ("data", "question", "env", "pictures", "shots"),
         "Model": ("stand_in", "backend", "revision", "temperature", "max_tokens", "batch_size"),
@@ -46,7 +46,7 @@ RUN = AskedForm(
     },
 )
 SCORE = Form("score", ScoreConfig, {"predictions": Flag(argument="PREDICTIONS")})
-TABLE = Form("table", TableConfig, {"results": Flag(argument="RESULT")})
+TABLE = Form("table", TableConfig, {"results": Flag(argument="RESULT...")})
 
 
 @benchmark.command()

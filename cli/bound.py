@@ -27,7 +27,7 @@ class BoundOptions(Options):
     policy_service: dict[str, Any] = Field(default_factory=dict)
     """Setting of its model server, such as base_url=http://localhost:8000/v1."""
     check: bool = False
-    """Play nothing: execute the runs of an earlier file again, and show what is wrong."""
+    """Execute the runs of an earlier file again and show what is wrong; play no retries."""
 
     @field_validator("policy")
     @classmethod
@@ -41,10 +41,11 @@ SETTINGS = Form("search", BoundSettings, {"certified": Flag(off="-")})
 
 @from_config(OPTIONS, SETTINGS)
 def bound(options: BoundOptions, settings: BoundSettings) -> None:
-    """Bound the pivots of failures by playing them again, for environments that are not searched exhaustively.
+    """Bound the pivots of failures by replaying them, for environments without exhaustive search.
 
     A retry that reaches the goal from step t proves that the pivot is t or later; the run is stored. Failed retries
-    bound the chance of the policy that played them, and prove nothing about the pivot. Bounds are no labels.
+    bound the chance of success of the policy that played them, and prove nothing about the pivot. Bounds are not
+    labels.
 
     [bold]Examples[/]
 

@@ -22,10 +22,11 @@ class BuildOptions(Options):
     """Options of ``pivot build`` that decide no byte of the store."""
 
     out: AddressField | None = None
-    """Folder of the store, or its s3://, gs:// or az:// address; new, or begun before."""
+    """Folder of the store, or its s3://, gs:// or az:// address; new, or an unfinished one
+    to resume."""
     append: bool = False
-    """Add the result to the store as a part of its own: more levels, another policy, other environments. Levels that
-    the store has are left out, also if it has them with fewer rollouts."""
+    """Add the result to the store as a part of its own: more tasks, another policy, other environments. Tasks that the
+    store already has are left out, even if it has them with fewer rollouts."""
     refresh: bool = False
     """Remove the contents of the folder and build again from the beginning."""
     dry_run: bool = False
@@ -48,9 +49,9 @@ WORKERS = Form("workers", WorkerOptions, panels={"Engines": ("workers", "engine"
 
 @from_config(RUN_FORM, OPTIONS, WORKERS, file_otherwise=_begun_store)
 def build(config: RunConfig, options: BuildOptions, workers: WorkerOptions) -> None:
-    """Roll out environments, label every failure with a proof, and write a dataset that a trainer can load.
+    """Roll out environments, label every failure, with a certificate, and write a dataset that a trainer can load.
 
-    Run the same command again to resume after an interruption, or to grow the store with more levels or environments.
+    Run the same command again to resume after an interruption, or to grow the store with more tasks or environments.
     --out DIR alone resumes with the config of the store in DIR.
 
     [bold]Examples[/]

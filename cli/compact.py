@@ -19,14 +19,14 @@ class CopyOptions(Options):
     root: AddressField
     """Folder of a finished store, or its s3:// address."""
     out: AddressField
-    """Folder of the new store, or its s3:// address; new, or begun before."""
+    """Folder of the new store, or its s3:// address; new, or an unfinished one to resume."""
 
 
 class CompactOptions(CopyOptions):
     """Options of ``pivot compact``."""
 
     shard_size: int | None = Field(default=None, ge=1)
-    """Levels per shard; by default as many as a new build of this size has, 16 to 128."""
+    """Tasks per shard; by default as many as a new build of this size has, 16 to 128."""
     merge: bool = False
     """Merge all parts that have the same policy, teacher and settings into one."""
     sources: bool = False
@@ -47,7 +47,7 @@ def compact(options: CompactOptions, workers: WorkerOptions) -> None:
     with such shards. The old store stays as it is; remove it after the new one is verified. Run the same command again
     to resume. Only the current labels are copied, and no rollback probe.
 
-    With --merge, the parts of a store that grew become one, so far as they have the same policy, teacher and settings.
+    With --merge, the parts of a store that grew become one where they have the same policy, teacher and settings.
     The new store can no longer be read as of one of them.
 
     [bold]Examples[/]

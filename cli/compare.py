@@ -13,19 +13,20 @@ from .console import out, show_table, write_data
 from .evaluate_policy import show_runs
 from .options import StoreAddress, store_argument
 
+CHOICES = "[table|csv|json]"
 _NO_PARQUET = "pivot compare gives out a table, CSV or JSON"
 
 
 def compare(
     old: Annotated[StoreAddress, store_argument("OLD", "Folder of a finished store, such as last week's.")],
-    new: Annotated[StoreAddress, store_argument("NEW", "Folder of the store to hold against it.")],
-    style: Annotated[Format, typer.Option("--format", help="How to give it out.")] = Format.TABLE,
-    seed: Annotated[int, typer.Option(help="Decides the draws of the bootstrap.")] = 0,
+    new: Annotated[StoreAddress, store_argument("NEW", "Folder of the store to compare with OLD.")],
+    style: Annotated[Format, typer.Option("--format", metavar=CHOICES, help="Output format.")] = Format.TABLE,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
 ) -> None:
-    """Show what changed from one store to another: success, groups without a signal, modes, pivots, slack.
+    """Show what changed from one store to another: success, zero-variance groups, modes, pivots, slack.
 
     In brackets are 95 % intervals by bootstrap over levels. Levels that are in both stores (equal --seed and
-    settings) are compared with themselves, which gives narrower intervals of the difference. * marks a 95 %
+    settings) are paired, which gives narrower intervals of the difference. * marks a 95 %
     confidence interval of the difference that excludes 0; among twenty rows one does so by chance.
 
     Two runs of pivot train rl are compared by their last ten common updates; the intervals are then over updates, and

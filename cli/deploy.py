@@ -31,17 +31,18 @@ def deploy(
     ] = False,
     port: Annotated[int, option("Port of the server of --serve.", "--port", min=1, max=65535)] = 4200,
     runs: Annotated[
-        int | None, option("Runs at the same time, all deployments together (default: no limit).", "--runs", min=1)
+        int | None,
+        option("Maximum number of simultaneous runs of all deployments together (default: no limit).", "--runs", min=1),
     ] = None,
     rules: Annotated[
-        Path | None, path_option("Write alerts for Prometheus there instead, and nothing else.", "--rules", "FILE")
+        Path | None, path_option("Write alerts for Prometheus to this file instead.", "--rules", "FILE")
     ] = None,
 ) -> None:
     """Write prefect.yaml, which holds nightly builds and more, and show the commands that register it with Prefect.
 
     Five nightly builds, one per environment, whose folder and seed come from the scheduled date; a weekly review that
-    proves their stores again; and builds, relabelling, probes, copies and uploads on demand, with forms on Prefect's
-    pages. Edit the file before it is deployed: what is built, where to, when.
+    verifies their stores; and builds, relabelling, probes, copies and uploads on demand, with forms on Prefect's
+    pages. Edit targets, folders and times in the file before deploying.
 
     With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it. Runs that
     Ctrl-C or a restart of the machine interrupted are marked as crashed and resumed at the next start. The history is

@@ -38,7 +38,7 @@ def estimate(options: EstimateOptions) -> None:
     """Ask an Analyzer where imported failures without a state were lost.
 
     Its answers go to DIR/labels.jsonl, marked as estimated, with the probability that it gives to its step. They are
-    no certificates, and no store or split contains them.
+    not certificates, and no store or split contains them.
 
     [bold]Examples[/]
 

@@ -108,7 +108,7 @@ def _show_seen(summary: Mapping[str, Any]) -> None:
 def baselines(config: BaselinesConfig) -> None:
     """Measure baselines that read the log alone: an Analyzer that uses the images has to beat them.
 
-    Majority, uniform, last step, last no-move, first unusable reply, a function of the length, the arithmetic reading
+    Majority, uniform, last step, last no-op, first unusable reply, a function of the length, arithmetic on the fields
     of the log, gradient boosting and a small transformer; fitted on one split, measured on the other.
 
     [bold]Examples[/]

@@ -20,7 +20,7 @@ class ExportOptions(Options):
     store: AddressField | None = None
     """Folder of a finished store, or its s3:// address."""
     out: AddressField
-    """Folder of the export, or its s3:// address; new, or begun before."""
+    """Folder of the export, or its s3:// address; new, or an unfinished one to resume."""
     env: tuple[str, ...] = ()
     """Environment of the store to export; all by default."""
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -55,10 +55,10 @@ EXPORT = Form(
 def export(options: ExportOptions, workers: WorkerOptions) -> None:
     """Write what a trainer takes from a store, as a Hugging Face dataset in a folder of its own.
 
-    credit: what each turn gained or lost. corrections: certified actions in the agent's own prompts (TRL SFTTrainer,
-    ms-swift, LLaMA-Factory). pairs: a safe reply against the fatal one (DPOTrainer). privileged: contexts for
-    self-distillation. processbench: whole episodes with the first wrong step. analyzer: the dataset as chats. The store
-    stays as it is; run the same command again to resume. Prove an export with: pivot verify STORE --export DIR
+    credit: needed turns, slack and a score per turn. corrections: certified actions in the agent's own prompts (TRL
+    SFTTrainer, ms-swift, LLaMA-Factory). pairs: a safe reply against the fatal one (DPOTrainer). privileged: contexts
+    for self-distillation. processbench: whole episodes with the first wrong step. analyzer: the dataset as chats. The
+    store stays as it is; run the same command again to resume. Prove an export with: pivot verify STORE --export DIR
 
     [bold]Examples[/]
 

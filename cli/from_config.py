@@ -20,10 +20,8 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Generic, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Generic, Literal, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -31,8 +29,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ..errors import ConfigError
-from ..storage import Address, Url
+from ..storage import Address
 from .console import warn
+from .help_texts import help_text, metavar_of, without_none
 from .options import address_of
 from .settings_help import default_text
 from .values import Keys, Model, Values, read_file, setting_of, unknown_key
@@ -103,30 +102,6 @@ def leaves(kind: type[BaseModel], above: Keys = ()) -> Iterator[Leaf]:
             yield Leaf((*above, name), info, inner, optional)
 
 
-def without_none(kind: Any) -> tuple[Any, bool]:
-    """Return an annotation without ``None``, and whether it had one."""
-    if get_origin(kind) is Annotated:
-        return without_none(get_args(kind)[0])
-    if get_origin(kind) not in (Union, UnionType):
-        return kind, False
-    kinds = [each for each in get_args(kind) if each is not NoneType]
-    return (kinds[0] if len(kinds) == 1 else Union[tuple(kinds)]), len(kinds) < len(get_args(kind))  # noqa: UP007
-
-
-def metavar_of(kind: Any) -> str:
-    """Return the placeholder of a value in the help: ``INTEGER``, or the choices."""
-    kind = without_none(kind)[0]
-    if get_origin(kind) is Literal:
-        return f"[{'|'.join(map(str, get_args(kind)))}]"
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return f"[{'|'.join(str(each.value) for each in kind)}]"
-    if get_origin(kind) in (tuple, list, set, frozenset):
-        return metavar_of(get_args(kind)[0])
-    if kind in (Path, Url) or Path in get_args(kind):
-        return "PATH"
-    return {int: "INTEGER", float: "NUMBER"}.get(kind, "TEXT")
-
-
 class Form(Generic[Model]):
     """The options of one model.
 
@@ -178,12 +153,17 @@ class Form(Generic[Model]):
 
     def help_of(self, leaf: Leaf, flag: Flag) -> str:
         """Return the help of an option, with the default of the model."""
-        text = flag.help or " ".join((leaf.field.description or "").replace("``", "").replace("`", "").split())
+        text = self._text(leaf, flag)
         default = flag.default or ("" if flag.off == "-" else self._default(leaf))
         text = text.rstrip(".") + (f" (default: {default})" if default else "") + "." if text or default else ""
-        if leaf.shape in ("list", "mapping", "nested mapping"):
+        if leaf.shape in ("list", "mapping", "nested mapping") and not flag.argument:
             text += " May be repeated."
         return text.strip()
+
+    def _text(self, leaf: Leaf, flag: Flag) -> str:
+        """Return the help without the default; fields of the form that it names are written as their options."""
+        options = {each.keys[0]: self.flag_name(each, how) for each, how in self.leaves() if len(each.keys) == 1}
+        return help_text(flag.help or leaf.field.description or "", options)
 
     @staticmethod
     def _default(leaf: Leaf) -> str:
@@ -205,7 +185,7 @@ class Form(Generic[Model]):
             text, panel = self.help_of(leaf, flag), self.panel(leaf)
             several = leaf.shape not in ("value", "switch")
             kind: Any = bool if leaf.shape == "switch" else list[str] if several else str
-            metavar = None if leaf.shape == "switch" else flag.metavar or self._metavar(leaf)
+            metavar = flag.metavar or self._metavar(leaf)
             if flag.argument:
                 positional: Any = typer.Argument(metavar=flag.argument, help=text, show_default=False)
                 yield parameter(name, kind, positional)
@@ -300,7 +280,7 @@ class Form(Generic[Model]):
             if leaf.field.is_required() and len(leaf.keys) == 1 and values.origin(leaf.keys) is None:
                 label = self.flag_name(leaf, flag)
                 what = f"argument '{label}'" if flag.argument else f"option '{label}'"
-                text = (flag.help or leaf.field.description or "").replace("`", "")
+                text = self._text(leaf, flag)
                 raise ConfigError(f"missing {what}: {text[:1].lower()}{text[1:]}".rstrip(".: "))
         return values.read(self.model)
 

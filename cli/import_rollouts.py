@@ -44,7 +44,7 @@ class ImportOptions(Options):
     stateless: Path | None = None
     """Folder for the episodes without a state, which the store cannot have; by default OUT-stateless."""
     dry_run: bool = False
-    """Show what was understood of the first episode, and write nothing."""
+    """Show how the first episode was parsed, and write nothing."""
 
     @field_validator("format")
     @classmethod
@@ -65,11 +65,11 @@ IMPORT = Form(
 
 @from_config(IMPORT, WORKERS)
 def import_rollouts(options: ImportOptions, workers: WorkerOptions) -> None:
-    """Read rollouts of your own trainer into a store, label every failure with a proof, and write a dataset.
+    """Read rollouts of your own trainer into a store, label every failure, with a certificate, and write a dataset.
 
-    Every episode is replayed in PIVOT's environment from its recorded state or seed. One that cannot be read, or ends
-    otherwise in its replay, is left out; the rest goes in, and the exit status is then 1. Episodes without a state are
-    kept in a folder of their own. Run the same command again to resume.
+    Every episode is replayed in PIVOT's environment from its recorded state or seed. One that cannot be read, or whose
+    replay ends differently, is left out; the others are imported, and the exit status is then 1. Episodes without a
+    state are kept in a folder of their own. Run the same command again to resume.
 
     [bold]Examples[/]
 
@@ -104,7 +104,7 @@ def import_rollouts(options: ImportOptions, workers: WorkerOptions) -> None:
 
 
 def _show_line(name: str, value: str) -> None:
-    """Show one thing that was understood."""
+    """Show one fact about the parsed episode."""
     out.print(styled((name, "dim")))
     for line in value.splitlines():
         out.print(styled(f"    {line}"), soft_wrap=True)

@@ -12,7 +12,7 @@ from .options import option
 NAME = "follow_links"
 _Follow = Annotated[
     bool,
-    option("Follow links in the folders of your own stores; without it they are refused by name.", "--follow-links"),
+    option("Follow links inside your own stores; without it they are refused.", "--follow-links"),
 ]
 
 

@@ -12,13 +12,11 @@ from .options import option
 
 def make_tiny_model(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the model; empty or missing.")],
-    data: Annotated[
-        str, option("Store whose prompts it reads in few tokens (default: a small one, built for it).", "--data")
-    ] = "",
+    data: Annotated[str, option("Store to fit the tokenizer on (default: a small one, built for it).", "--data")] = "",
     seed: Annotated[int, option("Seed of weights and lessons.", "--seed", min=0)] = 0,
     lessons: Annotated[
         int,
-        option("Optimiser steps that teach the format of replies; 0 leaves the weights random.", "--lessons", min=0),
+        option("Optimiser steps on the format of replies; 0 leaves the weights random.", "--lessons", min=0),
     ] = 80,
 ) -> None:
     """Make a tiny Qwen2.5-VL from scratch, to try training, evaluation and serving on a CPU within minutes.

@@ -19,7 +19,8 @@ from ..errors import ConfigError
 from ..models.base import ModelOptions
 from ..models.service import Service
 from ..plugins import Settings
-from .from_config import key_and_value, metavar_of, parameter
+from .from_config import key_and_value, parameter
+from .help_texts import help_text, metavar_of
 from .values import Values, plain
 
 RoleName = Literal["policy", "teacher", "analyzer"]
@@ -40,7 +41,6 @@ PANELS: dict[RoleName, tuple[str, str]] = {
 NAMES = {"request_seconds": "request-timeout", "episode_seconds": "episode-timeout", "patience_seconds": "patience"}
 """Options whose name differs from that of their field."""
 DEFAULTS = {
-    "temperature": "1.0, as for training rollouts|0, greedy",
     "base_url": "OPENAI_BASE_URL, or OpenAI's",
     "cache": "one file for all runs",
 }
@@ -71,7 +71,8 @@ class ModelFlag:
 
     def help_of(self, role: RoleName, *, follows: bool) -> str:
         """Return its help; a teacher that ``follows`` a policy shares the server of it."""
-        text = " ".join((self.field.description or "").replace("``", "").split()).rstrip(".")
+        options = {each.key: each.written(role) for each in flags_of(role)}
+        text = help_text(self.field.description or "", options).rstrip(".")
         default = DEFAULTS.get(self.key, "").split("|")[-1 if role == "teacher" else 0]
         value = self.field.get_default(call_default_factory=True)
         default = f"as --{self.name}" if follows else default or ("" if value in (None, "") else str(value))
@@ -155,7 +156,7 @@ class PartFlags:
         service = typer.Option(
             f"--{self.role}-service",
             metavar="KEY=VALUE",
-            help="Setting of its server that has no option of its own. May be repeated.",
+            help="Setting of its model server that has no option of its own. May be repeated.",
             rich_help_panel=PANELS[self.role][1],
         )
         yield parameter(f"{self.role}__service_own", list[str], service)

@@ -1,6 +1,7 @@
 """Options and arguments that several commands have in common."""
 
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,12 +77,12 @@ class WorkerOptions(Options):
     """Options that choose the processes or machines of a command; see docs/engines.md."""
 
     workers: int = Field(default=0, ge=0)
-    """Worker processes; of a cluster, shards at a time; 0 for one per core."""
+    """Worker processes, or with a cluster, simultaneous shards; 0 for one per core."""
     engine: str = LOCAL
-    """Engine that runs the shards: local (processes of this machine), ray, dask, or another one that is installed."""
+    """Engine that runs the shards: local (processes of this machine), ray, dask, or another installed one."""
     address: str = ""
-    """Cluster of the engine, such as HOST:6379 or ray://HOST:10001 for ray, tcp://HOST:8786 for dask; empty to start
-    workers on this machine for the run."""
+    """Cluster of the engine, such as HOST:6379 or ray://HOST:10001 for ray, tcp://HOST:8786 for dask; by default
+    workers are started on this machine for the run."""
 
     @field_validator("engine")
     @classmethod
@@ -133,6 +134,6 @@ def path_argument(default_help: str, metavar: str) -> Any:
 
 
 def unwrapped(command: Callable[..., Any] | None) -> str:
-    """Return the docstring of a command with one line per paragraph: the screen has a width of its own."""
+    """Return the docstring of a command with one line per paragraph or item of a list: the screen has its own width."""
     paragraphs = (inspect.getdoc(command) or "").split("\n\n")
-    return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in paragraphs)
+    return "\n\n".join(re.sub(r"\n(?!- )", " ", paragraph) for paragraph in paragraphs)

@@ -21,6 +21,7 @@ from ..insight.probe.report import (
 )
 from ..insight.stats import Format, csv_text
 from .build import WORKERS
+from .compare import CHOICES
 from .console import ProgressBars, err, out, show_table, styled, write_data
 from .from_config import Flag, Form, from_config
 from .options import AddressField, Options, WorkerOptions
@@ -32,9 +33,9 @@ class ProbeOptions(Options):
     root: AddressField
     """Folder of a finished store, or its s3:// address."""
     show: bool = False
-    """Play nothing: show the stored results."""
+    """Show the stored results, and play nothing."""
     format: Format = Format.TABLE
-    """Output: a table, CSV or JSON."""
+    """Output format."""
 
 
 _ARMS = "; ".join(f"{arm.name}: {arm.summary}" for arm in PROBE_ARMS.values())
@@ -46,14 +47,18 @@ SETTINGS = Form(
         "accepted_only": Flag("--accepted", off="-", help="Only failures whose label was accepted."),
     },
 )
-OPTIONS = Form("options", ProbeOptions, {"root": Flag(argument="DIR"), "show": Flag(off="-")})
+OPTIONS = Form(
+    "options",
+    ProbeOptions,
+    {"root": Flag(argument="DIR"), "show": Flag(off="-"), "format": Flag(metavar=CHOICES)},
+)
 
 
 @from_config(OPTIONS, SETTINGS, WORKERS)
 def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions) -> None:
     """Replay failures from the pivot and from the steps next to it, and report how often that improves the return.
 
-    The policy of the store plays. Rows go to DIR/probe and into the manifest, and pivot verify proves them again.
+    The policy of the store plays. Rows go to DIR/probe and into the manifest, and pivot verify checks them again.
     Stored retries are kept: more arms or resamples, or a run after Ctrl-C, play only what is missing. Retries of a
     model cost as much as rollouts: (arms x resamples) suffixes per failure.
 
@@ -91,7 +96,7 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
         show_table("Groups whose returns agree (σ = 0), %", header, group_rows(groups, rates, "sigma0"))
         show_table("Groups without a success, %", header, group_rows(groups, rates, "all_fail"))
         if store.run.policy().is_stand_in and any(each.arm in ("self", "teacher") for each in rates):
-            out.print("the embedded policy reads no hints: its hinted arms differ from no_hint by chance alone")
+            out.print("the built-in policy reads no hints: its hinted arms differ from no_hint by chance alone")
     refuted = refuted_labels(store)
     for line in verdict_lines(refuted):
         (err if style is not Format.TABLE else out).print(line)

@@ -16,16 +16,18 @@ MAIN = "main"
 
 def push(
     root: StorePath,
-    target: Annotated[str, typer.Argument(metavar="hub:OWNER/NAME", help="Dataset of the hub; made if there is none.")],
-    private: Annotated[bool, option("Make it a private one.", "--private")] = False,
-    revision: Annotated[str, option("Branch of the dataset; made if there is none.", "--revision")] = MAIN,
-    dry_run: Annotated[bool, option("Say what would be sent, and send nothing.", "--dry-run")] = False,
+    target: Annotated[
+        str, typer.Argument(metavar="hub:OWNER/NAME", help="Dataset of the hub; created if it does not exist.")
+    ],
+    private: Annotated[bool, option("Create it as private.", "--private")] = False,
+    revision: Annotated[str, option("Branch of the dataset; created if it does not exist.", "--revision")] = MAIN,
+    dry_run: Annotated[bool, option("Show what would be sent, and send nothing.", "--dry-run")] = False,
 ) -> None:
     """Publish the dataset and card of a finished store on the Hugging Face hub, as one commit.
 
-    The store is hashed against its manifest first. Nobody sees anything of a version before all of it is there; after
+    The store is hashed against its manifest first. A version becomes visible only when it is complete; after
     Ctrl-C or a kill the same command sends what is missing, and does nothing for a version that is published. Log in
-    before with: hf auth login
+    first with: hf auth login
 
     [bold]Examples[/]
 

@@ -19,9 +19,9 @@ Other = Annotated[
 
 def report(
     root: StorePath,
-    target: Annotated[
-        Path, path_option("Folder of the site; replaces a report that is there.", "--out", "PATH")
-    ] = Path("report"),
+    target: Annotated[Path, path_option("Folder of the site; an existing report is replaced.", "--out", "PATH")] = Path(
+        "report"
+    ),
     environment: EnvironmentNames = None,
     failures_only: FailuresOnly = False,
     limit: Limit = None,

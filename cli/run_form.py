@@ -17,10 +17,9 @@ from .values import Values
 
 RUN_FLAGS = {
     "include_infeasible": Flag("--infeasible", off="--no-infeasible"),
-    "license": Flag(default="derived from the sources of the rows"),
-    "tasks_per_shard": Flag("--shard-size", default="16; up to 128 in a new store with more than 4,096 levels"),
+    "tasks_per_shard": Flag("--shard-size", default="16; up to 128 in a new store with more than 4,096 tasks"),
 }
-SIZE, LABELS, RARE = "How much is rolled out", "Labels and dataset", "Rarely needed"
+SIZE, LABELS, RARE = "Number of rollouts", "Labels and dataset", "Rarely needed"
 RUN_PANELS = {
     SIZE: ("rollouts", "seed", "tasks_per_shard"),
     LABELS: ("guidance", "split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license"),
@@ -117,7 +116,7 @@ _ABOUT_ENVIRONMENTS: tuple[tuple[str, Any, Any], ...] = (
         typer.Option(
             "--tasks",
             metavar="N|ENV=N,...",
-            help="Levels: one number for every environment, or ENV=N,... (default: the paper's counts).",
+            help="Number of tasks: one for every environment, or ENV=N,... (default: the paper's counts).",
             rich_help_panel=SIZE,
         ),
     ),
@@ -148,7 +147,7 @@ _ABOUT_ENVIRONMENTS: tuple[tuple[str, Any, Any], ...] = (
         typer.Option(
             "--backend",
             metavar="TEXT",
-            help="Simulator: thor (navigation), maniskill (primitiveskill) (default: embedded).",
+            help="Simulator: embedded, thor (navigation) or maniskill (primitiveskill); by default embedded.",
         ),
     ),
     (
@@ -160,13 +159,13 @@ _ABOUT_ENVIRONMENTS: tuple[tuple[str, Any, Any], ...] = (
 DRAWN_OPTION: Any = typer.Option(
     "--drawn",
     metavar="ENV=[N,...]",
-    help="Levels of the plan, by index, in place of its first ones. May be repeated.",
+    help="Tasks of the plan, by index, in place of its first ones. May be repeated.",
     rich_help_panel=RARE,
 )
 SOLVER_OPTION: Any = typer.Option(
     "--solver",
     metavar="ENV.KEY=VALUE",
-    help="Solver setting; it changes labels alone, as pivot settings ENV lists them. May be repeated.",
+    help="Solver setting, as pivot settings ENV lists them; it changes labels alone. May be repeated.",
     rich_help_panel=LABELS,
 )
 

@@ -19,7 +19,7 @@ INSTALL = f"{install_line('openenv')} && pip install --no-deps 'openenv-core>=0.
 
 def serve_env(
     env: Annotated[str, typer.Argument(metavar="ENV", help="Environment, such as sokoban.")],
-    tasks: Annotated[int, option("Number of levels that resets without a seed go through.", "--tasks", min=1)] = 100,
+    tasks: Annotated[int, option("Number of tasks that resets without a seed go through.", "--tasks", min=1)] = 100,
     seed: Annotated[int, option("Seed of the levels.", "--seed", min=0)] = 0,
     rule: Annotated[
         str, option("Rule of the step rewards: progress, slack, pivot; none for the environment's rewards.", "--rule")
@@ -30,9 +30,9 @@ def serve_env(
     ] = None,
     host: Annotated[str, option("Address to listen on; 0.0.0.0 for every network.", "--host")] = "127.0.0.1",
     port: Annotated[int, option("Port to listen on.", "--port", min=1, max=65535)] = PORT,
-    sessions: Annotated[int, option("Most simultaneous episodes.", "--sessions", min=1)] = 64,
+    sessions: Annotated[int, option("Maximum number of simultaneous episodes.", "--sessions", min=1)] = 64,
 ) -> None:
-    """Serve an environment to trainers that speak OpenEnv; the step rewards are the credit of the turn.
+    """Serve an environment to trainers that use OpenEnv; each step's reward is the turn's credit.
 
     An episode is a WebSocket connection: reset, then one step per reply. Observations hold the next user message, with
     pictures as data URLs. Ctrl-C ends the server.

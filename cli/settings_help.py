@@ -10,11 +10,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
 from rich.markup import escape
-from typer.core import TyperCommand
 
 from .. import plugins
 from ..errors import PluginError
 from .console import out, show_table
+from .help_texts import Command, help_text
 from .variables import TOPIC, VARIABLES
 
 _FLAGS = {
@@ -70,7 +70,7 @@ def settings(
 
 def _show(group: str, name: str, flag: str) -> None:
     member, kind = plugins.GROUPS[group].member, plugins.load(group, name).config_type
-    rows = [[key, *(cell.replace("``", "") for cell in row)] for key, *row in settings_rows(kind)]
+    rows = [[*row, help_text(text, {})] for *row, text in settings_rows(kind)]
     if rows:
         show_table(f"{member} {name}: {flag.format(name=name)}", ["key", "type", "default", "what it is"], rows)
     else:
@@ -135,7 +135,7 @@ def settings_epilog() -> str:
     return "\n\n".join(paragraphs)
 
 
-class WithSettings(TyperCommand):
+class WithSettings(Command):
     """A command whose help ends with the settings of all environments, from their declared types."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

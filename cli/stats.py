@@ -29,17 +29,17 @@ def stats(
         str | None, typer.Option("--sql", metavar="QUERY", help=f"Run a query instead; views: {', '.join(VIEWS)}.")
     ] = None,
     style: Annotated[
-        Format, typer.Option("--format", help="How to give it out; shares are fractions in all but the table.")
+        Format, typer.Option("--format", help="Output format; percentages are fractions except in the table.")
     ] = Format.TABLE,
     target: Annotated[
         Path | None,
-        path_option("Write there: a folder with one file per view, or the file of --sql's result.", "--out", "PATH"),
+        path_option("Folder for one file per view, or file for the result of --sql.", "--out", "PATH"),
     ] = None,
     predictors: Annotated[
         bool,
         typer.Option(
             "--predictors",
-            help="Show what trivial predictors of pivot and mode reach on the dataset, without looking at a picture.",
+            help="Show the accuracy of trivial predictors of pivot and mode on the dataset, without pictures.",
         ),
     ] = False,
     allow_external: Annotated[
@@ -150,7 +150,7 @@ def _show_summary(root: Address, connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _turned(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[tuple[str, list[str], list[list[Any]]]]:
-    """Yield a table an environment, its columns made rows: twenty-five steps fit under each other, not side by side.
+    """Yield a table per environment, its columns made rows: twenty-five steps fit under each other, not side by side.
 
     ``rows`` begin with environment and mode, then hold a number for each of the other ``names``; names of which an
     environment has none at all are left out.

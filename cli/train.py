@@ -73,7 +73,8 @@ SFT = SftForm("sft", SftConfig, SFT_FLAGS)
 def sft(config: SftConfig) -> None:
     """Train an Analyzer: from a collage and a log to the pivot step, the failure mode and guidance.
 
-    Every record is checked first. Resume a killed run with --resume: it has the loss of a run without the kill.
+    Every record is checked first. Resume an interrupted run with --resume: the result is the same
+    as without the interruption.
 
     [bold]Examples[/]
 

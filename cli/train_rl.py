@@ -59,15 +59,11 @@ RL_FLAGS = {
     "precision": PRECISION,
     "server_devices": Flag("--server-device"),
     "target_vocabulary": Flag(default="the names that Stage I trained the model on, else certificate"),
-    "updates": Flag(default="the paper's 250; sokoban 350"),
-    "prompts": Flag(default="the paper's 16; navigation 8"),
-    "levels": Flag(default="the paper's number"),
     "credit": Flag(default="none"),
     "shard": Flag(off="--no-shard"),
     "resume": Flag(off="-"),
     "recipe": recipe_flag(RECIPES),
     "dry_run": Flag(off="-"),
-    "clip_high": Flag(default="--clip"),
 }
 
 
@@ -76,7 +72,7 @@ class RlForm(Form[RlConfig]):
 
     def parameters(self) -> Iterator[inspect.Parameter]:
         """Yield the parameters of the command."""
-        about = typer.Argument(metavar="ENV", help="Environments to train on, such as sokoban.")
+        about = typer.Argument(metavar="ENV...", help="Environments to train on, such as sokoban.")
         yield parameter(f"{self.name}__env", list[str], about)
         yield from super().parameters()
         for name, kind, option, metavar, text in (
@@ -88,8 +84,8 @@ class RlForm(Form[RlConfig]):
             ),
             (
                 *("weight", list[str], "--weight", "ENV=NUMBER"),
-                "Levels of an environment per update, in proportion to those of the others (default: the number of its "
-                "levels, or 1 if another has a weight). May be repeated.",
+                "Tasks of an environment per update, in proportion to those of the others (default: the number of its "
+                "tasks, or 1 if another has a weight). May be repeated.",
             ),
         ):
             yield parameter(f"{self.name}__{name}", kind, typer.Option(option, metavar=metavar, help=text))
@@ -168,15 +164,23 @@ RL = RlForm("rl", RlConfig, RL_FLAGS, skip=("env", "settings", "environments"))
 def rl(config: RlConfig) -> None:
     """Train a policy on environments: GRPO, and a Teacher that scores every failure again with hindsight.
 
-    Each update plays levels, asks the Analyzer (the same model) for the pivot step of every failure, scores the
-    tokens of the failure again under a prompt with this hindsight, and makes an optimiser step. The arm chooses it:
+    Each update plays tasks, asks the Analyzer (the same model) for the pivot step of every failure, scores the tokens
+    of the failure again under a prompt with this hindsight, and makes an optimiser step. --arm chooses what the
+    Teacher's prompt shows:
 
-    vanilla_grpo and sft_grpo have none, p the panel, m the mode, mp panel, mode and step (the paper's default), mpr
-    guidance, too; oracle asks the solver instead of the Analyzer, mp_random_r shows a random step, sdar has a frozen
-    larger Teacher, empty and analyzer_only are controls. witness and dpo_pivot are
-    extensions that learn from the solver's plan.
+    - vanilla_grpo, sft_grpo: no Teacher, GRPO alone; meant to start from an instruct or a Stage I checkpoint
+    - p: the panel
+    - m: the failure mode
+    - mp: panel, mode and pivot step (the paper's default)
+    - mpr: panel, mode, pivot step and guidance
+    - oracle: as mp, with the solver's label instead of the Analyzer's: an upper bound
+    - mp_random_r: as mpr, with panel and step of a random other step
+    - sdar: a skill that a frozen larger model writes; it scores every episode, failed or not
+    - witness, dpo_pivot: no Teacher; extensions that learn from a certified action of each failure
+    - empty: nothing, a control
+    - analyzer_only: no Teacher; the Analyzer runs, a control
 
-    Resume a killed run with --resume: it makes the updates of a run without the kill.
+    Resume an interrupted run with --resume: the result is the same as without the interruption.
 
     [bold]Examples[/]
 

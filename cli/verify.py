@@ -1,4 +1,4 @@
-"""``pivot verify``: prove a store again."""
+"""``pivot verify``: check a store."""
 
 from pydantic import Field
 
@@ -19,13 +19,13 @@ class VerifyOptions(Options):
     root: AddressField
     """Folder of a finished store, or its s3:// address; or a folder of episodes without a state."""
     sources: bool = False
-    """Read what run.json names elsewhere, such as a folder of targets, to derive levels again."""
+    """Read paths that run.json names outside the store, such as a folder of targets, to derive levels again."""
     export: AddressField | None = None
-    """Folder of an export of this store, or its s3:// address; every row of it is proved against the store, too."""
+    """Folder of an export of this store, or its s3:// address; every row of it is checked against the store, too."""
     max_seconds: float = Field(default=SECONDS, ge=1)
     """Seconds that one shard, or one check of the whole store, may take."""
     max_memory: int = Field(default=MEMORY, ge=64)
-    """MiB of memory that each process may take for it (Linux)."""
+    """MiB of memory that each process may take for it, on Linux."""
 
 
 OPTIONS = Form("verify", VerifyOptions, {"root": Flag(argument="DIR"), "sources": Flag(off="-")})
@@ -33,7 +33,7 @@ OPTIONS = Form("verify", VerifyOptions, {"root": Flag(argument="DIR"), "sources"
 
 @from_config(OPTIONS, WORKERS)
 def verify(options: VerifyOptions, workers: WorkerOptions) -> None:
-    """Prove every label again from the stored rows, and check that nothing was changed, removed or added.
+    """Re-derive every label from the stored rows, and check that nothing was changed, removed or added.
 
     Levels and episode ids are derived from run.json again, rewards and frames from a replay, frame ids from pixels, and
     every label from a second, independent search; retries of a rollback probe are replayed. The exit status is 1

@@ -23,9 +23,9 @@ def view(
     limit: Limit = None,
     other: Other = None,
 ) -> None:
-    """Look at a store in a browser: the site of pivot report, each page made when it is asked for.
+    """Look at a store in a browser: the site of pivot report; pages are rendered on request.
 
-    Of a folder of episodes without a state, which pivot import wrote, it shows plain pages.
+    A folder of episodes without a state, which pivot import wrote, is shown as plain pages.
 
     Only this machine can reach it; Ctrl-C ends it. On a machine without a browser forward the port, for example with
     ssh -L 8080:127.0.0.1:8080, and give --port 8080 --no-open.

@@ -73,23 +73,24 @@ class PartConfig(BaseModel):
 
 
 class EnvRun(BaseModel):
-    """Number of levels of one environment, and its settings."""
+    """Number of tasks of one environment, and its settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     tasks: int = Field(gt=0, le=10_000_000)
-    """Number of levels."""
+    """Number of tasks."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Resolved settings: every field of the environment's config, so that a later default cannot change a store."""
     drawn: tuple[int, ...] | None = None
-    """Indices of the levels in the plan, if they are not its first ones: a training run samples levels for every
-    update, and may sample a level again for a later one."""
+    """Indices of the tasks in the plan, if they are not its first ones: a training run samples tasks for every
+    update, and may sample a task again for a later one."""
     seeds: tuple[tuple[int, int], ...] | None = None
-    """Seeds of the levels in order, each with its number of levels, such as ``((7, 16), (9, 16))``, if the seed of the
+    """Seeds of the levels in order, each with its number of tasks, such as ``((7, 16), (9, 16))``, if the seed of the
     run did not plan all of them: parts with different seeds were merged."""
     moved: int | None = Field(default=None, ge=-1)
-    """Index of the level that is not in the split of its hash, -1 for none. Null to move one if a split would be empty
-    otherwise. Merged parts have it if it differs, because their rows keep their splits."""
+    """Index of a task whose level is not in the split of its hash, -1 for none. Null to move a level only if a split
+    would be empty otherwise. Merged parts set it where that would move another level, because their rows keep their
+    splits."""
 
     @classmethod
     def of(cls, places: Sequence[tuple[int, int]], seed: int, settings: Mapping[str, Any]) -> "EnvRun":
@@ -110,8 +111,8 @@ class EnvRun(BaseModel):
         return [*zip((each for each, count in seeds for _ in range(count)), indices, strict=True)]
 
     tasks_per_shard: int | None = Field(default=None, gt=0, le=10_000)
-    """Levels per shard of this environment, if not those of the run: a training run stores one shard per update, and
-    may play more levels of one environment than of another."""
+    """Tasks per shard of this environment, if not those of the run: a training run stores one shard per update, and
+    may play more tasks of one environment than of another."""
 
     @field_validator("drawn")
     @classmethod
@@ -147,14 +148,14 @@ MANY_SHARDS, LARGEST_FITTING = 256, 128
 
 
 class RunConfig(BaseModel):
-    """Everything that decides a store's bytes."""
+    """Configuration of a build: everything that decides the bytes of its store."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     environments: dict[str, EnvRun] = Field(min_length=1)
     """Environments by name, in the order of the store."""
     rollouts: int = Field(default=GROUP_SIZE, gt=0, le=10_000)
-    """Episodes per level; eight make a group."""
+    """Episodes per task; eight make a group."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Seed of levels and of scripted policies."""
     policy: PartConfig = PartConfig(name="scripted")
@@ -162,36 +163,38 @@ class RunConfig(BaseModel):
     teacher: PartConfig = PartConfig(name="template")
     """Teacher that writes guidance."""
     solvers: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Settings of the solvers of single environments, such as ``{"navigation": {"threshold": 1.0}}``; the solver's own
-    defaults otherwise. They decide labels alone, not episodes."""
+    """Settings of the solvers of individual environments, such as ``{"navigation": {"threshold": 1.0}}``; the solver's
+    own defaults otherwise. They decide labels alone, not episodes."""
     guidance: GuidanceSource | None = Field(default="facts", validate_default=True)
-    """Source of the texts in targets: ``facts`` renders sentences from proved facts that the teacher chose;
-    ``prose`` takes what the teacher wrote freely, which nothing proves. Null in a store of release 0.1.0, whose texts
-    count as prose."""
+    """Source of the texts in targets: ``facts`` renders sentences from proved facts that the teacher selected;
+    ``prose`` takes the teacher's own text, which nothing proves.
+
+    Null in a store of release 0.1.0, whose texts count as prose."""
     filters: dict[str, tuple[str, ...]] = Field(default_factory=dict, validate_default=True)
-    """Filters that judge the labels of single environments, by name, such as ``{"sokoban": ["target", "replay"]}``; by
-    default every installed filter that judges the environment. A filter that is installed later changes no store."""
+    """Filters that check the labels of individual environments, by name, such as ``{"sokoban": ["target", "replay"]}``;
+    by default every installed filter of the environment. A filter that is installed later changes no store."""
     split: Literal["task", "episode"] = "task"
-    """``task``: all episodes of a level are in one split; ``episode``: exactly a tenth of the episodes validate."""
+    """``task``: all episodes of a level are in one split; ``episode``: exactly ``validation_fraction`` of the records
+    are held out."""
     validation_fraction: float = Field(default=0.1, gt=0, lt=1)
     """Fraction of the records in the validation split."""
     include_infeasible: bool = False
-    """Whether records that were infeasible before any action enter the training set (spec section 1)."""
+    """Whether the dataset contains episodes that were infeasible before any action."""
     target_vocabulary: Vocabulary = "certificate"
-    """Vocabulary of failure modes in targets; `paper` uses timeout for all modes of svg (spec section 3)."""
+    """Vocabulary of failure modes in targets; ``paper`` uses timeout for all modes of svg."""
     log: LogDetail = "full"
     """Content of a step in the Analyzer's log: ``full`` has the fields of its environment, from which the pivot can
-    often be computed; ``actions`` has its action alone, so that the pictures decide (spec section 4)."""
+    often be computed; ``actions`` has its action alone, so that the pictures decide."""
     license: str = Field(default="", max_length=60, pattern=r"^[a-z0-9][a-z0-9.+-]*$|^$")
-    """Licence that the publisher of the dataset states, as the Hugging Face hub spells it, such as ``cc-by-4.0``. Empty
-    to derive it from the sources of the rows: ``unknown`` if the terms of a source are unknown."""
+    """Licence that the publisher of the dataset states, as the Hugging Face hub spells it, such as ``cc-by-4.0``; by
+    default derived from the sources of the rows, ``unknown`` if the terms of a source are unknown."""
     tasks_per_shard: int = Field(default=16, gt=0, le=10_000)
-    """Levels per shard, the unit of work, resume and storage; 16 levels of 8 rollouts are one row group."""
+    """Tasks per shard, the unit of work, resume and storage; 16 tasks of 8 rollouts are one row group."""
     label_version: int = Field(default=1, gt=0)
-    """Number of the label version; `pivot relabel` increments it."""
+    """Number of the label version; ``pivot relabel`` increments it."""
     part: int = Field(default=0, ge=0, le=9999)
-    """Number of the part in a store with parts; 0 for a store of its own, or the first part. See `pivot build
-    --append`."""
+    """Number of the part in a store with parts; 0 for a store of its own, or the first part. See
+    ``pivot build --append``."""
 
     @field_validator("environments")
     @classmethod

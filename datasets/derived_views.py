@@ -28,17 +28,17 @@ class View:
 
 _BLOCK_COLUMNS = {
     "env": "Environment name.",
-    "run_id": "Run.",
-    "group_id": "Prompt key under one policy and its settings.",
+    "run_id": "Id of the run.",
+    "group_id": "Id of a prompt key under one policy and its settings.",
     "block": "Number of the block within the prompt key, from 0.",
     "task_id": "Level.",
-    "goal_idx": "Which goal of the level.",
+    "goal_idx": "Index of the goal.",
     "eval_set": "Split of the task set.",
-    "policy": "Who acted.",
+    "policy": "Policy that acted.",
     "rollouts": "Episodes in the block.",
-    "whole": "Whether these are eight.",
+    "whole": "Whether it has eight episodes.",
     "successes": "Episodes that succeeded.",
-    "all_fail": "Whether none did.",
+    "all_fail": "Whether none succeeded.",
     "sigma0": "Whether all returns agree when rounded to 8 decimals.",
     "mean_return": "Mean of the returns.",
     "std_return": "Population standard deviation of the returns.",
@@ -54,7 +54,7 @@ DERIVED: dict[str, View] = {
     ),
     "blocks": View(
         "The complete rollouts of one prompt key in order of sample index, cut into blocks of eight, never across "
-        "runs, policies or settings. Episodes that ended in an error are in none.",
+        "runs, policies or settings. Episodes that ended in an error are in no block.",
         f"""
         WITH numbered AS (
             SELECT *,
@@ -76,16 +76,16 @@ DERIVED: dict[str, View] = {
         by_shard=True,
     ),
     "groups": View(
-        "The whole blocks: what group statistics are taken over. Columns as in `blocks`.",
+        "The whole blocks, over which group statistics are computed. Columns as in `blocks`.",
         "SELECT * EXCLUDE (rollouts, whole) FROM blocks WHERE whole",
     ),
     "ends": View(
-        "How each episode ended: the columns of `episodes` that rates of episodes are made of.",
+        "How each episode ended: the columns of `episodes` from which rates of episodes are computed.",
         "SELECT env, status, stop_reason, failed FROM episodes",
         by_shard=True,
     ),
     "group_rates": View(
-        "One row an environment, and a row `pooled` over all groups.",
+        "One row per environment, and a row `pooled` over all groups.",
         """
         WITH totals AS (
             SELECT env, count(*) FILTER (WHERE status = 'complete') AS episodes,
@@ -108,28 +108,28 @@ DERIVED: dict[str, View] = {
         {
             "env": "Environment name, or `pooled`.",
             "episodes": "Complete episodes (trajectories).",
-            "success_rate": "Share of the complete ones that succeeded.",
+            "success_rate": "Share of the complete episodes that succeeded.",
             "groups": "Whole groups.",
-            "short_blocks": "Blocks of fewer than eight, which count nowhere.",
+            "short_blocks": "Blocks of fewer than eight episodes, which are in no group rate.",
             "dropped": "Complete episodes in these short blocks.",
             "all_fail_rate": "Share of the groups without a success.",
             "sigma0_rate": "Share of the groups whose eight returns agree.",
         },
     ),
     "incomplete": View(
-        "Episodes that count in no rate, because they ended in an error or were cut off before they were stored.",
+        "Episodes that are in no rate, because they ended in an error or were cut off before they were stored.",
         """
         SELECT env, status, stop_reason, count(*) AS episodes FROM ends WHERE status <> 'complete'
         GROUP BY ALL ORDER BY ALL""",
         {
             "env": "Environment name.",
-            "status": "`error`, or `truncated` for imported ones.",
-            "stop_reason": "What ended them.",
-            "episodes": "How many.",
+            "status": "`error`, or `truncated` for imported episodes.",
+            "stop_reason": "Reason of the end.",
+            "episodes": "Number of episodes.",
         },
     ),
     "pivots": View(
-        "Every pivot with what was needed and what was left there: one row a label that has one, rejected ones too.",
+        "Every pivot with the needed turns and the turns left: one row per label with a pivot, rejected labels too.",
         """
         SELECT episode_id, env, task_id, policy, failure_mode, pivot_step, num_steps, horizon,
             certificate.kind AS kind, certificate.unit AS unit,
@@ -146,26 +146,26 @@ DERIVED: dict[str, View] = {
             "episode_id": "Episode.",
             "env": "Environment name.",
             "task_id": "Level.",
-            "policy": "Who acted.",
+            "policy": "Policy that acted.",
             "failure_mode": "m*.",
             "pivot_step": "t*.",
             "num_steps": "Turns taken.",
             "horizon": "Turns allowed.",
             "kind": "Kind of the certificate.",
-            "unit": "What the need is counted in.",
+            "unit": "Unit of the need.",
             "budget": "Turns left before the pivot action.",
-            "need": "Needed amount before the pivot action; null when the goal was out of reach.",
-            "slack": "Budget minus need: turns that could still be wasted before the pivot. Null for scores.",
-            "turns_after": "Turns taken after the pivot: what stopping there saves.",
-            "lead": "The same as a share of the episode's turns.",
+            "need": "Needed amount before the pivot action; null if the goal was out of reach.",
+            "slack": "Budget minus need before the pivot action: turns that could still be wasted. Null for scores.",
+            "turns_after": "Turns taken after the pivot, which stopping there would save.",
+            "lead": "`turns_after` as a share of the episode's turns.",
             "accepted": "Whether the label is in the dataset.",
             "proved": "Whether an independent prover agreed; null where there is none.",
-            "fallback": "Whether the last step was taken because no action was fatal.",
+            "fallback": "Whether t* is the last step by convention, because no action was fatal.",
             "infeasible_at_start": "Whether the goal was out of reach from the start.",
             "reference": "Kind of the better reference stored with the certificate; null if there is none.",
-            "reference_pivot": "The step where it loses the task; null where it does not.",
-            "reference_need": "What it needed before the pivot action.",
-            "writer": "Who wrote the guidance, or `none`.",
+            "reference_pivot": "Pivot step by the reference; null if it has none.",
+            "reference_need": "Turns needed before the pivot action, by the reference.",
+            "writer": "Writer of the guidance, or `none`.",
             "guidance_characters": "Length of the guidance.",
         },
         by_shard=True,
@@ -181,13 +181,13 @@ DERIVED: dict[str, View] = {
             "env": "Environment name.",
             "failure_mode": "m*.",
             "failures": "Labels with this mode.",
-            "share": "Their share of the environment's labels that have a mode.",
+            "share": "Share of these among the environment's labels with a mode.",
             "mean_pivot": "Mean of t*.",
             "mean_steps": "Mean number of steps of these episodes.",
         },
     ),
     "modes_by_step": View(
-        "How often a mode was pinned to a step; rejected labels count too.",
+        "How often each failure mode occurred at each step; rejected labels count too.",
         """
         SELECT env, failure_mode, pivot_step, count(*) AS failures,
             count(*) / sum(count(*)) OVER (PARTITION BY env) AS share
@@ -197,11 +197,11 @@ DERIVED: dict[str, View] = {
             "failure_mode": "m*.",
             "pivot_step": "t*.",
             "failures": "Labels with this mode and step.",
-            "share": "Their share of the environment's labels that have a mode.",
+            "share": "Share of these among the environment's labels with a mode.",
         },
     ),
     "pivot_steps": View(
-        "How often the pivot lies at each step.",
+        "How often the pivot is at each step; rejected labels count too.",
         """
         SELECT env, pivot_step, count(*) AS failures, count(*) / sum(count(*)) OVER (PARTITION BY env) AS share
         FROM pivots GROUP BY env, pivot_step ORDER BY env, pivot_step""",
@@ -209,24 +209,24 @@ DERIVED: dict[str, View] = {
             "env": "Environment name.",
             "pivot_step": "t*.",
             "failures": "Labels with this step.",
-            "share": "Their share of the environment's labels with a pivot.",
+            "share": "Share of these among the environment's labels with a pivot.",
         },
     ),
     "slack_at_pivot": View(
-        "How much could still be wasted where the task was lost: one row an environment and amount.",
+        "Turns that could still be wasted before the pivot action: one row per environment, unit and amount.",
         """
         SELECT env, unit, slack, count(*) AS failures, count(*) / sum(count(*)) OVER (PARTITION BY env) AS share
         FROM pivots WHERE slack IS NOT NULL GROUP BY env, unit, slack ORDER BY env, slack""",
         {
             "env": "Environment name.",
-            "unit": "What the need is counted in; a stage counts as one turn.",
-            "slack": "Turns left before the pivot action, less what was needed.",
+            "unit": "Unit of the need; a stage counts as one turn.",
+            "slack": "Turns left before the pivot action, less the turns needed then.",
             "failures": "Labels with this slack.",
-            "share": "Their share of the environment's labels that have one.",
+            "share": "Share of these among the environment's labels with a slack.",
         },
     ),
     "savings": View(
-        "What stopping at the pivot would save: one row an environment.",
+        "Turns that stopping at the pivot would save: one row per environment.",
         """
         SELECT env, count(*) AS failures, sum(num_steps)::BIGINT AS turns, sum(turns_after)::BIGINT AS turns_after,
             sum(turns_after) / sum(num_steps) AS saved, avg(lead) AS mean_lead
@@ -235,14 +235,14 @@ DERIVED: dict[str, View] = {
             "env": "Environment name.",
             "failures": "Labels with a pivot.",
             "turns": "Turns of these episodes.",
-            "turns_after": "Of them, after the pivot.",
+            "turns_after": "Number of these that come after the pivot.",
             "saved": "Share of the turns that come after the pivot.",
-            "mean_lead": "Mean over episodes of that share.",
+            "mean_lead": "Mean over episodes of the share of turns after the pivot.",
         },
     ),
     "bound_quality": View(
-        "Quality of inexact certificates that are stored with a better reference: one row an environment and kind "
-        "of reference; rejected labels count too.",
+        "Quality of inexact certificates that are stored with a better reference: one row per environment, kind and "
+        "kind of reference; rejected labels count too.",
         """
         SELECT env, kind, reference, count(*) AS failures,
             count(*) FILTER (pivot_step = reference_pivot) AS agreeing,
@@ -257,20 +257,20 @@ DERIVED: dict[str, View] = {
             "env": "Environment name.",
             "kind": "Kind of the certificate.",
             "reference": "Kind of the reference.",
-            "failures": "Labels that have both.",
+            "failures": "Labels that have both certificates.",
             "agreeing": "Labels whose pivot step is the reference's.",
-            "agreement": "Their share.",
+            "agreement": "Share of the agreeing labels.",
             "earlier": "Labels whose pivot step comes before the reference's, as a heuristic's may.",
             "later": "Labels whose pivot step comes after it.",
             "mean_delay": "Mean number of steps by which the label's pivot is later than the reference's.",
             "mean_gap": (
-                "Mean of `reference_before - before`, where the goal is within reach: what the certificate misses, in "
-                "turns (a stage counts as one)."
+                "Mean of `reference_before - before`, where the goal is within reach: needed turns that the "
+                "certificate misses (a stage counts as one)."
             ),
         },
     ),
     "rejects": View(
-        "One row for every reason against a rejected label.",
+        "One row per reason against a rejected label.",
         """
         SELECT env, episode_id, task_id, failure_mode, pivot_step, reason.name AS name, reason.kind AS kind,
             reason.detail AS detail
@@ -279,41 +279,41 @@ DERIVED: dict[str, View] = {
             "env": "Environment name.",
             "episode_id": "Episode.",
             "task_id": "Level.",
-            "failure_mode": "m*, null without a verdict.",
-            "pivot_step": "t*, null without a verdict.",
-            "name": "The rule that rejected it.",
-            "kind": "What kind of thing it found.",
-            "detail": "What the rule found.",
+            "failure_mode": "m*; null without a verdict.",
+            "pivot_step": "t*; null without a verdict.",
+            "name": "Rule that rejected the label.",
+            "kind": "Kind of the finding.",
+            "detail": "Description of the finding.",
         },
         by_shard=True,
     ),
     "reject_kinds": View(
-        "How often each rule rejected a label, and what it found.",
+        "How often each rule rejected a label, by kind of finding.",
         "SELECT env, name, kind, count(*) AS labels FROM rejects GROUP BY ALL ORDER BY ALL",
         {
             "env": "Environment name.",
-            "name": "The rule.",
-            "kind": "What kind of thing it found.",
-            "labels": "Labels that it rejected for this; one label may be rejected by several rules.",
+            "name": "Name of the rule.",
+            "kind": "Kind of the finding.",
+            "labels": "Labels that it rejected for this kind; one label may be rejected by several rules.",
         },
     ),
     "writers": View(
-        "What became of the labels of each guidance writer.",
+        "Labels of each guidance writer, and how many of them were accepted.",
         """
         SELECT env, writer, count(*) AS labels, count(*) FILTER (WHERE accepted) AS accepted,
             avg(accepted::INT) AS accepted_rate, avg(guidance_characters) AS mean_characters
         FROM pivots GROUP BY ALL ORDER BY ALL""",
         {
             "env": "Environment name.",
-            "writer": "Who wrote the guidance, or `none`.",
+            "writer": "Writer of the guidance, or `none`.",
             "labels": "Labels with a pivot.",
-            "accepted": "Of them, those in the dataset.",
-            "accepted_rate": "Their share.",
+            "accepted": "Number of these that are in the dataset.",
+            "accepted_rate": "Share of the accepted labels.",
             "mean_characters": "Mean length of the guidance.",
         },
     ),
     "proofs": View(
-        "How many labels an independent prover agreed with: one row an environment.",
+        "How many labels an independent prover agreed with: one row per environment.",
         """
         SELECT env, count(*) AS failures, count(*) FILTER (WHERE proved) AS proved,
             count(*) FILTER (WHERE NOT proved) AS refuted, count(*) FILTER (WHERE proved IS NULL) AS unproved
@@ -321,9 +321,9 @@ DERIVED: dict[str, View] = {
         {
             "env": "Environment name.",
             "failures": "Labels with a pivot.",
-            "proved": "Of them, proved a second time.",
-            "refuted": "Of them, refuted; they are rejected.",
-            "unproved": "Of them, never proved: no prover, or a level beyond its limits.",
+            "proved": "Number of these that the prover proved a second time.",
+            "refuted": "Number of these that it refuted; they are rejected.",
+            "unproved": "Number of these without its verdict: no prover, or a level too large for it.",
         },
     ),
 }

@@ -72,7 +72,7 @@ def arrow_type(kind: Any, stored: Stored) -> pa.DataType:
     ]
 
 
-CERTIFICATE = arrow_type(Certificate, Stored("The facts that prove the label."))
+CERTIFICATE = arrow_type(Certificate, Stored("The facts behind the label."))
 
 
 @dataclass(frozen=True)
@@ -159,31 +159,31 @@ def _feature_of(kind: pa.DataType) -> dict[str, Any]:
     return {"dtype": _DTYPES.get(kind, "float64"), "_type": "Value"}
 
 
-EPISODES = TableSchema("episodes", "One row a rollout.", columns_of(Episode))
-STEPS = TableSchema("steps", "One row a turn.", columns_of(Step))
-FRAMES = TableSchema("frames", "One row a distinct frame of a shard.", columns_of(EncodedFrame))
-PROMPTS = TableSchema("prompts", "One row a distinct rendered prompt of a shard.", columns_of(PromptMessages))
+EPISODES = TableSchema("episodes", "One row per rollout.", columns_of(Episode))
+STEPS = TableSchema("steps", "One row per turn.", columns_of(Step))
+FRAMES = TableSchema("frames", "One row per distinct frame of a shard.", columns_of(EncodedFrame))
+PROMPTS = TableSchema("prompts", "One row per distinct rendered prompt of a shard.", columns_of(PromptMessages))
 CALLS = TableSchema(
     "calls",
-    "One row a request to a policy or teacher. The one table that may differ between equal runs.",
+    "One row per request to a policy or teacher. The only table that may differ between equal runs.",
     columns_of(Call),
 )
 
 IMPORTS = TableSchema(
     "imports",
-    "One row an episode of the source of an imported store, also of each that was left out; other stores have none.",
+    "One row per episode of the source of an imported store, those left out included; other stores have none.",
     columns_of(Imported),
 )
 
 LABELS = TableSchema(
     "labels",
-    "One row a failed, complete episode and label version; rejected labels are kept with all their reasons.",
+    "One row per failed, complete episode and label version; rejected labels are kept with all their reasons.",
     columns_of(Label),
 )
 
 DATASET = TableSchema(
     "dataset",
-    "What a trainer loads: one row an accepted failure.",
+    "What a trainer loads: one row per accepted failure.",
     (
         *EPISODES.only("episode_id", "env", "env_config", "task_id", "goal_idx", "eval_set"),
         Column("images", pa.list_(IMAGE), "The step-labelled collage."),
@@ -207,7 +207,7 @@ DATASET = TableSchema(
 
 DATASET_EPISODES = TableSchema(
     "dataset_episodes",
-    "Whole episodes, successes too: one row an episode, frames in order.",
+    "Whole episodes, successes too: one row per episode, frames in order.",
     (
         *EPISODES.only("episode_id", "env", "env_config", "task_id", "goal_idx", "eval_set"),
         *EPISODES.only("group_id", "sample_idx", "instruction"),

@@ -1,7 +1,7 @@
 """The column reference of ``docs/reference/store.md``, made from the schema so that it cannot rot.
 
-``python -m pivot.datasets.table_docs docs/reference/store.md`` rewrites the page below its marker. A test holds
-the committed page against it, and the columns of the views against what DuckDB says.
+``python -m pivot.datasets.table_docs docs/reference/store.md`` rewrites the page below its marker. A test compares
+the committed page with it, and the columns of the views with DuckDB's.
 """
 
 import sys
@@ -31,12 +31,57 @@ from .views import VIEWS
 MARKER = "<!-- Everything below is made by: python -m pivot.datasets.table_docs docs/reference/store.md -->\n"
 
 _FOLDERS = {
-    LABELS: "`labels/v<N>/<environment>/<shard>.parquet`, N counted up by `pivot relabel`",
-    PROMPTS: "`prompts/<environment>/<shard>.parquet`, beside them with `-labels-v<N>` those of Analyzer and teacher",
-    CALLS: "`calls/<environment>/<shard>.parquet`, beside them with `-labels-v<N>` those of a teacher that is a model",
+    LABELS: "`labels/v<N>/<environment>/<shard>.parquet`, N incremented by `pivot relabel`",
+    PROMPTS: (
+        "`prompts/<environment>/<shard>.parquet`; those of Analyzer and teacher in `<shard>-labels-v<N>.parquet` "
+        "in the same folder"
+    ),
+    CALLS: (
+        "`calls/<environment>/<shard>.parquet`; those of a teacher that is a model in `<shard>-labels-v<N>.parquet` "
+        "in the same folder"
+    ),
     DATASET: "`dataset/<environment>/<side>-<shard>.parquet`",
     DATASET_EPISODES: "`dataset/<environment>_episodes/<side>-<shard>.parquet`",
 }
+
+_REWORDED = {
+    "Compact log as the prompt shows it, one line a step.": "Compact log as the prompt shows it, one line per step.",
+    "Equal for the rollouts of one prompt key under one policy.": (
+        "Id of a prompt key under one policy: equal for the rollouts of a task."
+    ),
+    "Level text; re-executing `actions` from it reproduces every state.": (
+        "Text of the level; re-executing `actions` from it reproduces every state."
+    ),
+    "Level: environment, digest of its settings, seed.": (
+        "Id of the level: environment, digest of its settings, seed. A level may have several tasks, which differ in "
+        "`goal_idx`, `eval_set` or instruction."
+    ),
+    "Normalised action names, one a step.": "Normalised action names, one per step.",
+    "Plan that still solved the task from s_{t*}; null where there is none.": (
+        "Plan that still solved the task from s_{t*}; null if there is none."
+    ),
+    "Policy name; `scripted` is an embedded stand-in for a model.": (
+        "Policy name; `scripted` is built in, in place of a model."
+    ),
+    "Raw replies, one a step.": "Raw replies, one per step.",
+    "Rewards, one a step.": "Rewards, one per step.",
+    "Settings of the environment that decide its episodes (for svg the scorer, too), JSON; `run.json` has all.": (
+        "Settings of the environment that affect its episodes (for svg also the scorer), JSON; all settings are in "
+        "`run.json`."
+    ),
+    "Solver that proved the label, and its version.": "Solver that found the label, and its version.",
+    "Split of the task set, where there is one.": "Split of the task set, if it has splits.",
+    "Success bit; null unless complete.": "Whether the episode succeeded; null unless complete.",
+    "The facts that prove the label.": "The facts behind the label; those of kind `exact` prove it.",
+    "The goal was out of budget before any action.": "Whether the goal was out of budget before any action.",
+    "What the agent was asked to do.": "Task in words, as the agent's prompt states it.",
+    "Which goal of the level.": "Index of the goal.",
+    "Who wrote the guidance; `template` is an embedded stand-in. Null for none.": (
+        "Writer of the guidance; `template` is built in, in place of a model. Null without guidance."
+    ),
+    "`1` for a new store; `pivot relabel` counts on.": "`1` for a new store; `pivot relabel` increments it.",
+}
+"""Wording on the page of columns whose own text is in stored cards, which ``pivot verify`` compares with it."""
 
 _BASE_VIEWS = {
     "episodes": "The table `episodes`, all shards.",
@@ -74,7 +119,9 @@ def _column_type(column: Column) -> str:
 
 def _table_section(schema: TableSchema) -> str:
     folder = _FOLDERS.get(schema, f"`{schema.name}/<environment>/<shard>.parquet`")
-    rows = [(f"`{column.name}`", _column_type(column), column.doc) for column in schema.columns]
+    rows = [
+        (f"`{column.name}`", _column_type(column), _REWORDED.get(column.doc, column.doc)) for column in schema.columns
+    ]
     return f"### {schema.name}\n\n{schema.doc} Files: {folder}.\n\n" + _rows(("column", "type", "meaning"), rows)
 
 

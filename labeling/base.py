@@ -41,9 +41,9 @@ class Objection:
 class RejectReason:
     """Why a label is not accepted."""
 
-    name: Annotated[str, Stored("The filter that said so, or the solver's reason for giving no verdict.")]
-    kind: Annotated[str, Stored("What of its kind the filter found.")]
-    detail: Annotated[str, Stored("What was found, for people.")]
+    name: Annotated[str, Stored("Filter that rejected the label, or the solver's reason for giving no verdict.")]
+    kind: Annotated[str, Stored("Kind of the finding.")]
+    detail: Annotated[str, Stored("Description of the finding.")]
 
     def __str__(self) -> str:
         """Return kind and detail as one text."""
@@ -52,31 +52,35 @@ class RejectReason:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """One row of the ``labels`` table (spec section 9). Without a verdict, everything the verdict decides is None."""
+    """One row of the ``labels`` table. Without a verdict, everything the verdict decides is None."""
 
     episode_id: Annotated[str, Stored("Episode.")]
     label_version: Annotated[str, Stored("`1` for a new store; `pivot relabel` counts on.")]
     pivot_step: Annotated[int | None, Stored("t*; null where the solver has no answer.")]
     failure_mode: Annotated[str | None, Stored("m*; null where the solver has no answer.")]
-    secondary_modes: Annotated[tuple[str, ...], Stored("Other modes that also fit.")]
-    fallback: Annotated[bool | None, Stored("No action was fatal; t* = T-1 by convention.")]
+    secondary_modes: Annotated[tuple[str, ...], Stored("Other modes that also match.")]
+    fallback: Annotated[bool | None, Stored("Whether no action was fatal, so that t* = T-1 by convention.")]
     infeasible_at_start: Annotated[bool | None, Stored("The goal was out of budget before any action.")]
     certificate: Annotated[Certificate | None, Stored("The facts that prove the label.")]
     witness: Annotated[
         tuple[str, ...] | None, Stored("Plan that still solved the task from s_{t*}; null where there is none.")
     ]
-    feasible_actions: Annotated[tuple[str, ...] | None, Stored("Actions at s_{t*} that kept the goal within budget.")]
+    feasible_actions: Annotated[
+        tuple[str, ...] | None, Stored("Actions at s_{t*} after which the goal was still within budget.")
+    ]
     failure_reason: Annotated[str | None, Stored("Guidance r*; empty without any.")]
     target: Annotated[str | None, Stored("The Analyzer's answer, JSON.")]
     accepted: Annotated[bool, Stored("Whether the record passed every filter.")]
     proved: Annotated[bool | None, Stored("Whether an independent prover agreed; null for an unproved label.")]
     reject_reasons: Annotated[tuple[RejectReason, ...], Stored("Every reason against it: rule, kind and detail.")]
-    solver: Annotated[str, Stored("Solver that proved the label.")]
-    solver_version: Annotated[str, Stored("Its version.")]
+    solver: Annotated[str, Stored("Solver that found the label.")]
+    solver_version: Annotated[str, Stored("Version of the solver.")]
     solver_config: Annotated[str, Stored("Solver settings, JSON.")]
     teacher: Annotated[str | None, Stored("Who wrote the guidance; `template` is an embedded stand-in. Null for none.")]
     teacher_config: Annotated[str | None, Stored("Version, model, revision and sampling of the teacher, JSON.")]
-    teacher_prompt_hash: Annotated[str | None, Stored("What the teacher was shown; null for one that reads no prompt.")]
+    teacher_prompt_hash: Annotated[
+        str | None, Stored("Key into `prompts` of the teacher's prompt; null for a teacher that reads none.")
+    ]
     prompt_hash: Annotated[str, Stored("Digest of the Analyzer prompt with its collage.")]
     image_hashes: Annotated[tuple[str, ...], Stored("Names of the pictures that the prompt shows: the collage.")]
     prompt: PromptMessages = field(repr=False)
@@ -91,11 +95,11 @@ class Label:
     ] = None
     guidance_facts: Annotated[
         str | None,
-        Stored("The sentences that were rendered from the facts that the teacher chose. Null without.", later=True),
+        Stored("Sentences rendered from the facts that the teacher selected; null without any.", later=True),
     ] = None
     guidance_prose: Annotated[
         str | None,
-        Stored("What the teacher wrote freely, unverified; in no target by default. Null without.", later=True),
+        Stored("The teacher's own text, unverified; in no target by default. Null without one.", later=True),
     ] = None
     pivot_action: Annotated[
         int | None,

@@ -31,7 +31,7 @@ class Unserved(Settings):
     """Service settings of a model that is loaded into this process."""
 
     refresh: bool = False
-    """Accepted for symmetry with :class:`Service`; in-process answers are not cached."""
+    """Accepted for consistency; in-process answers are not cached."""
 
 
 class Service(Settings):
@@ -42,13 +42,14 @@ class Service(Settings):
     key_variable: str = KEY_VARIABLE
     """Environment variable that holds the API key; only its name is stored. Two servers may need two keys."""
     max_concurrency: int = Field(default=256, ge=1)
-    """Most concurrent requests. Below it the number adapts to what the server accepts without complaint."""
+    """Maximum number of concurrent requests. Below it the number adapts to what the server accepts without errors."""
     request_seconds: float = Field(default=120.0, gt=0)
     """Time limit of one try, from the first byte sent to the last byte received. A long reply takes 20 s."""
     episode_seconds: float = Field(default=3600.0, gt=0)
     """Time limit of all replies of one episode, with all tries and pauses."""
     tries: int = Field(default=12, ge=1)
-    """Tries of one request while the server answers others; with the pauses below, about four minutes."""
+    """Tries of one request while the server answers others; the default pauses between them add up to
+    1.5 to 3 minutes."""
     pause_seconds: float = Field(default=0.5, gt=0)
     """First pause before a new try; it doubles up to ``longest_pause`` and is shortened at random by up to a half."""
     longest_pause: float = Field(default=30.0, gt=0)

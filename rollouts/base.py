@@ -205,12 +205,14 @@ class Step:
     episode_id: Annotated[str, Stored("Episode.")]
     t: Annotated[int, Stored("Step index, 0-based.")]
     prompt_hash: Annotated[str, Stored("Key into `prompts`.")]
-    observation_text: Annotated[str, Stored("Text part of the observation; empty where the image is all.")]
+    observation_text: Annotated[str, Stored("Text of the observation; empty if it is the image alone.")]
     response: Annotated[str, Stored("The policy's raw reply.")]
     finish_reason: Annotated[str, Stored("Why generation ended: `stop` or `length`.")]
-    response_token_ids: Annotated[tuple[int, ...] | None, Stored("Reply tokens; null where the engine gives none.")]
+    response_token_ids: Annotated[
+        tuple[int, ...] | None, Stored("Tokens of the reply; null if the engine reports none.")
+    ]
     response_logprobs: Annotated[
-        tuple[float, ...] | None, Stored("Their log-probabilities; null where there are none.")
+        tuple[float, ...] | None, Stored("Log-probabilities of these tokens; null if there are none.")
     ]
     action: Annotated[str, Stored("Normalised action, or the environment's word for an unusable reply.")]
     payload: Annotated[str | None, Stored("Parsed arguments of the action, JSON.")]
@@ -218,12 +220,12 @@ class Step:
     reply_outcome: Annotated[
         ReplyOutcome,
         Stored(
-            "What the reply grammar made of the reply: `ok`, `no_think` (the action ran), `no_answer`, `not_an_action` "
-            "or `tag_in_think`. Of an import it is what the source made of it: `ok`, `not_an_action`, or `unused` for "
-            "an action that a turn of several actions did not have."
+            "Parse result of the reply: `ok`, `no_think` (the action ran), `no_answer`, `not_an_action` or "
+            "`tag_in_think`. In an import that of the source: `ok`, `not_an_action`, or `unused` for an action that a "
+            "turn of several actions did not have."
         ),
     ]
-    moved: Annotated[bool | None, Stored("Whether the action changed the agent's position, where that makes sense.")]
+    moved: Annotated[bool | None, Stored("Whether the action changed the agent's position; null where it has none.")]
     reward: Annotated[float, Stored("Reward of the step.")]
     remaining_turns: Annotated[int, Stored("k_t: turns left after the step.")]
     frame_id: Annotated[str, Stored("Frame before the action.")]
@@ -232,32 +234,33 @@ class Step:
     submission_outcome: Annotated[
         str | None,
         Stored(
-            "What became of a submission: `ok`, or the environment's word for why it was rejected; null where actions "
+            "Outcome of a submission: `ok`, or the environment's word for why it was rejected; null where actions "
             "submit nothing."
         ),
     ] = None
     score_parts: Annotated[
         str | None,
-        Stored("What the score is made of, such as DINO and DreamSim apart, JSON; null where nothing was scored."),
+        Stored("Components of the score, such as those of DINO and DreamSim, JSON; null where nothing was scored."),
     ] = None
     inside_frame_ids: Annotated[
         tuple[str, ...] | None,
-        Stored("Frames between the actions of a turn of several, in order; null for one action.", later=True),
+        Stored("Frames between the actions of a turn with several, in order; null for one action.", later=True),
     ] = None
     snapshot: Annotated[bytes | None, Stored("Simulator state, only where re-execution is not exact.")] = None
     state: Annotated[
         str | None,
         Stored(
-            "State text before the action. Of navigation the agent's part and of svg the scores alone: `initial_state` "
-            "and the last accepted `payload` have the rest.",
+            "State text before the action. For navigation only the part of the agent, for svg only the scores: the "
+            "rest is in `initial_state` and the last accepted `payload`.",
             later=True,
         ),
     ] = None
     need: Annotated[
         int | None,
         Stored(
-            "What success takes from there by the measure of the certificate: fewest turns (null where they are more "
-            "than the horizon), for navigation the bound on them, for primitiveskill the open stages; null for svg.",
+            "Needed amount before the action, by the measure of the certificate: fewest turns to success (null if "
+            "more than the horizon), for navigation the bound on them, for primitiveskill the open stages; null for "
+            "svg.",
             later=True,
         ),
     ] = None
@@ -273,7 +276,7 @@ class Episode:
     """One rollout: one row of the ``episodes`` table, and its steps."""
 
     episode_id: Annotated[str, Stored("Versioned hash of the inputs of the episode, never of its results.")]
-    run_id: Annotated[str, Stored("Digest of seed, rollouts a task and policy: groups never cross it.")]
+    run_id: Annotated[str, Stored("Digest of seed, rollouts per task and policy; a group never spans two runs.")]
     env: Annotated[str, Stored("Environment name, such as `sokoban`.")]
     env_version: Annotated[str, Stored("Version of the environment's rules and pictures.")]
     env_config: Annotated[
@@ -282,12 +285,13 @@ class Episode:
             "Settings of the environment that decide its episodes (for svg the scorer, too), JSON; `run.json` has all."
         ),
     ]
-    backend: Annotated[str, Stored("`embedded`, or the simulator that ran.")]
+    backend: Annotated[str, Stored("Simulator that ran; `embedded` is the built-in one.")]
     task_id: Annotated[str, Stored("Level: environment, digest of its settings, seed.")]
     goal_idx: Annotated[int, Stored("Which goal of the level.")]
     eval_set: Annotated[str, Stored("Split of the task set, where there is one.")]
     seed: Annotated[
-        int | None, Stored("Seed that really made the level; null where an import does not know it.", wide=True)
+        int | None,
+        Stored("Seed that generated the level (after retries); null if an import does not know it.", wide=True),
     ]
     group_id: Annotated[str, Stored("Equal for the rollouts of one prompt key under one policy.")]
     sample_idx: Annotated[int, Stored("Index of the rollout within its task.")]
@@ -305,14 +309,14 @@ class Episode:
     stop_reason: Annotated[
         StopReason | None, Stored("`success`, `lost`, `horizon`, `policy_error` or `env_error`.")
     ] = None
-    error: Annotated[str | None, Stored("What went wrong, for status `error`.")] = None
+    error: Annotated[str | None, Stored("Error message, for status `error`.")] = None
     policy: Annotated[str, Stored("Policy name; `scripted` is an embedded stand-in for a model.")]
     policy_config: Annotated[str, Stored("Model, revision and sampling of the policy, JSON.")]
     optimal_start: Annotated[
         int | None,
         Stored(
-            "Fewest turns to success from the start, where the certificate is exact; null where they are more than the "
-            "horizon or unknown.",
+            "Fewest turns to success from the start, where the certificate is exact; null if more than the horizon or "
+            "unknown.",
             later=True,
         ),
     ] = None

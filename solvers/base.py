@@ -62,7 +62,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The facts that prove ``(t*, m*)`` (spec section 3). A number that does not apply is None."""
+    """The facts behind ``(t*, m*)``; those of kind ``exact`` prove it. A number that does not apply is None."""
 
     kind: Annotated[CertificateKind, Stored("`exact`, `lower_bound`, `heuristic`, `convention` or `estimated`.")]
     unit: Annotated[CertificateUnit, Stored("Unit of `before` and `after`: `moves`, `turns`, `stages` or `score`.")]
@@ -70,27 +70,30 @@ class Certificate:
     budget_after: Annotated[int, Stored("Turns left after it: T_max - 1 - t*.")]
     before: Annotated[
         float | None,
-        Stored("Needed amount before the pivot action; null when the goal is out of reach there."),
+        Stored("Needed amount before the pivot action; null if the goal is out of reach there."),
     ]
-    after: Annotated[float | None, Stored("Needed amount after it; null when the goal is out of reach from there.")]
-    reachable_after: Annotated[bool | None, Stored("False for a deadlock; null where it makes no sense.")]
+    after: Annotated[float | None, Stored("Needed amount after it; null if the goal is out of reach there.")]
+    reachable_after: Annotated[
+        bool | None,
+        Stored("Whether the goal can be reached at all after it: false for a deadlock; null if not applicable."),
+    ]
     raw_before: Annotated[
-        float | None, Stored("Measured amount behind `before` (metres, stages, score), where there is one.")
+        float | None, Stored("Measured amount behind `before`, in metres, stages or score; null if there is none.")
     ] = None
     raw_after: Annotated[float | None, Stored("The same after the action.")] = None
     reference_pivot: Annotated[
-        int | None, Stored("Pivot step by a better reference, where one exists beside an inexact certificate.")
+        int | None, Stored("Pivot step by a better reference, if there is one for an inexact certificate.")
     ] = None
     reference_kind: Annotated[
-        str | None, Stored("Which reference that is: `exact`, or `lower_bound` (no play takes fewer).")
+        str | None, Stored("Kind of that reference: `exact`, or `lower_bound` (no play takes fewer turns).")
     ] = None
     reference_before: Annotated[
         float | None,
-        Stored("Turns needed before the pivot action by that reference; null when out of reach there."),
+        Stored("Turns needed before the pivot action by that reference; null if out of reach there."),
     ] = None
     """In turns, even if ``unit`` is stages; None also without a better bound."""
     reference_after: Annotated[
-        float | None, Stored("Turns needed after it by that reference; null when out of reach from there.")
+        float | None, Stored("Turns needed after it by that reference; null if out of reach there.")
     ] = None
 
 
@@ -119,7 +122,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Unsolved:
-    """Absence of an answer: the label is rejected with ``reason``, never guessed."""
+    """Reason why an episode has no label: the label is rejected with ``reason``, never guessed."""
 
     reason: Literal["solver_limit", "not_a_failure", "bad_episode"]
     detail: str

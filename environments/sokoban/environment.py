@@ -35,9 +35,9 @@ class SokobanConfig(GridConfig):
     cols: int = Field(default=6, ge=3, le=MAX_SIDE)
     boxes: int = Field(default=1, ge=1, le=32)
     min_solution: int = Field(default=1, ge=1)
-    """Fewest moves of the shortest solution."""
+    """Minimum length of the shortest solution, moves."""
     max_solution: int = Field(default=5, ge=1, le=10_000)
-    """Most moves of the shortest solution."""
+    """Maximum length of the shortest solution, moves."""
     cell: int = Field(default=32, ge=MIN_CELL, le=128)
     """Side of a cell, pixels: 32 gives 192x192 frames; 16 is the smallest that shows every detail."""
     max_tries: int = Field(default=200, ge=1, le=100_000)

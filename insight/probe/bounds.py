@@ -2,7 +2,7 @@
 
 ``t* >= t`` is proven by a run: the failure's own actions before step t, then actions that reach the goal in the turns
 left. The run is written into the row and re-executed before it counts, and :func:`bound_problems` does so again. What
-the retries after it say is a bound on the chance of the policy that made them; see :mod:`.bisect`. Such rows are no
+the retries after it say is a bound on the chance of the policy that made them; see :mod:`.bisect`. Such rows are not
 labels: they are in a file of their own, which no split contains.
 """
 
@@ -38,9 +38,9 @@ class BoundSettings(Settings):
     """Settings of a search for bounds."""
 
     retries: int = Field(default=16, ge=1, le=1000)
-    """Retries after which a step without a success counts less, about as many as one success takes."""
+    """Expected number of retries per success; used to choose the next step to retry."""
     budget: int | None = Field(default=None, ge=1)
-    """Most retries of a failure; by default three times ``retries``."""
+    """Maximum number of retries of a failure; by default three times ``retries``."""
     together: int = Field(default=4, ge=1)
     """Retries of a failure that are played together; a model answers them at the same time."""
     certified: bool = False
@@ -56,7 +56,7 @@ class BoundRow(BaseModel):
     env: str
     num_steps: int
     proven: int
-    """Step t with the proof that t* >= t."""
+    """Step t for which t* >= t is proved."""
     actions: list[str] | None
     """Actions from that step on that reach the goal; null for step 0, which needs none."""
     payloads: list[str | None] | None

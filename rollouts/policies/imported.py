@@ -50,35 +50,39 @@ class Imported:
     """Origin of one episode of a source: a row of the ``imports`` table."""
 
     place: Annotated[str, Stored("Where the episode is in the source, such as `episodes.jsonl line 7`.")]
-    episode_id: Annotated[str | None, Stored("Its episode; null for one that was left out.")] = None
-    source_id: Annotated[str | None, Stored("The id that the source gives it.")] = None
-    source_policy: Annotated[str | None, Stored("The policy that the source names.")] = None
+    episode_id: Annotated[str | None, Stored("Id of the episode in the store; null if it was left out.")] = None
+    source_id: Annotated[str | None, Stored("Id in the source.")] = None
+    source_policy: Annotated[str | None, Stored("Policy that the source names.")] = None
     state_source: Annotated[
         StateSource | None, Stored("Origin of the initial state: the `row`, its `seed`, or the first `picture`.")
     ] = None
     end_agrees: Annotated[
-        bool | None, Stored("Whether the replay ends as recorded; null where the source does not say how it ended.")
+        bool | None,
+        Stored("Whether the replay ends as recorded; null if the source does not say how the episode ended."),
     ] = None
-    states_agree: Annotated[bool | None, Stored("Whether its states are the recorded ones; null without any.")] = None
+    states_agree: Annotated[
+        bool | None, Stored("Whether the states of the replay are the recorded ones; null if none were recorded.")
+    ] = None
     rewards_agree: Annotated[
-        bool | None, Stored("Whether its rewards are the recorded ones, turn by turn; null without any.")
+        bool | None,
+        Stored("Whether the rewards of the replay are the recorded ones, turn by turn; null if none were recorded."),
     ] = None
-    frames_agree: Annotated[bool | None, Stored("Whether its pictures have the recorded pixels; null without any.")] = (
-        None
-    )
+    frames_agree: Annotated[
+        bool | None, Stored("Whether the pictures of the replay have the recorded pixels; null if none were recorded.")
+    ] = None
     left_out: Annotated[
         LeftOut | None,
         Stored(
-            "Reason why it is not in the store: `unreadable`, `environment`, `settings`, `action`, `no_state`, `level` "
-            "or `disagrees`; null if it is."
+            "Reason why the episode is not in the store: `unreadable`, `environment`, `settings`, `action`, "
+            "`no_state`, `level` or `disagrees`; null if it is."
         ),
     ] = None
-    detail: Annotated[str | None, Stored("What was found and expected, for one that was left out.")] = None
+    detail: Annotated[str | None, Stored("What was found and expected, for an episode that was left out.")] = None
     turn_starts: Annotated[
         tuple[int, ...] | None, Stored("First step of each recorded turn, which may have several actions.")
     ] = None
-    recorded_rewards: Annotated[tuple[float, ...] | None, Stored("Recorded rewards, one a turn.")] = None
-    recorded_success: Annotated[bool | None, Stored("Recorded success.")] = None
+    recorded_rewards: Annotated[tuple[float, ...] | None, Stored("Recorded rewards, one per turn.")] = None
+    recorded_success: Annotated[bool | None, Stored("Whether the episode succeeded, as recorded.")] = None
     other: Annotated[str | None, Stored("Fields that the import has no column for, JSON.")] = None
 
 

@@ -39,7 +39,7 @@ class SftConfig(Settings):
     max_length: int = setting(8192, panel=TARGETS, ge=1)
     """Longest record in tokens, image tokens included; a longer record is refused, never truncated."""
     schedule: Schedule = setting("cosine", panel=OPTIMISATION)
-    """Shape of the learning rate after its warm-up (the paper does not give one)."""
+    """Shape of the learning rate after its warm-up; the paper does not give one."""
     warmup: float = setting(0.03, panel=OPTIMISATION, ge=0, lt=1)
     """Share of the optimiser steps in which the learning rate rises to its peak."""
     weight_decay: float = setting(0.0, panel=OPTIMISATION, ge=0)
@@ -78,7 +78,8 @@ class SftConfig(Settings):
     # What one call does; not part of the stored config.
 
     out: Path | None = Field(default=None, exclude=True)
-    """Folder of the run: checkpoints/, final/, run.json, loss.png; needed unless ``check_only`` or ``dry_run``."""
+    """Folder of the run: checkpoints/, final/, run.json, loss.png; required unless ``check_only`` or ``dry_run`` is
+    set."""
     recipe: str | None = Field(default=None, exclude=True)
     """Recipe whose settings are the defaults of this run: the name of a shipped one, or a YAML file."""
     resume: bool = Field(default=False, exclude=True)

@@ -19,9 +19,10 @@ class MakeConfig(Settings):
     env: tuple[str, ...] = ()
     """Environment of the benchmark, or ``gym:ID`` for any deterministic one of gymnasium; all seven by default."""
     images: Images = "collage"
-    """Pictures of an item: one ``collage`` of all steps, or a separate picture per step (``steps``)."""
+    """Pictures of an item: one ``collage`` of all steps, or ``steps``, a separate picture per step."""
     max_pictures: int | None = Field(default=None, ge=3, le=100)
-    """Most separate pictures per item, by default 32; of a longer episode, evenly spaced steps are shown."""
+    """Maximum number of separate pictures per item, by default 32; of a longer episode, evenly spaced steps are
+    shown."""
     thoughts: bool = False
     """Show the agent's own words in the log, too."""
     seed: int = Field(default=SEED, ge=0)

@@ -23,13 +23,13 @@ class AskedModel(Settings):
     revision: str | None = None
     """Revision of the model."""
     temperature: float | None = Field(default=None, ge=0)
-    """Sampling temperature; by default 0, greedy. A server that refuses it is asked without it."""
+    """Sampling temperature; by default 0, greedy. It is left out for a server that refuses it."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Longest reply in tokens, thoughts included; by default 512."""
     batch_size: int | None = Field(default=None, ge=1)
     """Cases per forward pass of a model in this process (backend ``transformers``)."""
     service: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the model server, such as ``base_url``; they do not affect the figures."""
+    """Settings of the model server, such as base_url; they do not affect the figures."""
 
     @property
     def asks_a_model(self) -> bool:
@@ -45,7 +45,8 @@ class AnalyzerEvaluationConfig(AskedModel):
     data: str | None = None
     """Dataset to evaluate on: a store, a dataset folder or a hub id; by default the one that the run was trained on."""
     env: str = "all"
-    """Environment whose records are evaluated, or ``all``; by default the only one that the run was trained on."""
+    """Environment whose records are evaluated, or ``all``; ``all`` means the run's own if it was trained on only
+    one."""
     side: Split = "validation"
     """Split of the dataset whose records are evaluated."""
     pictures: Pictures = "shown"
@@ -114,10 +115,10 @@ class PolicyEvaluationConfig(Settings):
     max_tokens: int | None = Field(default=None, ge=1)
     """Longest reply in tokens; by default the run's, or 512."""
     levels: int | None = Field(default=None, ge=0)
-    """Different levels, of which a tenth is held out; by default the run's, or the paper's number."""
+    """Number of different tasks, of which a tenth is held out; by default the run's, or the paper's number."""
     seed: int | None = Field(default=None, ge=0, lt=2**31)
     """Seed of levels and replies; by default the run's, or 0."""
     beside: Path | None = None
     """Folder of another evaluated run, to report the gain over it."""
     out: Path | None = None
-    """Folder of the result; by default the folder ``model``."""
+    """Folder of the result; by default ``model``."""

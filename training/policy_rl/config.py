@@ -17,7 +17,7 @@ from .hindsight.contexts import ARMS, DEFAULT_ARM, arm_of
 
 PAPER_UPDATES = {"sokoban": 350}
 PAPER_PROMPTS = {"navigation": 8}
-"""Values of single environments in the paper; the others have 250 updates of 16 levels (spec section 8)."""
+"""Values of single environments in the paper; the others have 250 updates of 16 tasks."""
 RECIPES = Path(__file__).with_name("recipes")
 PLAY = "How much it plays"
 LEARNING = "How it learns"
@@ -34,9 +34,9 @@ class EnvShare(Settings):
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings of the environment, such as ``{"horizon": 2}``."""
     levels: int = Field(default=0, ge=0)
-    """Different levels, held-out levels included; 0 for ``levels`` of the run."""
+    """Number of different tasks, held-out ones included; 0 for ``levels`` of the run."""
     weight: float | None = Field(default=None, gt=0)
-    """Levels of an update in proportion to those of other environments; by default the number of its levels, or 1 where
+    """Tasks of an update in proportion to those of other environments; by default the number of its tasks, or 1 where
     another environment has a weight."""
 
 
@@ -58,7 +58,7 @@ class RlConfig(Settings):
     arm: str = Field(default=DEFAULT_ARM, description=f"Hindsight in the Teacher's prompt, one of: {', '.join(ARMS)}.")
     teacher_model: str | None = None
     """Frozen Teacher: a folder or a hub id. The arm ``sdar`` needs one, a larger model; the other arms with a Teacher
-    take one, such as a Stage I checkpoint, in place of the trained weights."""
+    may use one, such as a Stage I checkpoint, in place of the trained weights."""
     teacher_revision: str | None = None
     """Revision of the frozen Teacher on the hub."""
     teacher_url: str | None = setting(None, by_rounding=True)
@@ -68,20 +68,20 @@ class RlConfig(Settings):
     """Weights of a Teacher without ``teacher_model``: ``live`` are the Student's, as in the paper; ``start`` those of
     the start of the run; ``ema`` the exponential moving average of the Student's."""
     teacher_decay: float = setting(0.99, panel=LEARNING, added=True, ge=0, lt=1)
-    """Share of the average that an update keeps; used with ``teacher_weights`` ``ema``."""
+    """Decay of the moving average per update; used with ``teacher_weights`` ``ema``."""
     updates: int = setting(0, panel=PLAY, by_rounding=True, ge=0)
-    """Updates in total; 0 for the paper's 250 (Sokoban 350)."""
+    """Updates in total; 0: the paper's, 250, or 350 for Sokoban."""
     prompts: int = setting(0, panel=PLAY, ge=0)
-    """Levels per update, of all environments together; 0 for the paper's 16 (Navigation 8)."""
+    """Tasks per update, of all environments together; 0: the paper's, 16, or 8 for Navigation."""
     rollouts: int = setting(8, panel=PLAY, ge=2)
-    """Episodes per level and update; advantages compare them with each other."""
+    """Episodes per task and update; advantages compare them with each other."""
     levels: int = setting(0, panel=PLAY, ge=0)
-    """Different levels of an environment, held-out levels included; 0 for the paper's number."""
+    """Number of different tasks of an environment, held-out ones included; 0: the paper's."""
     held_out: float = setting(0.1, panel=PLAY, gt=0, lt=1)
-    """Share of the levels that is kept for validation."""
+    """Share of the levels that is held out for validation."""
     resample: int = setting(0, panel=PLAY, added=True, ge=0)
-    """Times that an update replaces levels whose episodes all have the same return, from which GRPO learns nothing, by
-    other levels (dynamic sampling); success and return are logged of the first levels."""
+    """Times that an update replaces tasks whose episodes all have the same return, from which GRPO learns nothing, by
+    other tasks (dynamic sampling); logged success and return are those of the original tasks."""
     lr: float = setting(1e-6, panel=LEARNING, gt=0)
     """Peak learning rate of AdamW."""
     schedule: Schedule = setting("constant", panel=LEARNING, added=True)
@@ -91,8 +91,8 @@ class RlConfig(Settings):
     weight_decay: float = setting(0.0, panel=LEARNING, ge=0)
     """Weight decay of AdamW."""
     adam_epsilon: float = setting(1e-8, panel=LEARNING, added=True, gt=0)
-    """Epsilon of AdamW. A larger one, such as 1e-5, keeps weights still whose gradients are almost zero, which
-    drift otherwise in a small model."""
+    """Epsilon of AdamW. A larger one, such as 1e-5, prevents drift of weights with near-zero gradients in a
+    small model."""
     max_grad_norm: float = setting(1.0, panel=LEARNING, gt=0)
     """Largest L2 norm of the gradient; a larger gradient is scaled down to it."""
     minibatch: int = setting(64, panel=LEARNING, ge=1)
@@ -117,30 +117,31 @@ class RlConfig(Settings):
     ``progress`` helped in FrozenLake and a little in Sokoban, ``pivot`` hurt in FrozenLake, and ``slack`` was
     not studied."""
     credit_weight: float = setting(1.0, panel=LEARNING, added=True, gt=0)
-    """Weight of the credit, after it is scaled to a deviation of 1 over the turns of a level's episodes."""
+    """Weight of the credit, after it is scaled to a deviation of 1 over the turns of a task's episodes."""
     clip: float = setting(0.2, panel=LEARNING, gt=0, lt=1)
     """Clipping range of the policy ratio: between ``1 - clip`` and ``1 + clip``."""
     clip_high: float | None = setting(None, panel=LEARNING, added=True, gt=0)
-    """Clipping range of the policy ratio upwards (clip-higher); by default ``clip``."""
+    """Clipping range of the policy ratio upwards (clip-higher); by default that of
+    ``clip``."""
     sampler_cap: float = setting(0.0, panel=LEARNING, added=True, ge=0)
     """Largest importance weight of a token against the engine that sampled it (truncated importance sampling); 0 for
     no such weights. Engines such as vLLM compute other probabilities than the trainer."""
     advantages: str = setting("grpo", panel=LEARNING, added=True)
-    """Estimator of the advantages: ``grpo``, or an installed one (group ``pivot.advantages``)."""
+    """Estimator of the advantages: ``grpo``, or an installed one of the group ``pivot.advantages``."""
     advantages_set: dict[str, Any] = setting(panel=LEARNING, added=True, default_factory=dict)
     """Settings of the estimator."""
     kl: float = setting(0.01, panel=LEARNING, ge=0)
     """Weight of the KL divergence from the weights that the run starts from; 0 keeps no copy of them."""
     opd: float = setting(0.01, panel=LEARNING, ge=0)
-    """Weight of the distillation loss (``lambda_opd``)."""
+    """Weight of the distillation loss, the paper's lambda_opd."""
     beta: float = setting(5.0, panel=LEARNING, ge=0)
-    """Slope of the distillation gate (``beta_opd``), per nat."""
+    """Slope of the distillation gate per nat, the paper's beta_opd."""
     opd_objective: str = setting("printed", panel=LEARNING)
     """Distillation loss: ``printed`` is the paper's; ``centred``, ``gap`` and ``distribution`` are extensions that also
-    make tokens less likely that the Teacher finds unlikely. ``distribution`` is the KL divergence from the Teacher's
-    distribution in place of the sampled token."""
+    lower the probability of tokens that the Teacher finds unlikely. ``distribution`` is the KL divergence from the
+    Teacher's distribution in place of the sampled token."""
     objective_set: dict[str, Any] = setting(panel=LEARNING, added=True, default_factory=dict)
-    """Settings of the distillation loss, if an installed one has any (group ``pivot.objectives``)."""
+    """Settings of the distillation loss, if an installed one of the group ``pivot.objectives`` has any."""
     opd_candidates: int = setting(20, panel=LEARNING, added=True, ge=1)
     """Most likely tokens of the Teacher at each token, from which the objective ``distribution`` computes the
     divergence; all others are one class."""
@@ -149,13 +150,13 @@ class RlConfig(Settings):
     ``pivot`` with the objective ``printed`` is refused: an informed Teacher finds the pivot's action unlikely, so its
     gate is near 0 there, and nothing is learned."""
     correction: float = setting(0.1, panel=LEARNING, added=True, ge=0)
-    """Weight of the loss of certified corrections in the arms ``witness`` and ``dpo_pivot`` (extensions)."""
+    """Weight of the loss of certified corrections in the arms ``witness`` and ``dpo_pivot``, which are extensions."""
     correction_step: Literal["pivot", "random", "start"] = setting("pivot", panel=LEARNING, added=True)
     """Step of a failure that these arms correct: the solver's pivot, a random other step where the agent took no action
     of a shortest plan, or the first step."""
     dpo_beta: float = setting(0.1, panel=LEARNING, added=True, gt=0)
-    """Strength of the pull towards the weights of the start in the arm ``dpo_pivot``; with ``kl`` 0 towards those
-    before the update."""
+    """Strength of the pull towards the weights of the start in the arm ``dpo_pivot``; with ``kl`` 0, towards the
+    weights before the update."""
     max_tokens: int = setting(512, panel=PLAY, ge=1)
     """Longest reply of the Student in tokens, up to the model's context."""
     analyzer_tokens: int = setting(512, panel=PLAY, ge=1)
@@ -168,7 +169,7 @@ class RlConfig(Settings):
     environment does not render from facts; ``prose`` shows whatever the Analyzer wrote."""
     engine: str = setting("in-process", panel=MEMORY)
     """Generation engine: ``in-process`` for the trained module itself, ``vllm`` for vLLM servers that the run starts on
-    this machine, or an installed engine (group ``pivot.generators``)."""
+    this machine, or an installed engine of the group ``pivot.generators``."""
     server_command: str = setting("python -m vllm.entrypoints.openai.api_server", panel=MEMORY, by_rounding=True)
     """Command that starts a vLLM server, with options such as ``--dtype bfloat16``; the run adds model, served name,
     address and the mode of log-probabilities. Used by the engine ``vllm``."""
@@ -189,7 +190,7 @@ class RlConfig(Settings):
     seed: int = setting(0, panel=PLAY, ge=0, lt=2**31)
     """Seed of levels, replies and minibatches."""
     validate_every: int = setting(25, panel=REPORTS, ge=0)
-    """Updates between validations; 0 validates before the first update and after the last one alone."""
+    """Updates between validations; 0 validates only before the first update and after the last one."""
     validation_episodes: int = setting(128, panel=REPORTS, ge=0)
     """Episodes per validation and environment, on held-out levels; 0 for no validation."""
     validation_temperature: float = setting(0.4, panel=REPORTS, ge=0, le=2)
@@ -206,7 +207,7 @@ class RlConfig(Settings):
     # What one call does; not part of the stored config.
 
     out: Path | None = Field(default=None, exclude=True)
-    """Folder of checkpoints and results; empty, or the folder of the run to resume."""
+    """Folder of checkpoints and results: an empty one, or that of the run to resume."""
     resume: bool = Field(default=False, exclude=True)
     """Resume from the last complete checkpoint in ``out``."""
     recipe: str | None = Field(default=None, exclude=True)

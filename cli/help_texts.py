@@ -1,0 +1,93 @@
+"""Help on the screen: descriptions of fields as help texts, placeholders of values, and commands that show both."""
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+
+from ..storage import Url
+
+_CODE = re.compile(r"``([^`]+)``|`([^`]+)`")
+Parameter = TypeVar("Parameter")
+
+
+def help_text(description: str, options: Mapping[str, str]) -> str:
+    """Return the first paragraph of a field's description as help: one line without backticks.
+
+    Later paragraphs are about stored files and are shown in the reference alone.
+
+    Args:
+        description: the text, with code in backticks.
+        options: how the user types each field; a field in backticks becomes its option.
+    """
+    paragraph = " ".join(description.strip().split("\n\n")[0].split())
+    return _CODE.sub(lambda code: options.get(code[1] or code[2], code[1] or code[2]), paragraph)
+
+
+def without_none(kind: Any) -> tuple[Any, bool]:
+    """Return an annotation without ``None``, and whether it had one."""
+    if get_origin(kind) is Annotated:
+        return without_none(get_args(kind)[0])
+    if get_origin(kind) not in (Union, UnionType):
+        return kind, False
+    kinds = [each for each in get_args(kind) if each is not NoneType]
+    return (kinds[0] if len(kinds) == 1 else Union[tuple(kinds)]), len(kinds) < len(get_args(kind))  # noqa: UP007
+
+
+def metavar_of(kind: Any) -> str:
+    """Return the placeholder of a value in the help: ``INTEGER``, or the choices; empty for a flag."""
+    kind = without_none(kind)[0]
+    if kind is bool:
+        return ""
+    if get_origin(kind) is Literal:
+        return f"[{'|'.join(map(str, get_args(kind)))}]"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return f"[{'|'.join(str(each.value) for each in kind)}]"
+    if get_origin(kind) in (tuple, list, set, frozenset):
+        return metavar_of(get_args(kind)[0])
+    if kind in (Path, Url) or Path in get_args(kind):
+        return "PATH"
+    return {int: "INTEGER", float: "NUMBER"}.get(kind, "TEXT")
+
+
+class Argument(TyperArgument):
+    """An argument that shows its placeholder, and not its type in Python."""
+
+    def display_type_rich(self, ctx: Any) -> str | None:
+        """Return no type: the placeholder says it."""
+        return None
+
+    def get_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the placeholder as the usage line shows it; one that ends in ``...`` may be repeated."""
+        return [self.display_name_raw if self.required else f"[{self.display_name_raw}]"]
+
+
+def with_placeholders(parameters: Iterable[Parameter]) -> list[Parameter]:
+    """Return the parameters of a command, with the placeholders of this module in place of typer's types."""
+    made = list(parameters)
+    for each in made:
+        if isinstance(each, TyperArgument):
+            each.__class__ = Argument
+        elif isinstance(each, TyperOption) and each.metavar is None:
+            each.metavar = "" if each.is_flag else metavar_of(each.type_descriptor.annotation)
+    return made
+
+
+class Command(TyperCommand):
+    """A command whose help shows placeholders."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, ``--help`` included."""
+        return with_placeholders(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A group of commands whose help shows placeholders."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters, ``--help`` included."""
+        return with_placeholders(super().get_params(ctx))
