@@ -1,6 +1,6 @@
-r"""PIVOT: find the step where a failed vision-language agent lost the task, prove it, and train on it.
+r"""PIVOT: find the step where a failed vision-language agent lost the task, certify it, and train on it.
 
-Everything that the command line does is a function here, and the command line calls it::
+The main commands are functions here, which the command line calls::
 
     import pivot
 
@@ -9,16 +9,18 @@ Everything that the command line does is a function here, and the command line c
 
     config = {"environments": {"sokoban": {"tasks": 2}}, "rollouts": 4}
     result = pivot.build(config, "runs/demo")  # rollouts, labels and dataset on disk
-    report = pivot.verify("runs/demo")  # proves every label again
+    report = pivot.verify("runs/demo")  # re-derives every label
     frames = pivot.load_store("runs/demo")  # lazy polars frames over a store
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
-``pivot.append``, ``import_rollouts``, ``estimate``, ``relabel``, ``probe``, ``compact``, ``migrate``, ``prune``,
-``disk_usage`` (``pivot du``), ``export``, ``stats``, ``report``,
-``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``,
-``evaluate_baselines``, ``evaluate_policy`` and ``certify_batch`` are named like their commands; ``pivot.credit``
-returns what each turn gained or lost, ``pivot.explore`` searches a level of any gymnasium environment, and
-``pivot.Recorder`` writes the episodes of your own trainer for ``pivot.import_rollouts``.
+``pivot.relabel``, ``probe``, ``bound``, ``compact``, ``migrate``, ``prune``, ``export``, ``estimate``, ``stats``,
+``report``, ``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``, ``evaluate_baselines`` and
+``evaluate_policy`` are named like their commands. ``pivot.append`` is ``pivot build --append``, ``import_rollouts`` is
+``pivot import``, ``disk_usage`` is ``pivot du``, and ``bound_problems`` is ``pivot bound --check``. Without a command:
+``pivot.certify_batch`` labels many episodes in memory, ``pivot.credit`` returns the needed turns, slack and score of
+each turn, ``pivot.explore`` searches a level of any gymnasium environment, and ``pivot.Recorder`` writes the episodes
+of your own trainer for ``pivot.import_rollouts``.
+
 Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
 

@@ -21,7 +21,7 @@ from .errors import PluginError
 
 
 class Misfit(NamedTuple):
-    """A value that its contract does not allow."""
+    """Violation of a contract: a value that it does not allow."""
 
     field: str
     """Path of the value inside the answer, such as ``[0].certificate.kind``; empty for the answer itself."""
@@ -34,7 +34,7 @@ class Misfit(NamedTuple):
 
 
 Check = Callable[[Any], Misfit | None]
-"""Returns the first misfit of a value, or None."""
+"""Returns the first violation by a value, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Answer:
     kind: Any
     """A type annotation: builtin types, dataclasses, ``Literal``, unions, containers, ``Annotated`` with ``Fits``."""
     also: Callable[..., Iterable[Misfit]] | None = None
-    """Yields the misfits that depend on the question; called with the plugin, the answer and the arguments."""
+    """Yields the violations that depend on the question; called with the plugin, the answer and the arguments."""
 
 
 Misfits = Generator[Misfit, None, None]
@@ -75,7 +75,7 @@ def _is_json(value: Any) -> bool:
 
 
 Text = Annotated[str, Fits(_is_unicode, "a text that UTF-8 can store")]
-"""A text without half surrogate pairs, which no file can store."""
+"""A text without lone surrogates, which no file can store."""
 JsonObject = Annotated[dict[str, Any], Fits(_is_json, "a dict of JSON values")]
 """Settings and other data that are stored as JSON."""
 
@@ -103,7 +103,7 @@ def shown(value: Any) -> str:
     """Return a short form of any value in printable characters, also where its ``__repr__`` raises."""
     try:
         text = _SHORT.repr(value)
-    except Exception:  # noqa: BLE001 - the value is a stranger's
+    except Exception:  # noqa: BLE001 - the value is from third-party code
         text = f"an object of type {type(value).__name__}"
     text = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."

@@ -32,7 +32,7 @@ def derive_seed(*parts: str | int) -> int:
 
 
 def versioned_id(kind: str, inputs: Mapping[str, Any]) -> str:
-    """Return the id of a record from the inputs that made it, never from its results (spec section 9)."""
+    """Return the id of a record from the inputs that made it, never from its results."""
     return f"{kind}-{ID_VERSION}-{digest(inputs)}"
 
 

@@ -54,7 +54,7 @@ def check_frame(frame: Frame) -> Frame:
 
 
 def frame_id(frame: Frame) -> str:
-    """Return the public id of a frame: 64 hex digits of SHA-256 (spec section 9).
+    """Return the public id of a frame: 64 hex digits of SHA-256.
 
     The hashed bytes are the ASCII text ``"{height}x{width}x3:"``, decimal and without padding, followed by
     ``height * width * 3`` bytes of RGB, row by row from the top, each row from the left, R then G then B. For a lossy

@@ -38,17 +38,17 @@ def verify(
     limits: Limits | None = None,
     **running: Unpack[Running],
 ) -> Report:
-    """Prove every label of a store again from its rows, and check that no file was changed, removed or added.
+    """Re-derive every label of a store from its rows, and check that no file was changed, removed or added.
 
     Args:
         root: the finished store, or a folder of episodes without a state that an import wrote.
-        export: folder of an export of this store, whose rows are then proved against it, too.
-        sources: read what ``run.json`` names elsewhere, such as a folder of targets.
+        export: folder of an export of this store, whose rows are then checked against it, too.
+        sources: read paths that ``run.json`` names outside the store, such as a folder of targets.
         limits: time and memory for one shard, or one check of the whole store; by default 600 s and 1,024 MiB.
         **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
-        The problems, none of them for a store that holds, and what was checked.
+        The problems found (none if the store is valid), and what was checked.
 
     Raises:
         StoreError: the store is missing or unfinished, or a run is writing it.
@@ -114,13 +114,13 @@ def bound(
     policy_service: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
 ) -> bounds.BoundResult:
-    """Bound the pivots of failures without an exact certificate by playing them again from their steps.
+    """Bound the pivots of failures without an exact certificate by replaying them from their steps.
 
     Args:
         root: the finished store.
         out: file for the bounds, one JSON line per failure; an earlier one is replaced.
         settings: number of retries, such as ``{"retries": 32}``.
-        policy: registered policy that plays; by default the store's.
+        policy: registered policy that plays the retries; by default the store's.
         policy_options: its settings.
         policy_service: settings of its model server.
         reporter: receives the progress, in failures.
@@ -193,7 +193,7 @@ def export(
 
 @public
 def stats(root: str | Address, *, follow_links: bool = False, as_of_part: int | None = None) -> dict[str, Any]:
-    """Return the summary of a store: for each view of ``pivot stats`` its rows; shares are fractions.
+    """Return the summary of a store: for each view of ``pivot stats`` its rows; percentages are fractions.
 
     Args:
         root: the finished store.
@@ -248,17 +248,17 @@ def report(
 
     Args:
         root: the finished store.
-        out: folder of the site; a report that is there is replaced.
+        out: folder of the site; an existing report is replaced.
         environments: environments to show; all by default.
         failures_only: leave out successes and episodes with an error.
         limit: maximum number of episodes per environment, the first ones.
         draw_plans: also render witness plans for environments with slow rendering.
-        other: a second finished store, which the site shows beside the first one.
-        reporter: gets the progress.
+        other: a second finished store, which the site shows next to the first one.
+        reporter: receives the progress.
         follow_links: follow links below the folder of your own store; without it they are refused.
 
     Returns:
-        What the site holds.
+        Contents of the site.
 
     Raises:
         StoreError: the store is missing or unfinished, or the folder cannot be written.

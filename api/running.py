@@ -16,13 +16,13 @@ R = TypeVar("R")
 
 
 class Running(TypedDict, total=False):
-    """Keywords of every function that takes ``**running``: who works on the shards of a store, and how."""
+    """Keywords of every function that takes ``**running``: settings of the workers."""
 
     workers: int
     """Processes, 1 by default; 0 for one per core. With more than one, a script must guard its entry with
     ``if __name__ == "__main__":``, as for any use of multiprocessing."""
     reporter: Reporter | None
-    """Gets the progress."""
+    """Receives the progress."""
     engine: str
     """``local`` by default; ``ray``, ``dask``, or another engine that is installed."""
     address: str

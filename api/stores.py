@@ -45,7 +45,7 @@ def build(
         **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
-        Counts by environment, and whether anything had to be done.
+        Counts by environment, and whether there was anything to do.
 
     Raises:
         PivotError: its subclasses name what is wrong with config, levels, plugins or disk.
@@ -68,7 +68,7 @@ def import_rollouts(
     stateless: str | Path | None = None,
     **running: Unpack[Running],
 ) -> ImportResult:
-    """Read rollouts of another program into a store; label, collage and every later stage work on it as on a build.
+    """Read rollouts of another program into a store; later stages treat it like a build.
 
     Every episode is replayed. One whose replay differs in what ``require`` names is left out and reported, as is one
     that cannot be read. One without a state is kept in the folder ``stateless``, which :func:`estimate` can label.
@@ -86,7 +86,8 @@ def import_rollouts(
         **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
 
     Returns:
-        Counts of the store, the episodes that were left out with their reasons, and how many replays agree in what.
+        Counts of the store, the episodes that were left out with their reasons, and counts of matching replays by
+        aspect.
 
     Raises:
         PivotError: the source, a setting or the folder cannot be used; the message says what to do.
@@ -117,11 +118,11 @@ class Appended:
     number: int | None
     """Number of the new part; None if the store had all of it already."""
     left_out: dict[str, int]
-    """Levels that the store had already, by environment."""
+    """Number of tasks that the store had already, by environment."""
     result: BuildResult
     """Counts of the new part, or of the store where there is none."""
     fewer: dict[str, int] = field(default_factory=dict)
-    """Fewest rollouts of levels that the store had already, where the config asks for more, by environment."""
+    """Fewest rollouts of tasks that the store had already, if the config asks for more, by environment."""
 
 
 @public
@@ -133,10 +134,10 @@ def append(
     prefect: bool = False,
     **running: Unpack[Running],
 ) -> Appended:
-    """Add a build to a finished store as a part of its own: more levels, another policy, other environments.
+    """Add a build to a finished store as a part of its own: more tasks, another policy, other environments.
 
     Args:
-        config: as for :func:`build`; levels that the store has with the same policy and settings are left out.
+        config: as for :func:`build`; tasks that the store has with the same policy and settings are left out.
         out: the finished store.
         refresh: build the part again from the beginning.
         prefect: run as a recorded Prefect flow.
@@ -183,7 +184,7 @@ def with_shards(config: RunConfig, root: Address) -> RunConfig:
 
 @runtime_checkable
 class NoteReporter(Reporter, Protocol):
-    """Also gets single lines, such as that the flow engine starts."""
+    """Reporter that also receives single messages, such as that the flow engine starts."""
 
     def note(self, line: str) -> None:
         """Show a line."""

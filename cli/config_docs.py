@@ -56,11 +56,11 @@ def page() -> str:
         solver = _settings("solvers", name)
         if solver.model_fields:
             parts += [f"Its solver, `--solver {name}.KEY=VALUE`:\n", _table(solver)]
-    parts += ["## Models, policies, writers\n", "What decides the answers, `options` of a part:\n"]
+    parts += ["## Models, policies, writers\n", "Settings that decide the answers, `options` of a policy or teacher:\n"]
     for group in ("models", "policies", "writers"):
         for name in _ours(group):
             parts += _part(f"{plugins.GROUPS[group].member} {name}", _settings(group, name))
-    parts += ["How a model is reached, `service` of a part; it does not affect the data:\n"]
+    parts += ["Settings of the model server, `service` of a policy or teacher; they do not affect the data:\n"]
     for name in _ours("models"):
         parts += _part(f"model {name}", plugins.load("models", name).service_type)
     parts += ["## Formats of recorded episodes\n", "`pivot import SOURCE --format NAME --option KEY=VALUE`\n"]
@@ -135,7 +135,7 @@ def _settings(group: str, name: str) -> type[BaseModel]:
 
 def _table(kind: type[BaseModel]) -> str:
     rows = (
-        [f"`{key}`", type_, default if default == "needed" else f"`{_of_anyone(default)}`", text.replace("``", "`")]
+        [f"`{key}`", type_, default if default == "required" else f"`{_of_anyone(default)}`", text.replace("``", "`")]
         for key, type_, default, text in settings_rows(kind)
     )
     return _markdown(["key", "type", "default", "meaning"], rows)

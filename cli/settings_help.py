@@ -116,7 +116,7 @@ _NAMES: dict[Any, str] = {str: "text", bool: "true or false", int: "int", float:
 def default_text(field: FieldInfo) -> str:
     """Return the default of a setting as JSON."""
     default = field.get_default(call_default_factory=True)
-    return "needed" if default is PydanticUndefined else json.dumps(to_jsonable_python(default))
+    return "required" if default is PydanticUndefined else json.dumps(to_jsonable_python(default))
 
 
 def settings_epilog() -> str:

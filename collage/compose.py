@@ -27,7 +27,7 @@ ACCENT_INK: Colour = (255, 255, 255)
 
 
 def collage(frames: Sequence[Frame], labels: Sequence[str] | None = None, *, highlight: int | None = None) -> Frame:
-    """Return all frames in one grid, row by row, each under its label (spec section 5).
+    """Return all frames in one grid, row by row, each under its label.
 
     Pass the frames *before* each action, without the terminal frame. All cells have the largest height and width of the
     frames; smaller frames are centred, unscaled.
@@ -50,7 +50,7 @@ def collage(frames: Sequence[Frame], labels: Sequence[str] | None = None, *, hig
 
 
 def panel(frames: Sequence[Frame], t: int, labels: Sequence[str] | None = None) -> Frame:
-    """Return the frames [t-1, t, t+1] side by side under their labels (spec section 5).
+    """Return the frames [t-1, t, t+1] side by side under their labels.
 
     A missing frame, before the first or after the last one, is a black tile with an empty strip.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from .font import text_width
 
 FONT_PERCENT = 12
-"""Font size as a fraction of the tile's height (spec section 5)."""
+"""Font size as a fraction of the tile's height."""
 
 MIN_FONT = 14
 """Minimum font size, pixels: digits are then 11 pixels tall and still readable at half size."""

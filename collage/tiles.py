@@ -1,4 +1,4 @@
-"""Choice of an episode's frames for its collage and panel, and their labels (spec section 5).
+"""Choice of an episode's frames for its collage and panel, and their labels.
 
 Usually the tile of a step is the frame before its action, and the terminal frame is left out. Behind the tile of a turn
 of several actions come the frames between them. If every action submits a

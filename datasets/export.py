@@ -34,7 +34,7 @@ def trainable(label: dict[str, Any], config: RunConfig) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ShardSplit:
-    """Facts of other shards that decide the splits of a shard's episodes (spec section 4); nearly always none."""
+    """Facts of other shards that decide the splits of a shard's episodes; nearly always none."""
 
     moved: str | None = None
     """Split by task: the level that moves to the other split, because otherwise one split would be empty."""

@@ -1,4 +1,4 @@
-"""The public tables as lists of column declarations (spec section 9).
+"""The public tables as lists of column declarations.
 
 Each table is a :class:`TableSchema`: the Parquet schema, the Hugging Face features and the column reference in the docs
 are all derived from its columns. Those of a table that holds a record stand at the record (:mod:`pivot.records`), those

@@ -1,4 +1,4 @@
-"""Training and validation sides (spec section 4).
+"""Training and validation sides.
 
 ``by="task"``: the side of a record is a stable hash of its canonical level, so it never changes as a store grows and no
 level is on both sides even under two task ids. ``by="episode"``: a seeded draw of exactly ``round(0.1 n)`` records.

@@ -51,7 +51,7 @@ _OLD_LABELS = re.compile(rf"labels/v(\d+)|(?:prompts|calls)/{WORD.pattern}/\d{{5
 
 @dataclass(frozen=True)
 class StoreFrames:
-    """Lazy polars frames over every table of a store (spec section 9 lists the columns)."""
+    """Lazy polars frames over every table of a store (docs/reference/store.md lists the columns)."""
 
     episodes: pl.LazyFrame
     steps: pl.LazyFrame

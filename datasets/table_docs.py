@@ -44,7 +44,7 @@ _FOLDERS = {
     DATASET_EPISODES: "`dataset/<environment>_episodes/<side>-<shard>.parquet`",
 }
 
-_REWORDED = {
+REWORDED = {
     "Compact log as the prompt shows it, one line a step.": "Compact log as the prompt shows it, one line per step.",
     "Equal for the rollouts of one prompt key under one policy.": (
         "Id of a prompt key under one policy: equal for the rollouts of a task."
@@ -120,7 +120,7 @@ def _column_type(column: Column) -> str:
 def _table_section(schema: TableSchema) -> str:
     folder = _FOLDERS.get(schema, f"`{schema.name}/<environment>/<shard>.parquet`")
     rows = [
-        (f"`{column.name}`", _column_type(column), _REWORDED.get(column.doc, column.doc)) for column in schema.columns
+        (f"`{column.name}`", _column_type(column), REWORDED.get(column.doc, column.doc)) for column in schema.columns
     ]
     return f"### {schema.name}\n\n{schema.doc} Files: {folder}.\n\n" + _rows(("column", "type", "meaning"), rows)
 

@@ -4,7 +4,7 @@ The views read the Parquet files each time, so they never go stale and statistic
 queries never run what a ``pivot.duckdb`` holds, which may come from a stranger: views are made from the code below over
 tables that PIVOT opens, in a database that can reach no file, network or extension. Groups are
 blocks of eight complete rollouts of one prompt key in order of sample index, never across runs, policies or settings;
-short blocks are dropped and counted (spec section 6).
+short blocks are dropped and counted.
 
 A summary of a million episodes would join and read them again for every view. Views that hold shard by shard (blocks,
 pivots, rejects) are therefore read once for all queries of a connection, some shards at a time: labels and episodes of

@@ -146,7 +146,7 @@ def actions_per_turn(settings: EnvConfig | Mapping[str, Any]) -> int:
 
 
 class TurnRewards(EnvConfig):
-    """Settings of an environment that rewards every turn and success (table in spec section 2)."""
+    """Settings of an environment that rewards every turn and success."""
 
     added: ClassVar[frozenset[str]] = frozenset({"step_reward", "success_reward"})
 
@@ -181,10 +181,9 @@ class EnvProfile:
     has_success_bit: bool = True
     tiles: Literal["observations", "outcomes"] = "observations"
     """Content of the pictures for Analyzer and Teacher: ``observations`` are the frames before each action;
-    ``outcomes``, for actions that submit a whole result, are the target and the result of each action (spec
-    section 5)."""
+    ``outcomes``, for actions that submit a whole result, are the target and the result of each action."""
     reply_limit: int = 64 * 1024
-    """Maximum length of a reply that is parsed and stored, UTF-8 bytes (spec section 2)."""
+    """Maximum length of a reply that is parsed and stored, UTF-8 bytes."""
     info_keys: tuple[str, ...] = ()
     """The environment's own keys of ``info``: flags, numbers or texts that are stored with every step after those of
     :data:`INFO_TYPES`, and may be in ``log_fields``."""
@@ -228,7 +227,7 @@ INFO_TYPES: Mapping[str, Any] = {
     "valid_svg": bool,
     "average_score": Number,
 }
-"""Keys of ``info`` that are stored for every environment (spec section 4), in the order of the stored JSON."""
+"""Keys of ``info`` that are stored for every environment, in the order of the stored JSON."""
 
 _OTHER_INFO: Mapping[str, Any] = {
     "success": bool,
@@ -262,9 +261,9 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     """A gymnasium environment that can be restored exactly and described as text.
 
     ``reset(options={"state": text})`` starts from a stored level; ``reset(seed=n)`` generates one. ``info`` after a
-    step holds the keys of spec section 4 that apply (``moved``, ``remaining_turns``, ...), all *after* the action, and
-    ``success`` (bool). Three more keys have their own columns: ``observation_text`` (also returned by ``reset``) is the
-    text shown with the picture, ``submission_outcome`` is ``ok`` or the reason why a submission was rejected, and
+    step holds the keys of :data:`INFO_TYPES` that apply (``moved``, ``remaining_turns``, ...), all *after* the action,
+    and ``success`` (bool). Three more keys have their own columns: ``observation_text`` (also returned by ``reset``) is
+    the text shown with the picture, ``submission_outcome`` is ``ok`` or the reason why a submission was rejected, and
     ``score_parts`` is JSON of the components of its score. ``terminated`` means solved or irreversibly lost,
     ``truncated`` means that the turn budget is spent. Every frame is a new read-only array, so callers may keep it and
     nobody can change pixels after they were hashed.
@@ -376,7 +375,7 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
     @classmethod
     @abstractmethod
     def canonical_state(cls, initial_state: str) -> str:
-        """Return a normal form of the text, equal for equal levels; the dataset split hashes it (spec section 4).
+        """Return a normal form of the text, equal for equal levels; the dataset split hashes it.
 
         Raises:
             LevelError: the text is not a level.

@@ -95,7 +95,7 @@ class GridConfig(TurnRewards):
 
 
 class GridEnv(NamedActions):
-    """A puzzle on a grid (spec section 2)."""
+    """A puzzle on a grid."""
 
     config: Any
     """A :class:`GridConfig`."""

@@ -2,7 +2,7 @@
 
 A line reads ``step 0: action=left moved=true remaining_turns=8``. Which ``info`` keys follow the action, and in which
 order, is the environment's ``EnvProfile.log_fields``. A key that a step does not have is left out of its line, so that
-a missing measurement can never be read as a value (spec section 4).
+a missing measurement can never be read as a value.
 
 Measurements are rounded, and what decides the label survives it: :func:`log_decimals` asks the solver which label it
 gives to the rounded log, and takes as many decimals as it needs for the same one. The Analyzer may be shown less, the

@@ -1,4 +1,4 @@
-"""The Analyzer prompt: one collage, one compact log, three fields asked for, JSON only (spec section 4).
+"""The Analyzer prompt: one collage, one compact log, three fields asked for, JSON only.
 
 The text says how the collage is laid out, what is asked, what each failure mode of the environment means, and what
 happened. The rendered messages are plain data in which the collage is named by the ids of its tiles, so their hash says

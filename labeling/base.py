@@ -2,7 +2,7 @@
 
 A failed episode is plain data read from stored rows; a solver pins the pivot and the mode, a teacher may write
 guidance, and every filter judges the result. Rejected labels are kept with all their reasons, and
-counts are taken from the stored labels (spec sections 4 and 9).
+counts are taken from the stored labels.
 """
 
 import asyncio
@@ -324,7 +324,7 @@ def _kind_misfits(_: "Filter", objection: Objection | None, *__: Any) -> Misfits
 
 
 class Filter(Plugin, ABC):
-    """One rule of the loose factual filter (spec section 4). A new rule is one subclass and one entry point."""
+    """One rule of the loose factual filter. A new rule is one subclass and one entry point."""
 
     name: ClassVar[str]
     environments: ClassVar[frozenset[str] | None] = None

@@ -1,4 +1,4 @@
-"""The factual filters: the rules that a label must pass before anyone trains on it (spec section 4).
+"""The factual filters: the rules that a label must pass before anyone trains on it.
 
 Every rule judges every label of its environments, and every objection is kept: a rule never hides another. Adding a
 rule takes one class and one entry point in the group ``pivot.filters``.

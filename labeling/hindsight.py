@@ -1,4 +1,4 @@
-"""Hindsight about a failed episode as a Teacher's prompt shows it (spec section 8).
+"""Hindsight about a failed episode as a Teacher's prompt shows it.
 
 A Teacher prompt is the Student's prompt with a context: a panel of three frames around the pivot step, the failure
 mode, the step, a plan that still worked, guidance. Grid prompts take the panel right after the current picture and the

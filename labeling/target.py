@@ -1,7 +1,7 @@
 """The training target: three fields of JSON in a fixed order, and the strict reader of what claims to be one.
 
 Targets are built from labels and read back by the factual filter; an Analyzer's answer is read with the same rules, so
-the text is untrusted: whatever it holds, reading ends quickly with a target or a typed problem (spec sections 4, 7).
+the text is untrusted: whatever it holds, reading ends quickly with a target or a typed problem.
 """
 
 import json

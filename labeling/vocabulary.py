@@ -2,7 +2,7 @@
 
 Where every turn submits a whole result, the paper asks its Analyzer for ``timeout`` or ``deadlock`` and answers
 ``timeout`` throughout. Labels always keep the certificate's mode; the vocabulary only decides what the exported target,
-the prompt's list of modes and the dataset's completion say (spec section 3).
+the prompt's list of modes and the dataset's completion say.
 """
 
 from collections.abc import Mapping

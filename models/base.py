@@ -24,7 +24,7 @@ FINISHED, CUT = "stop", "length"
 """Finish reasons: the model ended its reply, or ``max_tokens`` did. Other reasons of a server are stored unchanged."""
 
 MAX_REPLY_TOKENS = 512
-"""Longest reply of an acting model (paper)."""
+"""Longest reply of an acting model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Sampling:
     """Sampling parameters. Every one decides the answer and is therefore part of ids and cache keys."""
 
     temperature: float = 1.0
-    """1.0 while rolling out and training, 0.4 for validation (paper); 0 is greedy."""
+    """1.0 while rolling out and training, 0.4 for validation; 0 is greedy."""
     top_p: float = 1.0
     top_k: int = 0
     """Sample from the k most likely tokens only; 0 for all. Not part of OpenAI's interface, sent only when set."""

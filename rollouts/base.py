@@ -19,7 +19,7 @@ from ..plugins import Plugin
 from ..records import Stored
 
 INFO_KEYS = tuple(INFO_TYPES)
-"""Keys of a step's stored ``info`` in every environment (spec section 4); those of ``profile.info_keys`` follow."""
+"""Keys of a step's stored ``info`` in every environment; those of ``profile.info_keys`` follow."""
 
 
 def stored_keys(profile: EnvProfile) -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def judged(info: Mapping[str, Any], action_valid: bool) -> Mapping[str, Any]:
 
 
 GROUP_SIZE = 8
-"""Group size N of the paper: rollouts of one prompt key that are compared (spec sections 1 and 6)."""
+"""Group size N of the paper: rollouts of one prompt key that are compared."""
 
 
 class Status(StrEnum):
@@ -65,7 +65,7 @@ class EndOfLogError(PolicyError):
 
 
 class ReplyOutcome(StrEnum):
-    """Result of the reply grammar (spec section 2) for a reply."""
+    """Result of the reply grammar for a reply."""
 
     OK = "ok"
     NO_THINK = "no_think"  # the action runs, but the step is not action_valid
@@ -200,7 +200,7 @@ class Policy(Plugin, ABC):
 
 @dataclass(slots=True)
 class Step:
-    """One turn of an episode: one row of the ``steps`` table (spec section 9)."""
+    """One turn of an episode: one row of the ``steps`` table."""
 
     episode_id: Annotated[str, Stored("Episode.")]
     t: Annotated[int, Stored("Step index, 0-based.")]
@@ -332,7 +332,7 @@ class Episode:
         }
 
     def append(self, step: Step) -> None:
-        """Append the next step and update the episode's columns; rewards are summed in order (spec section 1)."""
+        """Append the next step and update the episode's columns; rewards are summed in order."""
         self.steps.append(step)
         self.num_steps += 1
         self.actions.append(step.action)
@@ -353,7 +353,7 @@ class TaskRollouts:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """A past action for the Student's history, 1-based as spec section 4 asks."""
+    """A past action for the Student's history, 1-based as in the prompts."""
 
     step: int
     action: str
@@ -400,7 +400,7 @@ class StudentPrompt(Contract, ABC):
     frame_only: ClassVar[bool] = False
     """True when the messages of a task depend on nothing but the frame, so that a repeated frame repeats the prompt."""
     hindsight: ClassVar[Literal["before_closing", "end"]] = "end"
-    """Position of the hindsight context in the Teacher's prompt (spec section 8): between the current picture and the
+    """Position of the hindsight context in the Teacher's prompt: between the current picture and the
     closing text, which then must be the last two parts of the last message, or at the end."""
 
     @abstractmethod

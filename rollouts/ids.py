@@ -1,4 +1,4 @@
-"""The ids of rollouts: pure functions of an episode's inputs, never of its results (spec section 9).
+"""The ids of rollouts: pure functions of an episode's inputs, never of its results.
 
 An episode's random stream derives from its id, so two runs with equal inputs give equal episodes for any number of
 workers, and a store can name its pending episodes.

@@ -1,4 +1,4 @@
-"""The reply grammar: the action, if any, in a reply (spec section 2).
+"""The reply grammar: the action, if any, in a reply.
 
 A reply is thought, then one pair of the environment's answer tag. Thought is everything up to the last closing think
 tag, and everything from a think tag that is opened after it and never closed; the rest is *visible*. The first

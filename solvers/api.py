@@ -33,7 +33,7 @@ def certify(
     time_limit: float | None = TIME_LIMIT,
     **settings: Any,
 ) -> Verdict:
-    """Find the pivot step of one failed episode and prove it.
+    """Find the pivot step of one failed episode, and return it with a certificate.
 
     Args:
         env: environment name, such as ``sokoban``; or a gymnasium environment, or a function that makes one, which is

@@ -1,7 +1,7 @@
 """Interfaces of solvers and provers, and their results: pivot step, failure mode and certificate of a failed episode.
 
 A solver reads state texts and has its own transition rules; it never imports an environment. The pivot step is the
-first action after which the goal cannot be reached within the remaining turns (spec section 1, paper eq. 2):
+first action after which the goal cannot be reached within the remaining turns (paper eq. 2):
 ``t* = min({t : Feas(s_{t+1}, T_max - 1 - t) = 0} or {T - 1})``.
 """
 
@@ -115,7 +115,7 @@ class Verdict:
     such turns of one action, then the witness's first turn if it has several."""
     pivot_action: int | None = None
     """With turns of several actions, the index within the pivot turn of the first action after which the goal is out of
-    reach in the actions that are left, counting the rest of the turn (spec section 9). None for turns of one action,
+    reach in the actions that are left, counting the rest of the turn. None for turns of one action,
     where no action made it so (``fallback``, ``infeasible_at_start``), and where a turn lost the goal by the actions
     that it left out."""
 

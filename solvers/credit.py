@@ -1,8 +1,8 @@
-"""``pivot.credit``: what each turn of an episode gained or lost, in memory, for the loop of a trainer.
+"""``pivot.credit``: needed turns, slack and a score per turn of an episode, in memory, for the loop of a trainer.
 
 With ``need(s)`` the amount that success takes from a state by the measure of the certificate, and ``k`` the turns left
 after the turn from s to s': ``slack = k - need(s')``, ``progress = need(s) - need(s')``, the goal is within reach while
-``slack >= 0``, and the pivot is the first turn after which it is not (spec section 9, "Credit"). A need is None where
+``slack >= 0``, and the pivot is the first turn after which it is not. A need is None where
 it is more than the horizon, for ever or not, exactly as in the column ``need`` of the table ``steps``.
 """
 
@@ -16,7 +16,7 @@ from .cases import read_episodes, shown, solver_of
 
 
 class TurnCredit(NamedTuple):
-    """Credit of one turn: the gain or loss of reach."""
+    """Credit of one turn: needed turns before and after it, slack and score."""
 
     need_before: int | None
     """Needed amount before the turn, in turns (primitiveskill: stages); None where it is more than the horizon."""
@@ -41,7 +41,7 @@ Rule = Callable[[TurnCredit], float]
 
 
 def progress(turn: TurnCredit) -> float:
-    """Return the progress of a turn, -1 for losing the way within the horizon, +1 for finding it again."""
+    """Return the progress of a turn; -1 if the goal becomes unreachable within a full horizon, +1 if reachable."""
     if turn.progress is not None:
         return float(turn.progress)
     return float((turn.need_after is not None) - (turn.need_before is not None))
@@ -67,7 +67,7 @@ the goal is within reach, as the only reward, by -33.0 +- 1.8 and -9.2 +- 2.9. `
 def credit(
     env: str, episodes: Iterable[Mapping[str, Any]], *, rule: str | Rule = "progress", **solver_settings: Any
 ) -> list[tuple[TurnCredit, ...] | Unsolved]:
-    """Return what each turn of many episodes gained or lost; successes are welcome, and nothing is written.
+    """Return the credit of each turn of many episodes, in memory; successful episodes are accepted.
 
     Args:
         env: environment name. The credit of ``sokoban``, ``frozenlake`` and ``gym`` is exact; that of ``navigation``

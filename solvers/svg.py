@@ -1,4 +1,4 @@
-"""Labels of failed SVG reconstructions, read from the log by convention (spec section 3).
+"""Labels of failed SVG reconstructions, read from the log by convention.
 
 Every turn submits a whole document, so no state makes success impossible and no search applies: the pivot ``t*`` is the
 last submission. Its mode compares the scores of the last two submissions. An empty or invalid submission counts like

@@ -127,7 +127,7 @@ class ExactSolverContract(SolverContract):
             assert stored == right, f"the label is not that of brute play: {(level, failure.episode.actions)}"
 
     def expected(self, oracle: "StepOracle", failure: Failure) -> dict[str, Any]:
-        """Label one failed episode from the oracle alone (spec sections 1 and 3)."""
+        """Label one failed episode from the oracle alone."""
         texts, horizon = failure.texts, failure.episode.horizon
         needed = [oracle.distance.get(text) for text in texts]
         reach = [horizon + 1 if distance is None else distance for distance in needed]

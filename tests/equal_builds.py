@@ -1,7 +1,7 @@
 """Check that a config gives equal bytes in fresh processes with 1, 2 and 4 workers, with and without Prefect.
 
 Two configs with at least eight shards per stage: five environments with the scripted policy, and SVG with a served
-policy that submits hostile documents. All guaranteed bytes (spec section 9) are compared with the first store's, and
+policy that submits hostile documents. All guaranteed bytes are compared with the first store's, and
 each store is verified. ``make test-equal`` runs both; the exit status is 1 if anything differs.
 """
 

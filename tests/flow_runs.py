@@ -42,7 +42,7 @@ def files_of(root: Path) -> list[str]:
 
 
 def fingerprint(root: Path) -> dict[str, str]:
-    """Return the SHA-256 by path of all files with guaranteed bytes (spec section 9)."""
+    """Return the SHA-256 by path of all files with guaranteed bytes."""
     kept = [name for name in files_of(root) if name.split("/")[0] not in FREE_FOLDERS]
     return {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in kept}
 

@@ -24,6 +24,7 @@ GLOSSARY = {
     "resume, append": r"\bgo(?:es)? on with\b|\btakes? up\b",
     "without garbage-collection pauses": r"\bsteadily\b",
     "name the thing": r"\bthose (?:that|who)\b|\bwhoever\b",
+    "the page of the docs": r"\bspec sections?\b",
     "not a, invalid": r"\bis no (?!longer|more|other)\w+",
 }
 """Words to write, with a pattern of what they replace."""

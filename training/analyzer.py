@@ -1,4 +1,4 @@
-"""The Analyzer: given a collage and a log, it names pivot step, failure mode and guidance (spec sections 1 and 4).
+"""The Analyzer: given a collage and a log, it names pivot step, failure mode and guidance.
 
 Evaluation and Stage II share this role: a case is the model's input, a reading is the content of its reply. Replies are
 untrusted text; one that cannot be read becomes a fallback with a typed problem (the last step, the environment's first

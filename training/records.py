@@ -229,7 +229,7 @@ def open_records(address: str, config: str = ALL, vocabulary: Vocabulary | None 
 def prompt_in_words(
     env: str, prompt: Sequence[Mapping[str, Any]], vocabulary: Vocabulary, where: str
 ) -> tuple[dict[str, Any], ...]:
-    """Return the messages of a prompt with the failure modes of ``vocabulary`` (spec section 3).
+    """Return the messages of a prompt with the failure modes of ``vocabulary``.
 
     Args:
         env: environment of the record.

@@ -1,4 +1,4 @@
-"""FrozenLake: gymnasium's lake without slipping (spec section 2)."""
+"""FrozenLake: gymnasium's lake without slipping."""
 
 from .environment import LEGEND, FrozenLakeConfig, FrozenLakeEnv
 

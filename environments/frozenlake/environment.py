@@ -1,4 +1,4 @@
-"""FrozenLake: reach the goal without falling into a hole, no slipping (spec section 2).
+"""FrozenLake: reach the goal without falling into a hole, no slipping.
 
 Gymnasium's FrozenLake computes the moves; PIVOT defines rewards, the turn budget and the order of the actions. A map
 consists of the rows of gymnasium's ``desc``; if the player is not on S, a last line ``@ row column`` follows.

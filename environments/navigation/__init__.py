@@ -1,4 +1,4 @@
-"""Navigation: find an object in a room, embedded or in AI2-THOR (spec section 2)."""
+"""Navigation: find an object in a room, embedded or in AI2-THOR."""
 
 from .environment import NavigationConfig, NavigationEnv
 from .moves import TURNS, Cell, Floor, direction, steps_to_target

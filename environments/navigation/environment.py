@@ -1,4 +1,4 @@
-"""Navigation: find a named object in a furnished room from first-person views (spec section 2).
+"""Navigation: find a named object in a furnished room from first-person views.
 
 There are eight actions: move half a metre ahead, back, right or left, turn right or left by 90 degrees, look up or down
 by 30 degrees. A movement that would hit an obstacle fails and leaves the agent in place. The episode ends with success

@@ -1,4 +1,4 @@
-"""PrimitiveSkill: a robot arm over a table, embedded or in ManiSkill (spec section 2)."""
+"""PrimitiveSkill: a robot arm over a table, embedded or in ManiSkill."""
 
 from .actions import Primitive, join, read_primitives
 from .environment import PrimitiveSkillConfig, PrimitiveSkillEnv

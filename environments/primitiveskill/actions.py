@@ -1,4 +1,4 @@
-"""Action language of the tabletop: up to two primitives per turn, separated by a pipe (spec section 2).
+"""Action language of the tabletop: up to two primitives per turn, separated by a pipe.
 
 ``pick(x,y,z)``, ``place(x,y,z)`` and ``push(x1,y1,z1,x2,y2,z2)`` take whole millimetres. An answer is parsed from the
 left. The first part that is not a primitive (unknown name, wrong number of arguments, an argument that is not a whole

@@ -1,4 +1,4 @@
-"""PrimitiveSkill: a robot arm over a table, controlled by pick, place and push (spec section 2).
+"""PrimitiveSkill: a robot arm over a table, controlled by pick, place and push.
 
 There are four tasks: align two cubes, put them on their targets, build a tower, put an apple into a drawer and close
 it. A turn executes up to two primitives whose coordinates are clipped to the workspace. After every primitive the

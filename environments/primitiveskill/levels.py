@@ -1,4 +1,4 @@
-"""Generator of tabletop levels: initial positions within the ranges of spec section 2.
+"""Generator of tabletop levels: initial positions within the ranges of the tasks.
 
 Coordinates are uniform. All are sampled again until the hand can close on each cube without touching another, and no
 stage is achieved. They are half a millimetre off whole millimetres: commands are whole millimetres, so no carried

@@ -2,7 +2,7 @@
 
 Lengths are millimetres in the coordinates of ManiSkill's table scene: the table top is z = 0, the robot is at (-615, 0)
 and faces +x, and the camera looks at it from +x. Both backends share this file; a stage depends only on positions and
-on the object in the hand (spec section 2).
+on the object in the hand.
 """
 
 from collections.abc import Mapping

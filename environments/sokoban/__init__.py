@@ -1,4 +1,4 @@
-"""Sokoban: walled rooms of boxes and targets (spec section 2)."""
+"""Sokoban: walled rooms of boxes and targets."""
 
 from .environment import LEGEND, SokobanConfig, SokobanEnv
 

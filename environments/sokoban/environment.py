@@ -1,4 +1,4 @@
-"""Sokoban: push every box onto a target within the turn budget (spec section 2).
+"""Sokoban: push every box onto a target within the turn budget.
 
 Levels are XSB text. The environment and the solver implement the rules independently, and a contract test compares
 them. A new level is a carved room whose exact shortest solution has a length within the configured range.
@@ -33,7 +33,9 @@ class SokobanConfig(GridConfig):
     rows: int = Field(default=6, ge=3, le=MAX_SIDE)
     """Height in cells, including the outer ring of walls."""
     cols: int = Field(default=6, ge=3, le=MAX_SIDE)
+    """Width in cells, including the outer ring of walls."""
     boxes: int = Field(default=1, ge=1, le=32)
+    """Number of boxes, and of targets."""
     min_solution: int = Field(default=1, ge=1)
     """Minimum length of the shortest solution, moves."""
     max_solution: int = Field(default=5, ge=1, le=10_000)

@@ -1,4 +1,4 @@
-"""SVG: reproduce a picture as an SVG document (spec section 2)."""
+"""SVG: reproduce a picture as an SVG document."""
 
 from .environment import SvgConfig, SvgEnv
 

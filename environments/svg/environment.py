@@ -1,4 +1,4 @@
-"""SVG reconstruction: see a picture, submit SVG documents that reproduce it, get a similarity score (spec section 2).
+"""SVG reconstruction: see a picture, submit SVG documents that reproduce it, get a similarity score.
 
 The first observation is the target. Every later one is the canvas: the raster of the last submission that could be
 rendered, blank before there is one. A submission that is empty or cannot be rendered scores 0 and does not change the

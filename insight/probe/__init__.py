@@ -1,1 +1,1 @@
-"""The rollback probe: retries of failures from the pivot step and from its neighbours (spec section 6)."""
+"""The rollback probe: retries of failures from the pivot step and from its neighbours."""

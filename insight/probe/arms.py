@@ -1,4 +1,4 @@
-"""The arms of the probe: the step that a retry of a failure starts from, and its hint (spec section 6)."""
+"""The arms of the probe: the step that a retry of a failure starts from, and its hint."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Results of a probe: lift rates with intervals, group rates with the new returns, and alarms (spec section 6).
+"""Results of a probe: lift rates with intervals, group rates with the new returns, and alarms.
 
 A failure counts once per arm, with the share of its retries that improve it; a failure without a step to restart from
 is excluded from all rates. Intervals are over levels. Group rates are those of the store with the return of each failed

@@ -1,6 +1,6 @@
 """Retry failures from one of their steps: the logged replies up to it, the policy's from there on.
 
-The step is reached by re-executing the logged replies, which is exact wherever re-execution is (spec section 9), needs
+The step is reached by re-executing the logged replies, which is exact wherever re-execution is, needs
 no snapshot of a simulator, and gives the policy the same history. A retry is an episode like any other, with an id and
 so a random stream of its own.
 """

@@ -220,7 +220,7 @@ class Domain(Contract):
     meanings: Mapping[str, str] = {}
     """One line for each failure mode of the environment."""
     paper_modes: Mapping[str, str] = {}
-    """The word for each mode in the paper's targets, where the paper has others (spec section 3)."""
+    """The word for each mode in the paper's targets, where the paper has others."""
     wordings: Mapping[str, tuple[str, ...]] = {}
     """Sentences by the kind of statement; they are added to the general ones."""
 

@@ -16,7 +16,7 @@ PREFLIGHT_TOKENS = 16
 """Longest reply to a pre-flight request, whose content is ignored."""
 
 TEMPERATURE = 1.0
-"""Default temperature, as for training rollouts (spec section 8)."""
+"""Default temperature, as for training rollouts."""
 
 
 class ModelPolicy(Policy):

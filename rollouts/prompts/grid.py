@@ -1,6 +1,6 @@
 """The common acting prompt of the grid puzzles: task, legend, rules, actions, picture, reply format.
 
-The reply format follows the picture: a Teacher's hindsight context goes between the two (spec section 8).
+The reply format follows the picture: a Teacher's hindsight context goes between the two.
 """
 
 from collections.abc import Mapping, Sequence

@@ -131,7 +131,7 @@ class Graph:
             return Unsolved("bad_episode", str(error))
 
     def certify(self, actions: Sequence[str], horizon: int) -> Verdict | Unsolved:
-        """Label a failed episode of this level (spec section 1); what the limits leave open is not guessed.
+        """Label a failed episode of this level; what the limits leave open is not guessed.
 
         Args:
             actions: names of the actions taken, one per turn.

@@ -139,7 +139,7 @@ class FrozenLakeDistances(DistanceMap):
 
 
 class FrozenLakeSolver(ExactSolver):
-    """Solver of FrozenLake episodes; see the module docstring and spec sections 1 and 3."""
+    """Solver of FrozenLake episodes; see the module docstring."""
 
     name: ClassVar[str] = "frozenlake"
     version: ClassVar[str] = "1"

@@ -1,4 +1,4 @@
-"""Pivot labels of failed navigation episodes, from a lower bound on the turns to the target (spec section 3).
+"""Pivot labels of failed navigation episodes, from a lower bound on the turns to the target.
 
 From ``dist`` metres, at least ``ceil(max(0, dist - threshold) / step - 1e-6)`` movements are needed, regardless of
 obstacles. The pivot ``t*`` is the first step after which the bound exceeds the turns left. Distances come from the log;

@@ -76,7 +76,7 @@ def fewest_turns(task: str, observation: str) -> int:
 
     Args:
         task: a key of :data:`THINGS`.
-        observation: the text of spec section 4: workspace, positions, other information.
+        observation: the observation text: workspace, positions, other information.
 
     Raises:
         LevelError: the text does not contain the positions.

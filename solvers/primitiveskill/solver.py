@@ -1,4 +1,4 @@
-"""Pivot labels of failed PrimitiveSkill episodes, from the number of remaining stages (spec section 3).
+"""Pivot labels of failed PrimitiveSkill episodes, from the number of remaining stages.
 
 Each stage is assumed to need a turn: the pivot ``t*`` is the first step after which more stages than turns remain. This
 is the paper's heuristic and not a proof, since a turn has two primitives and three stages may need two turns; ``kind``

@@ -1,4 +1,4 @@
-"""Provers, which re-prove labels independently of the solvers for ``pivot verify`` (spec section 3).
+"""Provers, which re-prove labels independently of the solvers for ``pivot verify``.
 
 Each prover is a plugin of the group ``pivot.provers`` with the name of its environment.
 """

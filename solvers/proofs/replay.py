@@ -171,7 +171,7 @@ def prove(game: Game, actions: Sequence[str], horizon: int, verdict: Verdict) ->
 
 
 def _expected(game: Game, keys: Sequence[Hashable], horizon: int) -> Verdict:
-    """Return the label by its definition (spec section 1)."""
+    """Return the label by its definition."""
     needs = [game.need(key) for key in keys]
     lost = [step for step, need in enumerate(needs[1:]) if need is None or need > horizon - 1 - step]
     pivot = lost[0] if lost else len(keys) - 2

@@ -1,7 +1,7 @@
 """Distances of whole Sokoban levels: look-up of any state, and uniform sampling of levels by solution length.
 
 A backward search from the solved states reaches every solvable state of a level at its exact distance ``d``, the fewest
-moves to solve it (spec section 3). Level generators use the search log to sample a state of a given distance, scripted
+moves to solve it. Level generators use the search log to sample a state of a given distance, scripted
 policies to look up the distance after each action.
 """
 
@@ -19,7 +19,7 @@ from .layout import BOXES, CODE, ENTRIES, LEFT, LEVELS, MASK_AT, OK, STATES, STR
 from .text import clean_text, parse_level, parse_room
 
 MAX_STATES = 20_000_000
-"""Default of the maximum number of states per search (spec section 2)."""
+"""Default of the maximum number of states per search."""
 
 
 def _compile_text(text: str, room_boxes: int = 0) -> Boards:

@@ -49,7 +49,7 @@ class SokobanSettings(SolverSettings):
 
 
 class SokobanSolver(ExactSolver):
-    """Solver of Sokoban episodes; see the module docstring and spec sections 1 and 3."""
+    """Solver of Sokoban episodes; see the module docstring."""
 
     name: ClassVar[str] = "sokoban"
     version: ClassVar[str] = "1"

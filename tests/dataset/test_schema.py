@@ -1,4 +1,4 @@
-"""The public tables: the columns of spec section 9, and one schema for every writer and reader."""
+"""The public tables: their columns, and one schema for every writer and reader."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ PROMISED = {
     DATASET_EPISODES: "episode_id env images actions responses rewards success",
     IMPORTS: "place episode_id state_source end_agrees states_agree rewards_agree frames_agree left_out detail",
 }
-"""Column names written out by hand from spec section 9; they never go away."""
+"""Column names written out by hand; they never go away."""
 
 MODES = [
     "timeout",

@@ -1,4 +1,4 @@
-"""The split of spec section 4: the paper's sizes by episode; by task one level on one side, for good."""
+"""The split: the paper's sizes by episode; by task one level on one side, for good."""
 
 from collections import Counter
 from pathlib import Path

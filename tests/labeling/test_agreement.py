@@ -57,7 +57,7 @@ def lines(label: Label) -> Lines:
     return [dict(re.findall(r"(\w+)=(\S+)", line)) for line in log.splitlines()]
 
 
-# The rules of spec section 3, on what is printed
+# The rules of the labels, on what is printed
 
 
 def first_fatal(needed: Sequence[float], horizon: int) -> int:

@@ -1,7 +1,8 @@
 """A third, deliberately plain solver for the tests: closures of whole levels in dictionaries, verdicts by definition.
 
 It shares nothing with ``pivot.solvers``: own reading of the texts, own rules of the games, forward exploration of every
-reachable state, and one sweep back from the solved ones. The verdict follows spec sections 1 and 3 word by word.
+reachable state, and one sweep back from the solved ones. The verdict follows the definitions of
+docs/reference/concepts.md word by word.
 """
 
 import random

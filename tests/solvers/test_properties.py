@@ -118,7 +118,7 @@ def test_the_certificate_is_consistent(env: str, seed: int, actions: list[str], 
 
 
 def test_a_fatal_push_after_the_budget_was_lost_is_a_timeout() -> None:
-    """Both tests are made right after the pivot step (spec section 3)."""
+    """Both tests are made right after the pivot step."""
     level = "######\n#    #\n#. $ #\n#  @ #\n######"
     case = Case(level, ["invalid", "invalid", "up"], 5)
     lost, early = SokobanSolver().certify([case, replace(case, horizon=9)])

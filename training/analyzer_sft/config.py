@@ -56,7 +56,7 @@ class SftConfig(Settings):
     lora_rank: int = setting(64, panel=TARGETS, ge=1)
     """Rank of the adapters; used with ``lora``."""
     lora_alpha: int = setting(128, panel=TARGETS, ge=1)
-    """Scale of the adapters: their output is multiplied by ``lora_alpha / lora_rank``; used with ``lora``."""
+    """Scale of the adapters: their output is multiplied by ``lora_alpha`` over ``lora_rank``; used with ``lora``."""
     seed: int = setting(0, panel=OPTIMISATION, ge=0, lt=2**31)
     """Seed of the order of the records, and of the initial adapters."""
     streaming: bool = setting(False, panel=MEMORY)

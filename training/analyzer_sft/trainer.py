@@ -1,4 +1,4 @@
-"""The trainer of Stage I: supervised fine-tuning of the Analyzer on labelled failures (spec section 8).
+"""The trainer of Stage I: supervised fine-tuning of the Analyzer on labelled failures.
 
 The trainer is TRL's SFTTrainer with its own loss, which gives every record the same weight whatever the length of its
 target, its own order of the records, which is a function of seed and epoch, and checks of both. An update takes

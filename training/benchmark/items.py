@@ -30,7 +30,7 @@ CANARY = "pivot-benchmark canary 5d0f1d8e-6a77-4c39-9b5e-2f3d7c1a9e64"
 Question = Literal["locate", "safe", "credit"]
 QUESTIONS: tuple[Question, ...] = ("locate", "safe", "credit")
 LOGS = ("full", "actions")
-"""Content of the log per step: every field of the environment, or the action alone (spec section 4)."""
+"""Content of the log per step: every field of the environment, or the action alone."""
 
 Images = Literal["collage", "steps"]
 """Pictures of an item: one collage of all steps, or a separate picture per step."""

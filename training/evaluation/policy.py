@@ -1,4 +1,4 @@
-"""Evaluation of a policy: the Student alone plays held-out levels at the validation temperature (spec section 8)."""
+"""Evaluation of a policy: the Student alone plays held-out levels at the validation temperature."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

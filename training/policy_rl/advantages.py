@@ -1,4 +1,4 @@
-"""Returns of episodes, and the advantages of GRPO computed from them (spec section 8).
+"""Returns of episodes, and the advantages of GRPO computed from them.
 
 The rollouts of one level are a group; advantages compare its complete episodes with each other. The advantage of an
 episode goes to every token of all its turns. With a credit rule (an extension), a turn has an advantage of its own,
@@ -23,7 +23,7 @@ from .config import RlConfig
 torch: Any = need("torch", EXTRA)
 
 RETURN_DIGITS = 8
-"""Decimals in which returns have to agree to count as equal (spec section 6)."""
+"""Decimals in which returns have to agree to count as equal."""
 ADVANTAGE_EPS = 1e-6
 """Added to the deviation, so that tiny deviations are not scaled up."""
 

@@ -70,13 +70,13 @@ class RlConfig(Settings):
     teacher_decay: float = setting(0.99, panel=LEARNING, added=True, ge=0, lt=1)
     """Decay of the moving average per update; used with ``teacher_weights`` ``ema``."""
     updates: int = setting(0, panel=PLAY, by_rounding=True, ge=0)
-    """Updates in total; 0: the paper's, 250, or 350 for Sokoban."""
+    """Updates in total; 0 for the paper's number: 250, or 350 in Sokoban."""
     prompts: int = setting(0, panel=PLAY, ge=0)
-    """Tasks per update, of all environments together; 0: the paper's, 16, or 8 for Navigation."""
+    """Tasks per update, of all environments together; 0 for the paper's number: 16, or 8 in Navigation."""
     rollouts: int = setting(8, panel=PLAY, ge=2)
     """Episodes per task and update; advantages compare them with each other."""
     levels: int = setting(0, panel=PLAY, ge=0)
-    """Number of different tasks of an environment, held-out ones included; 0: the paper's."""
+    """Number of different tasks of an environment, held-out ones included; 0 for the paper's."""
     held_out: float = setting(0.1, panel=PLAY, gt=0, lt=1)
     """Share of the levels that is held out for validation."""
     resample: int = setting(0, panel=PLAY, added=True, ge=0)
@@ -103,7 +103,7 @@ class RlConfig(Settings):
     lora_rank: int = setting(64, panel=LEARNING, ge=1)
     """Rank of the adapters; used with ``lora``."""
     lora_alpha: int = setting(128, panel=LEARNING, ge=1)
-    """Scale of the adapters: their output is multiplied by ``lora_alpha / lora_rank``; used with ``lora``."""
+    """Scale of the adapters: their output is multiplied by ``lora_alpha`` over ``lora_rank``; used with ``lora``."""
     micro_batch_tokens: int = setting(16_384, panel=MEMORY, by_rounding=True, ge=1)
     """Tokens, padding included, that one process holds in memory at a time; results change by rounding alone."""
     gamma: float = setting(1.0, panel=LEARNING, gt=0, le=1)

@@ -1,4 +1,4 @@
-"""A run of Stage II from its config to its final folder: roll out, analyze, score, update (spec section 8).
+"""A run of Stage II from its config to its final folder: roll out, analyze, score, update.
 
 An update is a function of the config, its number and the weights before it, so that a killed run resumes from its last
 complete checkpoint and makes the same updates. Each of several processes plays, analyzes, scores and differentiates its

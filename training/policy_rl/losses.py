@@ -1,4 +1,4 @@
-"""Losses of Stage II, as pure functions of log-probabilities (spec section 8).
+"""Losses of Stage II, as pure functions of log-probabilities.
 
 ``l`` is the Student's log-probability of a sampled token; everything else is data without a gradient. Token counts come
 in as arguments: they are those of the whole batch, over all micro-batches and processes, so that the gradients of the

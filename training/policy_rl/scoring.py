@@ -73,7 +73,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class TurnSample:
-    """One turn of an episode as a training sample (spec section 8)."""
+    """One turn of an episode as a training sample."""
 
     episode_id: str
     t: int

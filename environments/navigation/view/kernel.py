@@ -16,7 +16,7 @@ forget_stale(__file__, raycast, surfaces_module)
 NEAR = 0.02
 """Depth of the near plane, metres; nothing closer is drawn."""
 HALF_VIEW = 1.1917535925942098
-"""Tangent of 50 degrees: half the field of view (spec section 2)."""
+"""Tangent of 50 degrees: half the field of view."""
 BOX, ELLIPSOID, ROUND = 0, 1, 2
 """Kinds of solids; a round one is a vertical cone or cylinder, whose radius is linear in the height."""
 SHELL = -1

@@ -33,7 +33,7 @@ from .kernel import (
 from .surfaces import CEILING, CODES, FLOOR, WALL
 
 SIDE = 255
-"""Width and height of a frame, pixels (spec section 2)."""
+"""Width and height of a frame, pixels."""
 EYE = 675
 """Height of the camera above the agent's position, millimetres."""
 

@@ -16,7 +16,7 @@ forget_stale(__file__, raycast)
 NEAR = 10.0
 """Depth of the near plane, millimetres; nothing closer is drawn."""
 HALF_VIEW = 0.5463024898437905
-"""Tangent of half a radian: half the field of view (spec section 2)."""
+"""Tangent of half a radian: half the field of view."""
 BOX, ELLIPSOID, CYLINDER = 0, 1, 2
 """Kinds of solids; the third axis of a cylinder is its axis of symmetry."""
 KIND, CENTRE, AXES, COLOUR, GLOSS, COLUMNS = 0, 1, 4, 13, 16, 17

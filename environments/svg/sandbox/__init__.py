@@ -1,1 +1,1 @@
-"""Renderer of untrusted documents in processes without privileges (spec section 7)."""
+"""Renderer of untrusted documents in processes without privileges."""

@@ -1,4 +1,4 @@
-"""Renderer of untrusted SVG documents: CairoSVG in worker processes without privileges (spec section 7).
+"""Renderer of untrusted SVG documents: CairoSVG in worker processes without privileges.
 
 Every document gets an outcome, never an exception: pixels, or a typed reason. The parent checks size and first bytes
 (``raster.py``), sends the document to a worker over a pipe, and replaces a worker that may be compromised

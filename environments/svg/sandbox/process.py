@@ -1,4 +1,4 @@
-"""Parent's side of a worker process: start it on demand, send documents, replace it (spec section 7).
+"""Parent's side of a worker process: start it on demand, send documents, replace it.
 
 The outcome of a document depends on the document only. Its limit is processor time, measured by the kernel. A time-out
 by the wall clock means that something is wrong with the machine: a document without an answer, or whose worker was

@@ -1,4 +1,4 @@
-"""The paper's scorer: mean of DINOv2 and DreamSim, both learned (spec section 2). Needs the ``perceptual`` extra.
+"""The paper's scorer: mean of DINOv2 and DreamSim, both learned. Needs the ``perceptual`` extra.
 
 The DINO score is the cosine of two pictures' features, mapped to [0, 1]. The features are the mean of all tokens of the
 last layer of a DINOv2 model of transformers, including the class token, after the checkpoint's preprocessing. The

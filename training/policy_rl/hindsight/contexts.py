@@ -1,4 +1,4 @@
-"""Arms of Stage II, and the hindsight that each puts into the Teacher's prompt (spec section 8).
+"""Arms of Stage II, and the hindsight that each puts into the Teacher's prompt.
 
 ``labeling/hindsight.py`` writes the contexts; an arm without one leaves the prompt unchanged, to the last token. A new
 arm is an :class:`Arm` that an entry point of the group ``pivot.arms`` names.

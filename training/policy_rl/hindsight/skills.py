@@ -1,7 +1,7 @@
 """Skills of the arm ``sdar``: a frozen larger model sees all frames of an episode and writes advice in its own words.
 
 The skill names no pivot, and successes have one, too. It goes to the Teacher, which is the same frozen model and scores
-all tokens of the episode (spec section 8).
+all tokens of the episode.
 """
 
 from collections.abc import Mapping, Sequence
