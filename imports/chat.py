@@ -34,7 +34,7 @@ class ChatSettings(Settings):
     separator: str = ""
     """Text between the actions of a reply, such as a comma; empty for one action per reply."""
     actions_per_turn: int = Field(default=1, ge=1, le=64)
-    """Most actions of a reply; further ones did not run."""
+    """Maximum number of actions of a reply; further ones did not run."""
     argument: str = ""
     """Argument of a tool call that holds the actions, such as ``direction``; by default a call has the name of an
     action, or its only argument is a text that holds them."""

@@ -12,7 +12,7 @@ from .run import Reading
 
 
 def understood(reading: Reading, describe: Callable[[str, str], None]) -> None:
-    """Describe what was understood of the first episode, for a dry run; ``describe`` gets names and values."""
+    """Describe how the first episode was parsed, for a dry run; ``describe`` receives names and values."""
     place = next(iter(reading.importer.places(reading.source)), None)
     if place is None:
         raise ConfigError(f"{reading.source} holds no episode")

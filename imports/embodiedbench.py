@@ -45,7 +45,7 @@ class EmbodiedBenchSettings(StartSettings):
     success_distance: float = Field(default=1.0, ge=0)
     """Distance from the target that is success, metres."""
     horizon: int = Field(default=20, ge=1, le=1000)
-    """Most steps of an episode."""
+    """Maximum number of steps of an episode."""
 
 
 class _Step(BaseModel):

@@ -18,7 +18,7 @@ class TransformersOptions(ModelOptions):
     device: str = "auto"
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     batch_size: int = Field(default=BATCH_SIZE, ge=1)
-    """Most turns per call of ``generate``."""
+    """Maximum number of turns per call of ``generate``."""
 
 
 class TransformersBackend(Backend):

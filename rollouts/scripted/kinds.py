@@ -22,7 +22,7 @@ class MixedSettings(Settings):
     weights: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     """Kinds by name, at least one, each with the share of the episodes that it plays, relative to the others."""
     habits: dict[str, dict[str, dict[str, int | float]]] = Field(default_factory=dict)
-    """Changed habits: kind, environment, field of its player, number."""
+    """Changed habits: kind, environment, name of the habit, number."""
 
 
 class MixedPolicy(Policy):

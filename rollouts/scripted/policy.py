@@ -20,7 +20,7 @@ class ScriptedSettings(Settings):
     """Settings of the stand-in."""
 
     habits: dict[str, dict[str, int | float]] = Field(default_factory=dict)
-    """Changed habits: environment, field of its player, number."""
+    """Changed habits: environment, name of the habit, number."""
 
 
 class ScriptedPolicy(Policy):
