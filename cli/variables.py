@@ -17,7 +17,7 @@ class Variable(NamedTuple):
 VARIABLES = (
     Variable("OPENAI_API_KEY", "none", "Key of the model server of --policy openai and --teacher openai."),
     Variable("OPENAI_BASE_URL", "https://api.openai.com/v1", "Server address if --base-url is not given."),
-    Variable("HF_HOME, HF_TOKEN", "library default", "Cache folder, and access token, of the Hugging Face hub."),
+    Variable("HF_HOME, HF_TOKEN", "those of the library", "Cache folder, and access token, of the Hugging Face hub."),
     Variable("HF_HUB_OFFLINE", "0", "1: use only cached files of the hub."),
     Variable("AWS_ENDPOINT_URL", "Amazon S3", "Another server for s3:// addresses, such as MinIO."),
     Variable(

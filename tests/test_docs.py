@@ -68,6 +68,13 @@ def test_every_environment_variable_of_ours_is_listed() -> None:
     assert {name for name in listed if name.startswith("PIVOT_")} == read - internal
 
 
+def test_every_variable_of_object_stores_is_listed() -> None:
+    page = (ROOT / "docs/how-to/object-stores.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:AWS|AZURE|GOOGLE)_[A-Z_]+)`", page))
+    assert named
+    assert named <= {name for variable in VARIABLES for name in variable.name.split(", ")}
+
+
 def _anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as MkDocs and GitHub derive them."""
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
