@@ -67,10 +67,20 @@ def _is_complete(storage: Storage, step: int) -> bool:
     return storage.stat(seal) is not None and storage.read_json(seal)["files"] == _sizes(storage, step)
 
 
-def last_checkpoint(storage: Storage) -> Checkpoint | None:
-    """Return the newest complete checkpoint, or None."""
+def last_checkpoint(storage: Storage, updates: int | None = None) -> Checkpoint | None:
+    """Return the newest complete checkpoint, or None.
+
+    Raises:
+        TrainingError: it was written after more than ``updates`` updates.
+    """
     steps = _steps(storage)
-    return next((Checkpoint(step) for step in sorted(steps, reverse=True) if _is_complete(storage, step)), None)
+    last = next((Checkpoint(step) for step in sorted(steps, reverse=True) if _is_complete(storage, step)), None)
+    if last is not None and updates is not None and last.step > updates:
+        raise TrainingError(
+            f"--updates {updates}: found {storage.local_path(last.folder)}, expected no later checkpoint; "
+            f"resume with --updates {last.step}, or begin another run in an empty folder"
+        )
+    return last
 
 
 def clear_torn(storage: Storage, kept: Checkpoint | None) -> None:

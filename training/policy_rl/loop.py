@@ -205,12 +205,7 @@ def train(
     last = on_disk.read_metrics(storage)[-1:] if resume else []
     if last and last[0]["step"] >= config.updates and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
         return RlResult(str(out), config.updates, last[0], already_complete=True)
-    start = on_disk.last_checkpoint(storage) if resume else None
-    if start is not None and start.step > config.updates:
-        raise TrainingError(
-            f"--updates {config.updates}: found a checkpoint of update {start.step} in {out}, expected no more; "
-            f"resume with --updates {start.step}, or begin another run in an empty folder"
-        )
+    start = on_disk.last_checkpoint(storage, config.updates) if resume else None
     prepared.ranks.wait()
     if not prepared.ranks.is_main:
         return _Run(prepared, storage, start, report, callbacks).go()
