@@ -83,6 +83,10 @@ class ReadOnlyError(StoreError):
     """A store that this process may not write; it can still be read."""
 
 
+class ForbiddenError(StoreError):
+    """A file or folder that this process may not read."""
+
+
 class ImageError(PivotError):
     """Bytes that are not a readable picture, or an array that is not an RGB frame."""
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ..errors import StoreError
 from ..storage import FileRecord, Storage
-from ..storage.base import Fill
+from ..storage.base import Fill, storage_error
 from .formats import migrate_hint
 from .schema import TableSchema
 
@@ -198,6 +198,8 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
             yield file
     except FileNotFoundError as error:
         raise StoreError(f"{address} is missing; run the same build again to write it") from error
+    except PermissionError as error:
+        raise storage_error("read", address, error) from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise StoreError(
             f"{address} cannot be read as Parquet ({error}); it is torn or damaged: "

@@ -4,6 +4,7 @@ Labels from distances are derived again twice: by the code that made them, and h
 Those of an Analyzer are estimates; nothing proves them, and they count as unproved.
 """
 
+import contextlib
 import json
 import re
 from collections import Counter
@@ -36,7 +37,9 @@ _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 def is_folder(root: object) -> bool:
     """Return whether a path is a folder of episodes without a state."""
-    return isinstance(root, Path) and all((root / name).is_file() for name in (EPISODES, LABELS, UNLABELLED))
+    with contextlib.suppress(PermissionError):  # the readers of stores name it
+        return isinstance(root, Path) and all((root / name).is_file() for name in (EPISODES, LABELS, UNLABELLED))
+    return False
 
 
 def places_of(root: Path) -> Iterator[Place]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from ..contracts import Answer, Contract, Terms
-from ..errors import ReadOnlyError, StoreError
+from ..errors import ForbiddenError, ReadOnlyError, StoreError
 from .address import Address
 
 TEMPORARY = ".tmp"
@@ -132,7 +132,11 @@ class Storage(Contract, ABC):
 
     @abstractmethod
     def stat(self, name: str) -> Stat | None:
-        """Return length and version of an object; None if it does not exist."""
+        """Return length and version of an object; None if it does not exist.
+
+        Raises:
+            StoreError: it may not be looked up.
+        """
 
     def cached_stat(self, name: str) -> Stat | None:
         """Return the same, possibly from an earlier listing of the folder while this run holds the lock."""
@@ -273,10 +277,13 @@ _FIXES: Mapping[int, str] = {
     17: "a file stands where a folder is needed; remove it or choose another --out",
 }
 _READ_ONLY = {30, 13, 1}
+_FORBIDDEN = {13, 1}
 
 
 def storage_error(action: str, address: str, error: OSError) -> StoreError:
     """Describe a failed operation in one sentence, with the fix."""
     fix = _FIXES.get(error.errno or 0, "check the disk and run the same command again; finished shards are kept")
     kind = ReadOnlyError if error.errno in _READ_ONLY else StoreError
+    if action in ("read", "list") and error.errno in _FORBIDDEN:
+        kind, fix = ForbiddenError, "change its permissions so that you may read it, or use a copy of your own"
     return kind(f"cannot {action} {address}: {error.strerror or error}; {fix}")

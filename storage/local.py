@@ -115,13 +115,16 @@ class LocalStorage(Storage):
 
     def exists(self) -> bool:
         """Whether there is anything at the root."""
-        return self.root.exists()
+        try:
+            return self.root.exists()
+        except OSError as error:
+            raise storage_error("list", self.address(), error) from error
 
     def entries(self) -> list[str]:
         """Return the names of files and folders directly under the root."""
-        if self.root.exists() and not self.root.is_dir():
-            raise NoStoreError(f"{self.root} is a file; name a folder")
         try:
+            if self.exists() and not self.root.is_dir():
+                raise NoStoreError(f"{self.root} is a file; name a folder")
             return sorted(path.name for path in self.root.iterdir()) if self.root.is_dir() else []
         except OSError as error:
             raise storage_error("list", self.address(), error) from error
@@ -143,12 +146,14 @@ class LocalStorage(Storage):
         """Return length and time of change of a file; None also for a name that cannot be one.
 
         Raises:
-            StoreError: a link or a special file has the name.
+            StoreError: a link or a special file has the name, or its folder may not be searched.
         """
         if name.startswith("/") or ".." in name.split("/"):
             return None
         try:
             descriptor = self._open(name, PATH_ONLY)
+        except PermissionError as error:
+            raise storage_error("list", self.address(name.rpartition("/")[0]), error) from error
         except (OSError, ValueError):
             return None
         try:

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from ...errors import StoreError
+from ...errors import ForbiddenError, StoreError
 from ...storage import Storage
 from ...storage.commit import COMMIT
 from ..card import CARD, PICTURE
@@ -40,6 +40,8 @@ def file_problems(store: Store) -> list[str]:
             continue
         try:
             actual = store.storage.record(name)
+        except ForbiddenError:
+            raise
         except StoreError as error:
             problems.append(f"{name}: {error}")
             continue

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...environments.base import Task
-from ...errors import ConfigError, GenerationError, StoreError
+from ...errors import ConfigError, ForbiddenError, GenerationError, StoreError
 from ...storage import Address, open_storage
 from ..config import RunConfig, Shard
 from ..export import ShardSplit, plan_split
@@ -46,7 +46,8 @@ def verify_store(
     or check that reaches one of the ``limits`` is a problem.
 
     Raises:
-        StoreError: the store at ``root`` is missing or unfinished, a run writes it, or its last one was interrupted.
+        StoreError: the store at ``root`` is missing or unfinished, a run writes it, its last one was interrupted, or
+            one of its files may not be read.
         GenerationError, PluginError, ConfigError: its config cannot be carried out here, so nothing can be derived.
     """
     limits = limits or Limits()
@@ -173,6 +174,8 @@ def _described(check: Callable[[Store], list[str]], store: Store, limits: Limits
     """Run a check of files that a stranger made within limits; what breaks it is a problem of the store."""
     try:
         return within(limits, f"a check of {store.root}", lambda: check(store))
+    except ForbiddenError:
+        raise  # nothing is known of the store then
     except StoreError as error:
         return [str(error)]
     except Exception as error:  # noqa: BLE001 - files that nobody can read break it in any way

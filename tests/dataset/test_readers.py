@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,9 @@ from pivot.datasets.parquet import check_columns, read_table
 from pivot.datasets.schema import LABELS
 from pivot.datasets.store import MANIFEST, RUN, Store
 from pivot.datasets.views import query
-from pivot.errors import ConfigError, PivotError, PluginError, StoreError
+from pivot.errors import ConfigError, ForbiddenError, PivotError, PluginError, StoreError
 from pivot.storage import LocalStorage
+from pivot.tests.disks import obeyed_permissions
 from pivot.tests.stores import Patient, build_tiny, copy_store, problems, read_rows, rewrite_manifest, schema_of
 
 TABLES = {
@@ -140,6 +142,24 @@ def test_what_is_no_store_is_refused(opener: str, tmp_path: Path) -> None:
         OPENERS[opener](tmp_path)
     with pytest.raises(StoreError, match=r"notes\.txt is a file; name a folder"):
         OPENERS[opener](tmp_path / "notes.txt")
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+@pytest.mark.parametrize("name", ["", "run.json", "steps/sokoban", "steps/sokoban/00000.parquet", "pivot.duckdb"])
+def test_what_may_not_be_read_is_named_once(opener: str, name: str, patients: dict[str, Patient]) -> None:
+    """Files behind a missing permission are not called damaged, and no message advises to delete them."""
+    if (opener in ("open", "query") and "steps" in name) or (opener != "verify" and name == "pivot.duckdb"):
+        pytest.skip("it reads run.json alone")
+    path = patients["sokoban"].root / name
+    mode = path.stat().st_mode
+    path.chmod(0)
+    try:
+        with obeyed_permissions(), pytest.raises(ForbiddenError) as raised:
+            OPENERS[opener](patients["sokoban"].root)
+    finally:
+        path.chmod(mode)
+    shown = rf"cannot (list|read) {path}(/\d+\.parquet)?: Permission denied; change its permissions so that [^;]*"
+    assert re.fullmatch(shown, str(raised.value))
 
 
 @pytest.mark.parametrize("opener", OPENERS)

@@ -17,6 +17,7 @@ from pivot.images import encode_png
 from pivot.imports.folder_site import FolderSite
 from pivot.insight.report.serve import ViewServer
 from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.disks import obeyed_permissions
 
 from .test_vagen_navigation import dump
 
@@ -170,6 +171,13 @@ def test_stats(eb: Path) -> None:
     assert {row["pivot_step"]: row["failures"] for row in tables["Pivot step"]} == {1: 1, 14: 1, 15: 1}
     assert [row["episodes"] for row in tables["Reasons for the missing state"]] == [3]
     assert "no views" in str(error_of("stats", eb, "--sql", "select 1"))
+
+
+@pytest.mark.parametrize("command", ["stats", "verify", "view"])
+def test_a_folder_without_permission_is_named(command: str, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(0)
+    with obeyed_permissions():
+        assert f"cannot list {tmp_path / 'closed'}: Permission denied" in str(error_of(command, tmp_path / "closed"))
 
 
 def test_view(eb: Path, tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pivot.datasets.parquet import read_table, write_tables
 from pivot.datasets.schema import CALLS, FRAMES
-from pivot.errors import StoreError
+from pivot.errors import ForbiddenError, StoreError
 from pivot.storage import FileRecord, LocalStorage
 from pivot.storage.local import LOCK, TEMPORARY
 from pivot.storage.receipts import Receipt
-from pivot.tests.disks import mounted_disk
+from pivot.tests.disks import mounted_disk, obeyed_permissions
 
 OLD = b"the old content"
 
@@ -107,6 +107,26 @@ def test_a_file_in_the_way_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "table").write_text("not a folder")
     with pytest.raises(StoreError, match="a file stands where a folder is needed"):
         LocalStorage(tmp_path).write_bytes("table/env/00000.txt", b"x")
+
+
+def test_what_may_not_be_read_is_not_called_missing(tmp_path: Path) -> None:
+    inner = LocalStorage(tmp_path / "closed/inner")
+    inner.write_bytes("table/a.bin", OLD)
+    for closed, look in (
+        (inner.root.parent, inner.exists),
+        (inner.root.parent, inner.entries),
+        (inner.root, inner.entries),
+        (inner.root, lambda: inner.stat("table/a.bin")),
+        (inner.root / "table", lambda: inner.stat("table/a.bin")),
+        (inner.root / "table/a.bin", lambda: inner.read_bytes("table/a.bin")),
+    ):
+        mode = closed.stat().st_mode
+        closed.chmod(0)
+        try:
+            with obeyed_permissions(), pytest.raises(ForbiddenError, match="Permission denied; change its"):
+                look()
+        finally:
+            closed.chmod(mode)
 
 
 @pytest.fixture
