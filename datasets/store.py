@@ -26,6 +26,7 @@ from ..storage.commit import Step, roll_forward
 from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, part_type, versions
 from .formats import formats
+from .location import RUN, no_store
 from .older import hint_for
 from .origin import MANIFEST, refuse_unfinished_copy
 from .parquet import check_file, read_sparse, read_table
@@ -33,7 +34,6 @@ from .run import Run, is_served
 from .schema import CALLS, EPISODES, FRAMES, IMPORTS, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, failed_episodes
 
-RUN = "run.json"
 DATABASE = "pivot.duckdb"
 DATASET_FOLDER = "dataset"
 RECEIPTS = ".receipts"
@@ -337,11 +337,7 @@ def stored_config(root: Address, *, complete: bool = True, checked: bool = False
         storage.check_contents()
     run_file = storage.address(RUN)
     if storage.stat(RUN) is None:
-        storage.entries()  # refuses a file, and a folder that may not be read
-        what = f"holds no {RUN}" if storage.exists() else "does not exist"
-        raise NoStoreError(
-            f"{root} {what}, so it is not a PIVOT store; make one with: pivot build sokoban --out {root}"
-        )
+        raise no_store(storage, root)
     if complete and storage.stat(MANIFEST) is None:
         refuse_unfinished_copy(storage)
         raise NoStoreError(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..datasets.config import RunConfig
+from ..datasets.location import refuse_inside_store
 from ..datasets.origin import ORIGIN
 from ..datasets.parts import PARTS, listed_parts, part_folder, refuse_unfinished_relabel, write_parts
 from ..datasets.progress import Reporter
@@ -120,8 +121,9 @@ def copy_parts(
     Returns the result of the first part.
 
     Raises:
-        StoreError: see :meth:`Copying.make`; or the list of parts cannot be read.
+        StoreError: see :meth:`Copying.make`; or the target is in a store, or the list of parts cannot be read.
     """
+    refuse_inside_store(target)
     if parts is None:
         parts = {number: number for number in listed_parts(open_storage(root))}
 

@@ -16,6 +16,7 @@ from ..datasets.export import plan_split
 from ..datasets.filters import released_filters
 from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, label_stage
+from ..datasets.location import refuse_inside_store
 from ..datasets.origin import refuse_unfinished_copy
 from ..datasets.parts import listed_parts
 from ..datasets.progress import Reporter
@@ -217,7 +218,7 @@ def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[
     """
     run = Run(config, home_of(root))
     storage = open_storage(root)
-    refuse_foreign_folder(storage)
+    refuse_foreign_folder(storage, root)
     if storage.stat(RUN) is None:  # before the lock: a wrong command leaves no file behind
         check_keys(run)
 
@@ -312,12 +313,13 @@ def _in_order(shards: Sequence[Shard], results: Sequence[ShardResult]) -> list[S
     return sorted(results, key=lambda result: index[result.shard])
 
 
-def refuse_foreign_folder(storage: Storage) -> None:
-    """Refuse a folder that holds other files, or an unfinished store of another command.
+def refuse_foreign_folder(storage: Storage, root: Address) -> None:
+    """Refuse a folder that holds other files or an unfinished store of another command, or is in a store.
 
     Raises:
         StoreError: it does.
     """
+    refuse_inside_store(root)
     refuse_unfinished_copy(storage)
     foreign = [name for name in storage.entries() if not name.startswith(".")]
     if foreign and RUN not in foreign:

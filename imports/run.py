@@ -266,7 +266,7 @@ def import_store(
         StoreError: the folder holds something else, the source changed meanwhile, or the disk fails.
     """
     storage = open_storage(root)
-    refuse_foreign_folder(storage)
+    refuse_foreign_folder(storage, root)
     if stateless is None and isinstance(root, Path):
         stateless = root.with_name(f"{root.name}-stateless")
     reading = Reading(source, format, settings or {}, require, options or {}, stateless)

@@ -138,7 +138,7 @@ def test_what_is_no_store_is_refused(opener: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="missing does not exist, so it is not a PIVOT store; make one with"):
         OPENERS[opener](tmp_path / "missing")
     (tmp_path / "notes.txt").write_text("not a store")
-    with pytest.raises(StoreError, match=r"holds no run\.json, so it is not a PIVOT store"):
+    with pytest.raises(StoreError, match=r"holds no run\.json, so it is not a PIVOT store; name the folder"):
         OPENERS[opener](tmp_path)
     with pytest.raises(StoreError, match=r"notes\.txt is a file; name a folder"):
         OPENERS[opener](tmp_path / "notes.txt")
