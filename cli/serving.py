@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from ..errors import ConfigError
+from ..models.weights import check_model
 from .console import err, out, styled
 
 CONTEXT_TOKENS = 8192
@@ -103,6 +104,7 @@ def serve_command(
     """
     if not model:
         raise ConfigError("MODEL: found '', expected a hub id or a saved folder")
+    check_model(model)
     machine = gpus()
     line = serve_line(model, machine, port, name)
     if machine:

@@ -20,6 +20,22 @@ def is_local(model: str) -> bool:
     return Path(model).is_dir()
 
 
+def check_model(model: str) -> None:
+    """Refuse a text that is neither a saved model on this machine nor possibly a hub id.
+
+    Raises:
+        ConfigError: it is a path that does not exist, or a directory without a model.
+    """
+    path = Path(model)
+    if is_local(model):
+        if not (path / "config.json").is_file():
+            raise _not_saved(model)
+    elif path.exists():
+        raise ConfigError(f"{model} is a file, expected a hub id or a save_pretrained directory")
+    elif model.startswith(("/", ".", "~")) or model.count("/") > 1:
+        raise ConfigError(f"{model} does not exist; expected a hub id, as OWNER/NAME, or a save_pretrained directory")
+
+
 def revision_of(model: str, revision: str | None) -> str | None:
     """Return the revision to store: ``revision`` if set, else the digest of a local directory, else None.
 
@@ -30,11 +46,15 @@ def revision_of(model: str, revision: str | None) -> str | None:
         return revision
     files = sorted(path for path in Path(model).rglob("*") if path.suffix in DECIDING and path.is_file())
     if not any(path.name == "config.json" for path in files):
-        raise ConfigError(
-            f"{model} holds no config.json, so it is not a saved model; expected a save_pretrained directory"
-        )
+        raise _not_saved(model)
     return LOCAL_PREFIX + _digest(
         tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files), model
+    )
+
+
+def _not_saved(model: str) -> ConfigError:
+    return ConfigError(
+        f"{model} holds no config.json, so it is not a saved model; expected a save_pretrained directory"
     )
 
 
