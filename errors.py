@@ -48,6 +48,10 @@ class SimulatorError(PivotError):
     """A simulator outside of this process that does not start, hangs, dies, or answers what cannot be."""
 
 
+class EngineError(PivotError):
+    """The flow engine of a run does not start, ends early, or cannot write its records."""
+
+
 class PolicyError(PivotError):
     """A policy or teacher that could not answer at all."""
 

@@ -28,7 +28,7 @@ from ..datasets.progress import Reporter
 from ..datasets.proof.verify import verify_store
 from ..datasets.run import Run
 from ..datasets.store import Store
-from ..errors import ConfigError, PluginError, StoreError
+from ..errors import ConfigError, EngineError, PluginError, StoreError
 from ..identity import derive_seed
 from ..insight.probe.proof import probe_problems
 from ..insight.probe.rates import arm_rates
@@ -409,7 +409,7 @@ def run_in_process(
     """Run the flow in this process on ``pool``, with progress to ``reporter`` and without retries.
 
     Raises:
-        ConfigError: Prefect's server refuses a request, mostly because it cannot write its database.
+        EngineError: Prefect's server refuses a request, mostly because it cannot write its database.
         PivotError: as :func:`.build_store`.
     """
     tokens = _reporter.set(reporter), _pool.set(pool)
@@ -422,7 +422,7 @@ def run_in_process(
     except PrefectHTTPStatusError as error:
         answer = f"{error.response.status_code} to {error.request.url.path}"
         home = os.environ.get("PREFECT_HOME", "~/.prefect")
-        raise ConfigError(
+        raise EngineError(
             f"the flow engine (Prefect) answers {answer}; see that PREFECT_HOME={home} can be written and has room, "
             "and run the same command again"
         ) from error

@@ -10,6 +10,7 @@ import base64
 import contextlib
 import http.client
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -22,13 +23,15 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from ...errors import ConfigError
+from ...errors import ConfigError, EngineError
 from ...processes import Child
 
 START_SECONDS = 120.0
 """Longest wait for the server of a run; it takes 5 s on an idle machine, 10 s with a new database."""
 
 _LOOPBACK = "127.0.0.1"
+_STACK_LINE = re.compile(r"File |<no Python frame>|(Current thread|Thread) 0x|Extension modules:|[~^]+$|Traceback ")
+"""Beginning of a line in a report of a crash that says nothing of its cause."""
 _private = False
 _private_home = ""
 
@@ -95,7 +98,8 @@ class FlowServer:
         """Return as soon as the server answers; a server of the user must answer at once, unless ``patient``.
 
         Raises:
-            ConfigError: it does not answer, it ended, or a server of the user refuses the password.
+            ConfigError: a server of the user does not answer, or refuses the password. EngineError: the other does not
+                answer, or it ended.
         """
         deadline = time.monotonic() + limit
         while not _answers(self.url):
@@ -110,10 +114,14 @@ class FlowServer:
             ended = self.process.status() is not None
             if ended or time.monotonic() > deadline:
                 what = "ended at once" if ended else f"does not answer after {limit:.0f} s"
-                said = self.process.last_words() or "it left no message"
-                raise ConfigError(
-                    f"the flow engine (a Prefect server on {_LOOPBACK}) {what}: {said}; "
-                    f"check the folder PREFECT_HOME={os.environ.get('PREFECT_HOME', '')} and run the same command again"
+                said = self.process.last_words()
+                if _STACK_LINE.match(said):  # the log itself could not be written to its end
+                    said = ""
+                full = "" if said or not ended else ", as on a full disk or at a limit of file sizes (ulimit -f)"
+                raise EngineError(
+                    f"the flow engine (a Prefect server on {_LOOPBACK}) {what}: {said or 'it left no message'}{full}; "
+                    f"see that PREFECT_HOME={os.environ.get('PREFECT_HOME', '')} can be written and has room, and run "
+                    "the same command again"
                 )
             time.sleep(0.05)
         if self.process is None:

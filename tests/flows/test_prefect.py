@@ -19,7 +19,7 @@ import psutil
 import pytest
 from pivot.datasets.config import make_config
 from pivot.datasets.progress import Silent
-from pivot.errors import ConfigError
+from pivot.errors import ConfigError, EngineError
 from pivot.flows.engines.local import InProcess
 from pivot.flows.engines.server import FlowServer, quiet_prefect
 from pivot.processes import Child
@@ -167,6 +167,7 @@ def test_records_that_cannot_be_written_are_told_in_a_line(prefect_home: Path, t
         timeout=200,
         check=False,
     )
+    assert failed.returncode == 1
     (error,) = error_lines(failed)
     assert re.search(r"the flow engine .*PREFECT_HOME=.*(has room|run the same command again)", error)
 
@@ -181,15 +182,25 @@ def serving(code: str) -> Child:
 def test_a_server_that_ends_at_once_says_its_last_words() -> None:
     process = serving("raise SystemExit('database is from the future')")
     assert process.status(30) == 1
-    words = "ended at once: database is from the future; check the folder PREFECT_HOME"
-    with pytest.raises(ConfigError, match=words):
+    words = "ended at once: database is from the future; see that PREFECT_HOME"
+    with pytest.raises(EngineError, match=words):
+        FlowServer("http://127.0.0.1:9/api", process).wait()
+    process.end()
+
+
+@pytest.mark.parametrize("line", ['  File "/venv/sqlalch', "  <no Python frame>", "Current thread 0x00007f (most", ""])
+def test_a_server_whose_log_ends_in_a_stack_names_the_disk(line: str) -> None:
+    process = serving(f"import sys; sys.exit('Fatal Python error\\n' + {line!r} if {line!r} else 1)")
+    assert process.status(30) == 1
+    words = r"ended at once: it left no message, as on a full disk or at a limit of file sizes \(ulimit -f\); see that"
+    with pytest.raises(EngineError, match=words):
         FlowServer("http://127.0.0.1:9/api", process).wait()
     process.end()
 
 
 def test_a_server_that_never_gets_ready_is_given_up() -> None:
     process = serving("import time; time.sleep(60)")
-    with pytest.raises(ConfigError, match=r"does not answer after 0 s: it left no message"):
+    with pytest.raises(EngineError, match=r"does not answer after 0 s: it left no message;"):
         FlowServer("http://127.0.0.1:9/api", process).wait(limit=0.2)
     process.end()
 
