@@ -216,12 +216,12 @@ def _backend_setting(backend: str | None, names: Sequence[str]) -> str:
 def _task_counts(text: str | None, names: Sequence[str]) -> dict[str, int]:
     if text is None:
         return {}
-    if text.isdecimal():
+    if text.removeprefix("-").isdecimal():
         return dict.fromkeys(names, int(text))
     counts: dict[str, int] = {}
     for part in text.split(","):
         name, _, number = part.partition("=")
-        if not number.isdecimal():
+        if not number.removeprefix("-").isdecimal():
             raise ConfigError(f"--tasks {text}: found {part!r}; expected a number, or ENV=N,ENV=N")
         if name in counts:
             raise ConfigError(f"--tasks {text}: environment {name!r} is there twice; give it one number")

@@ -73,6 +73,11 @@ class Values:
                 return name if name.startswith("--") else name + "".join(f".{key}" for key in keys[length:])
         return None
 
+    def _only_origin(self, keys: Keys) -> str | None:
+        """Return what set the only value below ``keys``; None for several or none, and for a whole config."""
+        origins = [name for each, name in self._origins.items() if keys and each[: len(keys)] == keys]
+        return origins[0] if len(origins) == 1 else None
+
     def read(self, kind: type[Model], keys: Keys = (), name: str = "") -> Model:
         """Check the values below ``keys`` and complete them with defaults; ``name`` is the label of a default.
 
@@ -90,9 +95,10 @@ class Values:
         problem = error.errors()[0]
         path = tuple(str(part) for part in problem["loc"])
         is_default = problem["type"] != "missing" and not self._holds((*keys, *path))
-        label = (None if is_default else self.origin((*keys, *path))) or name + ".".join(path)
+        origin = self.origin((*keys, *path)) if path else self._only_origin(keys)
+        label = (None if is_default else origin) or (name + ".".join(path)).rstrip(".")
         if problem["type"] == "extra_forbidden":
-            return unknown_key(label, path[-1], kind.model_fields if len(path) == 1 else ())
+            return unknown_key(label, path[-1], kind.model_fields if len(path) == 1 else None)
         if problem["type"] == "missing":
             return f"{label} is missing; it has no default"
         if problem["type"] == "value_error":  # a validator's own words
@@ -107,13 +113,15 @@ def expected(problem: Mapping[str, Any]) -> str:
     return text.replace("'", "").replace(" or ", ", ") if problem["type"] in ("literal_error", "enum") else text
 
 
-def unknown_key(label: str, key: str, keys: Iterable[str]) -> str:
-    """Return the message for a key that does not exist, with its nearest neighbour."""
+def unknown_key(label: str, key: str, keys: Iterable[str] | None) -> str:
+    """Return the message for a key that does not exist, with its nearest neighbour; None for unknown neighbours."""
+    message = f"{label}: unknown setting"
+    if keys is None:
+        return message
     names = list(keys)
     near = difflib.get_close_matches(key, names, 1)
-    message = f"{label}: unknown setting"
-    message += f"; did you mean {near[0]}?" if near else ""
-    return f"{message}{'' if near else ';'} known: {', '.join(names)}" if names else message
+    hint = f"; did you mean {near[0]}?" if near else ";"
+    return f"{message}{hint} known: {', '.join(names) or 'none'}"
 
 
 def setting_of(text: str) -> Any:
