@@ -147,7 +147,8 @@ class FrameReader:
 
     def __init__(self, frames: pa.Table) -> None:
         ids = frames["frame_id"].to_pylist()
-        self._encoded = dict(zip(ids, frames["image"].to_pylist(), strict=True))
+        self._rows = {name: row for row, name in enumerate(ids)}
+        self._images = frames["image"]
         self._formats = dict(zip(ids, frames["format"].to_pylist(), strict=True))
         self._decoded: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()
 
@@ -157,9 +158,9 @@ class FrameReader:
         Raises:
             StoreError: a step names a frame that is not stored.
         """
-        if frame_id not in self._encoded:
+        if frame_id not in self._rows:
             raise StoreError(f"the frame {frame_id!r} of a step is not stored; restore the store from a copy")
-        return self._encoded[frame_id]
+        return self._images[self._rows[frame_id]].as_py()
 
     def pixels(self, frame_id: str) -> NDArray[np.uint8]:
         """The decoded RGB of a frame, shape (height, width, 3)."""

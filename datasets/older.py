@@ -18,6 +18,7 @@ from ..storage import Address, FileRecord, open_storage
 from .config import EnvRun, PartConfig, RunConfig, environment, make_config, part_type, solver_type
 from .formats import migrate_hint
 from .parquet import refuse_bombs
+from .sizes import read_rows
 from .tables import Rows
 
 
@@ -90,6 +91,6 @@ class OlderFiles:
         try:
             with storage.open(name) as stream, pq.ParquetFile(stream) as file:
                 refuse_bombs(storage.address(name), file, self.files[name].bytes)
-                return file.read().to_pylist()
+                return read_rows(storage.address(name), file, self.files[name].bytes, None).to_pylist()
         except (pa.ArrowException, OSError, ValueError) as error:
             raise StoreError(f"{storage.address(name)} cannot be read as Parquet ({error})") from error

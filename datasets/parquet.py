@@ -20,6 +20,7 @@ from ..storage import FileRecord, Storage
 from ..storage.base import Fill, storage_error
 from .formats import migrate_hint
 from .schema import TableSchema
+from .sizes import read_rows, refuse_excess
 
 ROW_GROUP = 128
 """Rows a group where rows hold pictures: one of them is read in about a millisecond."""
@@ -29,13 +30,6 @@ decode."""
 
 READERS = 8
 """Files that are fetched at once, where each is a request."""
-
-MOST_TEXT_BYTES = 16 << 20
-TEXT_BYTES_PER_ROW = 1 << 20
-"""Most bytes of a column of texts: for a file, and for each of its rows."""
-
-MOST_COLUMN_BYTES = 1 << 30
-"""Most bytes of a column of texts in memory."""
 
 DICTIONARY_BYTES = 256 << 20
 """Upper bound of a dictionary page; lets repeated frames of a row group be stored once."""
@@ -102,9 +96,9 @@ def read_table(storage: Storage, name: str, schema: TableSchema, columns: Sequen
     Raises:
         StoreError: the file is missing or torn, or its columns are not the schema's.
     """
-    with _opened(storage, name, schema) as file:
-        table = file.read(columns=list(columns) if columns is not None else None)
-    _refuse_long_texts(storage.address(name), table)
+    with _opened(storage, name, schema) as (file, file_bytes):
+        selected = None if columns is None else [each for each in columns if each in file.schema_arrow.names]
+        table = read_rows(storage.address(name), file, file_bytes, selected, repeats=schema.repeats)
     for column in schema.columns:
         if column.later and column.name not in table.column_names and (columns is None or column.name in columns):
             table = table.append_column(column.name, pa.nulls(table.num_rows, column.type))
@@ -119,17 +113,6 @@ def refuse_bombs(address: str, file: pq.ParquetFile, file_bytes: int) -> None:
     rows = file.metadata.num_rows
     if not 0 <= rows <= file_bytes:
         raise StoreError(f"{address} announces {rows} rows in {file_bytes} bytes; restore it from a copy")
-
-
-def _refuse_long_texts(address: str, table: pa.Table) -> None:
-    """Raise StoreError if a column of texts is longer than any that PIVOT writes, before objects are made of it."""
-    most = MOST_TEXT_BYTES + table.num_rows * TEXT_BYTES_PER_ROW
-    for column in table.itercolumns():
-        if pa.types.is_string(column.type) and column.nbytes > min(most, MOST_COLUMN_BYTES):
-            raise StoreError(
-                f"{address}: a column of texts takes {column.nbytes >> 20} MiB for {table.num_rows} rows, expected at "
-                f"most {min(most, MOST_COLUMN_BYTES) >> 20} MiB; restore the file from a copy"
-            )
 
 
 def read_sparse(storage: Storage, name: str, schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
@@ -164,7 +147,9 @@ def read_files(
         contents = list(pool.map(storage.read_bytes, names))
     rows = pl.scan_parquet(contents, glob=False, schema=pl.DataFrame(empty).schema, extra_columns="ignore")
     numbers = [pl.col(name).cast(pl.Categorical).to_physical() for name in columns if name in numbered]
-    return rows.with_columns(numbers).collect().rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
+    table = rows.with_columns(numbers).collect().rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
+    refuse_excess(" to ".join(dict.fromkeys(map(storage.address, (names[0], names[-1])))), table)
+    return table
 
 
 def absent_columns(storage: Storage, name: str, schema: TableSchema) -> list[str]:
@@ -173,7 +158,7 @@ def absent_columns(storage: Storage, name: str, schema: TableSchema) -> list[str
     Raises:
         StoreError: see :func:`read_table`.
     """
-    with _opened(storage, name, schema) as file:
+    with _opened(storage, name, schema) as (file, _):
         present = set(file.schema_arrow.names)
     return [column.name for column in schema.columns if column.name not in present]
 
@@ -189,13 +174,15 @@ def check_file(storage: Storage, name: str, schema: TableSchema) -> None:
 
 
 @contextlib.contextmanager
-def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.ParquetFile]:
+def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[tuple[pq.ParquetFile, int]]:
+    """Open a file with its length, its columns checked."""
     address = storage.address(name)
     try:
         with storage.open(name) as stream, pq.ParquetFile(stream) as file:
             check_columns(address, schema, file.schema_arrow, storage.address())
-            refuse_bombs(address, file, stream.seek(0, io.SEEK_END))
-            yield file
+            file_bytes = stream.seek(0, io.SEEK_END)
+            refuse_bombs(address, file, file_bytes)
+            yield file, file_bytes
     except FileNotFoundError as error:
         raise StoreError(f"{address} is missing; run the same build again to write it") from error
     except PermissionError as error:
