@@ -48,6 +48,8 @@ class StoredField:
     """Converts a value to plain data; None if it is plain already."""
     read: Code | None
     """Converts plain data back; None if nothing is to convert."""
+    required: bool
+    """True for a value that is never None."""
 
 
 @cache
@@ -59,10 +61,10 @@ def stored_fields(record: type) -> tuple[StoredField, ...]:
         hint = hints[each.name]
         stored = next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Stored)), None)
         if stored is not None:
-            kind = _without_none(get_args(hint)[0])
-            columns.append(
-                StoredField(each.name, kind, stored, each.init, _writer(kind, stored), _reader(kind, stored))
-            )
+            declared = get_args(hint)[0]
+            kind = _without_none(declared)
+            codes = _writer(kind, stored), _reader(kind, stored)
+            columns.append(StoredField(each.name, kind, stored, each.init, *codes, required=kind is declared))
     return tuple(columns)
 
 

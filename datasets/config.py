@@ -190,7 +190,7 @@ class RunConfig(BaseModel):
     default derived from the sources of the rows, ``unknown`` if the terms of a source are unknown."""
     tasks_per_shard: int = Field(default=16, gt=0, le=10_000)
     """Tasks per shard, the unit of work, resume and storage; 16 tasks of 8 rollouts are one row group."""
-    label_version: int = Field(default=1, gt=0)
+    label_version: int = Field(default=1, gt=0, le=1_000_000)
     """Number of the label version; ``pivot relabel`` increments it."""
     part: int = Field(default=0, ge=0, le=9999)
     """Number of the part in a store with parts; 0 for a store of its own, or the first part. See

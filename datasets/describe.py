@@ -14,6 +14,7 @@ from ..solvers.base import TURN_SEPARATOR, Case
 from .config import Shard, environment
 from .export import FrameReader, drawn_tiles
 from .proof.labels import stored_verdict
+from .rows import check_steps
 from .schema import EPISODES, FRAMES, LABELS, STEPS
 from .store import Store
 from .tables import Rows, parsed_cell, steps_by_episode
@@ -23,13 +24,18 @@ class EpisodeView:
     """One stored episode with its steps and its current label, ready to be shown."""
 
     def __init__(self, store: Store, shard: Shard, episode_id: str) -> None:
-        """Read the episode from its shard."""
+        """Read the episode from its shard.
+
+        Raises:
+            StoreError: it is not there, or its rows do not fit together.
+        """
         self.store, self.shard = store, shard
         self.episode: dict[str, Any] = _row(store, EPISODES, shard, episode_id) or {}
         if not self.episode:
             raise StoreError(f"{store.root} holds no episode {episode_id!r}; list some with: pivot peek {store.root}")
         self.label: dict[str, Any] | None = _row(store, LABELS, shard, episode_id)
         self.steps: Rows = steps_by_episode(store.read(STEPS, shard).to_pylist()).get(episode_id, [])
+        check_steps(self.episode, self.steps, self.label)
 
     @property
     def pivot_step(self) -> int | None:
@@ -102,13 +108,8 @@ class EpisodeView:
         """Draw the episode with its label; RGB.
 
         Raises:
-            StoreError: the episode has no step, or not the one that the label names.
+            StoreError: the episode has no step.
         """
-        if self.pivot_step is not None and not 0 <= self.pivot_step < max(1, len(self.steps)):
-            raise StoreError(
-                f"the label of episode {self.episode['episode_id']} names step {self.pivot_step}, expected one of its "
-                f"{len(self.steps)} steps; see what else is wrong with: pivot verify {self.store.root}"
-            )
         if not self.steps:
             raise StoreError(f"episode {self.episode['episode_id']} has no step, so there is nothing to draw")
         frames = FrameReader(self.store.read(FRAMES, self.shard))

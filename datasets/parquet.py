@@ -195,10 +195,15 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[tuple[
 
 
 def check_columns(address: str, schema: TableSchema, stored: pa.Schema, root: str = "DIR") -> None:
-    """Raise StoreError unless every declared column is there with its type; more are allowed, later ones may lack.
+    """Raise StoreError unless every declared column is there once with its type.
+
+    More columns are allowed, later ones may lack.
 
     ``root`` is the store that the file belongs to, for the message.
     """
+    twice = [column.name for column in schema.columns if stored.names.count(column.name) > 1]
+    if twice:
+        raise StoreError(f"{address} has two columns {twice[0]}, expected one; restore it from a copy")
     missing = [column.name for column in schema.columns if column.name not in stored.names and not column.later]
     if missing:
         raise StoreError(

@@ -47,12 +47,20 @@ class Column:
     """Class names, for a Hugging Face ``ClassLabel`` stored as int64."""
     later: bool = False
     """Whether older stores lack it; they are read as if it held nulls."""
+    required: bool = False
+    """Whether no row holds a null."""
 
 
 def columns_of(record: type) -> tuple[Column, ...]:
     """Return the columns of a record's table."""
     return tuple(
-        Column(each.name, arrow_type(each.type, each.stored), each.stored.doc, later=each.stored.later)
+        Column(
+            each.name,
+            arrow_type(each.type, each.stored),
+            each.stored.doc,
+            later=each.stored.later,
+            required=each.required and not each.stored.later,
+        )
         for each in stored_fields(record)
     )
 

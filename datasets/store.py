@@ -30,6 +30,7 @@ from .location import RUN, no_store
 from .older import hint_for
 from .origin import MANIFEST, refuse_unfinished_copy
 from .parquet import check_file, read_sparse, read_table
+from .rows import check_rows
 from .run import Run, is_served
 from .schema import CALLS, EPISODES, FRAMES, IMPORTS, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, failed_episodes
@@ -149,6 +150,11 @@ class Store:
         """Relative folder of one label version, the current one by default."""
         return f"labels/v{self.config.label_version if version is None else version}"
 
+    @cached_property
+    def older_versions(self) -> list[int]:
+        """Label versions before the current one whose folders are there."""
+        return [each for each in _label_versions(self.root) if each < self.config.label_version]
+
     def label_prompts_file(self, shard: Shard) -> str:
         """Relative path of a shard's Analyzer and teacher prompts, a part of the ``prompts`` table."""
         return f"{PROMPTS.name}/{shard.stem}-labels-v{self.config.label_version}.parquet"
@@ -196,19 +202,22 @@ class Store:
         """Read one shard of a table.
 
         Raises:
-            StoreError: the file is missing, torn, or has other columns.
+            StoreError: the file is missing, torn, or has other columns or cells.
         """
-        return self.read_file(self.table_file(schema, shard), schema, columns)
+        return self.read_file(self.table_file(schema, shard), schema, columns, env=shard.env)
 
-    def read_file(self, name: str, schema: TableSchema, columns: list[str] | None = None) -> pa.Table:
+    def read_file(
+        self, name: str, schema: TableSchema, columns: list[str] | None = None, *, env: str | None = None
+    ) -> pa.Table:
         """Read one file of a table; labels and what belongs to them have none in a shard without such rows.
 
         Raises:
-            StoreError: the file is missing, torn, or has other columns.
+            StoreError: the file is missing, torn, or has other columns or cells.
         """
-        if _LABEL_FILE.fullmatch(name) and name not in self._listed:
-            return read_sparse(self.storage, name, schema, columns)
-        return read_table(self.storage, name, schema, columns)
+        read = read_sparse if _LABEL_FILE.fullmatch(name) and name not in self._listed else read_table
+        table = read(self.storage, name, schema, columns)
+        check_rows(self.storage.address(name), schema, table, self.root, env)
+        return table
 
     @cached_property
     def _listed(self) -> frozenset[str]:
@@ -348,9 +357,32 @@ def stored_config(root: Address, *, complete: bool = True, checked: bool = False
     if not isinstance(raw, dict) or "config" not in raw:
         raise StoreError(f"{run_file} has no field 'config'; restore it from a copy or build the store again")
     try:
-        return make_config(raw["config"], STORED)
+        config = make_config(raw["config"], STORED)
     except (ConfigError, PluginError) as error:
         raise type(error)(f"{run_file}: {error}{hint_for(raw['config'], root)}") from error
+    if complete and not storage.remote:  # there it would be a request; verify compares the files
+        _refuse_other_labels(root, run_file, config.label_version)
+    return config
+
+
+def _refuse_other_labels(root: Address, run_file: str, version: int) -> None:
+    """Refuse a store that has labels, and none of its version: every failed episode has one in each version.
+
+    Raises:
+        StoreError: it has labels of other versions alone.
+    """
+    versions = _label_versions(root)
+    if versions and version not in versions:
+        raise StoreError(
+            f"{run_file}: the label version is {version}, but the labels in {root} are of version "
+            f"{', '.join(map(str, versions))}; restore {RUN} from a copy"
+        )
+
+
+def _label_versions(root: Address) -> list[int]:
+    """Return the label versions whose folders are there."""
+    names = open_storage(root / LABELS.name).entries()
+    return sorted(int(name[1:]) for name in names if re.fullmatch(r"v[0-9]{1,9}", name))
 
 
 _OPENED: OrderedDict[tuple[str, str, bool, str], Store] = OrderedDict()

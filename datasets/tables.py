@@ -18,6 +18,7 @@ from ..labeling.episode import FailedEpisode, inside_frames
 from ..messages import Call, EncodedFrame, PromptMessages
 from ..records import from_row, to_row
 from ..rollouts.base import Episode, Step, TaskRollouts
+from .rows import check_steps
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 
 Rows = list[dict[str, Any]]
@@ -117,6 +118,7 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
     failed: list[FailedEpisode] = []
     for row in episodes.filter(episodes["failed"]).select(_SHARED_COLUMNS).to_pylist():
         mine = by_episode.get(row["episode_id"], [])
+        check_steps(row, mine)
         text = row["env_config"]
         if text not in settings:
             settings[text] = parsed_cell(row, "env_config")

@@ -20,6 +20,7 @@ from ...plugins import Plugin, Settings
 from ...solvers.base import Solver
 from ..config import Shard
 from ..export import FrameReader, analyzer_prompts, drawn_tiles, trainable
+from ..rows import check_steps
 from ..schema import EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from ..split import SIDES
 from ..store import Store
@@ -107,7 +108,9 @@ class LabelledShard:
                 if label is not None and not trainable(label, store.config):
                     label = None
                 messages = "" if label is None else prompts[label["prompt_hash"]]
-                yield LabelledEpisode(episode, steps[name], self.sides[name], label, messages, frames)
+                mine = steps.get(name, [])
+                check_steps(episode, mine, label)
+                yield LabelledEpisode(episode, mine, self.sides[name], label, messages, frames)
 
 
 ExportTables = dict[tuple[TableSchema, str], pa.Table]

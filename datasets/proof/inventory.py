@@ -82,7 +82,7 @@ def older_label_files(store: Store) -> set[str]:
     """Return the relative paths of files that hold labels of older versions, which a store may keep."""
     return {
         name
-        for version in range(1, store.config.label_version)
+        for version in store.older_versions
         for shard in store.config.shards()
         for name in (
             f"{store.labels_folder(version)}/{shard.file}",

@@ -48,7 +48,7 @@ def verify_labels(store: Store, shard: Shard, report: ShardReport, stored: Mappi
     report.checked["labels"] = rows.num_rows
     report.prose = _prose(store, rows)
     _prove(env.prover(), rows.to_pylist(), episodes, report)
-    for version in range(1, store.config.label_version):
+    for version in store.older_versions:
         older = Store(store.root, store.config.model_copy(update={"label_version": version}))
         if store.storage.stat(older.table_file(LABELS, shard)) is not None:
             _verify_older(older, shard, episodes, stored[EPISODES], report)

@@ -167,7 +167,7 @@ def _files(store: Store, shard: Shard) -> dict[str, TableSchema]:
     """Return every Parquet file of a shard that readers open, with its schema."""
     files = store.rollout_files(shard)
     files |= dict(zip(store.label_files(shard), (LABELS, PROMPTS, CALLS), strict=False))
-    for version in range(1, store.config.label_version):
+    for version in store.older_versions:
         files[f"{store.labels_folder(version)}/{shard.file}"] = LABELS
         files |= {f"{each.name}/{shard.stem}-labels-v{version}.parquet": each for each in (PROMPTS, CALLS)}
     exported = itertools.product((DATASET, DATASET_EPISODES), SIDES)

@@ -13,6 +13,7 @@ import pivot
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pivot.cli import app
 from pivot.datasets.describe import find_episode
 from pivot.datasets.parquet import check_columns, read_table
 from pivot.datasets.schema import LABELS
@@ -22,6 +23,7 @@ from pivot.errors import ConfigError, ForbiddenError, PivotError, PluginError, S
 from pivot.storage import LocalStorage
 from pivot.tests.disks import obeyed_permissions
 from pivot.tests.stores import Patient, build_tiny, copy_store, problems, read_rows, rewrite_manifest, schema_of
+from typer.testing import CliRunner
 
 TABLES = {
     "episodes": "episodes/sokoban/00001.parquet",
@@ -335,3 +337,84 @@ def test_verify_survives_flipped_bits(patients: dict[str, Patient]) -> None:
         problems(root)
         shutil.copy(source / name, root / name)
         shutil.copy(source / MANIFEST, root / MANIFEST)
+
+
+def _with_cells(path: Path, column: str, cells: Callable[[pa.ChunkedArray], pa.Array]) -> None:
+    table = pq.read_table(path)
+    index = table.column_names.index(column)
+    pq.write_table(table.set_column(index, table.schema.field(column), cells(table[column])), path)
+
+
+def _all(value: Any) -> Callable[[pa.ChunkedArray], pa.Array]:
+    return lambda cells: pa.array([value] * len(cells), cells.type)
+
+
+def _no_text(cells: pa.ChunkedArray) -> pa.Array:
+    broken = pa.array([b"\xff\xfe"] * len(cells), pa.binary())
+    return pa.StringArray.from_buffers(len(cells), *broken.buffers()[1:])
+
+
+EXPORTS = ("pairs", "privileged", "credit")
+WRONG_CELLS: dict[str, tuple[str, str, Callable[[pa.ChunkedArray], pa.Array], str]] = {
+    "no UTF-8": ("steps", "response", _no_text, "steps/sokoban/00000.parquet: a cell cannot be read"),
+    "no pivot": ("labels", "pivot_step", _all(None), "column pivot_step of an accepted label is null"),
+    "no mode": ("labels", "failure_mode", _all(None), "column failure_mode of an accepted label is null"),
+    "pivot below 0": ("labels", "pivot_step", _all(-2), "a label has the pivot step -2, expected none below 0"),
+    "pivot beyond": ("labels", "pivot_step", _all(99), "names step 99, expected one of its"),
+    "no actions": ("episodes", "actions", _all(None), "column actions holds nulls, expected a value in every row"),
+    "steps of nobody": ("steps", "episode_id", _all("x"), r"has \d+ actions and 0 steps"),
+    "foreign environment": ("episodes", "env", _all("x"), "an episode has the environment 'x', expected 'sokoban'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_CELLS)
+def test_wrong_cells_are_one_line_and_not_a_traceback(
+    small_store: Path, damaged: Path, tmp_path: Path, case: str
+) -> None:
+    table, column, cells, message = WRONG_CELLS[case]
+    name = TABLES[table].replace("00001", "00000")
+    exports = [["export", kind, str(damaged), "--out", str(tmp_path / kind), "--workers", "1"] for kind in EXPORTS]
+    try:
+        _with_cells(damaged / name, column, cells)
+        for command in (["peek", str(damaged)], *exports):
+            error = CliRunner().invoke(app, command).exception
+            assert isinstance(error, StoreError), (command, error)
+            assert re.search(message, str(error)), (command, error)
+            assert "pivot verify" in str(error)
+            assert "\n" not in str(error)
+    finally:
+        shutil.copy(small_store / name, damaged / name)
+
+
+def test_a_column_that_is_there_twice_is_refused(small_store: Path, damaged: Path) -> None:
+    path = damaged / TABLES["episodes"]
+    try:
+        table = pq.read_table(path)
+        names = [*table.column_names, table.column_names[0]]
+        pq.write_table(pa.table([*table.columns, table.columns[0]], names=names), path)
+        for read in (pivot.load_store, lambda root: query(root, "FROM group_rates")):
+            with pytest.raises(StoreError, match=r"00001\.parquet has two columns episode_id, expected one"):
+                read(damaged)
+    finally:
+        shutil.copy(small_store / TABLES["episodes"], path)
+
+
+@pytest.mark.parametrize("version", [2, 999_999])
+def test_a_label_version_without_labels_is_refused(small_store: Path, tmp_path: Path, version: int) -> None:
+    root = copy_store(small_store, tmp_path / "store")
+    run = json.loads((root / RUN).read_text())
+    run["config"]["label_version"] = version
+    (root / RUN).write_text(json.dumps(run))
+    message = rf"run\.json: the label version is {version}, but the labels in .* are of version 1; restore run.json"
+    for read in (pivot.load_store, lambda root: query(root, "FROM modes"), problems):
+        with pytest.raises(StoreError, match=message):
+            read(root)
+
+
+def test_a_label_version_beyond_any_is_refused(small_store: Path, tmp_path: Path) -> None:
+    root = copy_store(small_store, tmp_path / "store")
+    run = json.loads((root / RUN).read_text())
+    run["config"]["label_version"] = 10**30
+    (root / RUN).write_text(json.dumps(run))
+    with pytest.raises(ConfigError, match="label_version"):
+        Store.open(root)
