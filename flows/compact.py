@@ -62,18 +62,24 @@ def compact_store(
             the parts of a store that is split by episode would be merged.
     """
     check_source(root)
-    groups = {group.config.part: group for group in groups_of(Store.open(root), merge=merge)}
+    source = Store.open(root)
+    groups = {group.config.part: group for group in groups_of(source, merge=merge)}
+    own = source.config.part  # not 0 where the store is itself a part of one that grew
     _refuse_needless(groups, tasks_per_shard, merge=merge)
     if not follow:
         _refuse_local_models(groups)
-    by_address = {_address(root, group.first): group for group in groups.values()}
+
+    def address(number: int) -> Address:
+        return root if number == own else root / part_folder(number)
+
+    by_address = {address(group.first): group for group in groups.values()}
     merged = [[*group.members] for group in groups.values()]
     notes = {MERGED: merged} if any(len(group) > 1 for group in merged) else {}
 
     def copy(first: Address, target: Address, parts: Callable[[Store], None]) -> BuildResult:
         group = by_address[first]
         for number in group.members:
-            check_source(_address(root, number))
+            check_source(address(number))
         members = [*group.members.values()]
         sources = [(each, each.manifest()) for each in members]
 
@@ -87,11 +93,7 @@ def compact_store(
         config = compacted_config(members[0], tasks_per_shard, group.config)
         return Copying(STAGE, members[0], target, config, members[1:], notes).make(shards, execute, reporter, parts)
 
-    return copy_parts(root, target, copy, {number: group.first for number, group in groups.items() if number})
-
-
-def _address(root: Address, number: int) -> Address:
-    return root / part_folder(number) if number else root
+    return copy_parts(root, target, copy, {number: group.first for number, group in groups.items() if number != own})
 
 
 def compacted_config(source: Store, tasks_per_shard: int | None = None, config: RunConfig | None = None) -> RunConfig:
