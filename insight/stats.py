@@ -135,14 +135,20 @@ def json_ready(value: Any) -> Any:
 
 
 def csv_text(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a result as CSV; cells that hold lists or structs are JSON."""
+    """Return a result as CSV; cells that hold lists or structs are JSON, and no text is a formula."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(names)
-    for row in rows:
-        cells = map(json_ready, row)
-        writer.writerow([json.dumps(each) if isinstance(each, dict | list) else each for each in cells])
+    for row in (names, *rows):
+        writer.writerow(map(_csv_cell, row))
     return text.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """Return a cell of a CSV file; an apostrophe keeps spreadsheets from running a text as a formula."""
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    cell = json_ready(value)
+    return json.dumps(cell) if isinstance(cell, dict | list) else cell
 
 
 def json_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:

@@ -1,11 +1,15 @@
 """The queries of the docs run as they stand, and those with an answer in every store have one."""
 
+import csv
+import io
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from pivot.datasets.derived_views import DERIVED
 from pivot.datasets.views import query
+from pivot.insight.stats import csv_text
 from pivot.tests.stores import need_at_pivots
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/queries.md"
@@ -63,3 +67,18 @@ def test_frames_and_prompts_are_one_row_each(small_store: Path) -> None:
         assert counted[0] == counted[1] > 0
     pictures = "SELECT count(*) FROM frames WHERE octet_length(image) <> byte_size"
     assert query(small_store, pictures)[1] == [(0,)]
+
+
+def test_the_usual_step_is_the_first_of_the_most_frequent_ones(small_store: Path) -> None:
+    sql = dict(QUESTIONS)["15"].replace("FROM pivots", "FROM rows").replace(">= 3", ">= 1")
+    for order in ("", " DESC"):
+        values = "(VALUES (4), (2), (2), (4), (9)) AS made(pivot_step)"
+        rows = f"WITH rows AS (SELECT 'a' AS env, 'b' AS task_id, * FROM {values} ORDER BY pivot_step{order})"
+        assert query(small_store, f"{rows} {sql}")[1] == [("a", "b", 5, 3, 2)]
+
+
+def test_a_text_in_csv_is_no_formula() -> None:
+    row = ["=cmd|'/C calc'!A0", "+1", "-1", "@x", "\t=1", "a=b", -1, -1.5, Decimal(-2), None, ["=x"]]
+    [names, cells] = csv.reader(io.StringIO(csv_text(["=name"] * len(row), [row])))
+    assert names == ["'=name"] * len(row)
+    assert cells == ["'=cmd|'/C calc'!A0", "'+1", "'-1", "'@x", "'\t=1", "a=b", "-1", "-1.5", "-2", "", '["=x"]']
