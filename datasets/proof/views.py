@@ -40,6 +40,10 @@ _CATALOGUE = """
         FROM duckdb_functions() WHERE NOT internal
     UNION ALL SELECT 'sequence', schema_name || '.' || sequence_name, sql FROM duckdb_sequences()
     UNION ALL SELECT 'type', schema_name || '.' || type_name, '' FROM duckdb_types() WHERE NOT internal
+    UNION ALL SELECT 'comment on', schema_name || '.' || view_name, comment FROM duckdb_views()
+        WHERE NOT internal AND comment IS NOT NULL
+    UNION ALL SELECT 'comment on', schema_name || '.' || table_name || '.' || column_name, comment FROM duckdb_columns()
+        WHERE NOT internal AND comment IS NOT NULL
     UNION ALL SELECT 'schema', schema_name, '' FROM duckdb_schemas() WHERE NOT internal AND schema_name <> 'main'
 """
 _AS = re.compile(r'\s*CREATE\s+VIEW\s+(?:\w+\.)*(?:\w+|"\w+")\s+AS\s', re.IGNORECASE)

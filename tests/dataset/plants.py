@@ -387,6 +387,8 @@ def views(env: str) -> Iterator[Plant]:
     yield Plant("views: one reads a file", _sql("CREATE VIEW more AS SELECT * FROM read_text('/etc/hostname')"))
     yield Plant("views: a table over one", _sql("DROP VIEW groups", "CREATE TABLE groups AS SELECT 1 AS n"))
     yield Plant("views: a macro", _sql("CREATE MACRO round(x, y) AS 1.0"))
+    yield Plant("views: a comment on one", _sql("COMMENT ON VIEW modes IS 'x'"))
+    yield Plant("views: a comment on a column", _sql("COMMENT ON COLUMN modes.env IS 'x'"))
     yield Plant("views: no database", lambda patient, env: (patient.root / DATABASE).unlink())
 
 
