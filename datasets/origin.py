@@ -43,5 +43,5 @@ def refuse_unfinished_copy(storage: Storage) -> None:
             )
         raise StoreError(
             f"{storage.address()} is the unfinished store of `pivot {command}`; finish it with the same command: "
-            f"pivot {command} DIR --out {storage.address()}"
+            f"pivot {command} STORE --out {storage.address()}"
         )

@@ -85,7 +85,7 @@ def _panels(
 
 
 def plain(text: object) -> str:
-    """Return a text that a picture shows as it is: escaped control characters, no formula, at most 60 characters.
+    """Return a text that a picture shows as it is: escaped control characters, no formula, at most 24 characters.
 
     A plugin's names and a stranger's rows may hold anything; Matplotlib would read ``$`` as the start of a formula and
     write characters that its font lacks to the standard error.
@@ -94,7 +94,8 @@ def plain(text: object) -> str:
     return shown.replace("$", r"\$") + ("…" if len(str(text)) > _LONGEST else "")
 
 
-_LONGEST = 60
+_LONGEST = 24
+"""Longer names leave no room for the axes, of which Matplotlib warns on the standard error."""
 
 
 def _by_env(rows: Rows) -> dict[str, Rows]:

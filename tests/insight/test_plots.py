@@ -13,6 +13,7 @@ from pivot.insight.plots import lift_bars, save_plots, zero_variance_bars
 from pivot.insight.probe.rates import ArmRate
 from pivot.intervals import Interval
 from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.stores import change_rows, copy_store
 
 OF_STORES = ["modes", "pivot_steps", "return_ladder", "slack"]
 
@@ -105,3 +106,12 @@ def test_names_of_strangers_are_shown_as_they_are(capfd: pytest.CaptureFixture[s
     for figure in (lift_bars([rate]), zero_variance_bars({name: 0.5}, [rate])):
         assert figure is None or plots._encoded(figure, "png")
     assert "\x1b" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.filterwarnings("error")
+def test_long_names_leave_room_for_the_axes(small_store: Path, tmp_path: Path) -> None:
+    root = copy_store(small_store, tmp_path / "store")
+    for path in sorted((root / "labels").rglob("*.parquet")):
+        name = path.relative_to(root).as_posix()
+        change_rows(root, name, lambda rows: [row | {"failure_mode": "W" * 300} for row in rows])
+    assert save_plots(root)
