@@ -77,21 +77,21 @@ things = st.builds(
 
 def test_the_columns_are_those_of_the_annotations() -> None:
     assert THINGS.columns == (
-        Column("text", pa.string(), "Text."),
-        Column("word", pa.string(), "One of two words."),
+        Column("text", pa.string(), "Text.", required=True),
+        Column("word", pa.string(), "One of two words.", required=True),
         Column("small", pa.int32(), "32 bits."),
-        Column("large", pa.int64(), "64 bits."),
-        Column("number", pa.float64(), "Number."),
+        Column("large", pa.int64(), "64 bits.", required=True),
+        Column("number", pa.float64(), "Number.", required=True),
         Column("flag", pa.bool_(), "Flag."),
-        Column("raw", pa.binary(), "Bytes."),
+        Column("raw", pa.binary(), "Bytes.", required=True),
         Column("colour", pa.string(), "Colour."),
-        Column("names", pa.list_(pa.string()), "List."),
-        Column("colours", pa.list_(pa.string()), "Enums in a tuple."),
-        Column("info", pa.string(), "Any JSON."),
-        Column("messages", pa.string(), "A tuple as JSON."),
+        Column("names", pa.list_(pa.string()), "List.", required=True),
+        Column("colours", pa.list_(pa.string()), "Enums in a tuple.", required=True),
+        Column("info", pa.string(), "Any JSON.", required=True),
+        Column("messages", pa.string(), "A tuple as JSON.", required=True),
         Column("part", PART, "A record."),
-        Column("parts", pa.list_(PART), "Several."),
-        Column("size", pa.int32(), "Length of `text`."),
+        Column("parts", pa.list_(PART), "Several.", required=True),
+        Column("size", pa.int32(), "Length of `text`.", required=True),
     )
 
 
