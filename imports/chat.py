@@ -58,6 +58,18 @@ def call_of(name: Any, arguments: Any) -> Call:
     return Call(str(name), arguments if isinstance(arguments, dict) else {"input": arguments})
 
 
+def tool_calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the field ``tool_calls`` of a message.
+
+    Raises:
+        UnreadableError: it is not a list.
+    """
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise UnreadableError(f"found tool_calls of type {type(calls).__name__}, expected a list")
+    return [each for each in calls if isinstance(each, dict)]
+
+
 @dataclass(slots=True)
 class Message:
     """One message of a chat."""

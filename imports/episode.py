@@ -4,9 +4,11 @@
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from ..identity import canonical_json
 
 FORMAT = "pivot-episode-1"
 MOST_TURNS = 1000
@@ -42,7 +44,7 @@ class RecordedTurn(_Record):
     """Raw reply of the agent."""
     finish_reason: Name | None = None
     """Why its generation ended, such as ``stop`` or ``length``."""
-    token_ids: list[int] | None = None
+    token_ids: list[Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]] | None = None
     """Tokens of the reply."""
     logprobs: list[float] | None = None
     """Their log-probabilities."""
@@ -114,6 +116,16 @@ class RecordedEpisode(_Record):
     """Whether the environment ended the episode."""
     truncated: bool | None = None
     """Whether the budget of turns ended it."""
+
+    @model_validator(mode="after")
+    def _can_be_stored(self) -> Self:
+        """Refuse NaN and infinity in fields that are stored as JSON."""
+        for name, value in {"env_config": self.env_config, **self.other_fields()}.items():
+            try:
+                canonical_json(value)
+            except ValueError as error:
+                raise ValueError(f"the field {name[:60]!r} cannot be stored as JSON: {error}") from error
+        return self
 
     def other_fields(self) -> Mapping[str, Any]:
         """Return the fields that the format does not have, those of turns by their index."""

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ..errors import ConfigError
 from ..plugins import Settings
 from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of, problem_of_file
-from .chat import ChatSettings, Message, call_of, episode_of, text_and_images
+from .chat import ChatSettings, Message, call_of, episode_of, text_and_images, tool_calls_of
 from .episode import RecordedEpisode
 
 _SAMPLE = re.compile(r"samples/[^/]+\.json")
@@ -72,7 +72,12 @@ class InspectImporter(Importer):
                 with zipfile.ZipFile(file) as archive:
                     infos = [each for each in archive.infolist() if _SAMPLE.fullmatch(each.filename)]
             except (OSError, zipfile.BadZipFile, ValueError) as error:
-                raise ConfigError(f"cannot read {file} as a log of inspect_ai: {error}; finish or repair it") from error
+                if file == source:
+                    raise ConfigError(
+                        f"cannot read {file} as a log of inspect_ai: {error}; finish or repair it"
+                    ) from error
+                yield Place(file.name, file.name, problem=f"it cannot be read as a log of inspect_ai: {error}")
+                continue
             self._members[file.name] = infos
             for index, info in enumerate(infos):
                 yield Place(f"{file.name} {info.filename}", file.name, index)
@@ -129,8 +134,7 @@ def _message(raw: Mapping[str, Any], attachments: Mapping[str, str]) -> Message:
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
     resolved = [_part(part, attachments) for part in parts]
     text, images = text_and_images(resolved, [])
-    called = [each for each in raw.get("tool_calls") or () if isinstance(each, dict)]
-    calls = [call_of(each.get("function"), each.get("arguments")) for each in called]
+    calls = [call_of(each.get("function"), each.get("arguments")) for each in tool_calls_of(raw)]
     return Message(str(raw.get("role")), text, images, calls=calls)
 
 

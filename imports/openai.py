@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from ..errors import ConfigError
 from ..plugins import Settings
 from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of, line_places, read_below, read_line
-from .chat import ChatSettings, Message, call_of, episode_of, text_and_images
+from .chat import ChatSettings, Message, call_of, episode_of, text_and_images, tool_calls_of
 from .episode import RecordedEpisode
 
 
@@ -27,7 +27,7 @@ class _Row(BaseModel):
     images: list[str | dict[str, Any]] | None = None
 
 
-_ROWS = TypeAdapter(list[dict[str, Any]])
+_ROWS = TypeAdapter(list[Any])
 
 
 class OpenAIImporter(Importer):
@@ -40,7 +40,7 @@ class OpenAIImporter(Importer):
     def __init__(self, settings: Settings | None = None, **values: Any) -> None:
         """See the base class."""
         super().__init__(settings, **values)
-        self._lists: dict[Path, list[dict[str, Any]]] = {}
+        self._lists: dict[Path, list[Any]] = {}
 
     def places(self, source: Path) -> Iterator[Place]:
         """Yield the rows of the file, or of all files in the folder, by name."""
@@ -49,16 +49,19 @@ class OpenAIImporter(Importer):
             raise ConfigError(f"{source} holds no *.jsonl or *.json file; name the file with the chats")
         for file in files:
             if file.suffix == ".json":
-                yield from self._places_of_list(file)
+                yield from self._places_of_list(source, file)
             else:
                 yield from line_places(source, file, file.name)
 
-    def _places_of_list(self, file: Path) -> Iterator[Place]:
+    def _places_of_list(self, source: Path, file: Path) -> Iterator[Place]:
         try:
             rows = self._lists[file] = _ROWS.validate_json(read_below(file.parent, file.name, MOST_BYTES))
         except (UnreadableError, ValidationError) as error:
             reason = explained(error) if isinstance(error, ValidationError) else error
-            raise ConfigError(f"{file} is not a JSON list of rows: {reason}") from error
+            if file == source:
+                raise ConfigError(f"{file} is not a JSON list of rows: {reason}") from error
+            yield Place(file.name, file.name, problem=f"it is not a JSON list of rows: {reason}")
+            return
         for number in range(len(rows)):
             yield Place(f"{file.name} row {number}", file.name, number)
 
@@ -66,8 +69,12 @@ class OpenAIImporter(Importer):
         """Read one row."""
         rows = self._lists.get(folder_of(source) / place.path)
         try:
-            row = _Row.model_validate_json(read_line(source, place)) if rows is None else _Row(**rows[place.offset])
-            return self._episode(row)
+            if rows is None:
+                return self._episode(_Row.model_validate_json(read_line(source, place)))
+            row = rows[place.offset]
+            if not isinstance(row, dict):
+                raise UnreadableError(f"found a row of type {type(row).__name__}, expected an object")
+            return self._episode(_Row.model_validate(row))
         except ValidationError as error:
             raise explained(error) from error
 
@@ -77,7 +84,7 @@ class OpenAIImporter(Importer):
         messages: list[Message] = []
         for raw in row.messages:
             text, pictures = text_and_images(raw.get("content"), images)
-            called = [each.get("function") for each in raw.get("tool_calls") or () if isinstance(each, dict)]
+            called = [each.get("function") for each in tool_calls_of(raw)]
             calls = [call_of(each.get("name"), each.get("arguments")) for each in called if isinstance(each, dict)]
             messages.append(Message(str(raw.get("role")), text, pictures, calls=calls))
         if images:

@@ -5,11 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from gymnasium.error import ResetNeeded
+
 from ..environments.base import PivotEnv, Task
 from ..errors import PivotError
 from ..images import frame_id
 from ..rollouts.base import ReplyOutcome
 from ..rollouts.policies.imported import Compared, LeftOut
+from .base import UnreadableError
 from .episode import RecordedEpisode
 from .levels import LeftOutError, Slot
 
@@ -59,9 +62,11 @@ def replay(
     try:
         env.reset(options={"state": task.initial_state, "instruction": task.instruction})
         _play(env, episode, slots, picture, agreement)
-    except PivotError:
+    except (LeftOutError, UnreadableError):
         raise
-    except ValueError as error:
+    except ResetNeeded as error:
+        raise LeftOutError(LeftOut.NO_STATE, "the level is over before the first action") from error
+    except (PivotError, ValueError) as error:
         raise LeftOutError(LeftOut.NO_STATE, f"the level cannot be replayed: {error}") from error
     return agreement
 

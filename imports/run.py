@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import plugins
-from ..datasets.config import EnvRun, PartConfig, RunConfig, env_config, environment, make_config
+from ..datasets.config import EnvRun, PartConfig, RunConfig, make_config
 from ..datasets.progress import Reporter
 from ..datasets.schema import IMPORTS
 from ..datasets.stages.base import Pending, Product, ShardResult, rare_collections
 from ..datasets.stages.rollout import RolloutStage
 from ..datasets.store import RUN, Store
-from ..environments.base import EnvConfig, PivotEnv, Task
-from ..errors import ConfigError, PluginError, StoreError
+from ..environments.base import PivotEnv, Task
+from ..errors import StoreError
 from ..flows.engines.local import Execute
 from ..flows.pipeline import BuildResult, complete_result, complete_store, refuse_foreign_folder
 from ..identity import canonical_json
@@ -36,6 +36,7 @@ from .base import Importer, Pictures, Place, UnreadableError
 from .episode import RecordedEpisode
 from .levels import LeftOutError, StatelessError, recover_task, replies_of, slots_of
 from .replay import Agreement, replay
+from .settings import made, settings_of
 from .stateless import StatelessFolder
 
 READ, IMPORT = "read", "import"
@@ -195,19 +196,10 @@ class Reading:
         Raises:
             LeftOutError: the environment is unknown, or the episode has other settings.
         """
-        try:
-            chosen = {**episode.env_config, **self._settings.get(episode.env, {})}
-            config = env_config(episode.env, chosen)
-            kind = environment(episode.env)
-        except PluginError as error:
-            raise LeftOutError(LeftOut.ENVIRONMENT, str(error)) from error
-        except ConfigError as error:
-            raise LeftOutError(LeftOut.SETTINGS, str(error)) from error
-        if _names_location(config, chosen):
-            raise LeftOutError(LeftOut.SETTINGS, "its settings name a folder or file, which no import reads")
+        kind, config = settings_of(episode, self._settings.get(episode.env, {}))
         plan = self.plans.get(episode.env)
         if plan is None:
-            plan = _EnvPlan(kind(config))
+            plan = _EnvPlan(made(kind, config))
         elif plan.env.config.decisive() != config.decisive():
             stored, other = plan.env.config.decisive(), config.decisive()
             name = next(name for name in other if other[name] != stored.get(name))
@@ -222,10 +214,6 @@ class Reading:
     def digest(self) -> str:
         """Digest of the episodes that were taken, in order."""
         return self._digest.hexdigest()[:32]
-
-
-def _names_location(config: EnvConfig, chosen: Mapping[str, Any]) -> bool:
-    return bool(config.locations & chosen.keys()) or config.loads_from_elsewhere is not None
 
 
 def _digest(episode: RecordedEpisode) -> bytes:

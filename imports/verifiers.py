@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapt
 from ..errors import ConfigError
 from ..plugins import Settings
 from .base import Importer, Place, UnreadableError, explained, line_places, read_line
-from .chat import ChatSettings, Message, call_of, episode_of, text_and_images
+from .chat import ChatSettings, Message, call_of, episode_of, text_and_images, tool_calls_of
 from .episode import RecordedEpisode
 
 _TRACES = "traces.jsonl"
@@ -154,7 +154,7 @@ def _path(nodes: list[_Node]) -> list[_Node]:
 def _message(node: _Node) -> Message:
     message = node.message
     text, images = text_and_images(message.get("content"), [])
-    role, calls = str(message.get("role")), message.get("tool_calls") or []
+    role = str(message.get("role"))
     if role == "assistant" and not node.sampled:
         role = "user"  # an example in the prompt
     tokens = [token for token, own in zip(node.token_ids, node.mask, strict=False) if own]
@@ -162,5 +162,5 @@ def _message(node: _Node) -> Message:
     reasoning = message.get("reasoning_content")
     if role == "assistant" and isinstance(reasoning, str):
         text = f"<think>{reasoning}</think>{text}"
-    called = [call_of(each.get("name"), each.get("arguments")) for each in calls if isinstance(each, dict)]
+    called = [call_of(each.get("name"), each.get("arguments")) for each in tool_calls_of(message)]
     return Message(role, text, images, facts, called)

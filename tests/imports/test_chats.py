@@ -6,6 +6,7 @@ from typing import Any
 
 import pivot
 import pytest
+from pivot.errors import ConfigError
 from pivot.tests.stores import build_tiny
 
 from .formats import episodes_of as _episodes
@@ -69,6 +70,36 @@ def test_a_json_list_is_read_and_the_environment_may_be_an_option(built: Path, t
     )
     assert result.problems == [] and result.episodes == len(chats)
     assert {row["state_source"] for row in imports_of(tmp_path / "store")} == {"picture"}
+
+
+def test_a_bad_row_or_file_of_lists_is_left_out_alone(built: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (row, steps), *_ = _episodes(built, source)
+    good = openai_row(row, steps)
+    (source / "a.json").write_text(json.dumps([good, None, good]))
+    (source / "config.json").write_text('{"model": "tiny"}')
+    result = pivot.import_rollouts(source, tmp_path / "store", format="openai")
+    assert [problem.place for problem in result.problems] == ["a.json row 1", "config.json"]
+    assert "found a row of type NoneType" in result.problems[0].detail and result.episodes == 2
+    with pytest.raises(ConfigError, match="not a JSON list"):
+        pivot.import_rollouts(source / "config.json", tmp_path / "other", format="openai")
+
+
+@pytest.mark.parametrize("calls", [7, "abc", {"a": 1}])
+def test_calls_of_tools_are_a_list(built: Path, tmp_path: Path, calls: Any) -> None:
+    source = tmp_path / "source"
+    (row, steps), *_ = _episodes(built, source)
+    chats = [openai_row(row, steps), openai_row(row, steps)]
+    chats[1]["messages"][2]["tool_calls"] = calls
+    (source / "chats.jsonl").write_text("".join(json.dumps(each) + "\n" for each in chats))
+    traces = [trace_line(source, row, steps), trace_line(source, row, steps)]
+    traces[1]["nodes"][2]["message"]["tool_calls"] = calls
+    (source / "run").mkdir()
+    (source / "run" / "traces.jsonl").write_text("".join(json.dumps(each) + "\n" for each in traces))
+    for name, format in (("chats.jsonl", "openai"), ("run/traces.jsonl", "verifiers")):
+        result = pivot.import_rollouts(source / name, tmp_path / format, format=format)
+        assert [each.place for each in result.problems] == [f"{Path(name).name} line 2"] and result.episodes == 1
+        assert f"tool_calls of type {type(calls).__name__}" in result.problems[0].detail
 
 
 def test_oddities_of_traces(built: Path, tmp_path: Path) -> None:

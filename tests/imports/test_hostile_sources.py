@@ -30,6 +30,51 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "nested": (b'{"format": "pivot-episode-1", "x": ' + b"[" * 100_000 + b"}", "unreadable", "recursion"),
     "half a surrogate": (json.dumps(episode(*GOOD, id="x")).replace('"x"', '"\\ud800"').encode(), "unreadable", "JSON"),
     "not a number": (b'{"format": "pivot-episode-1", "env": "sokoban", "turns": [{"reward": NaN}]}', "unreadable", ""),
+    "not a number in an unknown field": (
+        json.dumps(episode(*GOOD, score=float("nan"))).encode(),
+        "unreadable",
+        "'score' cannot be stored",
+    ),
+    "infinity in a turn": (
+        json.dumps(episode(*GOOD) | {"turns": [{"actions": ["up"], "score": [float("inf")]}]}).encode(),
+        "unreadable",
+        "'turns' cannot be stored",
+    ),
+    "infinity in a setting of any type": (
+        json.dumps(episode(*GOOD, env="gym", env_config={"kwargs": {"x": float("inf")}})).encode(),
+        "unreadable",
+        "'env_config' cannot be stored",
+    ),
+    "a token of 33 bits": (
+        episode(*GOOD) | {"turns": [{"actions": ["up"], "token_ids": [1, 1 << 31]}]},
+        "unreadable",
+        "turns.0.token_ids.1",
+    ),
+    "solved at the start": (
+        episode(*GOOD, initial_state=LEVEL.replace("$.", " *")),
+        "no_state",
+        "over before the first action",
+    ),
+    "in a hole at the start": (
+        episode(*GOOD, env="frozenlake", env_config={}, initial_state="SH\nFG\n@ 0 1"),
+        "no_state",
+        "over before the first action",
+    ),
+    "an environment that cannot be made": (
+        episode(*GOOD, env="gym", env_config={"id": "FrozenLake-v1", "kwargs": {"nope": 1}}),
+        "settings",
+        "cannot be made",
+    ),
+    "another game than the settings say": (
+        episode(
+            "left",
+            env="gym",
+            env_config={"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}},
+            initial_state='{"id": "FrozenLake-v1", "actions": {"left": 0}, "seed": 0}',
+        ),
+        "no_state",
+        "other settings",
+    ),
     "another format": (episode(*GOOD) | {"format": "other"}, "unreadable", "format"),
     "no turns": (episode(), "unreadable", "turns"),
     "unknown environment": (episode(*GOOD, env="../../etc"), "environment", "etc"),
@@ -144,8 +189,11 @@ def test_a_list_behind_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("[]")
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "data.json").symlink_to(tmp_path / "secret")
+    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", format="openai")
+    assert [problem.place for problem in result.problems] == ["data.json"] and result.build is None
+    assert "link that leads out" in result.problems[0].detail
     with pytest.raises(ConfigError, match="link that leads out"):
-        pivot.import_rollouts(tmp_path / "source", tmp_path / "store", format="openai")
+        pivot.import_rollouts(tmp_path / "source" / "data.json", tmp_path / "store", format="openai")
 
 
 def test_a_bomb_in_a_data_url_is_refused(tmp_path: Path) -> None:

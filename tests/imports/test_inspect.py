@@ -83,6 +83,7 @@ def test_oddities_are_named(tmp_path: Path) -> None:
         (sample(), "unreadable"),
         (sample(*LOST, metadata={}), "environment"),
         (sample(*LOST, messages=["text"]), "unreadable"),
+        (sample(messages=[{"role": "assistant", "tool_calls": 7}]), "unreadable"),
         (b'{"id": 1, "mess', "unreadable"),
     ]
     members = {
@@ -96,6 +97,14 @@ def test_oddities_are_named(tmp_path: Path) -> None:
         f"a.eval samples/{number}_epoch_1.json": kind for number, (_, kind) in enumerate(cases) if kind is not None
     }
     assert [path.name for path in tmp_path.iterdir() if path.name not in ("a.eval", "store")] == []
+
+
+def test_a_damaged_archive_is_left_out_alone(tmp_path: Path) -> None:
+    good = eval_file(tmp_path / "a.eval", {"samples/1_epoch_1.json": json.dumps(sample(*LOST)).encode()})
+    (tmp_path / "b.eval").write_bytes(good.read_bytes()[:300])
+    result = pivot.import_rollouts(tmp_path, tmp_path / "store", format="inspect")
+    assert [problem.place for problem in result.problems] == ["b.eval"] and result.episodes == 1
+    assert "as a log of inspect_ai" in result.problems[0].detail
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, 93])
