@@ -10,7 +10,8 @@ from .. import plugins
 from ..errors import PluginError
 from ..solvers.base import Solver
 
-_BOARD = re.compile(r"(?:^(?: [#_O√XPSG] )+(?: [#_O√XPSG] ?)$\n?){2,}", re.MULTILINE)
+_BOARD = re.compile(r"(?:^ ?[#_O√XPSG](?:  [#_O√XPSG])+ ?$\n?){2,}", re.MULTILINE)
+"""Rows of cells; the blank at either end of a row is missing where a template or a trainer trimmed the text."""
 
 
 def board_in(env: str, text: str) -> str | None:

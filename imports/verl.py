@@ -6,12 +6,13 @@ mll-lab-nu/VAGEN ``vagen/ray_trainer.py`` and ``vagen/utils/image_dump_actor.py`
 ``image_STEP/images_LINE/K.png`` are the pictures of a rollout in the order in which the model saw them, counted from 0.
 
 Both texts together are the chat, rendered with the template of the model. Of ChatML its marks separate the messages;
-where verl removed special tokens, lines that consist of a role do. The first picture or a board in the text gives the
-level; a dump has no seeds.
+where verl removed special tokens, lines that consist of a role do. The first picture, or a board in the text that the
+agent was given before its first reply, gives the level; where both do, they have to agree. A dump has no seeds.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Literal
 
@@ -19,10 +20,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..errors import ConfigError
 from ..plugins import Settings
-from .base import Importer, Place, UnreadableError, explained, folder_of, line_places, read_line
+from ..rollouts.policies.imported import LeftOut
+from .base import Importer, Pictures, Place, UnreadableError, explained, folder_of, line_places, read_line
 from .boards import board_in
 from .chat import ChatSettings, Message, episode_of
 from .episode import RecordedEpisode
+from .levels import LeftOutError
+from .tiles import read_level
 
 _ROLE = "(system|user|assistant|tool)"
 _CHATML = re.compile(rf"<\|im_start\|>{_ROLE}\n?(.*?)(?=<\|im_start\|>|\Z)", re.DOTALL)
@@ -72,7 +76,7 @@ class VerlImporter(Importer):
             row = dict(line.model_extra or {})
             messages = self._messages(line, source, place)
             env = str(row.get("env") or self.settings.env)
-            board = next((each for message in messages if (each := board_in(env, message.text)) is not None), None)
+            board = None if row.get("initial_state") else _board(env, messages, source)
             said = row.get(self.settings.success)
             derived = {"initial_state": board, "success": bool(said) if isinstance(said, bool | int | float) else None}
             kept = {"score": line.score, "step": line.step}
@@ -102,6 +106,24 @@ class VerlImporter(Importer):
             said = words if role == "assistant" else _PICTURE.sub("", words)
             messages.append(Message(role, said.strip(), [each for each in names if _exists(source, each)]))
         return messages
+
+
+def _board(env: str, messages: Sequence[Message], source: Path) -> str | None:
+    """Return the level of the last board before the first reply; None to read the first picture.
+
+    Raises:
+        LeftOutError: the first picture shows another level.
+        UnreadableError: the first picture cannot be read.
+    """
+    prompt = list(takewhile(lambda message: message.role != "assistant", messages))
+    board = next((each for message in prompt[::-1] if (each := board_in(env, message.text)) is not None), None)
+    first = next((message.images[-1] for message in prompt[::-1] if message.images), None)
+    if board is None or first is None:
+        return board
+    shown = read_level(env, Pictures(source, data_urls=False).frame(first))
+    if shown is not None and shown != board:
+        raise LeftOutError(LeftOut.DISAGREES, "the board in the text and the first picture show different levels")
+    return board
 
 
 def _exists(source: Path, name: str) -> bool:

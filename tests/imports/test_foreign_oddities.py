@@ -174,6 +174,41 @@ def test_oddities_of_dumps(tmp_path: Path) -> None:
         pivot.import_rollouts(tmp_path / "dump" / "image_3", tmp_path / "other", format="verl")
 
 
+def test_the_level_of_a_dump_is_what_the_agent_was_given(tmp_path: Path) -> None:
+    """A board at the very beginning of a message is whole, and one in a reply is none."""
+    source = tmp_path / "dump"
+    source.mkdir()
+    moves = ["up", "left"]
+    head, output = _chat(moves)
+    board, other = (
+        " _  _  _  _ \n P  O  _  O \n _  _  _  O \n O  _  _  G \n",
+        " P  O  _  _ \n _  O  _  O \n _  _  _  G \n",
+    )
+    lake = "FFFF\nSHFH\nFFFH\nHFFG"
+    seen = "Now <|vision_start|><|image_pad|><|vision_end|>"
+    cases = {
+        "alone": (head.replace(seen, board), output, False),
+        "trimmed by the template": (head.replace(seen, board.strip()), output, False),
+        "after a text": (head.replace(seen, f"Now\n{board}"), output, False),
+        "in a reply": (head, output.replace("<think>a", f"<think>\n{other}"), True),
+        "text and picture": (head.replace("Now ", f"Now\n{board}"), output, True),
+        "two levels": (head.replace("Now ", f"Now\n{other}"), output, True),
+    }
+    for number, (_, _, has_picture) in enumerate(cases.values()):
+        if has_picture:
+            _frames(FrozenLakeEnv(FrozenLakeConfig()), lake, moves[:-1], source / "image_1" / f"images_{number}")
+    lines = [json.dumps({"input": first, "output": rest, "traj_success": 0.0}) for first, rest, _ in cases.values()]
+    (source / "1.jsonl").write_text("\n".join(lines) + "\n")
+    settings = {"frozenlake": {"horizon": 2}}
+    result = pivot.import_rollouts(
+        source, tmp_path / "store", format="verl", options={"env": "frozenlake"}, settings=settings
+    )
+    assert [(each.place, str(each.kind)) for each in result.problems] == [("1.jsonl line 6", "disagrees")]
+    assert "different levels" in result.problems[0].detail
+    states = pivot.load_store(tmp_path / "store").episodes.collect()["initial_state"].to_list()
+    assert states == [lake] * 5
+
+
 def test_a_dump_of_sokoban_with_turns_of_several_actions(tmp_path: Path) -> None:
     source = tmp_path / "dump"
     moves = ["up", "left", "up"]
