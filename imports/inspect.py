@@ -89,7 +89,8 @@ class InspectImporter(Importer):
         text = _content(folder_of(source) / place.path, self._members[place.path][place.offset])
         try:
             sample = _Sample.model_validate_json(text)
-            messages = [_message(each, sample.attachments) for each in sample.messages]
+            attachments = _Attachments(sample.attachments)
+            messages = [_message(each, attachments) for each in sample.messages]
             kept = {name: value for name, value in (sample.model_extra or {}).items() if name not in _REPEATED}
             kept |= {"scores": sample.scores, "error": sample.error, "limit": sample.limit}
             facts = {"success": _success(sample.scores), **sample.metadata, "inspect": kept}
@@ -128,7 +129,27 @@ def _content(path: Path, info: zipfile.ZipInfo) -> bytes:
     return content
 
 
-def _message(raw: Mapping[str, Any], attachments: Mapping[str, str]) -> Message:
+class _Attachments:
+    """Attachments of a sample, which make at most ``MOST_BYTES`` characters of its messages."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts, self._left = texts, MOST_BYTES
+
+    def put_into(self, value: Any) -> Any:
+        """Return a text with references to attachments replaced; one that is missing stays.
+
+        Raises:
+            UnreadableError: the messages would become too long.
+        """
+        if not isinstance(value, str):
+            return value
+        self._left -= sum(len(self._texts.get(name, "")) for name in _ATTACHMENT.findall(value))
+        if self._left < 0:
+            raise UnreadableError(f"its messages have more than {MOST_BYTES >> 20} MiB with their attachments in place")
+        return _ATTACHMENT.sub(lambda match: self._texts.get(match[1], match[0]), value)
+
+
+def _message(raw: Mapping[str, Any], attachments: _Attachments) -> Message:
     """Return a message with its attachments in place."""
     content = raw.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
@@ -138,21 +159,14 @@ def _message(raw: Mapping[str, Any], attachments: Mapping[str, str]) -> Message:
     return Message(str(raw.get("role")), text, images, calls=calls)
 
 
-def _part(part: Any, attachments: Mapping[str, str]) -> dict[str, Any]:
+def _part(part: Any, attachments: _Attachments) -> dict[str, Any]:
     """Return a part of a message with its attachments in place; reasoning as a text in think tags."""
     if not isinstance(part, dict):
         raise UnreadableError(f"found a part of type {type(part).__name__}, expected an object")
-    whole = {name: _resolved(value, attachments) for name, value in part.items()}
+    whole = {name: attachments.put_into(value) for name, value in part.items()}
     if whole.get("type") != "reasoning":
         return whole
     return {"type": "text", "text": f"<think>{whole.get('reasoning', '')}</think>"}
-
-
-def _resolved(value: Any, attachments: Mapping[str, str]) -> Any:
-    """Return a text with references to attachments replaced; one that is missing stays."""
-    if not isinstance(value, str):
-        return value
-    return _ATTACHMENT.sub(lambda match: attachments.get(match[1], match[0]), value)
 
 
 def _success(scores: Mapping[str, Mapping[str, Any]] | None) -> bool | None:
