@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..environments.base import EnvConfig, NamedActions, ParsedAction, PivotEnv, Task, actions_per_turn
 from ..environments.grid import GridEnv
-from ..errors import PivotError
+from ..errors import GenerationError, PivotError
 from ..identity import digest
 from ..images import Frame
 from ..rollouts.base import ParsedReply, Reply, ReplyOutcome
@@ -14,6 +14,9 @@ from ..rollouts.policies.imported import LeftOut, StateSource
 from ..solvers.base import TURN_SEPARATOR
 from .episode import RecordedAction, RecordedEpisode, RecordedTurn
 from .tiles import read_level
+
+_FIRST_TRY = {"max_tries": 1, "max_states": 2_000_000}
+"""Upper bounds of settings of generators, for a level of an imported episode."""
 
 
 class LeftOutError(Exception):
@@ -46,14 +49,7 @@ def recover_task(env: PivotEnv, episode: RecordedEpisode, picture: Callable[[str
         if episode.initial_state is not None:
             return _task_of_state(kind, config, episode, episode.initial_state), StateSource(episode.state_source)
         if episode.seed is not None:
-            made = kind.make_task(config, episode.seed)
-            if made.seed != episode.seed:
-                raise LeftOutError(
-                    LeftOut.NO_STATE,
-                    f"seed {episode.seed} makes no level of these settings at the first try, so another generator made "
-                    "it; record the initial state",
-                )
-            return made, StateSource.SEED
+            return _generated(kind, config, episode.seed), StateSource.SEED
     except (PivotError, ValueError) as error:
         raise LeftOutError(LeftOut.NO_STATE, str(error)) from error
     if episode.distances is not None:
@@ -68,6 +64,28 @@ def recover_task(env: PivotEnv, episode: RecordedEpisode, picture: Callable[[str
             "that are known to the pixel",
         )
     return _task_of_state(kind, config, episode, level), StateSource.PICTURE
+
+
+def _generated(kind: type[PivotEnv], config: EnvConfig, seed: int) -> Task:
+    """Return the level of a seed.
+
+    Only the first try of a generator gives it, so that the settings, which the source names, get no more tries.
+
+    Raises:
+        LeftOutError: the first try gives none.
+    """
+    fields = type(config).model_fields
+    bounds = {name: min(getattr(config, name), most) for name, most in _FIRST_TRY.items() if name in fields}
+    try:
+        if kind.make_task(config.model_copy(update=bounds), seed).seed == seed:
+            return kind.make_task(config, seed)
+    except GenerationError:
+        pass
+    raise LeftOutError(
+        LeftOut.NO_STATE,
+        f"seed {seed} makes no level of these settings at the first try, so another generator made it; record the "
+        "initial state",
+    )
 
 
 def _task_of_state(kind: type[PivotEnv], config: EnvConfig, episode: RecordedEpisode, state: str) -> Task:

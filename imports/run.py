@@ -164,6 +164,9 @@ class Reading:
                 self.problems.append(Problem(place.label, error.kind, str(error)))
             except UnreadableError as error:
                 self.problems.append(Problem(place.label, LeftOut.UNREADABLE, str(error)))
+            except MemoryError:
+                detail = "its environment needs more memory than there is"
+                self.problems.append(Problem(place.label, LeftOut.SETTINGS, detail))
             reporter.advance(READ, 1)
         reporter.finish(READ)
         if self.stateless is not None:

@@ -11,6 +11,8 @@ from typing import Any
 import pivot
 import pytest
 from pivot import plugins
+from pivot.environments.frozenlake import FrozenLakeEnv
+from pivot.environments.sokoban import SokobanEnv
 from pivot.errors import ConfigError
 from pivot.imports import base
 
@@ -64,6 +66,16 @@ BAD: dict[str, tuple[Any, str, str]] = {
         episode(*GOOD, env="gym", env_config={"id": "FrozenLake-v1", "kwargs": {"nope": 1}}),
         "settings",
         "cannot be made",
+    ),
+    "a large environment": (
+        episode(*GOOD, env="gym", env_config={"id": "MiniGrid-Empty-8x8-v0", "kwargs": {"size": 3000}}),
+        "settings",
+        "numbers to 3000",
+    ),
+    "a large map": (
+        episode(*GOOD, env="gym", env_config={"id": "FrozenLake-v1", "kwargs": {"desc": ["F" * 5000] * 2}}),
+        "settings",
+        "10",
     ),
     "another game than the settings say": (
         episode(
@@ -130,6 +142,26 @@ def test_every_bad_line_is_named_and_the_rest_goes_in(tmp_path: Path) -> None:
         assert words in problem.detail, (name, problem)
         assert len(problem.detail) < 1000 and "secret" not in problem.detail.replace("../secret.png", "")
     assert named == {}
+
+
+def test_an_environment_without_memory_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(FrozenLakeEnv):
+        def reset(self, **arguments: Any) -> Any:
+            raise MemoryError
+
+    monkeypatch.setattr("pivot.imports.settings.environment", lambda name: Full if name == "frozenlake" else SokobanEnv)
+    lines = [episode(*GOOD, env="frozenlake", env_config={}, initial_state="SF\nFG"), episode(*GOOD)]
+    result = pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store")
+    assert [(each.place, str(each.kind)) for each in result.problems] == [("episodes.jsonl line 1", "settings")]
+    assert "memory" in result.problems[0].detail and result.episodes == 1
+
+
+def test_a_line_gets_one_try_of_a_generator(tmp_path: Path) -> None:
+    endless = {"rows": 40, "cols": 40, "boxes": 6, "min_solution": 300, "max_solution": 9999, "max_tries": 100_000}
+    lines = [episode(*GOOD, initial_state=None, seed=3, env_config=endless | {"max_states": 10**12})]
+    result = pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store")
+    assert [str(each.kind) for each in result.problems] == ["no_state"]
+    assert "at the first try" in result.problems[0].detail
 
 
 def test_a_line_of_any_length_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
