@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from .compiled import compiled
 from .containers import JPEG_SIGNATURE, PNG_SIGNATURE, jpeg_problem, png_problem
@@ -119,9 +119,10 @@ def decode(data: bytes) -> Frame:
             pixels = picture.width * picture.height
             frame = np.array(picture.convert("RGB")) if pixels <= MAX_PIXELS else None
     except Exception as error:  # untrusted bytes make decoders fail in many ways; the reason travels on
+        is_unknown = isinstance(error, UnidentifiedImageError)  # its text has an address in memory
+        reason = "unknown or damaged format" if is_unknown else f"{type(error).__name__}: {error}"
         raise ImageError(
-            f"cannot decode a picture of {len(data)} bytes: {type(error).__name__}: {error}; "
-            f"expected an intact {', '.join(names)} file"
+            f"cannot decode a picture of {len(data)} bytes: {reason}; expected an intact {', '.join(names)} file"
         ) from error
     if frame is None:
         raise ImageError(f"picture of {pixels} pixels is too large: at most {MAX_PIXELS} are read; scale it down")

@@ -18,6 +18,7 @@ from .options import AddressField, Options, PathField, WorkerOptions, registered
 from .results import show_result
 
 _SHOWN_PROBLEMS = 20
+"""Problems that are shown where the store has a table of all of them."""
 
 
 class ImportOptions(Options):
@@ -118,10 +119,11 @@ def _show(options: ImportOptions, result: ImportResult) -> None:
         ConfigError: there are none.
     """
     lost = [problem for problem in result.problems if not problem.kept]
-    for problem in lost[:_SHOWN_PROBLEMS]:
+    shown = lost if result.build is None else lost[:_SHOWN_PROBLEMS]
+    for problem in shown:
         err.print(styled(("✗", "red"), f" {problem.place}: {problem.detail} ({problem.kind})"), soft_wrap=True)
-    if len(lost) > _SHOWN_PROBLEMS:
-        err.print(f"… and {len(lost) - _SHOWN_PROBLEMS} more; the table imports has all of them")
+    if len(lost) > len(shown):
+        err.print(f"… and {len(lost) - len(shown)} more; the table imports has all of them")
     if result.stateless is not None:
         out.print(
             f"{len(result.problems) - len(lost)} episodes have no state and are kept in {result.stateless}, "

@@ -15,6 +15,7 @@ from ..labeling.analyzer import template_version
 from ..labeling.base import UNANSWERED
 from ..labeling.label import TEACHER
 from ..rollouts.base import Status
+from ..rollouts.policies import ImportedPolicy
 from .config import RunConfig, Shard
 from .filters import filter_classes
 from .formats import EXPORT_FORMAT, FORMATS_SINCE, LABEL_FORMAT, STORE_FORMAT
@@ -36,6 +37,13 @@ def label_stage(config: RunConfig) -> str:
 def export_stage(config: RunConfig, *, staged: bool) -> str:
     """Name of the export stage in receipts; ``staged`` for a dataset that is built beside the one in use."""
     return f"{EXPORT}-v{config.label_version}{'-staged' if staged else ''}"
+
+
+def episodes_of(store: Store, shard: Shard) -> int:
+    """Return the number of episodes of a shard; imported levels have fewer of them than the level with most."""
+    is_imported = store.config.policy.name == ImportedPolicy.name
+    receipt = store.receipt(ROLLOUT, shard) if is_imported else None
+    return receipt.facts["episodes"] if receipt else (shard.stop - shard.first) * store.config.rollouts
 
 
 def rollout_inputs(run: Run, shard: Shard, tasks: Sequence[Task]) -> str:

@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import TypeVar
 
 from ..datasets.config import Shard
-from ..datasets.inputs import LABEL
+from ..datasets.inputs import LABEL, episodes_of
 from ..datasets.progress import Reporter
 from ..datasets.proof.replay import EarlierGuidance
 from ..datasets.stages.base import ShardResult, report_stored
@@ -79,14 +79,15 @@ def label_served(
         StoreError: rollouts cannot be read, labels not written, or a worker died.
         ConfigError, PluginError: the model cannot be used with these settings.
     """
-    shards, rollouts = store.config.shards(), store.config.rollouts
-    reporter.start(LABEL, sum(shard.stop - shard.first for shard in shards) * rollouts)
+    shards = store.config.shards()
+    episodes = {shard: episodes_of(store, shard) for shard in shards}
+    reporter.start(LABEL, sum(episodes.values()))
     results: list[ShardResult] = []
 
     def receive(result: ShardResult) -> None:
         results.append(result)
         report_stored(reporter, result)
-        reporter.advance(LABEL, (result.shard.stop - result.shard.first) * rollouts)
+        reporter.advance(LABEL, episodes[result.shard])
 
     begun = prefetch.jobs if prefetch else {}
     shards.sort(key=lambda shard: shard not in begun)  # certified shards first

@@ -204,11 +204,11 @@ class Reading:
         if plan is None:
             plan = _EnvPlan(made(kind, config))
         elif plan.env.config.decisive() != config.decisive():
-            stored, other = plan.env.config.decisive(), config.decisive()
-            name = next(name for name in other if other[name] != stored.get(name))
+            stored, other = vars(plan.env.config), vars(config)
+            name = next(name for name in other if name not in config.locations and other[name] != stored[name])
             raise LeftOutError(
                 LeftOut.SETTINGS,
-                f"{episode.env}.{name} is {other[name]!r}, the store has {stored.get(name)!r}; import such episodes "
+                f"{episode.env}.{name} is {other[name]!r}, the store has {stored[name]!r}; import such episodes "
                 "into a store of their own, or name the setting with --set",
             )
         return plan

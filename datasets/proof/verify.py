@@ -15,6 +15,7 @@ from ...errors import ConfigError, ForbiddenError, GenerationError, StoreError
 from ...storage import Address, open_storage
 from ..config import RunConfig, Shard
 from ..export import ShardSplit, plan_split
+from ..inputs import episodes_of
 from ..parts import PARTS, listed_parts, part_folder, refuse_unfinished_relabel, unlisted_note
 from ..parts_card import part_problems
 from ..progress import Reporter
@@ -126,13 +127,14 @@ def _verify(store: Store, progress: Reporter, stream: Stream, limits: Limits, *,
         report.problems += reached
         return report
     report.problems += _described(split_shards, store, limits)
-    shards, rollouts = store.config.shards(), store.config.rollouts
-    progress.start(STAGE, sum(shard.stop - shard.first for shard in shards) * rollouts)
+    shards = store.config.shards()
+    episodes = {shard: episodes_of(store, shard) for shard in shards}
+    progress.start(STAGE, sum(episodes.values()))
     arguments = [(store.root, store.config, shard, tasks[shard], split.get(shard), follow, limits) for shard in shards]
     reports: dict[Shard, ShardReport] = {}
     for part in stream(verify_shard, arguments):
         reports[part.shard] = part
-        progress.advance(STAGE, (part.shard.stop - part.shard.first) * rollouts)
+        progress.advance(STAGE, episodes[part.shard])
     progress.finish(STAGE)
     for shard in shards:
         report.problems += reports[shard].problems

@@ -18,6 +18,7 @@ from ...errors import StoreError
 from ...storage import FileRecord
 from ...storage.receipts import Receipt
 from ..config import Shard
+from ..inputs import episodes_of
 from ..parquet import write_tables
 from ..progress import Reporter, ShardReporter
 from ..schema import TableSchema
@@ -127,8 +128,8 @@ class Stage(ShardFiles):
 
     @property
     def episodes(self) -> int:
-        """Number of rollouts in the shard."""
-        return (self.shard.stop - self.shard.first) * self.store.config.rollouts
+        """Number of episodes in the shard."""
+        return episodes_of(self.store, self.shard)
 
     @abstractmethod
     def make(self, pending: Pending) -> Product:

@@ -140,6 +140,7 @@ def test_every_bad_line_is_named_and_the_rest_goes_in(tmp_path: Path) -> None:
         problem = named.pop(f"episodes.jsonl line {2 * number + 1}")
         assert problem.kind == kind, (name, problem)
         assert words in problem.detail, (name, problem)
+        assert " at 0x" not in problem.detail
         assert len(problem.detail) < 1000 and "secret" not in problem.detail.replace("../secret.png", "")
     assert named == {}
 

@@ -1,6 +1,7 @@
 """Import of recorded episodes: round trips, agreement with the replay, resume, and what verify finds afterwards."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,35 @@ def test_settings_on_the_command_replace_the_recorded_ones(tmp_path: Path) -> No
     ]
     result = pivot.import_rollouts(source, tmp_path / "two", settings={"sokoban": {"horizon": 4}})
     assert result.problems == []
+
+
+def test_settings_are_compared_with_the_defaults_of_the_store(tmp_path: Path) -> None:
+    plain, paid = episode(*["up"] * 4), episode(*["up"] * 4, env_config={**SETTINGS, "step_reward": 0.0})
+    for name, lines, words in (("one", [plain, paid], "0.0, the store has -0.1"), ("two", [paid, plain], "-0.1, the")):
+        result = pivot.import_rollouts(write_lines(tmp_path / name, *lines), tmp_path / f"store-{name}")
+        assert [problem.place for problem in result.problems] == ["episodes.jsonl line 2"]
+        assert f"sokoban.step_reward is {words}" in result.problems[0].detail
+
+
+def test_progress_counts_the_episodes_of_the_source(tmp_path: Path) -> None:
+    class Totals:
+        def __init__(self) -> None:
+            self.totals: dict[str, int] = {}
+            self.done = Counter[str]()
+
+        def start(self, stage: str, total: int) -> None:
+            self.totals[stage] = total
+
+        def advance(self, stage: str, amount: int) -> None:
+            self.done[stage] += amount
+
+        def finish(self, stage: str) -> None: ...
+
+    other = LEVEL.replace("@ $", " @$")
+    lines = [episode(*["up"] * 4, id=str(number)) for number in range(5)] + [episode("up", initial_state=other)]
+    totals = Totals()
+    pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store", reporter=totals)
+    assert totals.totals["label"] == totals.totals["export"] == 6 and totals.done["label"] == 6
 
 
 def test_the_schema_file_is_that_of_the_models() -> None:

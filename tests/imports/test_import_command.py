@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 from pivot import plugins
+from pivot.cli import app
 from pivot.tests.cli.command_line import error_of, run
+from typer.testing import CliRunner
 
 from .recorded import episode, write_lines
 
@@ -14,6 +16,12 @@ def test_left_out_episodes_give_status_one_and_a_store(tmp_path: Path) -> None:
     error = error_of("import", source, "--out", tmp_path / "store")
     assert error.status == 1 and str(error).startswith("1 of 2 episodes were left out (1 unreadable)")
     assert (tmp_path / "store" / "manifest.json").exists()
+
+
+def test_all_problems_are_shown_where_no_table_has_them(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "source", *[b"{"] * 25)
+    shown = CliRunner().invoke(app, ["import", str(source), "--out", str(tmp_path / "store")]).output
+    assert "line 25:" in shown and "the table imports" not in shown
 
 
 def test_dry_run_describes_the_first_episode_and_writes_nothing(tmp_path: Path) -> None:
