@@ -89,7 +89,7 @@ class GymEnv(PivotEnv):
             level, env = first_level(settings, 0)
             close(env)
             self._game = Game(settings.make("rgb_array"), level)
-            self._game.reset()
+            self._key = self._game.key(self._game.reset()[0])
         except CertifyError as error:
             raise ConfigError(str(error)) from error
         self._shape = self._picture().shape
@@ -175,9 +175,9 @@ class GymEnv(PivotEnv):
                 f"the gym level is of {level.id!r} with other settings than this environment's {self.config.id!r}"
             )
         self._game = Game(self._game.env, level)
-        _, info = self._game.reset()
+        observation, info = self._game.reset()
         self._won = bool(info.get("success", False))
-        self._key = self._game.key()
+        self._key = self._game.key(observation)
 
     def step(self, action: SupportsIndex) -> tuple[Frame, float, bool, bool, Info]:
         """Take an action, or waste the turn with the last index.
@@ -193,12 +193,12 @@ class GymEnv(PivotEnv):
             raise ValueError(f"action {place} is outside of 0 to {len(names)}")
         if place < len(names):
             name = names[place]
-            _, raw, terminated, _, info = self._game.env.step(self._game.action(name))
+            observation, raw, terminated, _, info = self._game.env.step(self._game.action(name))
             reward = float(raw)
             self._won = self._game.won(reward, bool(terminated), info)
             lost = bool(terminated) and not self._won
             self._game.level = self._game.level.model_copy(update={"taken": (*self._game.level.taken, name)})
-            before, self._key = self._key, self._game.key()
+            before, self._key = self._key, self._game.key(observation)
             moved = before != self._key
         self._turn += 1
         left = self.config.horizon - self._turn

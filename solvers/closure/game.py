@@ -21,6 +21,7 @@ from ...plugins import WORD, Settings
 from ..base import FAILURE_MODES
 from .packages import PACKAGES, blind, package_of
 from .state import counters, state_of
+from .worlds import hashable
 
 MAX_ACTIONS = 64
 _PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -318,9 +319,9 @@ class Game:
                 raise CertifyError(f"gym.failure_modes: the predicate of {mode!r} raised {error!r}") from error
         return None
 
-    def key(self) -> Hashable:
-        """Return the state key, which is never an observation: all attributes take its place."""
-        return level_key(self.level, self.env)
+    def key(self, observation: Any) -> Hashable:
+        """Return the key of the current state, of which ``observation`` was the last answer."""
+        return hashable(observation) if self.level.key == "observation" else level_key(self.level, self.env)
 
 
 def level_key(level: Level, env: Any) -> Hashable:

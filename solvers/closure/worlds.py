@@ -221,6 +221,8 @@ def hashable(value: Any) -> Hashable:
         return value
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
+        if array.dtype == object:  # its bytes are addresses
+            return array.shape, hashable(array.tolist())
         return (array.shape, array.dtype.str, array.tobytes())
     if isinstance(value, Mapping):
         items = cast(Mapping[Any, Any], value).items()

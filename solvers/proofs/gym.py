@@ -1,4 +1,7 @@
-"""Prover of the labels of gymnasium environments: by replay from ``reset`` alone, with all attributes as the key."""
+"""Prover of the labels of gymnasium environments: by replay from ``reset`` alone.
+
+The key is all attributes of the environment, or its observation where the level says so (``gym.key=observation``).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +15,7 @@ from ...plugins import Settings
 from ..base import Case, Proof, Prover, Verdict
 from ..closure.game import IDLE, Level, level_state, succeeds
 from ..closure.packages import blind
+from ..closure.worlds import hashable
 from .replay import MAX_STEPS, Game, prove
 
 
@@ -52,11 +56,14 @@ class GymProver(Prover):
     def _make(self, text: str) -> Game:
         level = Level.read(text)
         game = level.game()
-        blind(game.env)
+        by_observation = level.key == "observation"
+        if not by_observation:
+            blind(game.env)
         return Game(
             game.env,
             {name: game.action(name) for name in level.actions},
-            key=partial(level_state, level),
+            key=hashable if by_observation else partial(level_state, level),
+            by_observation=by_observation,
             won=partial(succeeds, level),
             seed=level.seed,
             options=game.options,

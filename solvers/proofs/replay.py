@@ -16,6 +16,7 @@ _DIFFER = (
     "the environment is random, or its reset leaves attributes as the last episode left them; reset all of them in a "
     "wrapper"
 )
+_HIDDEN = "the environment is random, or has state that its key does not show"
 _WON: Hashable = ("won",)
 _OVER: Hashable = ("over",)
 """Ends of an episode, in place of a state key."""
@@ -34,13 +35,15 @@ class Game:
     actions: Mapping[str, Any]
     """Actions by name, in the order that breaks ties between plans."""
     key: Callable[[Any], Hashable]
-    """Return the state key of the environment."""
+    """Return the state key of the environment, or of its observation with ``by_observation``."""
     won: Callable[[Any, float, bool, Mapping[str, Any]], bool]
     """Return whether a step succeeded, from environment, reward, ``terminated`` and ``info``."""
     seed: int | None = 0
     options: dict[str, Any] | None = None
     clock: Sequence[str] = ()
     """Attributes of ``env.unwrapped`` that count turns."""
+    by_observation: bool = False
+    """Whether the level declares that its observation shows the full state."""
     idle: str = "invalid"
     """Name of a turn without an action, which leaves the state as it is."""
     max_steps: int = MAX_STEPS
@@ -54,22 +57,25 @@ class Game:
 
         The list is shorter if the episode ends before the plan.
         """
-        self.env.reset(seed=self.seed, options=self.options)
+        observation, _ = self.env.reset(seed=self.seed, options=self.options)
         begun = {name: getattr(self.env.unwrapped, name) for name in self.clock}
         keys: list[Hashable] = []
         for turn, name in enumerate(plan):
             if turn >= first:
-                keys.append(self.key(self.env))
+                keys.append(self._key(observation))
             if name == self.idle:
                 continue
             self.steps += 1
             for attribute, value in begun.items():
                 setattr(self.env.unwrapped, attribute, value)
-            _, reward, terminated, _, info = self.env.step(self.actions[name])
+            observation, reward, terminated, _, info = self.env.step(self.actions[name])
             won = self.won(self.env, float(reward), bool(terminated), info)
             if won or terminated:
                 return [*keys, _WON if won else _OVER]
-        return [*keys, self.key(self.env)]
+        return [*keys, self._key(observation)]
+
+    def _key(self, observation: Any) -> Hashable:
+        return self.key(observation if self.by_observation else self.env)
 
     def search(self) -> None:
         """Reach every state by replay, and count the turns to success backwards from it.
@@ -110,6 +116,10 @@ class Game:
         """Return what each action leads to."""
         assert self._after is not None
         return self._after.get(key, [])
+
+    def after(self, key: Hashable, name: str) -> Hashable:
+        """Return what an action leads to."""
+        return self.following(key)[list(self.actions).index(name)]
 
     def plan(self, key: Hashable) -> tuple[str, ...]:
         """Return the first shortest plan from a state that has one."""
@@ -152,8 +162,8 @@ def prove(game: Game, actions: Sequence[str], horizon: int, verdict: Verdict) ->
         game.search()
     except _TooLargeError:
         return Proof(undecided=f"the level takes more than max_steps = {game.max_steps} steps by replay")
-    if unknown := [key for key in keys if key not in (_WON, _OVER) and not game.following(key)]:
-        return Proof(undecided=f"{len(unknown)} states of the episode are not among those of the search; {_DIFFER}")
+    if reason := _contradiction(game, actions, keys):
+        return Proof(undecided=reason)
     expected = _expected(game, keys, horizon)
     if verdict.failure_mode == OUT_OF_BUDGET and not expected.fallback:
         # The label leaves open what a limit hid: how far the goal was afterwards, or whether it was a dead end.
@@ -168,6 +178,16 @@ def prove(game: Game, actions: Sequence[str], horizon: int, verdict: Verdict) ->
             if getattr(verdict, each.name) != getattr(expected, each.name)
         )
     )
+
+
+def _contradiction(game: Game, actions: Sequence[str], keys: Sequence[Hashable]) -> str | None:
+    """Return where an episode and the search differ; None if they agree."""
+    if unknown := [key for key in keys if key not in (_WON, _OVER) and not game.following(key)]:
+        return f"{len(unknown)} states of the episode are not among those of the search; {_DIFFER}"
+    for step, (name, key, target) in enumerate(zip(actions, keys, keys[1:], strict=False)):
+        if name != game.idle and game.after(key, name) != target:
+            return f"step {step} leads to another state than in the search; {_HIDDEN}"
+    return None
 
 
 def _expected(game: Game, keys: Sequence[Hashable], horizon: int) -> Verdict:

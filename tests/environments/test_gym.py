@@ -10,11 +10,12 @@ import polars as pl
 import pytest
 from pivot.environments.gym import GymConfig, GymEnv
 from pivot.errors import ConfigError, GenerationError
-from pivot.solvers.base import Case, Unsolved, Verdict
+from pivot.solvers.base import Case, Certificate, Unsolved, Verdict
 from pivot.solvers.closure.game import Level
 from pivot.solvers.closure.solver import ClosureSolver
 from pivot.solvers.proofs.gym import GymProver
 from pivot.testing import EnvironmentContract
+from pivot.tests.environments import lanes
 from pivot.tests.flow_runs import fingerprint
 
 from datasets import load_dataset
@@ -194,3 +195,28 @@ def test_a_predicate_that_raises_gives_no_label() -> None:
     (answer,) = ClosureSolver().certify([Case(task.initial_state, ["right", "down"], 14)])
     assert isinstance(answer, Unsolved)
     assert "no such thing" in answer.detail
+
+
+def lane(name: str, **settings: Any) -> GymConfig:
+    return GymConfig(id=f"Lane{name}-v0", package=lanes.__name__, horizon=6, **settings)
+
+
+@pytest.mark.parametrize("name", ["Logging", "Locked"])
+def test_the_declared_observation_is_the_key_of_search_and_proof(name: str, tmp_path: Path) -> None:
+    """Attributes that grow, or that nothing can read, then count nowhere."""
+    settings = lane(name, key="observation").model_dump()
+    config = {"environments": {"gym": {"tasks": 3, "settings": settings}}, "rollouts": 6}
+    pivot.build(config, tmp_path)
+    rows = labels(tmp_path)
+    assert rows.height > 0
+    assert rows["accepted"].all()
+    assert rows["proved"].all()
+    assert not pivot.verify(tmp_path, sources=True).problems
+
+
+def test_a_proof_by_an_observation_that_hides_state_is_undecided() -> None:
+    level = Level.read(GymEnv.make_task(lane("Hidden", key="observation"), 3).initial_state)
+    case = Case(level.text(), ["action_1"] * 6 + ["action_2"] * 3, 9)
+    certificate = Certificate("exact", "turns", 3, 2, 4, None, reachable_after=False)
+    verdict = Verdict(6, "deadlock", certificate, fallback=False, infeasible_at_start=False, witness=None)
+    assert "has state that its key does not show" in (GymProver().prove(case, verdict).undecided or "")
