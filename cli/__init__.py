@@ -3,6 +3,7 @@
 import atexit
 import os
 import sys
+import traceback
 from typing import Annotated, NoReturn
 
 import typer
@@ -136,13 +137,17 @@ def main() -> None:
         show_error(f"{culprit}; set {TRACEBACK}=1 to see the whole traceback")
         _leave(1)
     except SystemExit as leaving:  # of a library
-        status = leaving.code
-        if blame := blamed(leaving):
-            show_error(blame)
-            _leave(1)
+        show_error(blamed(leaving) or _exit_of_a_library(leaving))
+        _leave(1)
     if status == INTERRUPTED:
         err.print(_INTERRUPTED.get(next(iter(sys.argv[1:2]), ""), "interrupted"))
     _leave(status if isinstance(status, int) else int(status is not None))
+
+
+def _exit_of_a_library(leaving: SystemExit) -> str:
+    """Return one line about code that ended the process in place of raising an error."""
+    last = traceback.extract_tb(leaving.__traceback__)[-1]
+    return f"{last.filename}:{last.lineno} called sys.exit({leaving.code!r}), expected an error or a result; repair it"
 
 
 def _damage(error: Exception) -> str | None:

@@ -48,7 +48,10 @@ def _distinct_level(
     name = env_type.profile.name
     for draw in range(MAX_DRAWS):
         parts = (run_seed, name, index) if draw == 0 else (run_seed, name, index, draw)
-        tasks = env_type.make_level(config, derive_seed(*parts))
+        try:
+            tasks = env_type.make_level(config, derive_seed(*parts))
+        except GenerationError as error:
+            raise GenerationError(f"level {index} (counted from 0): {error}") from error
         if not any(_task_key(task) in used or _level_key(env_type, task) in used for task in tasks):
             return tasks
     raise GenerationError(

@@ -15,7 +15,7 @@ from .graph import Graph
 from .packages import package_of
 from .search import Limits, Search
 from .state import counters, difference, state_of
-from .worlds import Env, How, Outcome, Reading, Success, short, world_of
+from .worlds import Env, How, Outcome, Reading, Success, advised, raised, short, world_of
 
 CHECKS = 256
 FRESH = 16
@@ -105,8 +105,8 @@ def _clock(env: Env, actions: Sequence[Any], seed: int | None, options: dict[str
     """Return the attributes that count turns."""
     try:
         return counters(env, actions, seed, options)
-    except Exception as error:  # foreign code
-        raise CertifyError(f"the environment raised {type(error).__name__}: {error} while it was played") from error
+    except (Exception, SystemExit) as error:  # foreign code
+        raise CertifyError(f"{type(env.unwrapped).__name__} {raised(error)} while it was played") from error
 
 
 def _reading(
@@ -223,9 +223,12 @@ def _replay(search: Search, places: Sequence[int], *, drawn: bool, running: bool
     world, state, path = search.world, 0, list[Any]()
     first, _ = world.reset()
     if first != search.keys[0]:
-        raise CertifyError(
+        raise advised(
             f"two calls of reset with seed {world.seed} differ in {difference(search.keys[0], first)}, "
-            "expected equal states; pass a seed that the environment obeys, or remove what is random from key"
+            "expected equal states",
+            "pass a seed that the environment obeys, or remove what is random from key",
+            "let reset set all attributes, by the seed alone, or use gym.key=observation if the observation shows the "
+            "full state",
         )
     draws = drawn and getattr(world.env, "render_mode", None) is not None
     for place in places:
@@ -237,11 +240,13 @@ def _replay(search: Search, places: Sequence[int], *, drawn: bool, running: bool
             actual = actual._replace(reward=expected.reward)
         if _differ(expected, actual):
             first_path = search.path_of(state)
-            raise CertifyError(
+            raise advised(
                 f"the actions {first_path} and {path} lead to the same key {short(search.keys[state])}, but then "
                 f"{action!r} gives {expected.shown}, and {actual.shown}{_apart(expected, actual)}; the environment is "
-                f"random, has state that key does not show, or does not come back to a state by {world.how}: add that "
-                "state to key, name counters of turns in clock, or use how='replay'"
+                f"random, has state that key does not show, or does not come back to a state by {world.how}",
+                "add that state to key, name counters of turns in clock, or use how='replay'",
+                "use gym.key=state, keep all state in attributes that a copy contains (a counter of turns may decide "
+                "rewards only), and draw random numbers in reset alone, from its seed",
             )
         path.append(action)
         if actual.won or actual.ended or (running and world.truncated):

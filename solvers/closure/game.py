@@ -4,8 +4,8 @@ The text is JSON and complete: with the package of the environment, it is enough
 """
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -21,7 +21,7 @@ from ...plugins import WORD, Settings
 from ..base import FAILURE_MODES
 from .packages import PACKAGES, blind, package_of
 from .state import counters, state_of
-from .worlds import hashable
+from .worlds import AdvisedError, advised, hashable, naming_settings, raised
 
 MAX_ACTIONS = 64
 _PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -128,9 +128,9 @@ class GameSettings(Settings):
             return gymnasium.make(
                 self.id, max_episode_steps=-1, disable_env_checker=True, render_mode=render_mode, **self.kwargs
             )
-        except Exception as error:  # foreign code
+        except (Exception, SystemExit) as error:  # foreign code
             raise CertifyError(
-                f"gym.id={self.id!r} cannot be made: {' '.join(str(error).split())[:300]}; install its package (for "
+                f"gym.id={self.id!r} cannot be made: {raised(error)}; install its package (for "
                 "MiniGrid and gymnasium's toy text: pip install 'pivot-vlm[gym]'), and set gym.package to the module "
                 "that registers it"
             ) from error
@@ -161,18 +161,20 @@ def named_actions(env: Any, declared: Mapping[str, int | list[int]] | None = Non
     ):
         values = [list(each) for each in product(*(range(int(cast(Any, part).n)) for part in space.spaces))]
     else:
-        raise CertifyError(
+        raise AdvisedError(
             f"actions: found the action space {space}, expected a discrete one, or a tuple of discrete ones with at "
             f"most {MAX_ACTIONS} members; wrap the environment in one with a list of actions"
         )
     if declared:
         unknown = [name for name, value in declared.items() if value not in values]
         if unknown:
-            raise CertifyError(f"actions: found {declared[unknown[0]]!r} for {unknown[0]!r}, expected one of {space}")
+            raise AdvisedError(f"actions: found {declared[unknown[0]]!r} for {unknown[0]!r}, expected one of {space}")
         return dict(declared)
     if len(values) > MAX_ACTIONS:
-        raise CertifyError(
-            f"actions: found {len(values)}, expected at most {MAX_ACTIONS}; name those to use in gym.actions"
+        raise advised(
+            f"actions: found {len(values)}, expected at most {MAX_ACTIONS}",
+            "name those to use in actions=",
+            "name those to use in gym.actions",
         )
     kinds: Any = getattr(env.unwrapped, "actions", None)
     names: Sequence[str] = _names_of_toy_text(type(env.unwrapped).__name__)
@@ -253,12 +255,19 @@ def first_level(settings: GameSettings, seed: int) -> tuple[Level, Any]:
         CertifyError: the environment cannot be made, or its actions cannot be listed.
     """
     env = settings.make()
-    actions = named_actions(env, settings.actions)
+    with naming_settings(f"gym.id={settings.id!r}: "):
+        actions = named_actions(env, settings.actions)
     level = Level.model_validate(settings.model_dump() | {"actions": actions, "seed": seed})
+    played = f"reset with seed {seed}"
     try:
+        env.reset(seed=seed, options=level.options or None)
+        played = f"a step in the level of seed {seed}"
         clock = counters(env, list(actions.values()), seed, level.options or None)
-    except Exception as error:  # foreign code
-        raise CertifyError(f"gym.id={settings.id!r} raised {error!r} while it was played") from error
+    except (Exception, SystemExit) as error:  # foreign code
+        raise CertifyError(
+            f"gym.id={settings.id!r}: {played} of {type(env.unwrapped).__name__} {raised(error)}; expected a level "
+            "for every seed, and an answer to every action; repair the environment"
+        ) from error
     return level.model_copy(update={"clock": clock}), env
 
 
@@ -285,13 +294,41 @@ class Game:
         Raises:
             LevelError: the episode ends before the last of them.
         """
-        answer = self.env.reset(seed=self.level.seed, options=self.options)
+        with self._staying():
+            answer = self.env.reset(seed=self.level.seed, options=self.options)
         for step, name in enumerate(self.level.taken):
-            observation, _, terminated, _, info = self.env.step(self.action(name))
+            observation, _, terminated, _, info = self.step(name)
             if terminated and step < len(self.level.taken) - 1:
                 raise LevelError(f"the gym level goes on after its end at action {step}")
             answer = observation, info
         return answer
+
+    def step(self, name: str) -> Any:
+        """Take an action by its name; return what the environment answers."""
+        with self._staying():
+            return self.env.step(self.action(name))
+
+    def render(self) -> Any:
+        """Return the environment's picture.
+
+        Raises:
+            CertifyError: it cannot draw.
+        """
+        try:
+            return self.env.render()
+        except (Exception, SystemExit) as error:  # foreign code
+            raise CertifyError(
+                f"gym.id={self.level.id!r}: render of {type(self.env.unwrapped).__name__} {raised(error)}; expected an "
+                "RGB picture of every state; repair the environment, or wrap it in one that draws"
+            ) from error
+
+    @contextmanager
+    def _staying(self) -> Iterator[None]:
+        """Let an environment that ends the process raise an error instead."""
+        try:
+            yield
+        except SystemExit as error:
+            raise RuntimeError(f"{type(self.env.unwrapped).__name__} {raised(error)}") from error
 
     def won(self, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
         """Return whether a step succeeded."""
@@ -321,7 +358,8 @@ class Game:
 
     def key(self, observation: Any) -> Hashable:
         """Return the key of the current state, of which ``observation`` was the last answer."""
-        return hashable(observation) if self.level.key == "observation" else level_key(self.level, self.env)
+        with naming_settings(f"gym.id={self.level.id!r}: "):
+            return hashable(observation) if self.level.key == "observation" else level_key(self.level, self.env)
 
 
 def level_key(level: Level, env: Any) -> Hashable:

@@ -25,6 +25,7 @@ from ..base import (
 from .explore import explore
 from .game import IDLE, Level, close, level_env, level_key, succeeds
 from .graph import OUT_OF_BUDGET, Graph
+from .worlds import naming_settings
 
 Answer = TypeVar("Answer")
 
@@ -123,7 +124,8 @@ class ClosureSolver(ExactSolver):
         graph = self._graphs.get(key)
         if graph is None:
             try:
-                graph = self._search(level)
+                with naming_settings():
+                    graph = self._search(level)
             except PivotError as error:
                 graph = error
             self._graphs[key] = graph

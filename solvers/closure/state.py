@@ -10,10 +10,14 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from ...errors import CertifyError
+from .worlds import advised
 
 MAX_DEPTH = 40
 """Maximum depth of objects within objects."""
+_OTHER_KEY = (
+    "pass key=, a function from the environment to a hashable state",
+    "set gym.key=observation if the observation shows the full state, or remove the attribute",
+)
 _PLAIN = (str, bytes, bool, int, float, complex, type(None))
 _UNREAD = (
     *(type, ModuleType, FunctionType, MethodType, gymnasium.Space, EnvSpec),
@@ -69,7 +73,7 @@ def _frozen(value: Any, seen: dict[int, int], path: str, depth: int) -> Hashable
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.shape, value.dtype.str, value.tobytes()
     if depth > MAX_DEPTH:
-        raise CertifyError(f"key: {path} is nested more than {MAX_DEPTH} deep; pass key=, a function to a state")
+        raise advised(f"key: {path} is nested more than {MAX_DEPTH} deep", *_OTHER_KEY)
     if id(value) in seen:
         return "same", seen[id(value)]
     seen[id(value)] = len(seen)
@@ -99,9 +103,10 @@ def _composed(value: Any, seen: dict[int, int], path: str, depth: int) -> Hashab
     if isinstance(value, Sequence):
         return tuple(_frozen(each, seen, f"{path}[{place}]", depth + 1) for place, each in enumerate(value))
     if not hasattr(value, "__dict__") and not hasattr(type(value), "__slots__"):
-        raise CertifyError(
-            f"key: found {path} of type {type(value).__module__}.{type(value).__name__}, which cannot be read; pass "
-            "key=, a function from the environment to a hashable state"
+        raise advised(
+            f"key: found {path} of type {type(value).__module__}.{type(value).__name__}, which cannot be read, "
+            "expected attributes of plain data",
+            *_OTHER_KEY,
         )
     return type(value).__name__, _attributes(value, frozenset(), seen, path, depth)
 

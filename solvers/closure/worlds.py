@@ -1,7 +1,9 @@
 """Ways to come back to a state of an environment: its own snapshots, deep copies, or a replay from ``reset``."""
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +20,36 @@ How = Literal["snapshot", "deepcopy", "replay"]
 Path = Callable[[], Sequence[Any]]
 """Return the actions that led to a state; they are put together for replays and messages alone."""
 Success = Callable[[Env, float, bool, Mapping[str, Any]], bool]
+
+
+class AdvisedError(CertifyError):
+    """An error whose remedy has one name in Python and a different one in the settings of ``gym``."""
+
+    def __init__(self, message: str, in_settings: str = "") -> None:
+        """Keep the message with names of Python arguments, and the one with names of settings."""
+        super().__init__(message)
+        self.in_settings = in_settings or message
+
+
+def advised(finding: str, python: str, settings: str) -> AdvisedError:
+    """Return an error with a remedy for each kind of user."""
+    return AdvisedError(f"{finding}; {python}", f"{finding}; {settings}")
+
+
+@contextmanager
+def naming_settings(where: str = "") -> Iterator[None]:
+    """Let errors name settings in place of Python arguments, after the words ``where``."""
+    try:
+        yield
+    except AdvisedError as error:
+        raise CertifyError(where + error.in_settings) from error
+
+
+def raised(error: BaseException) -> str:
+    """Return an error of the environment for a message, on one line."""
+    if isinstance(error, SystemExit):
+        return f"called sys.exit({'' if error.code is None else repr(error.code)})"
+    return " ".join(f"raised {type(error).__name__}: {error}".split())[:300]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +97,18 @@ class World(ABC):
         """Whether the environment cut the episode off at the last step; the search goes on."""
 
     def reset(self) -> tuple[Hashable, bool]:
-        """Reset the environment to the level; return the key of the first state and whether it is already won."""
-        observation, info = self.env.reset(seed=self.seed, options=self.options)
+        """Reset the environment to the level; return the key of the first state and whether it is already won.
+
+        Raises:
+            CertifyError: the reset raised.
+        """
+        try:
+            observation, info = self.env.reset(seed=self.seed, options=self.options)
+        except (Exception, SystemExit) as error:  # foreign code
+            raise CertifyError(
+                f"reset with seed {self.seed} of {type(self.env.unwrapped).__name__} {raised(error)}; expected a level "
+                "for every seed"
+            ) from error
         try:
             self._still = {name: deepcopy(getattr(self.env.unwrapped, name)) for name in self.reading.clock}
         except AttributeError as error:
@@ -87,10 +129,12 @@ class World(ABC):
                 setattr(env.unwrapped, name, value)
         try:
             observation, reward, terminated, truncated, info = env.step(action)
-        except Exception as error:  # foreign code; a state in which an action raises has no defined successor
-            raise CertifyError(
-                f"step({action!r}) raised {type(error).__name__}: {error}, after the actions {list(path())}; expected "
-                "an answer to every action in every state; leave the action out of actions, or repair the environment"
+        except (Exception, SystemExit) as error:  # foreign code; there, the action has no defined successor
+            raise advised(
+                f"step({action!r}) of {type(env.unwrapped).__name__} {raised(error)}, after the actions "
+                f"{list(path())}; expected an answer to every action in every state",
+                "leave the action out of actions, or repair the environment",
+                "leave the action out of gym.actions, or repair the environment",
             ) from error
         self.truncated = bool(truncated)
         try:
@@ -100,6 +144,11 @@ class World(ABC):
                 f"reward: found {short(reward)} after {action!r}, expected a number; wrap the environment in one that "
                 "makes a single number of its rewards"
             ) from error
+        if math.isnan(reward):
+            raise CertifyError(
+                f"reward: found nan, which is not a number, for {action!r} after the actions {list(path())}, "
+                "expected a number; repair the reward of the environment"
+            )
         rule = self.reading.success
         if callable(rule):
             won = bool(rule(env, reward, bool(terminated), info))
@@ -229,9 +278,10 @@ def hashable(value: Any) -> Hashable:
         return tuple(sorted((str(name), hashable(each)) for name, each in items))
     if isinstance(value, list | tuple):
         return tuple(hashable(each) for each in cast(Sequence[Any], value))
-    raise CertifyError(
-        f"observation: found {type(value).__name__}, expected numbers, texts, arrays, or tuples and mappings of them; "
-        "pass key=, a function from the environment to a hashable state"
+    raise advised(
+        f"observation: found {type(value).__name__}, expected numbers, texts, arrays, or tuples and mappings of them",
+        "pass key=, a function from the environment to a hashable state",
+        "use gym.key=state, or wrap the environment in one with such observations",
     )
 
 

@@ -15,7 +15,7 @@ from ...plugins import Settings
 from ..base import Case, Proof, Prover, Verdict
 from ..closure.game import IDLE, Level, level_state, succeeds
 from ..closure.packages import blind
-from ..closure.worlds import hashable
+from ..closure.worlds import hashable, naming_settings, raised
 from .replay import MAX_STEPS, Game, prove
 
 
@@ -75,18 +75,22 @@ class GymProver(Prover):
     def prove(self, case: Case, verdict: Verdict) -> Proof:
         """Return the proof of a label, or all its errors."""
         try:
-            level, game = Level.read(case.initial_state), self._game(case.initial_state)
-            if level.failure_modes and 0 <= verdict.pivot_step < len(case.actions):
-                mode = _own_mode(level, game, case.actions[: verdict.pivot_step + 1])
-                if mode is not None:
-                    if verdict.failure_mode != mode or len(verdict.secondary_modes) != 1:
-                        stored = (verdict.failure_mode, *verdict.secondary_modes)
-                        return Proof((f"the modes are {stored}, expected {mode!r} and that of the search",))
-                    verdict = replace(verdict, failure_mode=verdict.secondary_modes[0], secondary_modes=())
-            return prove(game, case.actions, case.horizon, verdict)
+            with naming_settings():
+                return self._prove(case, verdict)
         except CertifyError as error:
             return Proof(undecided=str(error))
         except LevelError as error:
             return Proof((f"could not be re-proved: {error}",))
-        except Exception as error:  # noqa: BLE001 - foreign code
-            return Proof((f"the environment raised {type(error).__name__}: {error}",))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code
+            return Proof((f"the environment {raised(error)}",))
+
+    def _prove(self, case: Case, verdict: Verdict) -> Proof:
+        level, game = Level.read(case.initial_state), self._game(case.initial_state)
+        if level.failure_modes and 0 <= verdict.pivot_step < len(case.actions):
+            mode = _own_mode(level, game, case.actions[: verdict.pivot_step + 1])
+            if mode is not None:
+                if verdict.failure_mode != mode or len(verdict.secondary_modes) != 1:
+                    stored = (verdict.failure_mode, *verdict.secondary_modes)
+                    return Proof((f"the modes are {stored}, expected {mode!r} and that of the search",))
+                verdict = replace(verdict, failure_mode=verdict.secondary_modes[0], secondary_modes=())
+        return prove(game, case.actions, case.horizon, verdict)

@@ -220,6 +220,18 @@ def test_a_mistake_ends_the_program_with_its_status(
         assert shown.out == ""
 
 
+def test_a_library_that_ends_the_process_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_exit: list[int] = []
+    monkeypatch.setattr(cli.atexit, "register", lambda leave, status: at_exit.append(status))
+    monkeypatch.setattr(cli, "app", lambda **_: sys.exit(3))
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert at_exit == [1]
+    assert "called sys.exit(3), expected an error or a result" in " ".join(capsys.readouterr().err.split())
+
+
 # Plans
 
 

@@ -49,6 +49,27 @@ class Logging(Lane):
         return super().step(action)
 
 
+class Remembering(Lane):
+    """Keeps all steps of an episode, and never ends without success."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.steps: list[int] = []
+        return super().reset(seed=seed)
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps.append(int(action))
+        self.cell = max(self.cell, 1)
+        return super().step(action)
+
+
+class ManyActions(Lane):
+    """Has more actions than a search can try."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.action_space = gymnasium.spaces.Discrete(65)
+
+
 class Locked(Lane):
     """Has attributes that can neither be copied nor read; its observation shows the full state."""
 

@@ -1,5 +1,6 @@
 """Gymnasium environments by id: the contract, a whole store of MiniGrid, and what is refused."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 from pivot.environments.gym import GymConfig, GymEnv
 from pivot.errors import ConfigError, GenerationError
+from pivot.rollouts.plan import plan_tasks
 from pivot.solvers.base import Case, Certificate, Unsolved, Verdict
 from pivot.solvers.closure.game import Level
 from pivot.solvers.closure.solver import ClosureSolver
@@ -220,3 +222,50 @@ def test_a_proof_by_an_observation_that_hides_state_is_undecided() -> None:
     certificate = Certificate("exact", "turns", 3, 2, 4, None, reachable_after=False)
     verdict = Verdict(6, "deadlock", certificate, fallback=False, infeasible_at_start=False, witness=None)
     assert "has state that its key does not show" in (GymProver().prove(case, verdict).undecided or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Logging", "two calls of reset .* differ in .*log.*; let reset set all attributes, .* gym.key=observation"),
+        (
+            "Remembering",
+            r"every turn leads to a new state in the 20\d states .*; .* gym.key=observation .* gym.first_search",
+        ),
+        ("Locked", "key: found Locked.lock .* cannot be read, expected .*; set gym.key=observation"),
+        ("Hidden", "the environment is random, has state that key does not show, .*; use gym.key=state, keep all"),
+        ("NoNumber", "reward: found nan, which is not a number, .*; repair the reward"),
+        ("Exits", r"reset with seed 0 of Exits called sys.exit\(3\); expected a level for every seed"),
+        ("NoPicture", "draws NoneType, expected an RGB picture .*; wrap the environment"),
+        ("BrokenPicture", "render of BrokenPicture raised OSError: no display second line; expected an RGB picture"),
+        ("Continuous", "found the action space Box.*, expected a discrete one.*; wrap the environment"),
+        ("ManyActions", "actions: found 65, expected at most 64; name those to use in gym.actions"),
+    ],
+)
+def test_an_unfit_environment_is_refused_in_one_line_that_names_settings(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^gym.id='Lane{name}-v0'.*{message}") as refused:
+        GymEnv.check_ready(lane(name, first_search=200))
+    assert "\n" not in str(refused.value)
+    assert all(name not in str(refused.value) for name in ("key=,", "clock", "how="))
+
+
+def test_an_observation_that_is_no_key_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"observation: found Opaque, expected numbers.*; use gym.key=state, or wrap"):
+        GymEnv.check_ready(lane("Opaque", key="observation"))
+
+
+def test_the_python_interface_names_its_arguments() -> None:
+    with pytest.raises(pivot.PivotError, match="add that state to key, name counters of turns in clock, or use how="):
+        pivot.explore(lanes.Hidden)
+    with pytest.raises(pivot.PivotError, match=r"which cannot be read.*; pass key=, a function"):
+        pivot.explore(lanes.Locked)
+
+
+def test_a_failing_reset_names_level_and_seed_on_one_line() -> None:
+    with pytest.raises(GenerationError) as refused:
+        plan_tasks(GymEnv, lane("SomeSeeds"), 0, 12)
+    assert re.fullmatch(
+        r"level \d+ \(counted from 0\): gym.id='LaneSomeSeeds-v0': reset with seed \d+ of SomeSeeds raised "
+        r"RuntimeError: no level of this seed second line; expected a level for every seed, .*",
+        str(refused.value),
+    )
