@@ -19,17 +19,24 @@ from ...errors import CertifyError, ConfigError, GenerationError, LevelError
 from ...identity import canonical_json
 from ...solvers.closure.game import IDLE, Game, GameSettings, Level, close, first_level
 from ...solvers.closure.graph import OUT_OF_BUDGET
-from ...solvers.closure.solver import ClosureSolver
+from ...solvers.closure.solver import ClosureSettings, ClosureSolver
 from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, Info, ParsedAction, PivotEnv, Source, Task
 
 _LARGEST_SEED = 2**31
+_FIRST_SECONDS = 60.0
+"""Maximum time of the search before a run."""
 
 
 class GymConfig(EnvConfig, GameSettings):
     """Settings of one gymnasium environment."""
 
+    added: ClassVar[frozenset[str]] = frozenset({"first_search"})
+
     horizon: int = Field(default=40, gt=0, le=1000)
     """``T_max``, turns. It takes the place of the environment's own time limit."""
+    first_search: int = Field(default=5_000, ge=1)
+    """Maximum number of states of the level of seed 0 that are searched before a run, in a minute at most. If no state
+    repeats until then, the environment is refused; raise it for a game in which every turn leads to a new state."""
     mission: str = ""
     """Task of the agent; empty for the environment's ``mission``, else its id."""
 
@@ -46,7 +53,9 @@ class GymConfig(EnvConfig, GameSettings):
 
     @property
     def loads_from_elsewhere(self) -> str | None:
-        """Environment of a package that PIVOT does not know; making it runs that package's code."""
+        """Functions that decide failure modes, or an environment that PIVOT does not know: both run foreign code."""
+        if self.failure_modes:
+            return f"the functions gym.failure_modes={canonical_json(self.failure_modes)}"
         return None if self.is_known else f"gym.id={self.id}"
 
     @property
@@ -90,9 +99,9 @@ class GymEnv(PivotEnv):
             close(env)
             self._game = Game(settings.make("rgb_array"), level)
             self._key = self._game.key(self._game.reset()[0])
+            self._shape = self._picture().shape
         except CertifyError as error:
             raise ConfigError(str(error)) from error
-        self._shape = self._picture().shape
         self.action_space = spaces.Discrete(len(level.actions) + 1)
         self.observation_space = spaces.Box(0, 255, self._shape, np.uint8)
         self._turn, self._ended, self._won = 0, True, False
@@ -108,7 +117,7 @@ class GymEnv(PivotEnv):
             level, env = first_level(config.game, seed)
         except CertifyError as error:
             raise GenerationError(str(error)) from error
-        env.reset(seed=seed, options=level.options or None)
+        Game(env, level).reset()
         mission = config.mission or str(getattr(env.unwrapped, "mission", "") or config.id)
         close(env)
         return Task(
@@ -123,10 +132,18 @@ class GymEnv(PivotEnv):
         """Draw a picture, and search the level of seed 0 for a success; see the base class."""
         cls(config).close()
         try:
-            need = ClosureSolver().graph(Level.read(cls.make_task(config, 0).initial_state)).need(0)
+            limits = ClosureSettings(max_states=config.first_search, max_seconds=_FIRST_SECONDS)
+            graph = ClosureSolver(limits).graph(Level.read(cls.make_task(config, 0).initial_state))
         except CertifyError as error:
             raise ConfigError(f"gym.id={config.id!r} cannot be labelled: {error}") from error
-        if need == math.inf:
+        if graph.limit and not graph.repeats:
+            raise ConfigError(
+                f"gym.id={config.id!r}: every turn leads to a new state in the {len(graph.successors)} states of the "
+                f"level of seed 0 that were searched, expected states that repeat; if an attribute records the turns, "
+                "remove it, or set gym.key=observation where the observation shows the full state; if the game is so, "
+                "raise gym.first_search"
+            )
+        if graph.need(0) == math.inf:
             raise ConfigError(
                 f"gym.id={config.id!r}: no actions lead to success from the start of the level of seed 0; name what "
                 "success is with gym.success and gym.success_above"
@@ -193,7 +210,7 @@ class GymEnv(PivotEnv):
             raise ValueError(f"action {place} is outside of 0 to {len(names)}")
         if place < len(names):
             name = names[place]
-            observation, raw, terminated, _, info = self._game.env.step(self._game.action(name))
+            observation, raw, terminated, _, info = self._game.step(name)
             reward = float(raw)
             self._won = self._game.won(reward, bool(terminated), info)
             lost = bool(terminated) and not self._won
@@ -220,7 +237,7 @@ class GymEnv(PivotEnv):
         return self._picture() if self.draw_frames else NO_FRAME
 
     def _picture(self) -> Frame:
-        picture: Any = self._game.env.render()
+        picture: Any = self._game.render()
         if getattr(picture, "dtype", None) != np.uint8 or picture.ndim != 3 or picture.shape[2] not in (3, 4):
             raise ConfigError(
                 f"gym.id={self.config.id!r} draws {type(picture).__name__}, expected an RGB picture of render_mode "
