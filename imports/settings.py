@@ -32,8 +32,12 @@ def settings_of(episode: RecordedEpisode, replaced: Mapping[str, Any]) -> tuple[
         raise LeftOutError(LeftOut.ENVIRONMENT, str(error)) from error
     except ConfigError as error:
         raise LeftOutError(LeftOut.SETTINGS, str(error)) from error
-    if config.locations & chosen.keys() or config.loads_from_elsewhere is not None:
+    if config.locations & chosen.keys():
         raise LeftOutError(LeftOut.SETTINGS, "its settings name a folder or file, which no import reads")
+    if (loaded := config.loads_from_elsewhere) is not None:
+        raise LeftOutError(
+            LeftOut.SETTINGS, f"its settings name {loaded}, a model or code that no import loads; leave that out"
+        )
     _refuse_large(config, replaced)
     return kind, config
 

@@ -90,6 +90,11 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "another format": (episode(*GOOD) | {"format": "other"}, "unreadable", "format"),
     "no turns": (episode(), "unreadable", "turns"),
     "unknown environment": (episode(*GOOD, env="../../etc"), "environment", "etc"),
+    "functions of failure modes": (
+        episode(*GOOD, env="gym", env_config={"id": "FrozenLake-v1", "failure_modes": {"hole": "mine:fell"}}),
+        "settings",
+        'the functions gym.failure_modes={"hole":"mine:fell"}',
+    ),
     "a module as an environment": (
         episode(*GOOD, env="gym", env_config={"id": "antigravity:Env-v0"}),
         "settings",
