@@ -16,6 +16,9 @@ from typing_extensions import Buffer
 from .errors import INTERRUPTED, StoreError
 from .version import __version__
 
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+"""Ctrl-C, and what `timeout`, service managers and batch systems send in its place."""
+
 
 class Outlet(io.FileIO):
     """Standard output or error that no reader and no full disk can turn into a traceback."""
@@ -55,12 +58,13 @@ def main() -> None:
         _say_version()
         return
     # A library that is interrupted while it is imported raises anything; nothing has begun yet.
-    if usual := signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupted)
+    usual = [each for each in _INTERRUPTS if signal.getsignal(each) in (signal.default_int_handler, signal.SIG_DFL)]
+    for each in usual:
+        signal.signal(each, _interrupted)
     from .cli import main as run  # noqa: PLC0415 - see above
 
-    if usual:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for each in usual:
+        signal.signal(each, signal.default_int_handler)
     try:
         run()
     except KeyboardInterrupt:

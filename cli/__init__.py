@@ -58,7 +58,7 @@ app = typer.Typer(
     epilog="Start with: pivot build sokoban frozenlake --out runs/first\n\n"
     "Environment variables, such as OPENAI_API_KEY, PREFECT_API_URL or PIVOT_TRACEBACK: pivot settings variables\n\n"
     "Exit statuses: 0 finished, 1 failed, 2 wrong input, 3 some episodes or answers are pending, "
-    "4 no usable guidance from the teacher, 130 Ctrl-C",
+    "4 no usable guidance from the teacher, 130 Ctrl-C or SIGTERM",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -6,6 +6,7 @@ kept.
 """
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -87,15 +88,27 @@ class InProcess:
     def __init__(self) -> None:
         """Start no thread before it is needed."""
         self._thread: ThreadPoolExecutor | None = None
+        self._working: set[int] = set()
+        """Threads that run a call; Prefect calls from threads of its own."""
 
     def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
         """Run ``call`` at once and return its finished future."""
         future: Future[ShardResult] = Future()
         try:
-            future.set_result(call(*arguments))
+            with self._stoppable():
+                future.set_result(call(*arguments))
         except Exception as error:  # noqa: BLE001 - handed on by the future
             future.set_exception(error)
         return future
+
+    @contextlib.contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        thread = threading.get_ident()
+        self._working.add(thread)
+        try:
+            yield
+        finally:
+            self._working.discard(thread)
 
     def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
         """Run ``call`` in one other thread."""
@@ -104,12 +117,16 @@ class InProcess:
         return self._thread.submit(call, *arguments)
 
     def stop(self) -> None:
-        """Do nothing: a thread cannot be stopped from outside."""
+        """Interrupt the calls in other threads; each ends with the next line of Python that it runs."""
+        for thread in self._working - {threading.get_ident()}:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt))
 
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run the calls one after the other."""
         for each in arguments:
-            yield call(*each)
+            with self._stoppable():
+                result = call(*each)
+            yield result
 
 
 class Processes:

@@ -16,7 +16,7 @@ from uuid import UUID
 import httpx
 from prefect import get_client, task
 from prefect.cache_policies import NO_CACHE
-from prefect.exceptions import PrefectException
+from prefect.exceptions import PrefectException, TerminationSignal
 from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import flow_run
 from prefect.states import Crashed
@@ -95,7 +95,7 @@ def _in_turn(tasks: Iterator[PrefectFuture[Result]], pool: WorkerPool) -> Iterat
             running.remove(ended)
             running += islice(tasks, 1)
             yield ended.result()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TerminationSignal):
         pool.stop()  # before Prefect waits for the calls in work
         raise
 

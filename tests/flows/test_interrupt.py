@@ -1,9 +1,16 @@
 """Ctrl-C at any moment ends a run in silence: the terminal sends it to the worker processes, too, ready or not."""
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from pivot.flows.engines.local import InProcess
 
 INTERRUPTED = """
 import os, signal, sys, time
@@ -69,3 +76,65 @@ def test_a_worker_that_is_killed_at_the_end_leaves_nobody_waiting(which: int) ->
     command = [sys.executable, "-c", LOST, str(which)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
+
+
+SLEEPY = """
+import time
+from pathlib import Path
+import gymnasium
+from pivot.tests.environments.lanes import Lane
+
+
+class Sleepy(Lane):
+    def step(self, action):
+        if Path(__file__).with_name("slow").exists():
+            time.sleep(0.3)
+        return super().step(action)
+
+
+gymnasium.register("Sleepy-v0", entry_point="sleepy:Sleepy")
+"""
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_sigterm_ends_a_shard_at_work_as_ctrl_c_does(tmp_path: Path, workers: str) -> None:
+    """The shard would take minutes."""
+    (tmp_path / "sleepy.py").write_text(SLEEPY)
+    settings = ["--set", "gym.id=Sleepy-v0", "--set", "gym.package=sleepy", "--set", "gym.horizon=6"]
+    command = [sys.executable, "-P", "-m", "pivot", "build", "gym", "--out", str(tmp_path / "store")]
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    run = subprocess.Popen(
+        [*command, *settings, "--tasks", "3", "--rollouts", "8", "--workers", workers],
+        env=os.environ | {"PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stderr is not None
+    while not (line := run.stderr.readline()).startswith("rolling out"):
+        assert line, "it ended"
+        if line.startswith("making levels"):
+            (tmp_path / "slow").touch()
+    run.send_signal(signal.SIGTERM)
+    assert run.stderr.read().splitlines()[-1] == "interrupted; run the same command again to resume"
+    assert run.wait(timeout=20) == 130
+
+
+def test_a_call_in_another_thread_is_stopped() -> None:
+    pool, ended = InProcess(), threading.Event()
+
+    def call() -> None:
+        try:
+            while True:
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    def work() -> None:
+        with suppress(KeyboardInterrupt):
+            pool.submit(call)
+
+    threading.Thread(target=work, daemon=True).start()
+    time.sleep(0.2)
+    pool.stop()
+    assert ended.wait(timeout=20)
