@@ -74,7 +74,7 @@ class Graph:
     @property
     def repeats(self) -> bool:
         """Whether several paths lead to one of the states."""
-        return np.count_nonzero(self.successors >= 0) >= len(self.successors)
+        return int(np.count_nonzero(self.successors >= 0)) >= len(self.successors)
 
     def need(self, state: int) -> float | None:
         """Return the turns needed from a state, infinite for a dead end; None if the limits leave it open."""
