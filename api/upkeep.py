@@ -26,7 +26,8 @@ def disk_usage(root: str | Address, *, follow_links: bool = False) -> usage.Disk
         Files and bytes by store, part and kind.
 
     Raises:
-        StoreError: the folder does not exist, or a link or special file is below it.
+        StoreError: the folder does not exist, neither is a store nor holds a store or report, or a link or special
+            file is below it.
     """
     return usage.disk_usage(parse_address(root, follow_links=follow_links))
 

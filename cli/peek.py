@@ -20,7 +20,8 @@ from .options import StorePath, path_option
 def peek(
     root: StorePath,
     episode: Annotated[
-        str | None, typer.Argument(metavar="EPISODE_ID", help="Episode, or the beginning of its id (default: any).")
+        str | None,
+        typer.Argument(metavar="EPISODE_ID", help="Episode, by the beginning of its id or digest (default: any)."),
     ] = None,
     png: Annotated[Path | None, path_option("Write the collage with the label.", "--png", "FILE")] = None,
     env: Annotated[str | None, typer.Option("--env", help="Environment of the default episode.")] = None,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..collage.figure import FigureText, failure_figure
 from ..errors import NoStoreError, StoreError
+from ..identity import ID_VERSION
 from ..labeling.action_log import FLOAT_DECIMALS, log_decimals, log_lines, number_text
 from ..solvers.base import TURN_SEPARATOR, Case
 from .config import Shard, environment
@@ -171,15 +172,16 @@ def _counted(amount: float, unit: str) -> str:
 
 
 def find_episode(store: Store, episode_id: str, shards: Sequence[Shard] | None = None) -> EpisodeView:
-    """Find an episode by its id or an unambiguous beginning of it, in some shards or in all.
+    """Find an episode by its id or an unambiguous beginning of it or of its digest, in some shards or in all.
 
     Raises:
         StoreError: no episode matches, or several do.
     """
     matches: list[tuple[Shard, str]] = []
+    beginnings = (episode_id, f"episode-{ID_VERSION}-{episode_id}")
     for shard in store.config.shards() if shards is None else shards:
         ids = store.read(EPISODES, shard, ["episode_id"])["episode_id"].to_pylist()
-        matches += [(shard, each) for each in ids if each.startswith(episode_id)]
+        matches += [(shard, each) for each in ids if each.startswith(beginnings)]
     if len(matches) == 1 or any(each == episode_id for _, each in matches):
         shard, exact = next((item for item in matches if item[1] == episode_id), matches[0])
         return EpisodeView(store, shard, exact)

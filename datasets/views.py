@@ -359,6 +359,7 @@ def run_query(
     with _explained(root):
         if not duckdb.extract_statements(sql):
             raise ConfigError("the query is empty; give a statement, such as --sql 'from modes'")
+        _refuse_several(sql)
         result = connection.execute(sql)
         return [column[0] for column in result.description or []], result.fetchall()
 
@@ -366,10 +367,19 @@ def run_query(
 def query_table(root: Address, connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     """Run a query like :func:`run_query`; return an Arrow table, for files."""
     with _explained(root):
+        _refuse_several(sql)
         result = connection.sql(sql)
         if result is None:  # also of an empty text
             raise ConfigError("the statement has no result to write; give a SELECT")
         return result.to_arrow_table()
+
+
+def _refuse_several(sql: str) -> None:
+    """Raise ConfigError if several statements return rows: those of all but the last would be lost."""
+    rows = [duckdb.ExpectedResultType.QUERY_RESULT]
+    count = sum(each.expected_result_type == rows for each in duckdb.extract_statements(sql))
+    if count > 1:
+        raise ConfigError(f"the query: found {count} statements that return rows, expected one; run them one by one")
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..datasets.card import CARD
+from ..datasets.location import no_store
 from ..datasets.parts import PARTS, listed_parts, part_folder
 from ..datasets.proof.inventory import PROBE_FOLDER
 from ..datasets.schema import IMPORTS, STORE_TABLES
@@ -73,7 +74,8 @@ def disk_usage(root: Address) -> DiskUsage:
     Nothing is changed or locked; a store that is being written is counted as it is at that moment.
 
     Raises:
-        StoreError: the folder does not exist, or a link or special file is below it.
+        StoreError: the folder does not exist, neither is a store nor holds a store or report, or a link or special
+            file is below it.
     """
     storage = open_storage(root)
     if not storage.exists():
@@ -82,6 +84,8 @@ def disk_usage(root: Address) -> DiskUsage:
     storage.check_contents()
     sizes = storage.sizes()
     owners = _owners(sizes)
+    if not owners.folders:
+        raise no_store(storage, root)
     kinds = {prefix: _Kinds.of(open_storage(root / prefix if prefix else root)) for prefix in owners.stores}
     sums: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for name, size in sizes.items():

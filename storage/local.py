@@ -46,7 +46,9 @@ def write_file(path: Path, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise StoreError(f"cannot write {path}: {error.strerror}; choose another place for it") from error
+        missing = isinstance(error, FileNotFoundError)
+        why = f"the folder {path.parent} does not exist" if missing else error.strerror
+        raise StoreError(f"cannot write {path}: {why}; choose another place for it") from error
 
 
 class _HashingWriter:

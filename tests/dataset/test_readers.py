@@ -304,6 +304,7 @@ def test_an_unknown_episode_is_refused(tiny_store: Path) -> None:
         find_episode(store, "episode-")
     name = read_rows(tiny_store, "episodes/sokoban/00000.parquet")[0]["episode_id"]
     assert find_episode(store, name[:-4]).episode["episode_id"] == name
+    assert find_episode(store, name.rpartition("-")[2][:8]).episode["episode_id"] == name
 
 
 def test_flipped_bits_never_surprise(tiny_store: Path, tmp_path: Path) -> None:
