@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import ConfigError
 from ..plugins import Settings
-from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of, read_below
+from .base import Importer, Place, UnreadableError, explained, folder_of, read_json_below
 from .chat import ChatSettings, Message, call_of, episode_of, text_and_images
 from .episode import RecordedEpisode
 
@@ -110,7 +110,7 @@ class AtifImporter(Importer):
         """Read one trajectory."""
         folder, path = folder_of(source), PurePosixPath(place.path)
         try:
-            trajectory = _Trajectory.model_validate_json(read_below(folder, place.path, MOST_BYTES))
+            trajectory = _Trajectory.model_validate_json(read_json_below(folder, place.path))
             trial = _trial_of(folder, path)
         except ValidationError as error:
             raise explained(error) from error
@@ -138,7 +138,7 @@ def _trial_of(folder: Path, path: PurePosixPath) -> _Trial | None:
         name = (parent / _RESULT).as_posix()
         if (folder / name).is_file():
             try:
-                return _Trial.model_validate_json(read_below(folder, name, MOST_BYTES))
+                return _Trial.model_validate_json(read_json_below(folder, name))
             except ValidationError as error:
                 raise UnreadableError(f"its {name} is not the result of a trial: {explained(error)}") from error
     return None

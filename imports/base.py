@@ -6,6 +6,7 @@ refused by its header before it is decoded. One class and one entry point in the
 
 import base64
 import binascii
+import codecs
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -146,6 +147,11 @@ def read_below(folder: Path, name: str, limit: int = MOST_PICTURE_BYTES) -> byte
         raise UnreadableError(f"cannot read the file {name[:80]!r}: {error.strerror}") from error
 
 
+def read_json_below(folder: Path, name: str) -> bytes:
+    """Read a JSON file below a folder, without the mark of UTF-8 at its start; the errors are those above."""
+    return read_below(folder, name, MOST_BYTES).removeprefix(codecs.BOM_UTF8)
+
+
 def problem_of_file(source: Path, path: Path) -> str:
     """Return why a file that was found in a source may not be opened; empty for one that may, and for the source."""
     if path == source:
@@ -208,7 +214,7 @@ def read_line(source: Path, place: Place) -> bytes:
         raise UnreadableError(f"cannot read it: {error.strerror}") from error
     if not line.endswith(b"\n") and not line.rstrip().endswith(b"}"):
         raise UnreadableError("the last line is torn: it ends in the middle of an object")
-    return line.strip()
+    return line.removeprefix(codecs.BOM_UTF8 if place.offset == 0 else b"").strip()
 
 
 def explained(error: ValidationError) -> UnreadableError:

@@ -137,6 +137,8 @@ def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: Ch
     if not turns:
         raise UnreadableError("found no assistant message")
     recorded = {name: value for name, value in row.items() if name in _OF_EPISODE}
+    if type(recorded.get("id")) is int:
+        recorded["id"] = str(recorded["id"])
     other = {name: value for name, value in row.items() if name not in RecordedEpisode.model_fields}
     fixed = {"env": env, "actions_per_turn": settings.actions_per_turn, "turns": turns, "final_frame": frame}
     if settings.actions_per_turn > 1 and has_long_turns(str(env)):

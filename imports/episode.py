@@ -117,6 +117,19 @@ class RecordedEpisode(_Record):
     truncated: bool | None = None
     """Whether the budget of turns ended it."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, record: Any) -> Any:
+        """Leave out fields that are null where no null is meant, as tables of optional columns write them."""
+        if not isinstance(record, dict):
+            return record
+        fields = cls.model_fields
+        return {
+            name: value
+            for name, value in record.items()
+            if value is not None or name not in fields or fields[name].is_required() or fields[name].default is None
+        }
+
     @model_validator(mode="after")
     def _can_be_stored(self) -> Self:
         """Refuse NaN and infinity in fields that are stored as JSON."""

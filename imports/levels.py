@@ -94,7 +94,7 @@ def _task_of_state(kind: type[PivotEnv], config: EnvConfig, episode: RecordedEpi
     return Task(
         task_id=episode.task_id or f"{kind.profile.name}-{config.digest()}-import-{named}",
         seed=episode.seed,
-        initial_state=state,
+        initial_state=kind.canonical_state(state) if issubclass(kind, GridEnv) else state,
         instruction=episode.instruction or getattr(kind, "instruction", ""),
         goal_idx=episode.goal_idx,
         eval_set=episode.eval_set,

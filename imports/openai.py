@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import ConfigError
 from ..plugins import Settings
-from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of, line_places, read_below, read_line
+from .base import Importer, Place, UnreadableError, explained, folder_of, line_places, read_json_below, read_line
 from .chat import ChatSettings, Message, call_of, episode_of, text_and_images, tool_calls_of
 from .episode import RecordedEpisode
 
@@ -55,7 +55,7 @@ class OpenAIImporter(Importer):
 
     def _places_of_list(self, source: Path, file: Path) -> Iterator[Place]:
         try:
-            rows = self._lists[file] = _ROWS.validate_json(read_below(file.parent, file.name, MOST_BYTES))
+            rows = self._lists[file] = _ROWS.validate_json(read_json_below(file.parent, file.name))
         except (UnreadableError, ValidationError) as error:
             reason = explained(error) if isinstance(error, ValidationError) else error
             if file == source:

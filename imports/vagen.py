@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from ..errors import ConfigError
 from ..plugins import Settings
 from ..rollouts.policies.imported import LeftOut
-from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, read_below
+from .base import Importer, Place, UnreadableError, explained, read_json_below
 from .boards import board_in
 from .distances import StartSettings
 from .episode import RecordedEpisode
@@ -58,7 +58,7 @@ class VagenImporter(Importer):
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one folder."""
         try:
-            metrics = Metrics.model_validate_json(read_below(source, f"{place.path}/{_METRICS}", MOST_BYTES))
+            metrics = Metrics.model_validate_json(read_json_below(source, f"{place.path}/{_METRICS}"))
             env = _environment(metrics, place.path)
             if env == "navigation":
                 return navigation_episode(metrics, self.settings, Files(source, place.path, metrics))
@@ -129,7 +129,7 @@ class _Folder:
     def _state_of_text(self) -> str | None:
         """Return the room of a text observation."""
         try:
-            messages = json.loads(read_below(self._source, f"{self._path}/messages.json", MOST_BYTES))
+            messages = json.loads(read_json_below(self._source, f"{self._path}/messages.json"))
             content = next(each["content"] for each in messages if each["role"] == "user")
         except (UnreadableError, ValueError, RecursionError, LookupError, TypeError, StopIteration):
             return None

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from .base import MOST_BYTES, UnreadableError, read_below
+from .base import UnreadableError, read_json_below
 from .distances import StartSettings, start_distance
 from .episode import RecordedEpisode
 
@@ -110,7 +110,7 @@ class Files:
 
     def _texts(self) -> list[str]:
         try:
-            return _TEXTS.validate_json(read_below(self.source, f"{self.path}/assistant_texts.json", MOST_BYTES))
+            return _TEXTS.validate_json(read_json_below(self.source, f"{self.path}/assistant_texts.json"))
         except (UnreadableError, ValidationError):
             return []
 

@@ -65,7 +65,7 @@ class _Trace(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    id: str | None = None
+    id: int | str | None = None
     task: _Task = _Task()
     agent: _Agent = _Agent()
     nodes: list[_Node]
@@ -85,7 +85,7 @@ class _Episode(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    id: str | None = None
+    id: int | str | None = None
     traces: list[_Trace] = Field(min_length=1)
 
 

@@ -85,6 +85,18 @@ def test_a_bad_row_or_file_of_lists_is_left_out_alone(built: Path, tmp_path: Pat
         pivot.import_rollouts(source / "config.json", tmp_path / "other", format="openai")
 
 
+def test_ids_may_be_integers_and_files_may_begin_with_the_mark_of_utf8(built: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (row, steps), *_ = _episodes(built, source)
+    chat, trace = openai_row(row, steps) | {"id": 7}, trace_line(source, row, steps) | {"id": 7}
+    files = {"openai": ("chats.json", [chat]), "verifiers": ("traces.jsonl", trace)}
+    for format, (name, content) in files.items():
+        (source / name).write_text(json.dumps(content), encoding="utf-8-sig")
+        result = pivot.import_rollouts(source / name, tmp_path / format, format=format)
+        assert result.problems == []
+        assert [each["source_id"] for each in imports_of(tmp_path / format)] == ["7"]
+
+
 @pytest.mark.parametrize("calls", [7, "abc", {"a": 1}])
 def test_calls_of_tools_are_a_list(built: Path, tmp_path: Path, calls: Any) -> None:
     source = tmp_path / "source"

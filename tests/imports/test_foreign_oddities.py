@@ -48,6 +48,14 @@ def _trajectory(moves: list[Any], **fields: Any) -> dict[str, Any]:
     }
 
 
+def test_trajectories_may_begin_with_the_mark_of_utf8(tmp_path: Path) -> None:
+    rewards = {"verifier_result": {"rewards": {"reward": 0.0}}}
+    for name, content in (("trajectory.json", _trajectory(["up"] * 4)), ("result.json", rewards)):
+        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8-sig")
+    result = pivot.import_rollouts(tmp_path / "trajectory.json", tmp_path / "store", format="atif")
+    assert result.problems == [] and imports_of(tmp_path / "store")[0]["recorded_success"] is False
+
+
 def test_oddities_of_trajectories(tmp_path: Path) -> None:
     source = tmp_path / "job"
     lost = ["up", "up", "up", "up"]

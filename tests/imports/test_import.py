@@ -172,6 +172,23 @@ def test_settings_on_the_command_replace_the_recorded_ones(tmp_path: Path) -> No
     assert result.problems == []
 
 
+def test_one_level_has_one_text(tmp_path: Path) -> None:
+    spellings = [LEVEL, f"{LEVEL}\n", LEVEL.replace("\n", "\r\n"), LEVEL.replace("\n", "   \n")]
+    lines = [episode(*["up"] * 4, id=str(number), initial_state=each) for number, each in enumerate(spellings)]
+    result = pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store")
+    assert result.problems == []
+    assert pivot.load_store(tmp_path / "store").episodes.collect()["initial_state"].to_list() == [LEVEL] * 4
+
+
+def test_null_means_absent_and_the_mark_of_utf8_is_skipped(tmp_path: Path) -> None:
+    nulls = dict.fromkeys(("env_config", "goal_idx", "eval_set", "actions_per_turn", "state_source", "policy"))
+    source = write_lines(tmp_path / "source", b"\xef\xbb\xbf" + json.dumps(episode("up", **nulls)).encode())
+    result = pivot.import_rollouts(source, tmp_path / "store")
+    assert result.problems == [] and result.episodes == 1
+    result = pivot.import_rollouts(write_lines(tmp_path / "other", episode("up", env=None)), tmp_path / "none")
+    assert "env" in result.problems[0].detail
+
+
 def test_settings_are_compared_with_the_defaults_of_the_store(tmp_path: Path) -> None:
     plain, paid = episode(*["up"] * 4), episode(*["up"] * 4, env_config={**SETTINGS, "step_reward": 0.0})
     for name, lines, words in (("one", [plain, paid], "0.0, the store has -0.1"), ("two", [paid, plain], "-0.1, the")):
