@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Never
 
 import pytest
 from pivot.flows.engines.local import InProcess
@@ -121,9 +122,10 @@ def test_sigterm_ends_a_shard_at_work_as_ctrl_c_does(tmp_path: Path, workers: st
 
 
 def test_a_call_in_another_thread_is_stopped() -> None:
-    pool, ended = InProcess(), threading.Event()
+    pool, begun, ended = InProcess(), threading.Event(), threading.Event()
 
-    def call() -> None:
+    def call() -> Never:
+        begun.set()
         try:
             while True:
                 time.sleep(0.01)
@@ -135,6 +137,6 @@ def test_a_call_in_another_thread_is_stopped() -> None:
             pool.submit(call)
 
     threading.Thread(target=work, daemon=True).start()
-    time.sleep(0.2)
+    assert begun.wait(timeout=20)
     pool.stop()
     assert ended.wait(timeout=20)
