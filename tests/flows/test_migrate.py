@@ -223,7 +223,7 @@ def test_killed_at_any_change_the_same_call_goes_on(fresh: Path, older: Path, tm
         with mortal(Fate(moment)), pytest.raises(Killed):
             migrate(older, target)
         assert_nothing_is_torn(target)
-        with pytest.raises(PivotError, match=r"pivot migrate DIR --out|holds no run"):
+        with pytest.raises(PivotError, match=r"pivot migrate STORE --out|holds no run"):
             Store.open(target)
         migrate(older, target)
         assert fingerprint(target) == fingerprint(fresh), f"killed before {fate.changes[moment - 1]}"
