@@ -213,6 +213,7 @@ FIELDS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 UNUSABLE = {
+    "label version": "the label version is 2, but the labels in",
     "no such policy": "unknown policy 'nobody'",
     "no such option": "policy scripted: unknown setting nothing",
     "impossible levels": "setting sokoban.max_tries",
