@@ -1,7 +1,7 @@
 """The one module that authors of plugins import from: contracts, what they are asked and answer, and errors.
 
-``from pivot.plugin import PivotEnv, Solver, Verdict``. What is listed here is stable (docs/stability.md); other modules
-of PIVOT may change with any release. The tests that plugins inherit are in :mod:`pivot.testing`.
+``from pivot.plugin import PivotEnv, Solver, Verdict``. The names below are stable (docs/reference/stability.md);
+modules that are not listed there may change with any release. Plugins inherit the tests in :mod:`pivot.testing`.
 """
 
 import warnings

@@ -51,10 +51,8 @@ from .view import view
 TRACEBACK = "PIVOT_TRACEBACK"
 """Environment variable that lets an error inside a plugin show as it is."""
 
-WHAT = "Find the step where a failed vision-language agent lost the task, certify it, and turn it into training data."
 app = typer.Typer(
     name="pivot",
-    help=WHAT,
     epilog="Start with: pivot build sokoban frozenlake --out runs/first\n\n"
     "Environment variables, such as OPENAI_API_KEY, PREFECT_API_URL or PIVOT_TRACEBACK: pivot settings variables\n\n"
     "Exit statuses: 0 finished, 1 failed, 2 wrong input, 3 some episodes or answers are pending, "

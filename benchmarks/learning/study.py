@@ -165,6 +165,7 @@ def train_arm(job: Job) -> Row:
         "silent": _mean(lines, "zero_variance"),
         "analyzer_step_accuracy": _mean(lines, "analyzer_step_accuracy"),
         **{name: [_mean(lines[:ENDS], name), _mean(lines[-ENDS:], name)] for name in MELTING},
+        "device": "cuda" if torch.cuda.is_available() else "cpu",
         "cpu_seconds": round(process_time() - began),
         "seconds": round(perf_counter() - wall),
     }

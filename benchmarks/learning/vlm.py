@@ -62,10 +62,13 @@ LOG_MOVED = (" moved=true remaining_turns=", " moved=false remaining_turns=")
 
 
 def settings_of(game: str, model: str, seed: int = 0, **fields: Any) -> RlConfig:
-    """Return the settings of a run: adapters on a small model, and the paper's episodes of an update."""
+    """Return the settings of a run: adapters on a small model, the paper's episodes of an update, and float32.
+
+    A run on a GPU would otherwise compute in bfloat16, and be paired with runs on a CPU that do not.
+    """
     size = {"env": game, "settings": GAMES[game], "levels": LEVELS, "held_out": HELD_OUT}
     steady = {"lora": True, "lora_rank": 32, "lora_alpha": 64, "lr": 1e-3, "warmup": 8, "minibatch": 256}
-    quiet = {"validation_episodes": 0, "keep_rollouts": 0, "save_every": 10_000}
+    quiet = {"validation_episodes": 0, "keep_rollouts": 0, "save_every": 10_000, "precision": "fp32"}
     short = {"max_tokens": 8, "analyzer_tokens": 16, "generate": 128, "micro_batch_tokens": 8192}
     return make_rl_config(size | steady | quiet | short | {"model": model, "seed": seed} | fields)
 

@@ -104,8 +104,9 @@ def _section(command: click.Command, context: click.Context) -> list[str]:
 
 
 def _plain(text: str | None) -> str:
-    """Return a help text without rich's escapes."""
-    return (text or "").replace("\\[", "[").replace("\b", "")
+    """Return a help text as Markdown: rich's headings bold, without its escapes, and command lines as code."""
+    marked = re.sub(r"\[bold\](.*?)\[/\]", r"**\1**", text or "")
+    return re.sub(r"^(?=(?:pivot|torchrun) )", "    ", marked.replace("\\[", "[").replace("\b", ""), flags=re.MULTILINE)
 
 
 def _cell(text: str) -> str:

@@ -61,7 +61,7 @@ GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
         "From step {step} on, no actions led to the goal any more.",
     ),
     "goal_far": (
-        "After step {step} the goal took {actions}, more than the {turns} that were left.",
+        "After step {step} the goal took {actions}, with only {turns} left.",
         "Step {step} left {turns}, but the goal then took {actions}.",
     ),
     "goal_within": (
