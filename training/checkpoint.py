@@ -17,6 +17,7 @@ from typing import Any
 from ..errors import StoreError, TrainingError
 from ..labeling.vocabulary import Vocabulary
 from ..models.extras import need
+from ..models.transformers.processors import VIDEO_PART
 from ..models.weights import is_local
 from ..plugins import Settings
 from ..storage import FollowedPath, Storage, open_storage
@@ -219,7 +220,7 @@ def save_final(
         processor: processor of the model.
         card: text of its README.md.
         source: other files of the model that the run started from, by name, which some readers need (such as the
-            processor's video part); they replace no saved file.
+            processor's video part); what the run saves under the same name replaces them.
         name: name of the folder.
 
     Raises:
@@ -227,12 +228,11 @@ def save_final(
     """
     storage.delete(STAGED_FINAL)
     folder = str(storage.local_path(STAGED_FINAL))
+    for file, content in source.items():
+        storage.write_bytes(f"{STAGED_FINAL}/{file}", content)
     with writing(folder):
         model.save_pretrained(folder)
         save_processor(processor, folder)
-    for file, content in source.items():
-        if storage.stat(f"{STAGED_FINAL}/{file}") is None:
-            storage.write_bytes(f"{STAGED_FINAL}/{file}", content)
     storage.write_bytes(f"{STAGED_FINAL}/README.md", card.encode())
     os.sync()
     storage.replace_folder(STAGED_FINAL, name, storage.folder_id(STAGED_FINAL))
@@ -252,7 +252,7 @@ def further_files(model: str) -> dict[str, bytes]:
     if not is_local(model):
         return {}
     source = open_storage(FollowedPath(model))  # the hub's cache is made of links
-    names = ("video_preprocessor_config.json", "generation_config.json")
+    names = (VIDEO_PART, "generation_config.json")
     return {name: source.read_bytes(name) for name in names if source.stat(name) is not None}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from ..datasets.split import SIDES
 from ..errors import TrainingError
 from ..models.extras import need
-from ..models.transformers.from_scratch import DEVIATION, bpe_tokenizer, make_vlm, save_vlm
+from ..models.transformers.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
 from ..rollouts.base import Status, Step, TaskRollouts
 from ..rollouts.scripted import ScriptedPolicy
 from ..storage import open_storage
@@ -89,7 +89,8 @@ def make_tiny_model(
     loss = _teach(model, Scorer(encoder), list(rollouts.values()), lessons, seed)
     need("transformers", EXTRA).utils.logging.disable_progress_bar()
     with writing(out):
-        save_vlm(out, model, processor)
+        model.save_pretrained(out)
+        processor.save_pretrained(out)
     return TinyModel(str(out), sum(each.numel() for each in model.parameters()), len(tokenizer), loss)
 
 

@@ -3,12 +3,9 @@
 Without torchvision, the processor is PIVOT's own for images and text.
 """
 
-import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
-from ...storage import open_storage
 from ..extras import need
 from .processors import image_text_class
 
@@ -127,13 +124,3 @@ def make_vlm(
         patch_size=patch, merge_size=MERGE, size={"shortest_edge": side**2, "longest_edge": side**2 * most_image_tokens}
     )
     return model, image_text_class(family)(images, tokenizer, chat_template=CHAT_TEMPLATE)
-
-
-def save_vlm(folder: Path, model: Any, processor: Any) -> None:
-    """Save a model of :func:`make_vlm` as real checkpoints are saved, with the video part that vLLM looks for."""
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
-    images = processor.image_processor
-    video = {"patch_size": images.patch_size, "merge_size": images.merge_size}
-    content = json.dumps({"video_processor_type": "Qwen2VLVideoProcessor", **video})
-    open_storage(folder).write_bytes("video_preprocessor_config.json", content.encode())

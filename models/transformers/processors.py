@@ -2,18 +2,29 @@
 
 Stock processors of the Qwen families have a video part that needs torchvision, and PyPI's torchvision does not work
 with a CPU build of PyTorch. Without torchvision, a subclass with the same interface accepts images and text only; it
-also loads directories that were saved with a video part. With torchvision, the stock class is used.
+also loads directories that were saved with a video part, and saves one for readers that have torchvision. With
+torchvision, the stock class is used.
 """
 
+import json
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
 from ..extras import need
 
-IMAGE_ONLY_FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
-"""Model types whose processor works without its video part."""
+IMAGE_ONLY_FAMILIES = {
+    "qwen2_vl": "Qwen2VLVideoProcessor",
+    "qwen2_5_vl": "Qwen2VLVideoProcessor",
+    "qwen3_vl": "Qwen3VLVideoProcessor",
+    "qwen3_vl_moe": "Qwen3VLVideoProcessor",
+}
+"""Model types whose processor works without its video part, and the class of that part."""
+VIDEO_PART = "video_preprocessor_config.json"
+"""File of a saved processor without which the stock class and vLLM do not load it."""
+_PATCHES = ("patch_size", "merge_size", "temporal_patch_size")
 
 _MARKS = ("image", "video", "vision_start", "vision_end")
 _TOKENS = {"image": "<|image_pad|>", "video": "<|video_pad|>"}
@@ -28,7 +39,8 @@ def has_torchvision() -> bool:
 def image_text_class(model_type: str) -> Any:
     """Return the stock processor class of a model type without its video part.
 
-    The class has the stock name, so that a saved processor names the stock class and loads anywhere.
+    The class has the stock name and saves a video part with the patches of its images, unless the folder has one, so
+    that a saved processor names the stock class and loads anywhere.
 
     Raises:
         PluginError: transformers is not installed.
@@ -53,7 +65,17 @@ def image_text_class(model_type: str) -> Any:
             setattr(self, f"{mark}_token_id", tokenizer.convert_tokens_to_ids(token))
         transformers.ProcessorMixin.__init__(self, image_processor, tokenizer, chat_template=chat_template)
 
-    return type(name, (stock,), {"__init__": start, "__module__": __name__, "__doc__": "Images and text only."})
+    def save(self: Any, save_directory: Any, *args: Any, **fields: Any) -> Any:
+        files = stock.save_pretrained(self, save_directory, *args, **fields)
+        video = Path(save_directory) / VIDEO_PART
+        if not video.exists():
+            patches = {size: getattr(self.image_processor, size) for size in _PATCHES}
+            part = {"video_processor_type": IMAGE_ONLY_FAMILIES[model_type], **patches}
+            video.write_text(json.dumps(part), encoding="utf-8")
+        return files
+
+    members = {"__init__": start, "save_pretrained": save, "__module__": __name__, "__doc__": "Images and text only."}
+    return type(name, (stock,), members)
 
 
 def load_processor(model: str, model_type: str, revision: str | None = None) -> Any:

@@ -15,7 +15,7 @@ from pivot.errors import ConfigError, PolicyError
 from pivot.models.base import CUT, ChatAnswer
 from pivot.models.preflight import SEED
 from pivot.models.transformers.model import Engine, TransformersModel
-from pivot.models.transformers.processors import has_torchvision, image_text_class, load_processor
+from pivot.models.transformers.processors import VIDEO_PART, has_torchvision, image_text_class, load_processor
 from pivot.models.weights import revision_of
 from pivot.tests.flow_runs import config_of, fingerprint
 
@@ -174,6 +174,19 @@ def test_processors_without_torchvision(folder: Path) -> None:
     if not has_torchvision():
         with pytest.raises(ConfigError, match="need torchvision"):
             load_processor(str(folder), "llava")
+
+
+def test_a_processor_without_a_video_part_is_saved_with_one(folder: Path, tmp_path: Path) -> None:
+    processor = image_text_class("qwen2_5_vl").from_pretrained(folder)
+    processor.save_pretrained(tmp_path / "saved")
+    part = json.loads((tmp_path / "saved" / VIDEO_PART).read_text(encoding="utf-8"))
+    assert part["video_processor_type"] == "Qwen2VLVideoProcessor"
+    assert part["patch_size"] == processor.image_processor.patch_size
+
+    own = part | {"max_frames": 3}  # of the model that a run started from
+    (tmp_path / "saved" / VIDEO_PART).write_text(json.dumps(own), encoding="utf-8")
+    processor.save_pretrained(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / VIDEO_PART).read_text(encoding="utf-8")) == own
 
 
 # The whole pipeline

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 pytest.importorskip("transformers")
 
-from pivot.models.transformers.from_scratch import bpe_tokenizer, make_vlm, save_vlm
+from pivot.models.transformers.from_scratch import bpe_tokenizer, make_vlm
 
 PATCH = 14
 
@@ -21,4 +21,5 @@ def save_tiny_vlm(
 ) -> None:
     """Save model, tokenizer and processor to ``folder``; each text of ``whole`` is one token."""
     model, processor = make_vlm(bpe_tokenizer(texts, 600, whole), patch=PATCH, deviation=deviation)
-    save_vlm(folder, model, processor)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)

@@ -3,7 +3,6 @@
 Run by ``make test-serving``, in the environment of training: PIVOT_VLLM_PYTHON names the Python of vLLM's own.
 """
 
-import json
 import os
 import shutil
 import site
@@ -48,9 +47,6 @@ COMMAND = f"env {VARIABLES} {PYTHON} -m vllm.entrypoints.openai.api_server --dty
 def _save(model: Any, folder: Path) -> Path:
     model.save_pretrained(folder)
     matrix.player(FAMILY)[1].save_pretrained(folder)
-    # Real checkpoints have a video part, and vLLM looks for it.
-    video = {"video_processor_type": "Qwen2VLVideoProcessor", "patch_size": 8, "merge_size": 2}
-    (folder / "video_preprocessor_config.json").write_text(json.dumps(video), encoding="utf-8")
     return folder
 
 
