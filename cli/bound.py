@@ -22,7 +22,7 @@ class BoundOptions(Options):
     """File for the bounds, one JSON line per failure."""
     policy: str = ""
     """Policy that plays the retries; by default that of the store."""
-    policy_option: dict[str, Any] = Field(default_factory=dict)
+    policy_set: dict[str, Any] = Field(default_factory=dict)
     """Setting of the policy, such as model=NAME."""
     policy_service: dict[str, Any] = Field(default_factory=dict)
     """Setting of its model server, such as base_url=http://localhost:8000/v1."""
@@ -51,7 +51,7 @@ def bound(options: BoundOptions, settings: BoundSettings) -> None:
 
     pivot bound runs/rooms --out bounds.jsonl
 
-    pivot bound runs/mine --out bounds.jsonl --policy openai --policy-option model=my-vlm
+    pivot bound runs/mine --out bounds.jsonl --policy openai --policy-set model=my-vlm
     --policy-service base_url=http://localhost:8000/v1
 
     pivot bound runs/rooms --out bounds.jsonl --check
@@ -70,7 +70,7 @@ def bound(options: BoundOptions, settings: BoundSettings) -> None:
             options.out,
             settings,
             policy=options.policy,
-            policy_options=options.policy_option,
+            policy_options=options.policy_set,
             policy_service=options.policy_service,
             reporter=bars,
         )

@@ -8,7 +8,7 @@ from .console import ProgressBars, out
 from .options import StoreAddress, StorePath, address_option, option, path_option
 
 EnvironmentNames = Annotated[
-    list[str] | None, option("Only this environment (default: all). May be repeated.", "--environment")
+    list[str] | None, option("Only this environment (default: all). May be repeated.", "--env", "--environment")
 ]
 FailuresOnly = Annotated[bool, option("Leave out successes and episodes with an error.", "--failures-only")]
 Limit = Annotated[int | None, option("Maximum number of episodes per environment (first N).", "--limit", min=1)]
@@ -40,7 +40,7 @@ def report(
 
     pivot report runs/first --out report
 
-    pivot report runs/first --environment sokoban --failures-only --limit 200
+    pivot report runs/first --env sokoban --failures-only --limit 200
 
     pivot report runs/second --with runs/first
     """

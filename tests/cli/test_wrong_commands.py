@@ -308,7 +308,7 @@ WRONG = [
     ("plot STORE --out file", "file is a file; --out names a folder"),
     ("plot ''", "DIR: found '', expected a path"),
     ("report STORE --out ''", "--out: found '', expected a path"),
-    ("report STORE --environment chess", "STORE holds no environment 'chess'; it holds: sokoban, frozenlake"),
+    ("report STORE --env chess", "STORE holds no environment 'chess'; it holds: sokoban, frozenlake"),
     ("report STORE --limit x", "--limit: found 'x', expected a whole number"),
     ("view STORE --port 99999", "--port: found '99999', expected at most 65535"),
     ("view STORE --environment chess", "STORE holds no environment 'chess'"),
