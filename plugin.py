@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from .datasets.exporters.base import Exporter, LabelledEpisode, LabelledShard
     from .datasets.schema import Column, TableSchema
     from .flows.engines.base import Engine, EngineSettings, WorkerPool
+    from .flows.engines.cluster import ClusterPool, carry_out
+    from .flows.engines.nodes import ready_pool
     from .imports.base import Importer, Place, UnreadableError
     from .imports.episode import RecordedEpisode
     from .storage import FileRecord, Stat, Storage, Url
@@ -82,6 +84,7 @@ __all__ = [
     "ChatModel",
     "ChatRequest",
     "Choice",
+    "ClusterPool",
     "Column",
     "ConcurrentWriter",
     "ConfigError",
@@ -155,9 +158,11 @@ __all__ = [
     "Url",
     "Verdict",
     "WorkerPool",
+    "carry_out",
     "complete_episodes",
     "derive_seed",
     "digest",
+    "ready_pool",
     "statement",
     "uniforms",
 ]
@@ -165,6 +170,8 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("Engine", "EngineSettings", "WorkerPool"), "flows.engines.base"),
+    **dict.fromkeys(("ClusterPool", "carry_out"), "flows.engines.cluster"),
+    "ready_pool": "flows.engines.nodes",
     **dict.fromkeys(("Exporter", "LabelledEpisode", "LabelledShard"), "datasets.exporters.base"),
     **dict.fromkeys(("Importer", "Place", "UnreadableError"), "imports.base"),
     "RecordedEpisode": "imports.episode",

@@ -18,7 +18,7 @@ from ...storage import Address
 from .base import Engine, WorkerPool
 from .cluster import ClusterPool, Settle, carry_out
 from .local import available_cores, interrupts_held
-from .nodes import at_work
+from .nodes import ready_pool
 from .reach import LOOPBACK, refuse_unreachable
 
 ADDRESS = "DASK_SCHEDULER_ADDRESS"
@@ -45,7 +45,7 @@ class DaskEngine(Engine):
             at = address or stack.enter_context(_cluster_here(distributed, limit or available_cores()))
             pool = DaskPool(stack.enter_context(_client_of(distributed, at)), limit, address)
             _refuse_threads(pool.threads(), address)
-            yield stack.enter_context(at_work(pool, environments, store, writes=writes))
+            yield stack.enter_context(ready_pool(pool, environments, store, writes=writes))
 
 
 @contextlib.contextmanager

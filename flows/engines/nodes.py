@@ -32,7 +32,9 @@ class NodeReport:
 
 
 @contextlib.contextmanager
-def at_work(pool: ClusterPool, environments: Sequence[str], store: Address, *, writes: bool) -> Iterator[ClusterPool]:
+def ready_pool(
+    pool: ClusterPool, environments: Sequence[str], store: Address, *, writes: bool
+) -> Iterator[ClusterPool]:
     """Check the nodes of a pool and let them import these environments; cancel what still runs at the end.
 
     Raises:

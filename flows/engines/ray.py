@@ -21,7 +21,7 @@ from ...storage import Address
 from .base import Engine, EngineSettings, WorkerPool
 from .cluster import RETRIES, ClusterPool, Settle, carry_out
 from .local import available_cores
-from .nodes import at_work
+from .nodes import ready_pool
 from .reach import LOOPBACK, refuse_unreachable
 
 ADDRESS = "RAY_ADDRESS"
@@ -52,7 +52,7 @@ class RayEngine(Engine):
         ray = need("ray", "ray")
         with _cluster_at(ray, address) if address else _cluster_here(ray, settings):
             pool = RayPool(ray, settings.workers, address)
-            with at_work(pool, environments, store, writes=writes):
+            with ready_pool(pool, environments, store, writes=writes):
                 yield pool
 
 
