@@ -71,7 +71,7 @@ def image_text_class(model_type: str) -> Any:
         if not video.exists():
             patches = {size: getattr(self.image_processor, size) for size in _PATCHES}
             part = {"video_processor_type": IMAGE_ONLY_FAMILIES[model_type], **patches}
-            video.write_text(json.dumps(part), encoding="utf-8")
+            video.write_bytes(json.dumps(part).encode())
         return files
 
     members = {"__init__": start, "save_pretrained": save, "__module__": __name__, "__doc__": "Images and text only."}

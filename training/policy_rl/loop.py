@@ -480,11 +480,11 @@ class _Run:
 
     def _save_model(self, where: str) -> None:
         with on_disk.writing(where):
-            Path(where).mkdir(parents=True, exist_ok=True)
-            for file, content in on_disk.further_files(self.config.model).items():
-                (Path(where) / file).write_bytes(content)
             with self._own_defaults():
                 self.model.save_pretrained(where)
+            for file, content in on_disk.further_files(self.config.model).items():
+                if not (Path(where) / file).exists():
+                    (Path(where) / file).write_bytes(content)
             on_disk.save_processor(self.encoder.processor, where)
 
     def _save_all(self, where: Path, optimizer: Mapping[str, Any]) -> None:
