@@ -19,7 +19,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
-from pivot.benchmarks.learning.ledger import Ledger, Row, by_arm, figures_table, key_of
+from pivot.benchmarks.learning.ledger import BASELINE, Ledger, Row, by_arm, figures_table, key_of
 from pivot.benchmarks.learning.vlm import GAMES, ExactReader, settings_of
 from pivot.benchmarks.learning.vlm_start import LESSONS, RECORDS, teach
 from pivot.benchmarks.learning.worlds import explore
@@ -284,19 +284,30 @@ def _at(rows: Sequence[Row], figure: str, end: int) -> str:
 
 
 def draw(rows: Sequence[Row], game: str, path: Path) -> None:
-    """Draw the mean exact success of each arm over updates, and the points of all seeds."""
-    figure = need("matplotlib.figure", "train").Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.add_subplot()
-    for name in by_arm(rows, game, "final"):
-        curves = np.array([row["curve"] for row in rows if row["game"] == game and row["arm"] == name])
-        places = np.arange(curves.shape[1]) * EVERY
-        label = f"{name} ({len(curves)} seed{'s' * (len(curves) > 1)})"
-        (line,) = axes.plot(places, 100 * curves.mean(axis=0), label=label)
-        axes.plot(places, 100 * curves.T, ".", color=line.get_color(), markersize=3, alpha=0.5)
-    axes.set(xlabel="update", ylabel="exact success on held-out levels, %", title=game)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False, fontsize=8)
+    """Draw the mean exact success of each arm over updates, and the points of all seeds; unfinished arms are left out.
+
+    Arms of twelve seeds are in one panel, the others beside them, with the arm that all are compared with.
+    """
+    counts = {arm: len(each) for arm, each in by_arm(rows, game, "final").items()}
+    seeds = {name: arm.seeds if game == "frozenlake" else FEW for name, arm in ARMS.items() if game in arm.games}
+    done = [name for name in seeds if counts.get(name, 0) >= seeds[name]]
+    panels = [[name for name in done if seeds[name] == number] for number in sorted({*seeds.values()}, reverse=True)]
+    panels = [[BASELINE] * (BASELINE not in names) + names for names in panels if names]
+    figure = need("matplotlib.figure", "train").Figure(figsize=(8 * max(1, len(panels)), 5), layout="constrained")
+    for axes, names in zip(figure.subplots(1, max(1, len(panels)), squeeze=False)[0], panels, strict=False):
+        for number, name in enumerate(names):
+            curves = np.array([row["curve"] for row in rows if row["game"] == game and row["arm"] == name])
+            places = np.arange(curves.shape[1]) * EVERY
+            style = {
+                "color": "black" if name == BASELINE else f"C{number % 10}",
+                "linestyle": "-" if number < 10 else "--",
+            }
+            axes.plot(places, 100 * curves.mean(axis=0), label=f"{name} ({len(curves)} seeds)", **style)
+            axes.plot(places, 100 * curves.T, ".", color=style["color"], markersize=3, alpha=0.4)
+        axes.set(xlabel="update", ylabel="exact success on held-out levels, %", title=game)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+        axes.legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=100, facecolor="white")
 
 
