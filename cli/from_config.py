@@ -194,7 +194,8 @@ class Form(Generic[Model]):
             written = self._written(leaf, flag)
             yield parameter(name, kind, made(*written, help=text, rich_help_panel=panel))
             for number, old in enumerate(flag.old):
-                yield parameter(f"{name}__old{number}", kind, made(old, hidden=True))
+                former = made(old, hidden=True, help=f"Former name of {written[0]}.")
+                yield parameter(f"{name}__old{number}", kind, former)
             for number, (switch, value) in enumerate(flag.switches.items()):
                 about = typer.Option(switch, help=f"Same as {written[0]} {value}.", rich_help_panel=panel)
                 yield parameter(f"{name}__is{number}", bool, about)
