@@ -292,7 +292,7 @@ def draw(rows: Sequence[Row], game: str, path: Path) -> None:
     seeds = {name: arm.seeds if game == "frozenlake" else FEW for name, arm in ARMS.items() if game in arm.games}
     done = [name for name in seeds if counts.get(name, 0) >= seeds[name]]
     panels = [[name for name in done if seeds[name] == number] for number in sorted({*seeds.values()}, reverse=True)]
-    panels = [[BASELINE] * (BASELINE not in names) + names for names in panels if names]
+    panels = [[BASELINE] * (BASELINE in counts and BASELINE not in names) + names for names in panels if names]
     figure = need("matplotlib.figure", "train").Figure(figsize=(8 * max(1, len(panels)), 5), layout="constrained")
     for axes, names in zip(figure.subplots(1, max(1, len(panels)), squeeze=False)[0], panels, strict=False):
         for number, name in enumerate(names):
