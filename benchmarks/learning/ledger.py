@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 Row = dict[str, Any]
-Key = tuple[str, str, float, int]
-"""Game, arm, weight and seed of a run."""
+Key = tuple[str, str, float, int, float | None]
+"""Game, arm, weight and seed of a run, and its learning rate where runs differ by that."""
 MARGIN = 3.0
 """Points within which a difference is called equivalent."""
 BASELINE = "vanilla_grpo"
@@ -68,7 +68,7 @@ class Ledger:
 
 def key_of(row: Mapping[str, Any]) -> Key:
     """Return what identifies a run."""
-    return row["game"], row["arm"], float(row["weight"]), row["seed"]
+    return row["game"], row["arm"], float(row["weight"]), row["seed"], row.get("lr")
 
 
 def area(curve: Sequence[float]) -> float:

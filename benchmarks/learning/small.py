@@ -395,7 +395,7 @@ def run(jobs: Sequence[Job], path: Path, workers: int) -> None:
     """Train what the file of results does not have yet, and append a line per finished run."""
     ledger = Ledger(path, PROTOCOL)
     finished = ledger.keys()
-    missing = [job for job in jobs if (job[0], job[1].name, job[1].weight, job[2]) not in finished]
+    missing = [job for job in jobs if (job[0], job[1].name, job[1].weight, job[2], None) not in finished]
     with ProcessPoolExecutor(workers) as pool:
         for number, row in enumerate(pool.map(_one, missing), 1):
             ledger.append(row)

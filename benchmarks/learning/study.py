@@ -3,7 +3,7 @@
 ``python -m pivot.benchmarks.learning.study start`` teaches the start and passes it through the literacy gate;
 ``study run`` trains what ``results/study.jsonl`` does not have yet, a line per finished run, so the same command goes
 on where the file ends; ``study table`` and ``study curves`` show what is there. Arms with a Teacher are run only from
-a start that passed the gate.
+a start that passed the gate. ``study rates`` looks at learning rates, on seeds and levels that no result is read on.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
-from pivot.benchmarks.learning.ledger import BASELINE, Ledger, Row, by_arm, figures_table, key_of
+from pivot.benchmarks.learning.ledger import BASELINE, Key, Ledger, Row, area, by_arm, figures_table, key_of
 from pivot.benchmarks.learning.vlm import GAMES, ExactReader, settings_of
 from pivot.benchmarks.learning.vlm_start import LESSONS, RECORDS, teach
 from pivot.benchmarks.learning.worlds import explore
@@ -43,6 +43,11 @@ MANY, FEW = 12, 6
 """Paired seeds of the arms that the question is about, and of the others."""
 FIRST_SEED = 1
 """Seed 0 was looked at while rates were chosen; the other seeds of that are 100 and more."""
+RATES = (5e-4, 1e-3, 2e-3)
+RATE_SEEDS, RATE_UPDATES = (100, 101, 102), 32
+"""A look at learning rates: of the arms with most seeds, on training levels of other seeds, in half of a run."""
+BROKEN = 0.5
+"""Share of replies in another form than the start's from which on a policy counts as broken."""
 MELTING = ("gap_detects_pivot", "teacher_informed")
 ENDS = 4
 """Updates at both ends of a run over which the figures of the Teacher are averaged."""
@@ -114,8 +119,15 @@ class Job:
     seed: int
     work: Path
     updates: int = UPDATES
+    lr: float | None = None
+    """Learning rate of a look at rates, which reads training levels; None: the study's, and held-out levels."""
     fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Settings that differ from the study's, for tests."""
+
+    @property
+    def key(self) -> Key:
+        """What identifies the run in a file of results."""
+        return self.game, self.arm, ARMS[self.arm].weight, self.seed, self.lr
 
     @property
     def start(self) -> Path:
@@ -130,23 +142,27 @@ def digest_of(start: Path) -> str:
 
 
 def train_arm(job: Job) -> Row:
-    """Train one arm in segments, and read the exact success on held-out levels between them.
+    """Train one arm in segments, and read the exact success between them.
+
+    It is read on held-out levels, or for a look at rates on as many training levels.
 
     A run that was killed starts again: it takes minutes, and its result is a function of the job.
     """
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     began, wall = process_time(), perf_counter()
-    arm, out = ARMS[job.arm], job.work / job.game / f"{job.arm}-{job.seed}"
+    arm, rate = ARMS[job.arm], {} if job.lr is None else {"lr": job.lr}
+    out = job.work / job.game / "-".join(map(str, (job.arm, job.seed, *rate.values())))
     shutil.rmtree(out, ignore_errors=True)
     curve: list[dict[str, float]] = []
     read: ExactReader | None = None
     for done in [*range(0, job.updates, EVERY), job.updates]:
-        fields = {**arm.fields, **job.fields, "updates": max(1, done)}
+        fields = {**arm.fields, **rate, **job.fields, "updates": max(1, done)}
         prepared = loop.prepare(settings_of(job.game, str(job.start), job.seed, **fields))
         if read is None:
             levels = prepared.levels
-            read = ExactReader(levels, explore(levels.env, levels.config, levels.validation), prepared.encoder)
+            tasks = levels.train[: len(levels.validation)] if rate else levels.validation
+            read = ExactReader(levels, explore(levels.env, levels.config, tasks), prepared.encoder)
         if done:
             loop.train(prepared, out, resume=done > EVERY)
         curve.append(read(prepared.model))
@@ -157,6 +173,7 @@ def train_arm(job: Job) -> Row:
         "arm": job.arm,
         "seed": job.seed,
         "weight": arm.weight,
+        **rate,
         "protocol": PROTOCOL,
         "start": digest_of(job.start),
         "updates": job.updates,
@@ -187,6 +204,18 @@ def jobs(games: Sequence[str], work: Path, most_seeds: int = MANY) -> list[Job]:
         for game in games
         for name, arm in ARMS.items()
         if game in arm.games and number < (arm.seeds if game == "frozenlake" else FEW)
+    ]
+
+
+def rate_jobs(games: Sequence[str], work: Path) -> list[Job]:
+    """Return the runs that look at learning rates, seed by seed."""
+    return [
+        Job(game, name, seed, work, RATE_UPDATES, rate)
+        for seed in RATE_SEEDS
+        for game in games
+        for name, arm in ARMS.items()
+        if game in arm.games and arm.seeds == MANY
+        for rate in RATES
     ]
 
 
@@ -231,7 +260,7 @@ def run(chosen: Sequence[Job], path: Path, workers: int) -> None:
     reasons: dict[str, list[str]] = {}
     missing: list[Job] = []
     for job in chosen:
-        if (job.game, job.arm, ARMS[job.arm].weight, job.seed) in finished:
+        if job.key in finished:
             continue
         reason = runnable(job)
         if reason is None:
@@ -244,7 +273,10 @@ def run(chosen: Sequence[Job], path: Path, workers: int) -> None:
         for number, done in enumerate(as_completed([pool.submit(train_arm, job) for job in missing]), 1):
             row = done.result()
             ledger.append(row)
-            what = f"{row['game']} {row['arm']} seed {row['seed']}: {row['curve'][0]:.3f} -> {row['curve'][-1]:.3f}"
+            rate = f" lr {row['lr']:g}" if "lr" in row else ""
+            what = (
+                f"{row['game']} {row['arm']}{rate} seed {row['seed']}: {row['curve'][0]:.3f} -> {row['curve'][-1]:.3f}"
+            )
             print(f"{number}/{len(missing)} {what}, {row['cpu_seconds']} s", flush=True)  # noqa: T201
 
 
@@ -256,10 +288,30 @@ def done_table(rows: Sequence[Row], chosen: Sequence[Job]) -> str:
     keys = {key_of(row) for row in rows}
     lines = []
     for game in GAMES:
-        planned = {(job.game, job.arm, ARMS[job.arm].weight, job.seed) for job in chosen if job.game == game}
+        planned = {job.key for job in chosen if job.game == game}
         if planned:
             lines.append(f"{game}: {len(planned & keys)} of {len(planned)} runs")
     return "\n".join(lines)
+
+
+def rates_table(rows: Sequence[Row], game: str) -> str:
+    """Return area and final success on training levels by arm and learning rate, and broken policies, in Markdown."""
+    heads = [f"lr {rate:g}: area, final success" for rate in RATES]
+    lines = [" | ".join([f"| {game}", "seeds", *heads]) + " |", "|---" * (2 + len(heads)) + "|"]
+    for name in ARMS:
+        mine = [[row for row in rows if (row["game"], row["arm"], row["lr"]) == (game, name, rate)] for rate in RATES]
+        counts = sorted({len(each) for each in mine})
+        if counts[-1]:
+            lines.append(" | ".join([f"| `{name}`", " to ".join(map(str, counts)), *map(_rate_cell, mine)]) + " |")
+    return "\n".join(lines)
+
+
+def _rate_cell(rows: Sequence[Row]) -> str:
+    if not rows:
+        return "–"
+    broken = sum(row["unusual"] > BROKEN for row in rows)
+    means = np.mean([area(row["curve"]) for row in rows]), 100 * np.mean([row["curve"][-1] for row in rows])
+    return f"{means[0]:.1f}, {means[1]:.1f}" + (f" ({broken} broken)" if broken else "")
 
 
 def teacher_table(rows: Sequence[Row], game: str) -> str:
@@ -314,8 +366,8 @@ def draw(rows: Sequence[Row], game: str, path: Path) -> None:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m pivot.benchmarks.learning.study", description=__doc__)
-    parser.add_argument("command", choices=("start", "run", "table", "curves"))
-    parser.add_argument("--results", type=Path, default=RESULTS / "study.jsonl")
+    parser.add_argument("command", choices=("start", "run", "rates", "table", "curves"))
+    parser.add_argument("--results", type=Path, help="file of results; study.jsonl or study_rates.jsonl of this folder")
     parser.add_argument("--work", type=Path, default=WORK, help="folder of starts and of unfinished runs")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--games", nargs="+", choices=tuple(GAMES), default=tuple(GAMES))
@@ -324,19 +376,24 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=RECORDS, help="records in a lesson; fewer ones suit a CPU")
     parser.add_argument("--out", type=Path, default=Path("curves"), help="prefix of the pictures")
     args = parser.parse_args()
-    chosen = [job for job in jobs(args.games, args.work) if job.arm in args.arms]
+    rates = args.command == "rates"
+    plan = rate_jobs(args.games, args.work) if rates else jobs(args.games, args.work)
+    chosen = [job for job in plan if job.arm in args.arms]
+    path: Path = args.results or RESULTS / ("study_rates.jsonl" if rates else "study.jsonl")
     if args.command == "start":
         torch.set_num_threads(1)
         for game in args.games:
             teach(game, args.work / game / "start", lessons=args.lessons, records=args.records)
         return
-    if args.command == "run":
-        run(chosen, args.results, args.workers)
-    rows = Ledger(args.results, PROTOCOL).rows()
+    if args.command in {"run", "rates"}:
+        run(chosen, path, args.workers)
+    rows = Ledger(path, PROTOCOL).rows()
     texts = [done_table(rows, chosen)]
     for game in args.games:
         if args.command == "curves":
             draw(rows, game, args.out.with_name(f"{args.out.name}-{game}.png"))
+        elif rates:
+            texts.append(rates_table(rows, game))
         else:
             texts += [figures_table(rows, game, ARMS, CONTROLS), teacher_table(rows, game)]
     print("\n\n".join(texts))  # noqa: T201 - a command's answer

@@ -206,7 +206,7 @@ def test_a_literate_teacher_passes_the_gate(
 
 def _job(start: Path, arm: str, seed: int = 0) -> study.Job:
     few = {"prompts": 4, "rollouts": 2, "minibatch": 16, "analyzer_tokens": 2}
-    return study.Job("frozenlake", arm, seed, start.parents[1], 2, few)
+    return study.Job("frozenlake", arm, seed, start.parents[1], 2, fields=few)
 
 
 def test_arms_of_a_seed_start_from_one_model(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,6 +218,37 @@ def test_arms_of_a_seed_start_from_one_model(start: Path, monkeypatch: pytest.Mo
     assert len({tuple(row["curve"]) for row in rows.values()}) == 2, "and then each goes its way"
     assert all(len(row["curve"]) == 3 for row in rows.values())
     assert rows["oracle_1"]["teacher_informed"][0] is not None
+
+
+def test_rates_are_looked_at_on_training_levels_of_other_seeds(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "EVERY", 2)
+    monkeypatch.setattr(study, "ProcessPoolExecutor", _InThisProcess)
+    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
+    levels: list[Sequence[Task]] = []
+
+    def watched(env: Any, config: Any, tasks: Sequence[Task]) -> World:
+        levels.append(tasks)
+        return explore(env, config, tasks)
+
+    monkeypatch.setattr(study, "explore", watched)
+    plan = study.rate_jobs(("frozenlake",), Path("runs"))
+    assert len({job.key for job in plan}) == 3 * 3 * 8
+    assert not {job.seed for job in plan} & {job.seed for job in study.jobs(tuple(vlm.GAMES), Path("runs"))}
+    path = tmp_path / "rates.jsonl"
+    for _ in range(2):  # the second time everything is there
+        study.run([replace(_job(start, "vanilla_grpo", 100), lr=rate) for rate in study.RATES], path, 1)
+    rows = sorted(Ledger(path, study.PROTOCOL).rows(), key=lambda row: row["lr"])
+    assert [row["lr"] for row in rows] == [*study.RATES]
+    assert len({row["curve"][0] for row in rows}) == 1
+    assert len({row["curve"][1] for row in rows}) == 3
+    split = plan_levels(vlm.settings_of("frozenlake", "none", 100))
+    assert levels == [split.train[: len(split.validation)]] * 3
+    rows[0] |= {"unusual": 0.9, "curve": [0.2, 0.1]}
+    table = study.rates_table(rows, "frozenlake").splitlines()
+    assert table[2].startswith("| `vanilla_grpo` | 1 | 15.0, 10.0 (1 broken) | "), table
+    assert len(table) == 3
 
 
 def test_a_start_that_failed_the_gate_trains_no_teacher(
