@@ -138,7 +138,7 @@ def by_arm(rows: Iterable[Row], game: str, figure: str, curve: str = "curve") ->
 
 
 def figures_table(rows: Sequence[Row], game: str, arms: Iterable[str], controls: Mapping[str, str]) -> str:
-    """Return the table of a game in Markdown: each arm against the baseline, then the controls of the location."""
+    """Return the table of a game in Markdown: arms against the baseline, and against their controls if any."""
     areas, finals = by_arm(rows, game, "area"), by_arm(rows, game, "final")
     base = areas.get(BASELINE, {})
     lines = [
@@ -156,14 +156,15 @@ def figures_table(rows: Sequence[Row], game: str, arms: Iterable[str], controls:
         lines.append(
             f"| `{arm}` | {len(areas[arm])} | {mean:.1f} | {cells[0]} | {final:.1f} | {cells[1]} | {cells[2]} |"
         )
-    lines += [
-        "",
-        "| the location | seeds | area, pivot minus random step | final success | the area at the pivot is |",
-        "|---|---|---|---|---|",
-    ]
+    located: list[str] = []
     for arm, control in controls.items():
         first = paired(areas.get(arm, {}), areas.get(control, {}))
         last = paired(finals.get(arm, {}), finals.get(control, {}))
         if first is not None and last is not None:
-            lines.append(f"| `{arm}` minus `{control}` | {first.pairs} | {first} | {last} | {first.verdict} |")
-    return "\n".join(lines)
+            located.append(f"| `{arm}` minus `{control}` | {first.pairs} | {first} | {last} | {first.verdict} |")
+    heads = [
+        "",
+        "| the location | seeds | area, pivot minus random step | final success | the area at the pivot is |",
+        "|---|---|---|---|---|",
+    ]
+    return "\n".join(lines + heads * bool(located) + located)

@@ -2,7 +2,8 @@
 
 ``python -m pivot.benchmarks.learning.small run`` trains a network of two layers on the one-hot state of FrozenLake
 (4x4, nine turns) and Sokoban (four turns) with GRPO and one arm each, and resumes where its file of results ends;
-``small table`` prints paired differences with 95 % intervals; ``small rates`` looks at weights on three other seeds.
+``small table`` prints paired differences with 95 % intervals; ``small rates`` looks at weights on three other seeds;
+``small silent`` takes the advantages of most groups away and asks whether a Teacher of weight 0.01 then decides.
 
 Success is exact: dynamic programming over all states that an episode can reach. Pivots and corrections are those of the
 product's solvers, losses and advantages those of ``training/policy_rl``. All arms of a seed start from one network,
@@ -60,6 +61,8 @@ EVERY = 4
 WIDTH, LOW, HIGH = 128, 0.18, 0.25
 CLIP, KL, BETA, DPO_BETA = 0.2, 0.01, 5.0, 0.1
 SEEDS, RATE_SEEDS, RATE_UPDATES = tuple(range(10)), (100, 101, 102), 40
+SILENT, SILENT_ARMS = 0.9, ("vanilla_grpo", "empty", "oracle")
+"""Share of groups whose advantages ``silent`` sets to zero, besides those whose returns agree."""
 PROTOCOL = 1
 """Raised with every change that moves figures: results of different protocols are never compared."""
 
@@ -263,8 +266,16 @@ class Corrector:
         return fixes
 
 
-def train(game: str, arm: SmallArm, seed: int, updates: int = UPDATES) -> dict[str, Any]:
-    """Train one arm from the start of its seed; return its figures."""
+def train(game: str, arm: SmallArm, seed: int, updates: int = UPDATES, silenced: float = 0.0) -> dict[str, Any]:
+    """Train one arm from the start of its seed; return its figures.
+
+    Args:
+        game: key of ``GAMES``.
+        arm: what is added to GRPO.
+        seed: of levels, start and episodes, so that the arms of a seed are paired.
+        updates: number of updates.
+        silenced: share of groups, drawn at random, whose advantages are set to zero.
+    """
     began = process_time()
     made = setup(game, seed)
     world, inputs = made.train, made.inputs
@@ -286,7 +297,11 @@ def train(game: str, arm: SmallArm, seed: int, updates: int = UPDATES) -> dict[s
         played = np.flatnonzero(np.isin(world.level, levels))
         policy[played] = policy_of(network, inputs[played])
         turns, returns, wins = play(world, policy, starts, rng)
-        groups = [group_advantages(each) for each in torch.from_numpy(returns).split(ROLLOUTS)]
+        quiet = np.random.default_rng(derive_seed("silenced", game, seed, number)).random(PROMPTS) < silenced
+        groups = [
+            group_advantages(each) * (not silence)
+            for each, silence in zip(torch.from_numpy(returns).split(ROLLOUTS), quiet, strict=True)
+        ]
         silent.append(np.mean([bool((each == 0).all()) for each in groups]))
         advantages = torch.cat(groups)[turns.episode]
         if arm.progress:
@@ -382,8 +397,8 @@ def _update(
 # Commands
 
 
-Job = tuple[str, SmallArm, int, int]
-"""Game, arm, seed and updates of a run."""
+Job = tuple[str, SmallArm, int, int, float]
+"""Game, arm, seed, updates and silenced share of a run."""
 
 
 def _one(job: Job) -> dict[str, Any]:
@@ -406,7 +421,7 @@ def run(jobs: Sequence[Job], path: Path, workers: int) -> None:
 def rate_jobs() -> list[Job]:
     """Return the runs that look at weights: seeds and levels of their own."""
     arms = [replace(ARMS[name], weight=weight) for name in RATED for weight in RATE_WEIGHTS]
-    return [(RATE_GAME, arm, seed, RATE_UPDATES) for seed in RATE_SEEDS for arm in arms]
+    return [(RATE_GAME, arm, seed, RATE_UPDATES, 0.0) for seed in RATE_SEEDS for arm in arms]
 
 
 def rates_table(rows: Sequence[dict[str, Any]]) -> str:
@@ -423,20 +438,22 @@ def rates_table(rows: Sequence[dict[str, Any]]) -> str:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m pivot.benchmarks.learning.small", description=__doc__)
-    parser.add_argument("command", choices=("run", "rates", "table"))
+    parser.add_argument("command", choices=("run", "rates", "silent", "table"))
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--games", nargs="+", choices=tuple(GAMES), default=tuple(GAMES))
     args = parser.parse_args()
-    final, rates = args.results / "small.jsonl", args.results / "small_rates.jsonl"
-    if args.command == "run":
-        jobs = [(game, arm, seed, UPDATES) for seed in args.seeds for game in args.games for arm in ARMS.values()]
-        run(jobs, final, args.workers)
-    elif args.command == "rates":
-        run(rate_jobs(), rates, args.workers)
-    rows = Ledger(final, PROTOCOL).rows()
-    tables = [rates_table(Ledger(rates, PROTOCOL).rows())] if args.command == "rates" else []
+    name = {"rates": "small_rates.jsonl", "silent": "small_silent.jsonl"}.get(args.command, "small.jsonl")
+    path: Path = args.results / name
+    if args.command == "rates":
+        run(rate_jobs(), path, args.workers)
+    elif args.command != "table":
+        names, share = (SILENT_ARMS, SILENT) if args.command == "silent" else (tuple(ARMS), 0.0)
+        games = [(seed, game) for seed in args.seeds for game in args.games]
+        run([(game, ARMS[name], seed, UPDATES, share) for seed, game in games for name in names], path, args.workers)
+    rows = Ledger(path, PROTOCOL).rows()
+    tables = [rates_table(rows)] if args.command == "rates" else []
     tables += [figures_table(rows, game, ARMS, CONTROLS) for game in args.games if args.command != "rates"]
     print("\n\n".join(tables))  # noqa: T201 - a command's answer
 

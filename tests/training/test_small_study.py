@@ -107,6 +107,17 @@ def test_all_arms_of_a_seed_start_alike_and_no_other_seed_does() -> None:
 
 
 @pytest.mark.usefixtures("few_levels")
+def test_silenced_groups_teach_grpo_nothing() -> None:
+    whole, most, every = (small.train("frozenlake", ARMS["vanilla_grpo"], 0, 8, share) for share in (0.0, 0.9, 1.0))
+    assert len(set(every["curve"])) == 1, "no advantage, and no distance from the reference"
+    assert whole["silent"] < 0.3
+    assert 0.8 < most["silent"] < every["silent"] == 1
+    assert len({*map(tuple, (whole["curve"], most["curve"], every["curve"]))}) == 3
+    taught = small.train("frozenlake", ARMS["oracle"], 0, 8, 1.0)
+    assert len(set(taught["curve"])) > 1, "the Teacher's loss is left"
+
+
+@pytest.mark.usefixtures("few_levels")
 def test_a_planted_wrong_pivot_is_seen_in_the_figures() -> None:
     """The ideal Teacher tells every pivot; one whose hints name a random other step falls below chance."""
     right = small.train("frozenlake", ARMS["oracle"], 0, 3)["gap_detects_pivot"]
@@ -131,7 +142,7 @@ def test_controls_differ_by_the_step_alone() -> None:
 
 @pytest.mark.usefixtures("few_levels")
 def test_a_run_goes_on_where_its_file_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = [("frozenlake", ARMS["vanilla_grpo"], seed, 1) for seed in range(2)]
+    jobs = [("frozenlake", ARMS["vanilla_grpo"], seed, 1, 0.0) for seed in range(2)]
     trained: list[int] = []
     monkeypatch.setattr(small, "ProcessPoolExecutor", _InThisProcess)
     monkeypatch.setattr(small, "_one", lambda job: trained.append(job[2]) or small.train(*job))
