@@ -126,7 +126,7 @@ class Job:
 
     @property
     def key(self) -> Key:
-        """What identifies the run in a file of results."""
+        """Identity of the run in a file of results."""
         return self.game, self.arm, ARMS[self.arm].weight, self.seed, self.lr
 
     @property
