@@ -45,7 +45,8 @@ FIRST_SEED = 1
 """Seed 0 was looked at while rates were chosen; the other seeds of that are 100 and more."""
 RATES = (5e-4, 1e-3, 2e-3)
 RATE_SEEDS, RATE_UPDATES = (100, 101, 102), 32
-"""A look at learning rates: of the arms with most seeds, on training levels of other seeds, in half of a run."""
+RATED = ("vanilla_grpo", "witness_pivot", "dpo_pivot", "oracle", "distribution_oracle")
+"""A look at learning rates: half of a run on training levels of other seeds, an arm for each kind of loss."""
 BROKEN = 0.5
 """Share of replies in another form than the start's from which on a policy counts as broken."""
 MELTING = ("gap_detects_pivot", "teacher_informed")
@@ -213,8 +214,8 @@ def rate_jobs(games: Sequence[str], work: Path) -> list[Job]:
         Job(game, name, seed, work, RATE_UPDATES, rate)
         for seed in RATE_SEEDS
         for game in games
-        for name, arm in ARMS.items()
-        if game in arm.games and arm.seeds == MANY
+        for name in RATED
+        if game in ARMS[name].games
         for rate in RATES
     ]
 
