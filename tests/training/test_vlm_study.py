@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 
+from PIL import Image
 from pivot.benchmarks.learning import study, vlm, vlm_start
 from pivot.benchmarks.learning.ledger import Ledger
 from pivot.benchmarks.learning.lessons import Lesson, played_lessons, reading_lessons
@@ -306,6 +307,19 @@ def test_the_study_has_the_seeds_that_it_needs() -> None:
     assert len([job for job in jobs if job.game == "sokoban"]) == 5 * 6
     assert all(arm.games[0] == "frozenlake" for arm in study.ARMS.values())
     assert replace(jobs[0], seed=5).start == jobs[0].start
+
+
+def test_curves_of_finished_arms_are_drawn_beside_each_other(tmp_path: Path) -> None:
+    def rows(arm: str, seeds: int) -> list[dict[str, Any]]:
+        return [
+            {"game": "frozenlake", "arm": arm, "seed": seed, "curve": [0.2, 0.2 + seed / 100]} for seed in range(seeds)
+        ]
+
+    main = rows("vanilla_grpo", study.MANY) + rows("mp", study.MANY)
+    cases = {1: main + rows("progress", study.FEW - 1), 2: main + rows("progress", study.FEW)}
+    for panels, each in cases.items():
+        study.draw(each, "frozenlake", tmp_path / f"{panels}.png")
+        assert Image.open(tmp_path / f"{panels}.png").size == (800 * panels, 500), "unfinished arms are left out"
 
 
 def test_levels_of_all_seeds_hold_out_the_same_side(small_lakes: pytest.MonkeyPatch) -> None:
