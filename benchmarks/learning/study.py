@@ -19,7 +19,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
-from pivot.benchmarks.learning.ledger import BASELINE, Key, Ledger, Row, area, by_arm, figures_table, key_of
+from pivot.benchmarks.learning.ledger import BASELINE, Key, Ledger, Row, area, by_arm, figures_table, key_of, paired
 from pivot.benchmarks.learning.vlm import GAMES, ExactReader, settings_of
 from pivot.benchmarks.learning.vlm_start import LESSONS, RECORDS, teach
 from pivot.benchmarks.learning.worlds import explore
@@ -318,8 +318,8 @@ def _rate_cell(rows: Sequence[Row]) -> str:
 def teacher_table(rows: Sequence[Row], game: str) -> str:
     """Return how well the Teacher tells the pivot at both ends of a run, in Markdown: whether it melts."""
     lines = [
-        f"| {game} | seeds | gap detects pivot, first and last | informed, nats, first and last |",
-        "|---|---|---|---|",
+        f"| {game} | seeds | gap detects pivot, first and last | change, hundredths | informed, nats, first and last |",
+        "|---|---|---|---|---|",
     ]
     for name in ARMS:
         mine = [
@@ -327,7 +327,9 @@ def teacher_table(rows: Sequence[Row], game: str) -> str:
         ]
         if mine and ARMS[name].needs_literacy:
             cells = [" to ".join(_at(mine, figure, end) for end in (0, 1)) for figure in MELTING]
-            lines.append(f"| `{name}` | {len(mine)} | {cells[0]} | {cells[1]} |")
+            both = [row for row in mine if None not in row[MELTING[0]]]
+            first, last = ({row["seed"]: 100 * row[MELTING[0]][end] for row in both} for end in (0, 1))
+            lines.append(f"| `{name}` | {len(mine)} | {cells[0]} | {paired(last, first) or '–'} | {cells[1]} |")
     return "\n".join(lines)
 
 
@@ -339,7 +341,8 @@ def _at(rows: Sequence[Row], figure: str, end: int) -> str:
 def draw(rows: Sequence[Row], game: str, path: Path) -> None:
     """Draw the mean exact success of each arm over updates, and the points of all seeds; unfinished arms are left out.
 
-    Arms of twelve seeds are in one panel, the others beside them, with the arm that all are compared with.
+    Arms of twelve seeds are in one panel, the others beside them, with the paired runs of the arm that all are
+    compared with.
     """
     counts = {arm: len(each) for arm, each in by_arm(rows, game, "final").items()}
     seeds = {name: arm.seeds if game == "frozenlake" else FEW for name, arm in ARMS.items() if game in arm.games}
@@ -347,9 +350,12 @@ def draw(rows: Sequence[Row], game: str, path: Path) -> None:
     panels = [[name for name in done if seeds[name] == number] for number in sorted({*seeds.values()}, reverse=True)]
     panels = [[BASELINE] * (BASELINE in counts and BASELINE not in names) + names for names in panels if names]
     figure = need("matplotlib.figure", "train").Figure(figsize=(8 * max(1, len(panels)), 5), layout="constrained")
-    for axes, names in zip(figure.subplots(1, max(1, len(panels)), squeeze=False)[0], panels, strict=False):
+    every = figure.subplots(1, max(1, len(panels)), squeeze=False, sharey=True)[0]
+    for axes, names in zip(every, panels, strict=False):
+        mine = [row for row in rows if row["game"] == game and row["arm"] in names]
+        seen = {row["seed"] for row in mine if row["arm"] != BASELINE or len(names) == 1}
         for number, name in enumerate(names):
-            curves = np.array([row["curve"] for row in rows if row["game"] == game and row["arm"] == name])
+            curves = np.array([row["curve"] for row in mine if row["arm"] == name and row["seed"] in seen])
             places = np.arange(curves.shape[1]) * EVERY
             style = {
                 "color": "black" if name == BASELINE else f"C{number % 10}",
