@@ -2,8 +2,9 @@
 
 ``python -m pivot.benchmarks.learning.study start`` teaches the start and passes it through the literacy gate;
 ``study run`` trains what ``results/study.jsonl`` does not have yet, a line per finished run, so the same command goes
-on where the file ends; ``study table`` and ``study curves`` show what is there. Arms with a Teacher are run only from
-a start that passed the gate. ``study rates`` looks at learning rates, on seeds and levels that no result is read on.
+on where the file ends; ``study table`` prints what is there, and ``study curves`` draws it, too. Arms with a Teacher
+are run only from a start that passed the gate. ``study rates`` looks at learning rates, on seeds and levels that no
+result is read on.
 """
 
 import argparse
@@ -399,10 +400,8 @@ def main() -> None:
     for game in args.games:
         if args.command == "curves":
             draw(rows, game, args.out.with_name(f"{args.out.name}-{game}.png"))
-        elif rates:
-            texts.append(rates_table(rows, game))
-        else:
-            texts += [figures_table(rows, game, ARMS, CONTROLS), teacher_table(rows, game)]
+        both = figures_table(rows, game, ARMS, CONTROLS), teacher_table(rows, game)
+        texts += [rates_table(rows, game)] if rates else both
     print("\n\n".join(texts))  # noqa: T201 - a command's answer
 
 
