@@ -55,7 +55,7 @@ def test_a_killed_writer_leaves_whole_lines(tmp_path: Path) -> None:
     ledger.append(_row("mp", 0, [0.1, 0.2]))
     with path.open("a") as stream:
         stream.write('{"game": "lake", "arm": "torn"')
-    assert [key_of(row) for row in ledger.rows()] == [("lake", "mp", 0.0, 0)]
+    assert [key_of(row) for row in ledger.rows()] == [("lake", "mp", 0.0, 0, None)]
     ledger.append(_row("mp", 1, [0.1, 0.3]))
     assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [0, 1]
     assert Ledger(path, 2).rows() == [], "results of different protocols are never compared"
