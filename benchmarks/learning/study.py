@@ -46,7 +46,7 @@ FIRST_SEED = 1
 """Seed 0 was looked at while rates were chosen; the other seeds of that are 100 and more."""
 RATES = (5e-4, 1e-3, 2e-3)
 RATE_SEEDS, RATE_UPDATES = (100, 101, 102), 24
-RATED = ("vanilla_grpo", "witness_pivot", "dpo_pivot", "oracle", "distribution_oracle")
+RATED = ("vanilla_grpo", "witness_pivot", "dpo_pivot", "oracle", "distribution_oracle", "progress")
 """A look at learning rates: 24 updates on training levels of other seeds, an arm for each kind of loss."""
 BROKEN = 0.5
 """Share of replies in another form than the start's from which on a policy counts as broken."""

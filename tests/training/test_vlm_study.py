@@ -235,7 +235,7 @@ def test_rates_are_looked_at_on_training_levels_of_other_seeds(
 
     monkeypatch.setattr(study, "explore", watched)
     plan = study.rate_jobs(("frozenlake",), Path("runs"))
-    assert len({job.key for job in plan}) == 3 * 3 * 5
+    assert len({job.key for job in plan}) == 3 * 3 * 6
     assert not {job.seed for job in plan} & {job.seed for job in study.jobs(tuple(vlm.GAMES), Path("runs"))}
     path = tmp_path / "rates.jsonl"
     for _ in range(2):  # the second time everything is there
