@@ -319,6 +319,7 @@ def train(game: str, arm: SmallArm, seed: int, updates: int = UPDATES, silenced:
         "arm": arm.name,
         "seed": seed,
         "weight": arm.weight,
+        **({"silenced": silenced} if silenced else {}),
         "protocol": PROTOCOL,
         "updates": updates,
         "curve": [round(float(each), 5) for each in curve],
@@ -444,8 +445,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--games", nargs="+", choices=tuple(GAMES), default=tuple(GAMES))
     args = parser.parse_args()
-    name = {"rates": "small_rates.jsonl", "silent": "small_silent.jsonl"}.get(args.command, "small.jsonl")
-    path: Path = args.results / name
+    files = {"rates": "small_rates.jsonl", "silent": "small_silent.jsonl"}
+    path: Path = args.results / files.get(args.command, "small.jsonl")
     if args.command == "rates":
         run(rate_jobs(), path, args.workers)
     elif args.command != "table":

@@ -79,8 +79,9 @@ def test_two_processes_give_the_parameters_of_one(name: str, runs: Path, alone: 
     assert max((one[key] - start[key]).abs().max().item() for key in one) > 1e-5
     for mine, theirs in zip(lines_of(alone), lines_of(runs / name), strict=True):
         for key in FIGURES:
-            # Sums of float32 in another order; a token too few of about 90 would change a figure by 1 %.
-            assert mine[key] == pytest.approx(theirs[key], rel=1e-4, abs=1e-6), key
+            # A norm adds up all gradients in float32: processors differ by some 1e-6 of it, a token too few by 1e-2.
+            share = 1e-5 if key == "grad_norm" else 0.0
+            assert mine[key] == pytest.approx(theirs[key], rel=share, abs=1e-6), key
     angles = [lines_of(folder)[-1]["gradient_cosine"] for folder in (alone, runs / name)]
     assert angles[0] == pytest.approx(angles[1], abs=1e-4)
     assert 0 < abs(angles[0]) < 1

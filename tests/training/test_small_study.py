@@ -111,6 +111,8 @@ def test_silenced_groups_teach_grpo_nothing() -> None:
     whole, most, every = (small.train("frozenlake", ARMS["vanilla_grpo"], 0, 8, share) for share in (0.0, 0.9, 1.0))
     assert len(set(every["curve"])) == 1, "no advantage, and no distance from the reference"
     assert whole["silent"] < 0.3
+    assert "silenced" not in whole
+    assert most["silenced"] == 0.9, "a row says what was done to its groups"
     assert 0.8 < most["silent"] < every["silent"] == 1
     assert len({*map(tuple, (whole["curve"], most["curve"], every["curve"]))}) == 3
     taught = small.train("frozenlake", ARMS["oracle"], 0, 8, 1.0)

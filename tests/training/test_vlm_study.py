@@ -322,6 +322,16 @@ def test_curves_of_finished_arms_are_drawn_beside_each_other(tmp_path: Path) -> 
         assert Image.open(tmp_path / f"{panels}.png").size == (800 * panels, 500), "unfinished arms are left out"
 
 
+def test_a_table_shows_the_change_of_a_teacher_over_paired_seeds() -> None:
+    ends = [[0.9, 0.8], [0.9, 0.7], [0.9, None]]
+    rows = [
+        {"game": "frozenlake", "arm": "oracle", "seed": seed, "gap_detects_pivot": end, "teacher_informed": [0.4, 0.2]}
+        for seed, end in enumerate(ends)
+    ]
+    line = study.teacher_table(rows, "frozenlake").splitlines()[-1]
+    assert line == "| `oracle` | 3 | 0.90 to 0.75 | -15.0 [-78.5, +48.5] | 0.40 to 0.20 |"
+
+
 def test_levels_of_all_seeds_hold_out_the_same_side(small_lakes: pytest.MonkeyPatch) -> None:
     """The start was taught on training levels of seed 0: no other seed measures on one of them."""
     taught = {task.initial_state for task in plan_levels(vlm.settings_of("frozenlake", "none", 0)).train}
