@@ -46,7 +46,10 @@ FIRST_SEED = 1
 """Seed 0 was looked at while rates were chosen; the other seeds of that are 100 and more."""
 RATES = (5e-4, 1e-3, 2e-3)
 RATE_SEEDS, RATE_UPDATES = (100, 101, 102), 24
-RATED = ("vanilla_grpo", "witness_pivot", "dpo_pivot", "oracle", "distribution_oracle", "progress")
+RATED = (
+    *("vanilla_grpo", "witness_pivot", "dpo_pivot", "progress"),
+    *("oracle", "oracle_centred", "oracle_gap", "distribution_oracle"),
+)
 """A look at learning rates: 24 updates on training levels of other seeds, an arm for each kind of loss."""
 BROKEN = 0.5
 """Share of replies in another form than the start's from which on a policy counts as broken."""
@@ -170,6 +173,7 @@ def train_arm(job: Job) -> Row:
         curve.append(read(prepared.model))
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     shutil.rmtree(out)
+    broken = [float(line["format_broken"]) for line in lines]  # of the first, the worst and the last update
     return {
         "game": job.game,
         "arm": job.arm,
@@ -184,6 +188,7 @@ def train_arm(job: Job) -> Row:
         "silent": _mean(lines, "zero_variance"),
         "analyzer_step_accuracy": _mean(lines, "analyzer_step_accuracy"),
         **{name: [_mean(lines[:ENDS], name), _mean(lines[-ENDS:], name)] for name in MELTING},
+        "format_broken": [round(each, 3) for each in (broken[0], max(broken), broken[-1])],
         "device": "cuda" if torch.cuda.is_available() else "cpu",
         "cpu_seconds": round(process_time() - began),
         "seconds": round(perf_counter() - wall),
@@ -351,19 +356,18 @@ def draw(rows: Sequence[Row], game: str, path: Path) -> None:
     panels = [[name for name in done if seeds[name] == number] for number in sorted({*seeds.values()}, reverse=True)]
     panels = [[BASELINE] * (BASELINE in counts and BASELINE not in names) + names for names in panels if names]
     figure = need("matplotlib.figure", "train").Figure(figsize=(8 * max(1, len(panels)), 5), layout="constrained")
+    tab = need("matplotlib", "train").colormaps["tab20"].colors
+    others = [name for name in ARMS if name != BASELINE]
+    colours = {BASELINE: "black"} | dict(zip(others, [*tab[::2], *tab[1::2]], strict=False))  # the same in all pictures
     every = figure.subplots(1, max(1, len(panels)), squeeze=False, sharey=True)[0]
     for axes, names in zip(every, panels, strict=False):
         mine = [row for row in rows if row["game"] == game and row["arm"] in names]
         seen = {row["seed"] for row in mine if row["arm"] != BASELINE or len(names) == 1}
-        for number, name in enumerate(names):
+        for name in names:
             curves = np.array([row["curve"] for row in mine if row["arm"] == name and row["seed"] in seen])
             places = np.arange(curves.shape[1]) * EVERY
-            style = {
-                "color": "black" if name == BASELINE else f"C{number % 10}",
-                "linestyle": "-" if number < 10 else "--",
-            }
-            axes.plot(places, 100 * curves.mean(axis=0), label=f"{name} ({len(curves)} seeds)", **style)
-            axes.plot(places, 100 * curves.T, ".", color=style["color"], markersize=3, alpha=0.4)
+            axes.plot(places, 100 * curves.mean(axis=0), label=f"{name} ({len(curves)} seeds)", color=colours[name])
+            axes.plot(places, 100 * curves.T, ".", color=colours[name], markersize=3, alpha=0.4)
         axes.set(xlabel="update", ylabel="exact success on held-out levels, %", title=game)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
