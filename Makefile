@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The repository root is the package, but the checkout may have a name that is invalid for packages (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo serve lock lint style types kernels browser all-tests test test-long test-guidance test-importers test-import-scale test-exports test-export-scale test-plants test-kill-points test-operations test-nights test-deploy test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-integrations test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving bench bench-scale docs clean
+.PHONY: help install dev demo serve lock lint style types kernels browser all-tests test test-long test-guidance test-importers test-import-scale test-exports test-export-scale test-plants test-kill-points test-operations test-nights test-deploy test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-integrations test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving test-training bench bench-scale docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -232,6 +232,9 @@ test-integrations: $(MANISKILL)/.torch  ## play environments in the loops of ver
 
 test-benchmark: $(MANISKILL)/.torch  ## make the benchmark at full size, score scripted models on it, and measure how busy a server is kept (more than an hour)
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m long tests/training/test_benchmark_runs.py tests/training/test_benchmark_servers.py
+
+test-training: $(MANISKILL)/.torch  ## check the study's exact success with 20,000 episodes of each start, and Stage I on two processes (ten minutes)
+	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m long tests/training/test_study_results.py tests/training/test_loss.py -n 2
 
 test-kills: $(MANISKILL)/.torch  ## kill runs of Stage II at twelve points, resume, and compare with an undisturbed run
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/training/test_rl_resume.py

@@ -65,7 +65,8 @@ CONTROLS: Mapping[str, str] = {
     "distribution_safe": "distribution_safe_random",
     "mpr": "mp_random_r",
 }
-"""Arm that differs by the step alone: a gain is evidence for the location only against it."""
+"""Arm that differs by the step alone: a gain is evidence for the location only against it. (Where the Analyzer of
+``mpr`` misses the pivot, the safe action that it names is wrong, too; that of ``mp_random_r`` is always safe.)"""
 RATED = ("oracle_centred", "distribution_oracle", "distribution_safe", "witness_pivot", "dpo_pivot", "progress")
 """Arms whose weight was looked at on other seeds (``small rates``). Their controls have the same weight."""
 RATE_GAME, RATE_WEIGHTS = "frozenlake", (0.1, 1.0)
