@@ -233,7 +233,7 @@ test-integrations: $(MANISKILL)/.torch  ## play environments in the loops of ver
 test-benchmark: $(MANISKILL)/.torch  ## make the benchmark at full size, score scripted models on it, and measure how busy a server is kept (more than an hour)
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m long tests/training/test_benchmark_runs.py tests/training/test_benchmark_servers.py
 
-test-training: $(MANISKILL)/.torch  ## check the study's exact success with 20,000 episodes of each start, and Stage I on two processes (ten minutes)
+test-training: $(MANISKILL)/.torch  ## check the study's exact success with 20,000 episodes of each start, and Stage I on two processes (five minutes)
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m long tests/training/test_study_results.py tests/training/test_loss.py -n 2
 
 test-kills: $(MANISKILL)/.torch  ## kill runs of Stage II at twelve points, resume, and compare with an undisturbed run
