@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -52,7 +53,7 @@ RATED = (
 )
 """A look at learning rates: 24 updates on training levels of other seeds, an arm for each kind of loss."""
 BROKEN = 0.5
-"""Share of replies in another form than the start's from which on a policy counts as broken."""
+"""Share of replies out of the start's format from which on a policy counts as broken."""
 MELTING = ("gap_detects_pivot", "teacher_informed")
 ENDS = 4
 """Updates at both ends of a run over which the figures of the Teacher are averaged."""
@@ -173,7 +174,7 @@ def train_arm(job: Job) -> Row:
         curve.append(read(prepared.model))
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     shutil.rmtree(out)
-    broken = [float(line["format_broken"]) for line in lines]  # of the first, the worst and the last update
+    broken = [float(line["format_broken"]) for line in lines]
     return {
         "game": job.game,
         "arm": job.arm,
@@ -188,7 +189,7 @@ def train_arm(job: Job) -> Row:
         "silent": _mean(lines, "zero_variance"),
         "analyzer_step_accuracy": _mean(lines, "analyzer_step_accuracy"),
         **{name: [_mean(lines[:ENDS], name), _mean(lines[-ENDS:], name)] for name in MELTING},
-        "format_broken": [round(each, 3) for each in (broken[0], max(broken), broken[-1])],
+        "format_broken": [round(each, 3) for each in (broken[0], max(broken), broken[-1])],  # first, worst, last update
         "device": "cuda" if torch.cuda.is_available() else "cpu",
         "cpu_seconds": round(process_time() - began),
         "seconds": round(perf_counter() - wall),
@@ -357,8 +358,8 @@ def draw(rows: Sequence[Row], game: str, path: Path) -> None:
     panels = [[BASELINE] * (BASELINE in counts and BASELINE not in names) + names for names in panels if names]
     figure = need("matplotlib.figure", "train").Figure(figsize=(8 * max(1, len(panels)), 5), layout="constrained")
     tab = need("matplotlib", "train").colormaps["tab20"].colors
-    others = [name for name in ARMS if name != BASELINE]
-    colours = {BASELINE: "black"} | dict(zip(others, [*tab[::2], *tab[1::2]], strict=False))  # the same in all pictures
+    others = [name for name in ARMS if name != BASELINE]  # an arm has one colour in all pictures
+    colours = {BASELINE: "black"} | dict(zip(others, cycle([*tab[::2], *tab[1::2]]), strict=False))
     every = figure.subplots(1, max(1, len(panels)), squeeze=False, sharey=True)[0]
     for axes, names in zip(every, panels, strict=False):
         mine = [row for row in rows if row["game"] == game and row["arm"] in names]

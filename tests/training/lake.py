@@ -2,7 +2,6 @@
 
 import json
 import random
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,11 @@ safetensors: Any = pytest.importorskip("safetensors.torch")
 
 from pivot.benchmarks.learning.player import FAMILIES, make_player  # noqa: E402
 from pivot.benchmarks.learning.stage2 import MOVES, SETTINGS, lessons, settings_of, texts_of  # noqa: E402
-from pivot.environments.base import Task  # noqa: E402
 from pivot.labeling.analyzer import analyzer_text  # noqa: E402
-from pivot.models.transformers.model import Engine  # noqa: E402
-from pivot.rollouts.policies import ModelPolicy  # noqa: E402
 from pivot.tests.labeling.episodes import random_failures  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.policy_rl.config import RlConfig  # noqa: E402
-from pivot.training.policy_rl.engines.base import GenerationOptions  # noqa: E402
-from pivot.training.policy_rl.engines.in_process import InProcessBackend  # noqa: E402
-from pivot.training.policy_rl.levels import Levels, plan_levels, roll_out  # noqa: E402
+from pivot.training.policy_rl.levels import plan_levels  # noqa: E402
 from pivot.training.policy_rl.scoring import Row, Scorer  # noqa: E402
 
 torch.set_num_threads(1)
@@ -93,16 +87,3 @@ def bytes_of(run: Path) -> dict[str, bytes]:
         for name, path in named.items()
         if name != "metrics.jsonl" and not name.removeprefix("rollouts/").startswith(MAY_DIFFER)
     }
-
-
-def play_in_parts(levels: Levels, tasks: Sequence[Task], player: Any, encoder: Encoder, episodes: int) -> float:
-    """Return the share of won episodes, played 400 at a time."""
-    engine = Engine(player, encoder.processor, encoder.placeholders)
-    wins = 0
-    for part in range(episodes // 400):
-        options = GenerationOptions(model="start", run=f"sampled {part}", max_tokens=8)
-        policy = ModelPolicy(InProcessBackend(options, engine, batch=400))
-        rollouts = roll_out(levels, tasks, policy, 400 // len(tasks), run_id=f"sampled {part}")
-        wins += sum(bool(episode.success) for task in rollouts for episode in task.episodes)
-    player.generation_config = engine.own_defaults
-    return wins / (episodes // 400 * 400)

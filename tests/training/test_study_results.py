@@ -10,8 +10,7 @@ pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 
 from pivot.benchmarks.learning import small, study, vlm
 from pivot.benchmarks.learning.ledger import Ledger, figures_table
-from pivot.benchmarks.learning.worlds import exact_success, explore
-from pivot.tests.training.lake import play_in_parts
+from pivot.tests.training.exact import check_exact_success
 from pivot.training.policy_rl import loop
 
 pytestmark = pytest.mark.train
@@ -43,18 +42,15 @@ def test_the_start_that_is_kept_reads_hindsight(game: str) -> None:
     assert figures["other"] < 0.45, "hints that never name the pivot are seen in the figure"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("game", vlm.GAMES)
-def test_exact_success_of_the_start_is_that_of_20_000_episodes(game: str) -> None:
+@pytest.mark.parametrize(
+    ("game", "episodes", "deviation"),
+    [("sokoban", 400, 0.02), *(pytest.param(game, 20_000, 0.004, marks=pytest.mark.long) for game in vlm.GAMES)],
+)
+def test_exact_success_of_the_start_is_that_of_sampled_episodes(game: str, episodes: int, deviation: float) -> None:
+    """400 episodes show two turns of four too few, 20,000 one turn of nine."""
     start = _start(game)
     tasks = start.levels.validation[:50]
-    world = explore(start.levels.env, start.levels.config, tasks)
-    policy = vlm.ExactReader(start.levels, world, start.encoder).policy(start.model)
-    values = exact_success(world, policy)
-    share = play_in_parts(start.levels, tasks, start.model, start.encoder, 20_000)
-    deviation = ((values * (1 - values)).sum() / (20_000 // len(tasks))) ** 0.5 / len(values)
-    assert deviation < 0.004
-    assert abs(share - values.mean()) < 4 * deviation + world.horizon * (1 - policy.sum(axis=1)).mean()
+    assert check_exact_success(start.levels, tasks, start.model, start.encoder, episodes) < deviation
 
 
 def test_tables_of_the_page_are_those_of_the_rows() -> None:
@@ -65,10 +61,11 @@ def test_tables_of_the_page_are_those_of_the_rows() -> None:
     for game in vlm.GAMES:
         tables += [figures_table(rows, game, study.ARMS, study.CONTROLS), study.teacher_table(rows, game)]
         tables += [study.rates_table(rates, game)]
-    page = PAGE.read_text(encoding="utf-8").splitlines()
-    missing = [line for table in tables for line in table.splitlines() if line and line not in page]
-    assert len("\n".join(tables).splitlines()) > 90
-    assert not missing, "\n".join(missing)
+    page = PAGE.read_text(encoding="utf-8")
+    missing = [table for table in tables if f"\n{table}\n" not in page]
+    assert not missing, "\n\n".join(missing)
+    heads = [line for line in page.splitlines() if line.startswith(("| frozenlake | seeds |", "| sokoban | seeds |"))]
+    assert sorted(heads) == sorted(table.splitlines()[0] for table in tables), "no table is left of earlier rows"
 
 
 def test_results_are_of_all_planned_runs() -> None:
