@@ -33,6 +33,35 @@ class StateSource(StrEnum):
     PICTURE = "picture"
 
 
+class Evidence(StrEnum):
+    """What a label's actions and level rest on; a list of these is stored with every label.
+
+    A recorded value is evidence for a turn only if the replay of that turn as an unusable reply, or as another action,
+    would contradict it.
+    """
+
+    PICTURE = "picture"
+    """Recorded pictures have the pixels of the replay."""
+    BOARD = "board"
+    """Boards in recorded texts are those of the replay."""
+    STATE = "state"
+    """Recorded states are those of the replay."""
+    REWARD = "reward"
+    """Recorded rewards are those of the replay."""
+    END = "end"
+    """The recorded episode ended where the replay does, and only there."""
+    INFO = "info"
+    """Recorded measurements are those of the replay."""
+    SUCCESS = "success"
+    """All recorded successes of the source, three or more, replay to success."""
+    READ = "read"
+    """At least 95 % of the source's turns were read, and no word inside the container of the actions was dropped."""
+    DECLARED = "declared"
+    """The user declared how the source is read."""
+    PLAYED = "played"
+    """The episode is a rollout of PIVOT itself."""
+
+
 class LeftOut(StrEnum):
     """Reason why an episode of a source is not in the store."""
 
@@ -84,6 +113,10 @@ class Imported:
     recorded_rewards: Annotated[tuple[float, ...] | None, Stored("Recorded rewards, one per turn.")] = None
     recorded_success: Annotated[bool | None, Stored("Whether the episode succeeded, as recorded.")] = None
     other: Annotated[str | None, Stored("Fields that the import has no column for, JSON.")] = None
+    evidence: Annotated[
+        tuple[Evidence, ...] | None,
+        Stored("What confirms the actions and the level; null for an episode that was left out."),
+    ] = None
 
 
 class ImportedSettings(Settings):
