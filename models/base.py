@@ -44,7 +44,7 @@ def ending_of(reason: Any, text: str) -> str:
 
     Args:
         reason: the server's word, or an object whose ``type`` is the word; None or an empty text if it is missing.
-        text: the text of the answer; without it a missing reason is no answer.
+        text: the text of the answer; a missing reason without text is an error.
 
     Raises:
         BrokenOffError: something else ended the answer.
