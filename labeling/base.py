@@ -109,6 +109,15 @@ class Label:
             later=True,
         ),
     ] = None
+    evidence: Annotated[
+        tuple[str, ...] | None,
+        Stored(
+            "Confirmation of the actions and the level: `played` for a rollout of PIVOT; what the recording of an import "
+            "confirms (`picture`, `board`, `state`, `reward`, `end`, `info`), or how its source was read (`success`, "
+            "`read`, `declared`). A label without any is not accepted. Null in older stores.",
+            later=True,
+        ),
+    ] = ()
     teacher_prompt: PromptMessages | None = field(default=None, repr=False)
     """Prompt of the teacher; stored like ``prompt``."""
     calls: tuple[Call, ...] = field(default=(), repr=False)

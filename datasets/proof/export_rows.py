@@ -11,12 +11,13 @@ from functools import cached_property
 from typing import Any
 
 from ...images import decode, frame_id
+from ...labeling.episode import PLAYED
 from ...rollouts.parser import parse_reply
 from ...solvers.base import TURN_SEPARATOR
 from ..config import Shard, environment, solver_type
 from ..schema import EPISODES, LABELS, PROMPTS, STEPS
 from ..store import Store
-from ..tables import Rows, steps_by_episode
+from ..tables import Rows, evidence_by_episode, steps_by_episode
 
 Row = Mapping[str, Any]
 Problems = Iterator[str]
@@ -54,6 +55,15 @@ class Facts:
         contents = [message["content"] for message in json.loads(self._prompts[step["prompt_hash"]])]
         parts = [part for content in contents if isinstance(content, list) for part in content]
         return [part["frame_id"] for part in parts if part["type"] == "image"]
+
+    @cached_property
+    def _confirmed(self) -> dict[str, tuple[str, ...]] | None:
+        imports = self.store.imports(self.shard)
+        return None if imports is None else evidence_by_episode(imports)
+
+    def evidence(self, name: str) -> list[str]:
+        """Return what confirms an episode, by the table of imports; ``played`` in a store of PIVOT's rollouts."""
+        return list(PLAYED if self._confirmed is None else self._confirmed.get(name, ()))
 
     @property
     def certificate_kind(self) -> str:
@@ -96,6 +106,9 @@ def row_problems(kind: str, row: Row, facts: Facts) -> Problems:
     label = facts.labels.get(row["episode_id"])
     if row["certificate_kind"] != facts.certificate_kind:
         yield f"certificate_kind is {row['certificate_kind']!r}, the solver gives {facts.certificate_kind!r}"
+    confirmed = facts.evidence(row["episode_id"])
+    if row["evidence"] != confirmed or not confirmed:
+        yield f"evidence is {row['evidence']}, the store has {confirmed or 'none, which makes no row'}"
     if kind in ("credit", "processbench"):
         yield from CHECKS[kind](row, facts, episode, label or {})
     elif label is None or not label["accepted"]:
