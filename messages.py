@@ -90,20 +90,14 @@ class Call:
         ),
     ] = None
     broken_off: Annotated[
-        int | None,
+        int,
         Stored(
-            "Attempts whose answer neither the model nor the token limit ended, such as an abort; none is an answer. "
-            "Null in older stores.",
-            later=True,
+            "Attempts whose answer neither the model nor the token limit ended, such as an abort; none is an answer."
         ),
     ] = 0
     finish_reason: Annotated[
         str | None,
-        Stored(
-            "Why a model ended its answer: `stop`, `length` or `unknown`; null without a model's answer, and in older "
-            "stores.",
-            later=True,
-        ),
+        Stored("Why a model ended its answer: `stop`, `length` or `unknown`; null without a model's answer."),
     ] = None
     kept: bool = field(default=False, compare=False)
     """Whether this is the row of an earlier try at the same store, as the call cache kept it."""
@@ -120,7 +114,7 @@ class Call:
         if self.cache_hit and not self.attempts:
             sums = {name: getattr(earlier, name) for name in sums}  # another store paid for this answer
         tries = self.attempts + earlier.attempts
-        sums["broken_off"] = (self.broken_off or 0) + (earlier.broken_off or 0)
+        sums["broken_off"] = self.broken_off + earlier.broken_off
         return replace(self, attempts=tries, cache_hit=self.cache_hit and not earlier.attempts, **sums)
 
     def reported(self, report: Mapping[str, Any]) -> "Call":

@@ -111,7 +111,8 @@ def parsed_cell(row: Mapping[str, Any], column: str) -> Any:
 def failed_episodes(episodes: pa.Table, steps: pa.Table, imports: pa.Table | None = None) -> list[FailedEpisode]:
     """Return the failed, complete episodes of a shard as the labeller sees them, in stored order.
 
-    ``imports`` has the columns ``IMPORT_COLUMNS`` of imported episodes; None for rollouts of PIVOT itself. An episode without steps (an error before the first reply) is never ``failed``, so every result has a last frame.
+    ``imports`` has the columns ``IMPORT_COLUMNS`` of imported episodes; None for rollouts of PIVOT itself. An episode
+    without steps (an error before the first reply) is never ``failed``, so every result has a last frame.
     """
     columns = {name: steps[name].to_pylist() for name in FAILURE_STEP_COLUMNS}
     by_episode: dict[str, list[int]] = {}

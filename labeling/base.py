@@ -110,12 +110,11 @@ class Label:
         ),
     ] = None
     evidence: Annotated[
-        tuple[str, ...] | None,
+        tuple[str, ...],
         Stored(
-            "Confirmation of the actions and the level: `played` for a rollout of PIVOT; what the recording of an import "
-            "confirms (`picture`, `board`, `state`, `reward`, `end`, `info`), or how its source was read (`success`, "
-            "`read`, `declared`). A label without any is not accepted. Null in older stores.",
-            later=True,
+            "Confirmation of the actions and the level: `played` for a rollout of PIVOT; what a recording confirms "
+            "(`picture`, `board`, `state`, `reward`, `end`, `info`), or how its source was read (`success`, "
+            "`read`, `declared`). A label without any is not accepted.",
         ),
     ] = ()
     teacher_prompt: PromptMessages | None = field(default=None, repr=False)

@@ -281,8 +281,8 @@ class _Maker:
 
 
 _UNCONFIRMED = (
-    "found nothing in the recording that confirms the actions and the level; expected pictures, boards, states, rewards or "
-    "ends that agree with the replay, or a source that is read in full: import it again (pivot import --dry-run shows how)"
+    "nothing in the recording confirms the actions and the level; expected pictures, boards, states, rewards or ends "
+    "that agree with the replay, or a source that is read in full: see pivot import --dry-run, and import it again"
 )
 
 

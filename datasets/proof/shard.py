@@ -299,7 +299,7 @@ _COSTS = ("attempts", "latency", "prompt_tokens", "completion_tokens", "cost")
 """Columns of ``calls`` that differ between equal runs, or that a server reports."""
 
 
-_LATER_OF_CALLS = ("answered", "left_out", "broken_off", "finish_reason")
+_LATER_OF_CALLS = ("answered", "left_out")
 """Columns that are null in calls of older stores, also after a migration."""
 
 
