@@ -13,8 +13,8 @@ from typing import Any
 from ...images import decode, frame_id
 from ...labeling.episode import PLAYED
 from ...rollouts.parser import parse_reply
-from ...solvers.base import TURN_SEPARATOR
-from ..config import Shard, environment, solver_type
+from ...solvers.base import TURN_SEPARATOR, Solver
+from ..config import Shard, environment
 from ..schema import EPISODES, LABELS, PROMPTS, STEPS
 from ..store import Store
 from ..tables import Rows, evidence_by_episode, steps_by_episode
@@ -68,7 +68,16 @@ class Facts:
     @property
     def certificate_kind(self) -> str:
         """Kind of the certificates of the environment."""
-        return solver_type(self.shard.env).kind
+        return self._solver.kind
+
+    @cached_property
+    def _solver(self) -> Solver:
+        return self.store.run.env(self.shard.env).solver()
+
+    @cached_property
+    def needs_are_stored(self) -> bool:
+        """Whether the needs of the steps, which default settings give, are those of the solver."""
+        return self._solver.config == type(self._solver)().config
 
     @cached_property
     def _envs(self) -> dict[str, Any]:
@@ -203,7 +212,8 @@ def _credit(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
         return
     before, after = row["need_before"], row["need_after"]
     stored = [(before, steps[t]["need"]), *([(after, steps[t + 1]["need"])] if t + 1 < len(steps) else [])]
-    yield from (f"a need is {mine}, the step has {need}" for mine, need in stored if need is not None and mine != need)
+    yield from (f"a need is {mine}, the step has {need}" for mine, need in stored
+                if facts.needs_are_stored and need is not None and mine != need)  # fmt: skip
     left = episode["horizon"] - 1 - t
     slack = None if after is None else left - after
     expected = {
