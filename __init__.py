@@ -13,7 +13,7 @@ The main commands are functions here, which the command line calls::
     frames = pivot.load_store("runs/demo")  # lazy polars frames over a store
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
-``pivot.relabel``, ``probe``, ``bound``, ``compact``, ``migrate``, ``prune``, ``export``, ``estimate``, ``stats``,
+``pivot.relabel``, ``probe``, ``bound``, ``compact``, ``prune``, ``export``, ``estimate``, ``stats``,
 ``report``, ``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``, ``evaluate_baselines`` and
 ``evaluate_policy`` are named like their commands. ``pivot.append`` is ``pivot build --append``, ``import_rollouts`` is
 ``pivot import``, ``disk_usage`` is ``pivot du``, and ``bound_problems`` is ``pivot bound --check``. Without a command:
@@ -31,7 +31,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .api.reading import bound, bound_problems, export, probe, query, report, stats, verify
-    from .api.stores import Appended, append, build, compact, import_rollouts, migrate, relabel
+    from .api.stores import Appended, append, build, compact, import_rollouts, relabel
     from .api.training import (
         estimate,
         evaluate_analyzer,
@@ -103,7 +103,6 @@ __all__ = [
     "import_rollouts",
     "load_store",
     "make_tiny_model",
-    "migrate",
     "probe",
     "prune",
     "query",
@@ -156,7 +155,6 @@ _HOMES = {
     "Recorder": "imports.recorder",
     "export": "api.reading",
     "load_store": "datasets.parts",
-    "migrate": "api.stores",
     "disk_usage": "api.upkeep",
     "probe": "api.reading",
     "prune": "api.upkeep",

@@ -1,4 +1,4 @@
-"""Functions that write stores: build, append, relabel, compact, migrate."""
+"""Functions that write stores: build, append, relabel, compact."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,6 @@ from ..flows.compact import compact_store
 from ..flows.engines.local import execute_with
 from ..flows.engines.server import start_server
 from ..flows.forms import LabelChanges
-from ..flows.migrate import Migration, migrate_store, open_older
 from ..flows.pipeline import BuildResult, build_store, finished_build, result_of
 from ..flows.relabel import part_roots, relabel_parts
 from ..imports.run import REQUIRED, ImportResult, import_store
@@ -315,28 +314,3 @@ def compact(
             merge=merge,
             follow=sources,
         )
-
-
-@public
-def migrate(
-    root: str | Address,
-    out: str | Address,
-    **running: Unpack[Running],
-) -> Migration:
-    """Write a store of an older version as a new store of this version; no model is called.
-
-    Args:
-        root: the finished store, which stays as it is.
-        out: the new one; empty, or begun by the same call.
-        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
-
-    Returns:
-        Counts of the new store, and the settings that this version does not have.
-
-    Raises:
-        StoreError, ConfigError, PluginError, GenerationError: as :func:`~pivot.flows.migrate.migrate_store`.
-    """
-    source, target = address_of(root, running), address_of(out, running)
-    environments = list(open_older(source)[0].config.environments)
-    with pool_of(running, environments, target) as pool:
-        return migrate_store(source, target, execute_with(pool), reporter_of(running))

@@ -16,7 +16,7 @@ from .benchmark import benchmark
 from .bound import bound
 from .build import build
 from .cache import cache
-from .compact import compact, migrate
+from .compact import compact
 from .compare import compare
 from .console import err, show_error
 from .deploy import deploy
@@ -75,7 +75,6 @@ for command in (
     peek,
     relabel,
     compact,
-    migrate,
     du,
     prune,
     export,
@@ -160,7 +159,7 @@ def _damage(error: Exception) -> str | None:
 _RESUME = "interrupted; run the same command again to resume"
 _INTERRUPTED = {
     **dict.fromkeys(
-        ("benchmark", "build", "import", "relabel", "probe", "compact", "migrate", "prune", "export", "push"), _RESUME
+        ("benchmark", "build", "import", "relabel", "probe", "compact", "prune", "export", "push"), _RESUME
     ),
     "train": f"{_RESUME}, with --resume",
     **dict.fromkeys(("verify", "report"), "interrupted; nothing was changed: run the same command again"),

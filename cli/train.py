@@ -40,7 +40,6 @@ SFT_FLAGS = {
     "recipe": recipe_flag(RECIPES),
     "lora": Flag(off="--full"),
     "precision": PRECISION,
-    "gradient_checkpointing": Flag(old=("--checkpointing/--no-checkpointing",)),
     "resume": Flag(off="-"),
     "check_only": Flag(off="-"),
     "dry_run": Flag(off="-"),

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..datasets.card import write_card
 from ..datasets.config import RunConfig, make_config
-from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import ROLLOUT
 from ..datasets.parts import listed_parts, part_folder
 from ..datasets.progress import Reporter
@@ -62,7 +61,6 @@ def relabel_store(
     with storage.lock() as leased:
         finished_now = finish_relabel(storage)
         old = Store.open(leased)
-        refuse_other_formats(storage.read_json(RUN), root, "store")
         if finished_now and make_config(old.config.model_dump(mode="json") | changes) == old.config:
             finished = result_of(old)
             if finished is None:

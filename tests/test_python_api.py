@@ -35,14 +35,6 @@ def test_importing_the_package_is_cheap() -> None:
     assert not HEAVY & _imported_by("import pivot; pivot.__version__, pivot.PivotError")
 
 
-def test_names_of_the_first_release_lead_to_those_of_today() -> None:
-    with pytest.warns(DeprecationWarning, match=r"is now pivot\.plugin\.GuidanceFilter"):
-        assert plugin.FactsFilter is plugin.GuidanceFilter
-    for name in ("Claim", "Facts", "Truth"):
-        with pytest.raises(ImportError, match=f"pivot.plugin.{name} is gone since 0.2.0: .*Domain"):
-            getattr(plugin, name)
-
-
 def test_a_spawned_process_gets_nothing_from_the_main_module() -> None:
     assert not (HEAVY | {"typer"}) & _imported_by("import pivot.__main__")
 

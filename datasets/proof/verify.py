@@ -161,10 +161,7 @@ def prose_note(config: RunConfig, count: int) -> str:
             f"the guidance of {count} accepted labels was not proved: an earlier version rendered it in wordings that "
             "have changed since; render it again with: pivot relabel"
         )
-    why = "the run asked for free text of the teacher"
-    if config.guidance is None:
-        why = "release 0.1.0 wrote it, before guidance was rendered from facts"
-    return f"the guidance of {count} accepted labels {what}: {why}; {remedy}"
+    return f"the guidance of {count} accepted labels {what}: the run asked for free text of the teacher; {remedy}"
 
 
 def _one_by_one(call: Callable[..., ShardReport], arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardReport]:

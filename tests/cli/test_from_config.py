@@ -12,10 +12,9 @@ import yaml
 from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from pivot.cli import from_config
 from pivot.cli.build import OPTIONS as BUILD
 from pivot.cli.build import RUN_FORM, WORKERS
-from pivot.cli.compact import COMPACT, MIGRATE
+from pivot.cli.compact import COMPACT
 from pivot.cli.evaluate import ANALYZER, BASELINES
 from pivot.cli.evaluate_policy import POLICY
 from pivot.cli.export import EXPORT
@@ -35,7 +34,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 TRAINING = (SFT, RL, ANALYZER, BASELINES, POLICY)
-FORMS = (RUN_FORM, BUILD, WORKERS, PROBE, PROBE_OPTIONS, RELABEL, VERIFY, COMPACT, MIGRATE, EXPORT, *TRAINING)
+FORMS = (RUN_FORM, BUILD, WORKERS, PROBE, PROBE_OPTIONS, RELABEL, VERIFY, COMPACT, EXPORT, *TRAINING)
 
 # Any valid value of a field
 
@@ -301,7 +300,7 @@ class Sample(BaseModel):
     inner: Inner = Inner()
 
 
-SAMPLE = Form("sample", Sample, {"size": Flag(old=("--width",)), "level": Flag(switches={"--high": "high"})})
+SAMPLE = Form("sample", Sample, {"level": Flag(switches={"--high": "high"})})
 
 
 def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
@@ -318,13 +317,6 @@ def test_each_shape_of_a_field_is_an_option() -> None:
         name="x", many=(1, 2), open_fields={"a": 1, "b": "two"}, nested={"n": {"k": [1]}}, level="high", size=None
     )
     assert read(SAMPLE, *line, *more) == expected
-
-
-def test_a_former_name_works_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
-    monkeypatch.setattr(from_config, "warn", lines.append)
-    assert read(SAMPLE, "--name", "x", "--width", "4") == Sample(name="x", size=4)
-    assert lines == ["--width is now --size; the old name goes with the next release"]
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ FIELDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "tries": lambda run: run["config"]["environments"]["sokoban"]["settings"].update(max_tries=199),
     "run id": lambda run: run.update(run_id="0"),
     "a version": lambda run: run["versions"].update(numpy="0"),
-    "a format": lambda run: run["formats"].update(labels=1),
+    "a format": lambda run: run.update(format=2),
     "a field more": lambda run: run.update(note="hello"),
     "no such policy": lambda run: run["config"]["policy"].update(name="nobody"),
     "no such option": lambda run: run["config"]["policy"]["options"].update(nothing=1),
@@ -214,6 +214,7 @@ FIELDS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 UNUSABLE = {
     "label version": "the label version is 2, but the labels in",
+    "a format": "has format 2, expected 1",
     "no such policy": "unknown policy 'nobody'",
     "no such option": "policy scripted: unknown setting nothing",
     "impossible levels": "setting sokoban.max_tries",

@@ -415,7 +415,7 @@ local.InProcess.submit = counted
 
 from pivot.flows import watch
 from pivot.flows.deployments import build_dataset, probe_dataset, relabel_dataset, weekly_review
-from pivot.flows.upkeep import compact_dataset, migrate_dataset
+from pivot.flows.upkeep import compact_dataset
 
 advance, watch.LONG, watch.OFTEN = watch.Watch.advance, 0.0, 0.0
 
@@ -431,7 +431,6 @@ relabel_dataset(root, {"log": "actions"}, workers=1, engine="dask")
 probe_dataset(root, {"arms": ["no_hint"]}, workers=1, engine="dask")
 weekly_review(root + "/..", workers=1, engine="dask")
 compact_dataset(root, root + "/../large", shard_size=4, workers=1)
-migrate_dataset(root, root + "/../moved", workers=1)
 print(json.dumps([most, result["shards"], result["environments"]]))
 """
 
