@@ -8,15 +8,14 @@ FORMAT = 1
 """Raised when stored rows get another meaning, or equal inputs other bytes; part of receipts, and of ``run.json``."""
 
 
-def refuse_other_format(run: Any, root: object) -> None:
-    """Refuse a store of another format, whose rows may mean something else.
+def refuse_other_format(run: dict[str, Any], address: str) -> None:
+    """Refuse a store of another format, whose rows may mean something else; ``address`` is that of its ``run.json``.
 
     Raises:
         StoreError: its ``run.json`` names another number, or none.
     """
-    found = run.get("format") if isinstance(run, dict) else None
-    if found != FORMAT:
+    if (number := run.get("format")) != FORMAT:
         raise StoreError(
-            f"{root} has format {found!r}, expected {FORMAT}; read it with the version of PIVOT that wrote it, or "
-            "build it again with --refresh"
+            f"{address}: found format {number!r}, expected {FORMAT}; read the store with the version of "
+            "PIVOT that wrote it, or build it again with --refresh"
         )

@@ -351,9 +351,9 @@ def stored_config(root: Address, *, complete: bool = True, checked: bool = False
             f"finish it with: pivot build --config {run_file} --out {root}"
         )
     raw = storage.read_json(RUN)
-    refuse_other_format(raw, root)
-    if "config" not in raw:
+    if not isinstance(raw, dict) or "config" not in raw:
         raise StoreError(f"{run_file} has no field 'config'; restore it from a copy or build the store again")
+    refuse_other_format(raw, run_file)
     try:
         config = make_config(raw["config"], STORED)
     except (ConfigError, PluginError) as error:

@@ -11,7 +11,6 @@ from typing import Any
 import pivot
 import polars as pl
 import pytest
-from pivot import plugin
 from pivot.datasets.config import make_config
 from pivot.errors import CertifyError, ConfigError, GenerationError, PluginError, StoreError
 from pivot.tests.flow_runs import clean_environment, config_of, fingerprint

@@ -61,6 +61,7 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "teacher_model": st.none(),
     "teacher_url": st.none(),
     "recipe": st.sampled_from((None, "tiny")),
+    "kind": st.sampled_from(("credit", "pairs", "dataset")),
     "configs": st.sampled_from((("all",), ("sokoban", "svg"))),
 }
 """Values of fields that depend on each other or on a registry."""
@@ -136,9 +137,7 @@ def run_configs(draw: st.DrawFn) -> RunConfig:
     parts = ("environments", "solvers", "policy", "teacher")
     for name, field in RunConfig.model_fields.items():
         if name not in parts and draw(st.booleans()):
-            # No guidance: a store of the first release, which nobody asks for.
-            values = values_of(field)
-            raw[name] = draw(values.filter(lambda value: value is not None) if name == "guidance" else values)
+            raw[name] = draw(values_of(field))
     for role in ("policy", "teacher"):
         options = {
             "model": draw(WORDS),

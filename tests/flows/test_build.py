@@ -4,12 +4,10 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pivot
 import pytest
-from pivot.datasets import inputs
 from pivot.datasets.store import Store
 from pivot.errors import ConfigError, StoreError
 from pivot.storage import open_storage
