@@ -61,6 +61,10 @@ class PolicyError(PivotError):
         self.call: Mapping[str, Any] = call or {}
 
 
+class BrokenOffError(PolicyError):
+    """An answer that neither the model nor the token limit ended: an abort, a content filter, a tool call."""
+
+
 class ServerGoneError(PivotError):
     """A model server that answers nobody any more: the run stops, keeps what is done, and can be gone on with."""
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from ..identity import canonical_json, digest
 from ..images import encode_png
+from ..labeling.episode import PLAYED
 from ..labeling.prose import MISSED
 from ..labeling.vocabulary import PAPER_MODES, is_translated
 from ..storage import FileRecord
@@ -130,6 +131,7 @@ def card_text(
         predictors=_table(("environment", *Reach.CELLS), reached) if reached else None,
         predictors_read=AT_MOST if any(each.train < rows[each.env][TRAIN] for each in reach) else None,
         bounds=_bounds(store),
+        evidence=_evidence(store),
         config=config,
         guidance=guidance_line(config),
         solvers=_solvers(store),
@@ -275,6 +277,15 @@ def _modes(store: Store) -> str:
         for row in modes.to_dicts()
     ]
     return _table(["environment", "mode", "records", "share", "mean pivot step"], rows)
+
+
+def _evidence(store: Store) -> str | None:
+    """Count the records by what confirms them; None if all are rollouts of PIVOT itself."""
+    usable = pl.col("accepted") & (pl.col("infeasible_at_start").not_() | pl.lit(store.config.include_infeasible))
+    words = pl.col("evidence").list.join(", ").alias("evidence")
+    counts = _labels(store).filter(usable).group_by("env", words).len().sort("env", "evidence").collect()
+    played = counts["evidence"].is_in([", ".join(PLAYED)]).all()
+    return None if played else _table(["environment", "evidence", "records"], counts.rows())
 
 
 def _bounds(store: Store) -> list[dict[str, Any]]:

@@ -206,7 +206,7 @@ DATASET = TableSchema(
         *EPISODES.only("policy"),
         *LABELS.only("teacher"),
         Column("solver", pa.string(), "Solver that proved the label, and its version."),
-        *LABELS.only("prompt_hash", "guidance_source", "pivot_action"),
+        *LABELS.only("prompt_hash", "guidance_source", "pivot_action", "evidence"),
     ),
 )
 

@@ -32,7 +32,7 @@ from .parquet import check_file, read_sparse, read_table
 from .rows import check_rows
 from .run import Run, is_served
 from .schema import CALLS, EPISODES, FRAMES, IMPORTS, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
-from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, failed_episodes
+from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, IMPORT_COLUMNS, failed_episodes
 
 DATABASE = "pivot.duckdb"
 DATASET_FOLDER = "dataset"
@@ -203,6 +203,14 @@ class Store:
             StoreError: the file is missing, torn, or has other columns or cells.
         """
         return self.read_file(self.table_file(schema, shard), schema, columns, env=shard.env)
+
+    def imports(self, shard: Shard) -> pa.Table | None:
+        """Read what confirms the imported episodes of a shard; None in a store of rollouts of PIVOT itself.
+
+        Raises:
+            StoreError: the file is missing, torn, or has other columns or cells.
+        """
+        return self.read(IMPORTS, shard, IMPORT_COLUMNS) if self._is_imported else None
 
     def read_file(
         self, name: str, schema: TableSchema, columns: list[str] | None = None, *, env: str | None = None
@@ -461,8 +469,8 @@ def stored_failures(store: Store, shard: Shard) -> list[FailedEpisode]:
     Raises:
         StoreError: a table is missing, torn, or has other columns.
     """
-    episodes = store.read(EPISODES, shard, FAILURE_COLUMNS)
-    return failed_episodes(episodes, store.read(STEPS, shard, FAILURE_STEP_COLUMNS))
+    episodes, steps = store.read(EPISODES, shard, FAILURE_COLUMNS), store.read(STEPS, shard, FAILURE_STEP_COLUMNS)
+    return failed_episodes(episodes, steps, store.imports(shard))
 
 
 def data_files(store: Store) -> Iterable[str]:

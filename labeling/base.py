@@ -107,6 +107,14 @@ class Label:
             "of reach in the actions left. Null for turns of one action, and where no action of the turn made it so.",
         ),
     ] = None
+    evidence: Annotated[
+        tuple[str, ...],
+        Stored(
+            "Confirmation of the actions and the level: `played` for a rollout of PIVOT; what a recording confirms "
+            "(`picture`, `board`, `state`, `reward`, `end`, `info`), or how its source was read (`success`, "
+            "`read`, `declared`). A label without any is not accepted.",
+        ),
+    ] = ()
     teacher_prompt: PromptMessages | None = field(default=None, repr=False)
     """Prompt of the teacher; stored like ``prompt``."""
     calls: tuple[Call, ...] = field(default=(), repr=False)

@@ -112,6 +112,7 @@ class Reply:
 
     text: str
     finish_reason: str = "stop"
+    """A word that :func:`pivot.models.base.ending_of` knows; any other ends the episode as an error."""
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     call: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -206,7 +207,13 @@ class Step:
     prompt_hash: Annotated[str, Stored("Key into `prompts`.")]
     observation_text: Annotated[str, Stored("Text of the observation; empty if it is the image alone.")]
     response: Annotated[str, Stored("The policy's raw reply.")]
-    finish_reason: Annotated[str, Stored("Why generation ended: `stop` or `length`.")]
+    finish_reason: Annotated[
+        str,
+        Stored(
+            "Why generation ended: `stop`, `length`, or `unknown` where the server does not say. Imports keep what was "
+            "recorded."
+        ),
+    ]
     response_token_ids: Annotated[
         tuple[int, ...] | None, Stored("Tokens of the reply; null if the engine reports none.")
     ]

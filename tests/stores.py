@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pivot.datasets.parquet import write_tables
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.schema import DATASET, DATASET_EPISODES, LABELS, STORE_TABLES, TableSchema
+from pivot.datasets.schema import DATASET, DATASET_EPISODES, IMPORTS, LABELS, STORE_TABLES, TableSchema
 from pivot.datasets.store import DATASET_FOLDER, Store
 from pivot.datasets.views import query
 from pivot.storage import LocalStorage
@@ -92,7 +92,7 @@ def schema_of(name: str) -> TableSchema:
     folder, *rest = name.split("/")
     if folder == DATASET_FOLDER:
         return DATASET_EPISODES if rest[0].endswith("_episodes") else DATASET
-    return {schema.name: schema for schema in (*STORE_TABLES, LABELS)}[folder]
+    return {schema.name: schema for schema in (*STORE_TABLES, IMPORTS, LABELS)}[folder]
 
 
 def table_files(root: Path, env: str) -> list[str]:

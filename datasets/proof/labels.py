@@ -34,7 +34,7 @@ from .report import ShardReport
 
 def verify_labels(store: Store, shard: Shard, report: ShardReport, stored: Mapping[TableSchema, pa.Table]) -> None:
     """Verify all labels of a shard, whose rollouts are ``stored``."""
-    episodes = failed_episodes(stored[EPISODES], stored[STEPS])
+    episodes = failed_episodes(stored[EPISODES], stored[STEPS], store.imports(shard))
     env, rows = store.run.env(shard.env), store.read(LABELS, shard)
     proved = are_current(store.run.writer(), rows.to_pylist())
     teacher = _teacher(store.run.writer(), rows.to_pylist(), proved=proved)

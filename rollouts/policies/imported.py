@@ -34,7 +34,7 @@ class StateSource(StrEnum):
 
 
 class Evidence(StrEnum):
-    """Confirmation of a label's actions and level; a list of these is stored with every label.
+    """Confirmation of the actions and the level under a label; a list of these is stored with every label.
 
     A recorded value is evidence for a turn only if the replay of that turn as an unusable reply, or as another action,
     would contradict it.
