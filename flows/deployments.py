@@ -23,6 +23,7 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from pydantic import NonNegativeInt, PositiveInt
 
+from ..admission import allowing
 from ..datasets.config import RunConfig, make_config
 from ..datasets.progress import Reporter
 from ..datasets.proof.verify import verify_store
@@ -205,7 +206,8 @@ def build_dataset(
     if retention:
         refuse_undated(out, DATE)
     config = config.model_copy(update={"seed": seed})
-    with at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
+    named = () if _pool.get() else config.code  # what parameters of a deployment name is the operator's own word
+    with allowing(named), at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
         part = reserve_night(root, config) if append else Reservation(0, root, config, {}, {})
         if part is None:
             take_up_parts(root)
@@ -246,6 +248,7 @@ def relabel_dataset(
     workers: NonNegativeInt = 0,
     engine: str = "local",
     address: str = "",
+    allow: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Label a finished store and all its parts again, without new rollouts, as the next label version.
 
@@ -257,6 +260,7 @@ def relabel_dataset(
         workers: Worker processes; 0 for one per core.
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
         address: Cluster of the engine; empty for workers on the machine of this run.
+        allow: Modules or models that a store names and that may be loaded; without it none is.
 
     Raises:
         PivotError: as :func:`.relabel_parts`.
@@ -274,6 +278,7 @@ def relabel_dataset(
     first = part_roots(store)[store]
     config = make_config(first.model_dump(mode="json") | made(first))
     with (
+        allowing(allow),
         at_work(config, store, Workers(engine, address, workers)) as (watch, pool),
         model_slots(Run(config), watch.log, "teacher"),
     ):
@@ -291,6 +296,7 @@ def probe_dataset(
     workers: NonNegativeInt = 0,
     engine: str = "local",
     address: str = "",
+    allow: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Replay the failures of a finished store from the pivot and from the steps next to it.
 
@@ -300,12 +306,15 @@ def probe_dataset(
         workers: Worker processes; 0 for one per core.
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
         address: Cluster of the engine; empty for workers on the machine of this run.
+        allow: Modules or models that a store names and that may be loaded; without it none is.
 
     Raises:
         PivotError: as :func:`.probe_store`.
     """
-    store = checked_store(parse_address(root), settings)
+    with allowing(allow):
+        store = checked_store(parse_address(root), settings)
     with (
+        allowing(allow),
         at_work(store.config, store.root, Workers(engine, address, workers)) as (watch, pool),
         model_slots(store.run, watch.log, "student"),
     ):
@@ -319,7 +328,12 @@ def probe_dataset(
 @flow(name="review-stores", flow_run_name="review {folder}", **DEPLOYED)
 @wrong_values_once()
 def weekly_review(
-    folder: str, newest: PositiveInt = 7, workers: NonNegativeInt = 0, engine: str = "local", address: str = ""
+    folder: str,
+    newest: PositiveInt = 7,
+    workers: NonNegativeInt = 0,
+    engine: str = "local",
+    address: str = "",
+    allow: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Verify the newest stores below a folder, and show the statistics of each.
 
@@ -329,11 +343,12 @@ def weekly_review(
         workers: Worker processes; 0 for one per core.
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
         address: Cluster of the engine; empty for workers on the machine of this run.
+        allow: Modules or models that a store names and that may be loaded; without it none is.
 
     Raises:
         StoreError: no store is there, or verification found problems.
     """
-    with watched(folder) as watch:
+    with allowing(allow), watched(folder) as watch:
         return review_stores(parse_address(folder), newest, watch, Workers(engine, address, workers))
 
 

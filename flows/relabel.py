@@ -7,6 +7,7 @@ everything is in place, and a kill leaves the old store or the new one (see :mod
 from collections.abc import Callable
 from typing import Any
 
+from .. import admission
 from ..datasets.card import write_card
 from ..datasets.config import RunConfig, make_config
 from ..datasets.formats import refuse_other_formats
@@ -54,6 +55,7 @@ def relabel_store(
     Raises:
         StoreError: the store is missing or unfinished, or another run writes it.
         ConfigError: a change cannot be used, or the teacher gives the same answers again.
+        NotAllowedError: this call does not allow an environment of the store.
     """
     if refresh and only_rejected:
         raise ConfigError("found both refresh and only_rejected; choose one: ask for all guidance, or for the rejected")
@@ -62,6 +64,7 @@ def relabel_store(
     with storage.lock() as leased:
         finished_now = finish_relabel(storage)
         old = Store.open(leased)
+        admission.require(old.config.code)
         refuse_other_formats(storage.read_json(RUN), root, "store")
         if finished_now and make_config(old.config.model_dump(mode="json") | changes) == old.config:
             finished = result_of(old)
