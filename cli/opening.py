@@ -11,6 +11,7 @@ from ..datasets.config import env_config
 from ..datasets.store import stored_config
 from ..storage import Address, FollowedPath, allow_links
 from .console import err
+from .from_config import OWN_FILE
 from .options import option
 from .values import Keys, Values
 
@@ -63,15 +64,20 @@ def _followed(value: Any) -> Any:
 
 
 def allow_typed_code(values: Values, env: str, at: Keys) -> None:
-    """Allow the code that options of this command line name for an environment; ``at`` is where its settings are.
+    """Allow the code that the user names for an environment: with options, or in a config file that is no ``run.json``.
+
+    Args:
+        values: the settings, with the origin of each.
+        env: the environment.
+        at: where its settings are.
 
     Raises:
-        NotAllowedError: a file names other code, and no --allow does.
+        NotAllowedError: the ``run.json`` of a store names other code, and no --allow does.
     """
     code = env_config(env, values.get(at) or {}).code
     for name, setting in code.items():
         origin = values.origin((*at, setting.partition(".")[2])) or ""
-        if origin.startswith("--"):
+        if origin.startswith(("--", OWN_FILE)):
             admission.allow_code(name)
         else:
             admission.note_store([name], origin.partition(": ")[0])

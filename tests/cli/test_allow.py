@@ -203,11 +203,13 @@ STEPS = (
 )
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_with_the_word_every_process_may(workers: int, stranger: Stranger, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("workers", "steps"), [(1, STEPS[:2]), (2, STEPS)])
+def test_with_the_word_every_process_may(
+    workers: int, steps: Sequence[Sequence[str]], stranger: Stranger, tmp_path: Path
+) -> None:
     """Each command is a process of its own; the build has rollouts, and labels each of them anew."""
     count = pivot.load_store(stranger.store).labels.collect().height
-    for line in STEPS:
+    for line in steps:
         if line[0] == "build":
             for name in ("manifest.json", "labels", "dataset", *(f".receipts/{each}" for each in LATER)):
                 path = stranger.store / name
@@ -239,13 +241,17 @@ def test_a_call_ends_with_its_word(stranger: Stranger, tmp_path: Path) -> None:
     assert allowed_names() == ()
 
 
-def test_options_are_a_word_and_files_are_none(stranger: Stranger, tmp_path: Path) -> None:
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(CONFIG))
+def test_options_and_files_of_the_user_are_a_word(stranger: Stranger, tmp_path: Path) -> None:
+    """The run.json of a store is none, whatever its name."""
+    record, own = tmp_path / "record.json", tmp_path / "own.json"
+    shutil.copy(stranger.store / "run.json", record)
+    own.write_text(json.dumps(CONFIG))
     line = ["build", "--out", tmp_path / "new", "--dry-run"]
-    assert isinstance(error_of(*line, "--config", config), NotAllowedError)
-    assert "nothing was written" in run(*line, "--config", config, "--set", f"gym.package={MODULE}")
+    assert str(record) in str(error_of(*line, "--config", record))
+    for words in (["--config", own], ["--config", record, "--set", f"gym.package={MODULE}"]):
+        assert "nothing was written" in run(*line, *words)
     assert not stranger.marker.exists()
+    assert allowed_names() == ()
 
 
 def test_levels_are_no_word() -> None:
