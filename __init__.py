@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from .datasets.progress import Reporter
     from .datasets.proof.report import Report as VerifyReport
     from .datasets.store import StoreFrames
-    from .flows.forms import LabelChanges
     from .flows.pipeline import BuildResult
+    from .flows.relabel import LabelChanges
     from .imports.recorder import Recorder
     from .imports.run import ImportResult
     from .insight.probe.records import ProbeSettings
@@ -135,7 +135,7 @@ _HOMES = {
     "BuildResult": "flows.pipeline",
     "Certificate": "solvers.base",
     "Graph": "solvers.closure",
-    "LabelChanges": "flows.forms",
+    "LabelChanges": "flows.relabel",
     "ProbeSettings": "insight.probe.records",
     "Reporter": "datasets.progress",
     "RunConfig": "datasets.config",

@@ -15,10 +15,9 @@ from ..flows.append import reserve_part, take_up_parts
 from ..flows.compact import compact_store
 from ..flows.engines.local import execute_with
 from ..flows.engines.server import start_server
-from ..flows.forms import LabelChanges
 from ..flows.migrate import Migration, migrate_store, open_older
 from ..flows.pipeline import BuildResult, build_store, finished_build, result_of
-from ..flows.relabel import part_roots, relabel_parts
+from ..flows.relabel import LabelChanges, part_roots, relabel_parts
 from ..imports.run import REQUIRED, ImportResult, import_store
 from ..plugins import read_settings
 from ..rollouts.policies.imported import Compared

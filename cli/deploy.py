@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..errors import ConfigError
-from ..flows.serve import Serving, serving, working
+from ..flows.serve import Serving, serving
 from ..models.service import Service
 from ..storage import write_file
 from .console import err, out
@@ -44,9 +44,8 @@ def deploy(
     verifies their stores; and builds, relabelling, probes, copies and uploads on demand, with forms on Prefect's
     pages. Edit targets, folders and times in the file before deploying.
 
-    With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it. Runs that
-    Ctrl-C or a restart of the machine interrupted are marked as crashed and resumed at the next start. The history is
-    kept when Prefect is upgraded: its database is copied before a newer Prefect migrates it.
+    With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it. A run that
+    Ctrl-C interrupted keeps its finished shards: start it again on Prefect's pages.
 
     With --work the server is one of your own, such as that of a container; its password is PREFECT_API_AUTH_STRING.
 
@@ -83,11 +82,11 @@ def deploy(
         raise ConfigError(f"{target} exists; remove it, or name another file with --to")
     if serve:
         err.print(f"{written}; starting a Prefect server and a worker (half a minute)", soft_wrap=True)
-        _run(serving(target, port, SLOTS, runs), "server and worker are ended; the next pivot deploy --serve")
+        _run(serving(target, port, SLOTS, runs), "server and worker are ended")
         return
     if work:
         err.print(f"{written}; deploying it to the server and starting a worker (half a minute)", soft_wrap=True)
-        _run(working(target, SLOTS, runs), "the worker is ended; the next pivot deploy --work")
+        _run(serving(target, None, SLOTS, runs), "the worker is ended")
         return
     out.print(f"{written}; edit it, then, on the machine that shall work:")
     for line in text.splitlines():
@@ -103,4 +102,4 @@ def _run(children: AbstractContextManager[Serving], end: str) -> None:
             out.print(f"deployments, runs and forms: {running.address}/deployments until Ctrl-C", soft_wrap=True)
             running.wait()
     except KeyboardInterrupt:
-        err.print(f"{end} resumes runs that were at work", soft_wrap=True)
+        err.print(f"{end}; runs that were at work are to be started again", soft_wrap=True)
