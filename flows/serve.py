@@ -7,13 +7,13 @@ Retries, time limits, concurrency, crashed runs and alarms are Prefect's: see do
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import ConfigError
 from ..processes import Child
@@ -35,43 +35,24 @@ START_SECONDS = 900.0
 """Longest wait for the server, or for deploying a file; ten seconds on an idle machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """The running server and worker."""
-
-    address: str
-    """Address of the server's pages."""
-    server: Child | None
-    worker: Child
-
-    def wait(self) -> None:
-        """Wait until an error or Ctrl-C; never return.
-
-        Raises:
-            ConfigError: one of the two has ended.
-        """
-        while True:
-            for child, name in ((self.server, "server"), (self.worker, "worker")):
-                if child is not None and child.status(1.0) is not None:
-                    raise ConfigError(f"the Prefect {name} ended: {child.last_words() or 'it left no message'}")
-
-
-@contextlib.contextmanager
-def serving(file: Path, port: int | None, slots: int, runs: int | None = None) -> Iterator[Serving]:
-    """Run server and worker with the deployments of ``file``; flows start in the folder that holds it.
+def serve(file: Path, port: int | None, slots: int, runs: int | None, ready: Callable[[str], None]) -> NoReturn:
+    """Run server and worker with the deployments of ``file`` until Ctrl-C; flows start in the folder that holds it.
 
     Args:
         file: a ``prefect.yaml``.
         port: port of the server, on loopback; None for the server of ``PREFECT_API_URL``, with the worker's log here.
         slots: slots of the limit on model servers, if it does not exist yet.
         runs: runs that the worker has at the same time; None for no limit.
+        ready: gets the address of the server's pages when everything runs.
 
     Raises:
-        ConfigError: the server does not start or refuses the password, none is named, or Prefect refuses the file.
-        EngineError: the server that was started does not answer.
+        ConfigError: the port is taken, no server is named, it refuses the password, Prefect refuses the file, or one of
+            the two has ended. EngineError: the server that was started does not answer.
     """
     file, server, worker = file.resolve(), None, None
     url = f"http://{LOOPBACK}:{port}/api" if port is not None else _server_of_the_user()
+    if port is not None:
+        _refuse_taken(port)
     if port is not None and has_private_home():
         data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
         os.environ["PREFECT_HOME"] = str(first_writable([Path(data) / "pivot" / "prefect"]))
@@ -91,9 +72,13 @@ def serving(file: Path, port: int | None, slots: int, runs: int | None = None) -
         FlowServer(url, server).wait(START_SECONDS, patient=True)
         _deploy(file, slots)
         worker = _prefect("worker", file, "start", *POOL, *limit, *health, **open_log)
-        yield Serving(url.removesuffix("/api"), server, worker)
+        ready(url.removesuffix("/api"))
+        while True:
+            for child, name in ((server, "server"), (worker, "worker")):
+                if child is not None and child.status(1.0) is not None:
+                    raise ConfigError(f"the Prefect {name} ended: {child.last_words() or 'it left no message'}")
     finally:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # no child is left by a second Ctrl-C
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # no child is left by a second Ctrl-C
         if worker is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGINT)
@@ -102,7 +87,14 @@ def serving(file: Path, port: int | None, slots: int, runs: int | None = None) -
             _end_flow_runs(url)
         if server is not None:
             server.end()
-        signal.signal(signal.SIGINT, before)
+
+
+def _refuse_taken(port: int) -> None:
+    try:
+        socket.create_server((LOOPBACK, port)).close()
+    except OSError as error:
+        message = f"port {port} of {LOOPBACK} cannot be used ({error.strerror}); give another one with --port"
+        raise ConfigError(message) from error
 
 
 def _server_of_the_user() -> str:

@@ -31,6 +31,7 @@ from pivot.flows.watch import Watch
 from pivot.storage import LocalStorage
 from pivot.tests.flow_runs import config_of
 from prefect.cli.deploy._models import PrefectYamlModel
+from prefect.events.schemas.automations import AutomationCore
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -280,9 +281,13 @@ def test_the_limit_of_a_server_goes_before_that_of_all(
 # The documentation
 
 
-def test_the_snippets_for_kubernetes_are_what_prefect_knows() -> None:
+def test_the_snippets_are_what_prefect_knows() -> None:
     page = (ROOT / "docs/how-to/operations.md").read_text(encoding="utf-8")
-    file, manifest = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL))
+    automations, file, manifest = (
+        yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    )
+    for each in automations["automations"]:
+        assert AutomationCore.model_validate(each).model_dump(mode="json", exclude_unset=True).keys() == each.keys()
     read = PrefectYamlModel.model_validate(file).model_dump(mode="json", by_alias=True, exclude_unset=True)
     assert read == file
     (deployment,) = file["deployments"]
