@@ -18,8 +18,8 @@ The main commands are functions here, which the command line calls::
 ``evaluate_policy`` are named like their commands. ``pivot.append`` is ``pivot build --append``, ``import_rollouts`` is
 ``pivot import``, ``disk_usage`` is ``pivot du``, and ``bound_problems`` is ``pivot bound --check``. Without a command:
 ``pivot.certify_batch`` labels many episodes in memory, ``pivot.credit`` returns the needed turns, slack and score of
-each turn, ``pivot.explore`` searches a level of any gymnasium environment, and ``pivot.Recorder`` writes the episodes
-of your own trainer for ``pivot.import_rollouts``.
+each turn, ``pivot.explore`` searches a level of any gymnasium environment, ``pivot.Recorder`` writes the episodes of
+your own trainer for ``pivot.import_rollouts``, and ``pivot.allow_code`` lets environments of other packages be made.
 
 Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
@@ -30,6 +30,7 @@ from .errors import PivotError
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .admission import allow_code
     from .api.reading import bound, bound_problems, export, probe, query, report, stats, verify
     from .api.stores import Appended, append, build, compact, import_rollouts, relabel
     from .api.training import (
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from .datasets.progress import Reporter
     from .datasets.proof.report import Report as VerifyReport
     from .datasets.store import StoreFrames
-    from .flows.forms import LabelChanges
     from .flows.pipeline import BuildResult
+    from .flows.relabel import LabelChanges
     from .imports.recorder import Recorder
     from .imports.run import ImportResult
     from .insight.probe.records import ProbeSettings
@@ -85,6 +86,7 @@ __all__ = [
     "Verdict",
     "VerifyReport",
     "__version__",
+    "allow_code",
     "append",
     "bound",
     "bound_problems",
@@ -132,7 +134,7 @@ _HOMES = {
     "BuildResult": "flows.pipeline",
     "Certificate": "solvers.base",
     "Graph": "solvers.closure",
-    "LabelChanges": "flows.forms",
+    "LabelChanges": "flows.relabel",
     "ProbeSettings": "insight.probe.records",
     "Reporter": "datasets.progress",
     "RunConfig": "datasets.config",
@@ -141,6 +143,7 @@ _HOMES = {
     "Unsolved": "solvers.base",
     "Verdict": "solvers.base",
     "VerifyReport": "datasets.proof.report:Report",
+    "allow_code": "admission",
     "append": "api.stores",
     "bound": "api.reading",
     "bound_problems": "api.reading",

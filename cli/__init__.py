@@ -28,8 +28,8 @@ from .evaluate_policy import policy
 from .export import export
 from .help_texts import Command, Group
 from .import_rollouts import import_rollouts
-from .links import with_links
 from .make_tiny_model import make_tiny_model
+from .opening import opening
 from .options import unwrapped
 from .peek import peek
 from .plot import plot
@@ -62,7 +62,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command(cls=WithSettings)(with_links(build))
+app.command(cls=WithSettings)(opening(build))
 for command in (
     verify,
     stats,
@@ -80,16 +80,16 @@ for command in (
     export,
     push,
 ):
-    app.command()(with_links(command))
-app.command("import")(with_links(import_rollouts))
+    app.command()(opening(command))
+app.command("import")(opening(import_rollouts))
 for command in (estimate, settings, doctor, cache, deploy):
     app.command()(command)
 app.command("serve-command")(serve_command)
 app.command("serve-env")(serve_env)
 app.command("make-tiny-model")(make_tiny_model)
-train.command(cls=WithSettings)(with_links(rl))
+train.command(cls=WithSettings)(opening(rl))
 app.add_typer(train)
-evaluation.command()(with_links(policy))
+evaluation.command()(opening(policy))
 app.add_typer(evaluation, name="evaluate")
 app.add_typer(benchmark, name="benchmark")
 for group in (app, train, evaluation, benchmark):

@@ -326,6 +326,8 @@ def env_settings(env: str, texts: Sequence[str]) -> dict[str, Any]:
 
 # Commands
 
+OWN_FILE = "config file "
+"""How messages name a file that is no record of a run; what it names is its user's word."""
 FileOf = Callable[[Mapping[str, Any]], Address | None]
 """Names the config file of a command line that gives none."""
 
@@ -346,11 +348,12 @@ def from_config(
         @functools.wraps(command)
         def run(**arguments: Any) -> None:
             path = _file_of(arguments, old_config)
-            where = f"config file {path}"
             if path is None and file_otherwise is not None:
                 path = file_otherwise(arguments)
-                where = str(path)
             file = {} if path is None else read_file(path)
+            where = f"{OWN_FILE}{path}"
+            if isinstance(file.get("config"), dict):  # a run.json
+                file, where = file["config"], str(path)
             for key in file:
                 if key not in keys:
                     raise ConfigError(unknown_key(f"{where}: {key}", key, keys))

@@ -14,8 +14,10 @@ from ..rollouts.policies.imported import Compared
 from .build import WORKERS
 from .console import ProgressBars, err, out, styled
 from .from_config import Flag, Form, from_config
+from .opening import allow_typed_code
 from .options import AddressField, Options, PathField, WorkerOptions, registered
 from .results import show_result
+from .values import Values
 
 _SHOWN_PROBLEMS = 20
 """Problems that are shown where the store has a table of all of them."""
@@ -53,7 +55,18 @@ class ImportOptions(Options):
         return registered("importers", name)
 
 
-IMPORT = Form(
+class ImportForm(Form[ImportOptions]):
+    """The options of an import."""
+
+    def resolve(self, values: Values) -> ImportOptions:
+        """Check the values, and allow the code that --set names; see the base class."""
+        options = super().resolve(values)
+        for env in options.settings:
+            allow_typed_code(values, env, ("settings", env))
+        return options
+
+
+IMPORT = ImportForm(
     "import",
     ImportOptions,
     {

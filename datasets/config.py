@@ -33,7 +33,7 @@ from ..labeling.base import GuidanceSource
 from ..labeling.vocabulary import Vocabulary
 from ..models.address import bare_url
 from ..models.base import Role
-from ..plugins import Settings, explain, read_settings
+from ..plugins import STORED, Settings, explain, read_settings
 from ..rollouts.base import GROUP_SIZE
 from ..solvers.base import Solver
 from ..storage import Address, open_storage
@@ -240,6 +240,12 @@ class RunConfig(BaseModel):
         """Leave out the number of the first part."""
         data: dict[str, Any] = serialise(self)
         return data if self.part else {key: value for key, value in data.items() if key != "part"}
+
+    @property
+    def code(self) -> dict[str, str]:
+        """Modules and models that the environments' settings name and that are not part of PIVOT, with the setting."""
+        configs = (env_config(name, run.settings, STORED) for name, run in self.environments.items())
+        return {name: setting for config in configs for name, setting in config.code.items()}
 
     def with_fitting_shards(self) -> "RunConfig":
         """Return the config with larger shards if the default size would make many small files.

@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from .. import admission
 from ..errors import ConfigError, NoStoreError, PluginError, StoreError
 from ..labeling.episode import FailedEpisode
 from ..plugins import STORED, WORD
@@ -366,6 +367,7 @@ def stored_config(root: Address, *, complete: bool = True, checked: bool = False
         config = make_config(raw["config"], STORED)
     except (ConfigError, PluginError) as error:
         raise type(error)(f"{run_file}: {error}") from error
+    admission.note_store(config.code, run_file)
     if complete and not storage.remote:  # there it would be a request; verify compares the files
         _refuse_other_labels(root, run_file, config.label_version)
     return config

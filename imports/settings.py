@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .. import admission
 from ..datasets.config import env_config, environment
 from ..environments.base import EnvConfig, PivotEnv
 from ..errors import ConfigError, PivotError, PluginError
@@ -34,10 +35,8 @@ def settings_of(episode: RecordedEpisode, replaced: Mapping[str, Any]) -> tuple[
         raise LeftOutError(LeftOut.SETTINGS, str(error)) from error
     if config.locations & chosen.keys():
         raise LeftOutError(LeftOut.SETTINGS, "its settings name a folder or file, which no import reads")
-    if (loaded := config.loads_from_elsewhere) is not None:
-        raise LeftOutError(
-            LeftOut.SETTINGS, f"its settings name {loaded}, a model or code that no import loads; leave that out"
-        )
+    if refused := admission.missing(config.code):
+        raise LeftOutError(LeftOut.SETTINGS, admission.refusal(refused))
     _refuse_large(config, replaced)
     return kind, config
 

@@ -43,7 +43,7 @@ LAYERS = (
 )
 """Bottom to top; a module imports from its own layer, from layers before it, and from the root modules."""
 ROOT_MODULES = {
-    *("errors", "identity", "images", "containers", "contracts", "plugins", "compiled"),
+    *("admission", "errors", "identity", "images", "containers", "contracts", "plugins", "compiled"),
     *("intervals", "messages", "processes", "records", "version"),
 }
 OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")

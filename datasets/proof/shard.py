@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from PIL import Image
 
+from ...admission import missing
 from ...environments.base import Task
 from ...errors import ImageError, StoreError
 from ...identity import canonical_json
@@ -37,6 +38,7 @@ from ..inputs import (
     rollout_inputs,
 )
 from ..parquet import read_table
+from ..run import RunEnv
 from ..schema import (
     CALLS,
     DATASET,
@@ -120,6 +122,8 @@ def _verify(
         return
     for name, schema in files.items():
         report.problems += statistics_problems(store.storage, name, schema.arrow)
+    if refused_code(store.run.env(shard.env), follow=follow):
+        return  # the report of the store says so
     tasks = stored_tasks(stored[EPISODES]) if tasks is None else tasks
     _verify_rollouts(store, shard, tasks, stored, report, follow=follow)
     as_configured = _settings_are_the_runs(store, shard, stored[EPISODES], report)
@@ -129,6 +133,11 @@ def _verify(
     if as_configured and sides is not None:
         _verify_dataset(store, shard, sides, report)
     _note_receipts(store, shard, tasks, sides, stored[EPISODES], report)
+
+
+def refused_code(env: RunEnv, *, follow: bool) -> dict[str, str]:
+    """Return the code that the settings of an environment name and that this call does not allow."""
+    return missing((env.config if follow else env.config.without_locations()).code)
 
 
 _CONCURRENT_EPISODES = 8

@@ -4,9 +4,10 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ...admission import allowed_names, allowing
 from ...errors import CertifyError
 from .worlds import Env, Outcome, Reading, Replays
 
@@ -24,6 +25,8 @@ class Question:
     options: dict[str, Any] | None
     reading: Callable[[Env], Reading]
     walks: Sequence[Sequence[Any]]
+    allowed: Sequence[str] = field(default_factory=allowed_names)
+    """Names of modules that the new process may load."""
 
     def outcomes(self) -> list[list[Outcome]]:
         """Replay the walks; each ends with its episode."""
@@ -71,6 +74,7 @@ def answer() -> None:
     output, sys.stdout = sys.stdout, sys.stderr  # the environment may print
     sys.path[:] = pickle.load(sys.stdin.buffer)  # noqa: S301 - the caller, our own process, wrote both
     question: Question = pickle.load(sys.stdin.buffer)  # noqa: S301
-    outcomes = question.outcomes()
+    with allowing(question.allowed):
+        outcomes = question.outcomes()
     output.buffer.write(pickle.dumps(outcomes))
     output.flush()

@@ -13,9 +13,11 @@ from itertools import product
 from typing import Any, ClassVar, Literal, Self, cast
 
 import gymnasium
+from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from ...errors import CertifyError, LevelError
+from ... import admission
+from ...errors import CertifyError, LevelError, NotAllowedError
 from ...identity import canonical_json
 from ...plugins import WORD, Settings
 from ..base import FAILURE_MODES
@@ -27,8 +29,8 @@ MAX_ACTIONS = 64
 _PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 IDLE = "invalid"
 """Name of a turn without a usable action."""
-FOREIGN: set[str] = set()
-"""Environments outside of :data:`PACKAGES` that the settings of a run in this process name; levels may use them."""
+_KNOWN = frozenset({"", *(each.module for each in PACKAGES)})
+"""Modules that may be imported without the user's word; empty for none."""
 
 
 class GameSettings(Settings):
@@ -86,20 +88,22 @@ class GameSettings(Settings):
         return is_listed and not self.failure_modes
 
     @property
-    def _code(self) -> str:
-        """Name of everything whose code the level runs."""
-        return canonical_json([self.module, self.id, self.failure_modes])
-
-    def admit(self) -> None:
-        """Let levels of this process use the environment and its predicates, whatever their packages."""
-        FOREIGN.add(self._code)
+    def code(self) -> dict[str, str]:
+        """Modules outside of gymnasium and :data:`PACKAGES` whose code the level runs, each with its setting."""
+        named: dict[str, str] = {}
+        if self.module not in _KNOWN:
+            named[self.module] = "gym.package"
+        elif registered := _registered_by(self.id):
+            named[registered] = "gym.id"
+        return {text.partition(":")[0]: "gym.failure_modes" for text in self.failure_modes.values()} | named
 
     def predicates(self) -> dict[str, Callable[[Any, float, Mapping[str, Any]], bool]]:
         """Return the functions that decide the failure modes of the settings, in their order.
 
         Raises:
-            CertifyError: a module or a function is missing.
+            CertifyError: a module or a function is missing. NotAllowedError: this call does not allow it.
         """
+        admission.require(self.code)
         functions: dict[str, Callable[[Any, float, Mapping[str, Any]], bool]] = {}
         for mode, name in self.failure_modes.items():
             module, _, function = name.partition(":")
@@ -115,25 +119,40 @@ class GameSettings(Settings):
         """Make the environment, without a limit on its time.
 
         Raises:
-            CertifyError: it cannot be made; the message says what to install.
+            CertifyError: it cannot be made; the message says what to install. NotAllowedError: this call does not
+                allow its code.
         """
-        if not self.is_known and self._code not in FOREIGN:
-            raise CertifyError(
-                f"the level needs the environment {self.id!r} of {self.module or 'gymnasium'}, which no setting of "
-                "this run names; look at it, then name it in gym.id"
-            )
+        admission.require(self.code)
         try:
             if self.module:
                 import_module(self.module)
+            admission.require(self.code)  # the id may be registered only now
             return gymnasium.make(
                 self.id, max_episode_steps=-1, disable_env_checker=True, render_mode=render_mode, **self.kwargs
             )
+        except NotAllowedError:
+            raise
         except (Exception, SystemExit) as error:  # foreign code
             raise CertifyError(
                 f"gym.id={self.id!r} cannot be made: {raised(error)}; install its package (for "
                 "MiniGrid and gymnasium's toy text: pip install 'pivot-vlm[gym]'), and set gym.package to the module "
                 "that registers it"
             ) from error
+
+
+def _registered_by(name: str) -> str:
+    """Return the module that an id of the registry runs; empty for gymnasium, minigrid and ids that nobody registered.
+
+    Nothing is imported: an id that only a package registers is known after its import.
+    """
+    with suppress(gymnasium.error.Error):
+        namespace, kind, version = parse_env_id(name)
+        version = find_highest_version(namespace, kind) if version is None else version
+        spec = gymnasium.registry.get(get_env_id(namespace, kind, version))
+        entry: Any = None if spec is None else spec.entry_point
+        module = "" if entry is None else entry.partition(":")[0] if isinstance(entry, str) else entry.__module__
+        return "" if module.partition(".")[0] in {"gymnasium", *_KNOWN} else module
+    return ""
 
 
 @cache
@@ -382,8 +401,7 @@ def succeeds(level: Level, env: Any, reward: float, terminated: bool, info: Mapp
 
 
 def level_env(level: Level) -> Any:
-    """Make the environment of a level that this process may use, in any process, for a search of its states."""
-    level.admit()
+    """Make the environment of a level, in any process, for a search of its states."""
     env = level.make()
     if level.key != "observation":
         blind(env)

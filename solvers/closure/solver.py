@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 
 from pydantic import Field
 
-from ...errors import CertifyError, LevelError, PivotError
+from ...errors import CertifyError, LevelError, NotAllowedError, PivotError
 from ...plugins import Settings
 from ..base import (
     Case,
@@ -119,6 +119,7 @@ class ClosureSolver(ExactSolver):
 
         Raises:
             CertifyError: the environment cannot be made or searched. LevelError: the level does not fit it.
+            NotAllowedError: this call does not allow the environment's code.
         """
         key = (level.text(), self.settings.model_dump_json())
         graph = self._graphs.get(key)
@@ -126,6 +127,8 @@ class ClosureSolver(ExactSolver):
             try:
                 with naming_settings():
                     graph = self._search(level)
+            except NotAllowedError:
+                raise  # another call may allow it
             except PivotError as error:
                 graph = error
             self._graphs[key] = graph

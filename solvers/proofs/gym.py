@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ...errors import CertifyError, LevelError
+from ...errors import CertifyError, LevelError, NotAllowedError
 from ...plugins import Settings
 from ..base import Case, Proof, Prover, Verdict
 from ..closure.game import IDLE, Level, level_state, succeeds
@@ -77,6 +77,8 @@ class GymProver(Prover):
         try:
             with naming_settings():
                 return self._prove(case, verdict)
+        except NotAllowedError:
+            raise
         except CertifyError as error:
             return Proof(undecided=str(error))
         except LevelError as error:

@@ -213,14 +213,6 @@ def test_no_path_of_a_stranger_is_followed(drawings: Path, tmp_path: Path, monke
         replays.of(episode)
 
 
-def test_checkpoints_of_a_stranger_are_asked_about() -> None:
-    assert SvgConfig().loads_from_elsewhere is None
-    assert SvgConfig(dino_model="models/mine").loads_from_elsewhere is None
-    learned = SvgConfig(scorer="dino+dreamsim", dino_model="models/mine")
-    assert learned.loads_from_elsewhere == "dino_model=models/mine"
-    assert learned.tolerance > 0 == SvgConfig().tolerance
-
-
 # What does not repeat to the last bit
 
 

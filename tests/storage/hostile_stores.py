@@ -81,7 +81,6 @@ _LINKS: dict[str, Maker] = {
             "dataset/README.md": "README.md",
             "dataset/more": "episodes",
             "labels/v2": "episodes",
-            ".flow-run.json": "notes.txt",
             "parts": "deep",
             "parts.json": "run.json",
             "notes": "deep",
