@@ -9,7 +9,8 @@ from pydantic import Field, field_validator
 from ..api import stores as api
 from ..errors import ConfigError, PivotError
 from ..imports.dry_run import understood
-from ..imports.run import ImportResult, Reading
+from ..imports.reading import Reading
+from ..imports.run import ImportResult
 from ..rollouts.policies.imported import Compared
 from .build import WORKERS
 from .console import ProgressBars, err, out, styled

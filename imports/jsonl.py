@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ..errors import ConfigError
-from .base import EPISODES, LABELS, UNLABELLED, Importer, Place, UnreadableError, explained, line_places, read_line
+from .base import EPISODES, LABELS, UNLABELLED, Importer, Place, UnreadableError, explained, line_places, read_line, validated
 from .episode import RecordedEpisode
 
 
@@ -29,7 +29,7 @@ class JsonlImporter(Importer):
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one line."""
         try:
-            return RecordedEpisode.model_validate_json(read_line(source, place))
+            return validated(TypeAdapter(RecordedEpisode), read_line(source, place))
         except ValidationError as error:
             raise explained(error) from error
         except RecursionError as error:

@@ -72,6 +72,8 @@ class LeftOut(StrEnum):
     NO_STATE = "no_state"
     LEVEL = "level"
     DISAGREES = "disagrees"
+    UNCONFIRMED = "unconfirmed"
+    REPEATED = "repeated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,8 @@ class Imported:
         LeftOut | None,
         Stored(
             "Reason why the episode is not in the store: `unreadable`, `environment`, `settings`, `action`, "
-            "`no_state`, `level` or `disagrees`; null if it is."
+            "`no_state`, `level`, `disagrees`, `unconfirmed`, or `repeated` for one that the store has already; null if "
+            "it is."
         ),
     ] = None
     detail: Annotated[str | None, Stored("What was found and expected, for an episode that was left out.")] = None
@@ -116,6 +119,20 @@ class Imported:
     evidence: Annotated[
         tuple[Evidence, ...] | None,
         Stored("What confirms the actions and the level; null for an episode that was left out."),
+    ] = None
+    turns: Annotated[int | None, Stored("Recorded turns up to the end of the replay; null if there was none.")] = None
+    unread_turns: Annotated[int | None, Stored("Turns whose reply holds no readable action.")] = None
+    dropped_words: Annotated[
+        int | None, Stored("Words and parts of replies that could be actions and were not used.")
+    ] = None
+    trailing_turns: Annotated[int | None, Stored("Replies after the end of the episode.")] = None
+    confirmed_turns: Annotated[int | None, Stored("Turns that recorded values confirm.")] = None
+    recorded_kinds: Annotated[
+        tuple[str, ...] | None,
+        Stored(
+            "Kinds of recorded values that agree with the replay, before the first turn and after each: `picture`, "
+            "`board`, `state`, `reward`, `info:KEY`, `end:terminated`, `end:success`, separated by blanks."
+        ),
     ] = None
 
 

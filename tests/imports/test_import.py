@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pivot.errors import ConfigError, PluginError, StoreError
 from pivot.imports import episode as schema
-from pivot.imports import run as importing
+from pivot.imports import reading as importing
 from pivot.imports.run import _ImportStage
 from pivot.tests.stores import build_tiny, problems, rewrite_manifest
 
@@ -224,7 +224,7 @@ def test_the_schema_file_is_that_of_the_models() -> None:
 
 
 def test_a_level_with_many_episodes_becomes_several_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "_EPISODES_AT_ONCE", 3)
+    monkeypatch.setattr(importing, "EPISODES_AT_ONCE", 3)
     lines = [episode(*["up"] * 4, id=str(number), task_id="level") for number in range(8)]
     result = pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store")
     assert result.problems == [] and result.episodes == 8
