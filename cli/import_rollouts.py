@@ -135,6 +135,8 @@ def _show(options: ImportOptions, result: ImportResult) -> None:
     for kind, counts in result.compared.items():
         if counts[True] or counts[False]:
             out.print(f"{kind}: {counts[True]} replays agree, {counts[False]} differ, {counts[None]} not recorded")
+    for remedy in result.remedies:
+        err.print(styled(("→", "yellow"), f" {remedy}"), soft_wrap=True)
     if result.build is not None:
         show_result(result.build)
     if lost:

@@ -169,7 +169,7 @@ def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: Ch
     most = config.get("actions_per_turn", 1) if long and isinstance(config, dict) else 1
     most = most if isinstance(most, int) else 1
     turns: list[dict[str, Any]] = []
-    readings: list[Read | None] = []
+    readings: list[tuple[Read, Sequence[Call]] | None] = []
     observation, frame, masked = "", None, 0
     replied = False
     for message in messages:
@@ -185,7 +185,7 @@ def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: Ch
                 reading = replace(reading, dropped=(*reading.dropped, "a second reply without an observation between"))
             said = {"response": message.text, "actions": actions, **message.facts}
             turns.append({"frame": frame, "observation": observation or None, **said})
-            readings.append(reading)
+            readings.append(None if reading is None else (reading, message.calls))
             observation, frame, replied = "", None, True
         elif message.role != "system":
             observation = f"{observation}\n{message.text}".strip()
@@ -208,7 +208,7 @@ def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: Ch
     episode.note_chat(masked=masked, agents=tuple(sorted(map(str, agents))))
     for turn, reading in zip(episode.turns, readings, strict=True):
         if reading is not None:
-            turn.read_as(reading)
+            turn.read_as(*reading)
     return episode
 
 

@@ -4,13 +4,13 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from ..identity import canonical_json
-from ..rollouts.dialect import Read
+from ..rollouts.dialect import Call, Read
 
 FORMAT = "pivot-episode-1"
 MOST_TURNS = 1000
@@ -82,15 +82,21 @@ class RecordedTurn(_Record):
     info: dict[str, Any] | None = None
     """Measurements after the turn, such as ``dist`` and ``moved``; those that the environment has, too, are compared."""
     _reading: Read | None = PrivateAttr(default=None)
+    _calls: tuple[Call, ...] = PrivateAttr(default=())
 
     @property
     def reading(self) -> Read | None:
         """Return how the reply was read, if the format reads replies in a dialect."""
         return self._reading
 
-    def read_as(self, reading: Read) -> None:
-        """Keep how the reply was read."""
-        self._reading = reading
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Return the calls of tools in the reply."""
+        return self._calls
+
+    def read_as(self, reading: Read, calls: Sequence[Call] = ()) -> None:
+        """Keep how the reply was read, and its calls of tools."""
+        self._reading, self._calls = reading, tuple(calls)
 
 
 class RecordedEpisode(_Record):

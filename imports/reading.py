@@ -14,16 +14,18 @@ from typing import Any
 
 from .. import plugins
 from ..datasets.config import env_config, environment
-from ..datasets.progress import Reporter
+from ..datasets.progress import Reporter, Silent
 from ..environments.base import NamedActions, PivotEnv, Task
 from ..errors import ConfigError, PivotError, PluginError
 from ..plugins import read_settings
+from ..rollouts.dialect import Dialect
 from ..rollouts.confirm import BOARD, PICTURE, STATE, Confirmation, confirm
 from ..rollouts.policies.imported import Compared, Evidence, LeftOut, StateSource
 from .audit import Finding, SourceAudit, finding_of
 from .base import Importer, Pictures, Place, SourceSettings, UnreadableError
 from .chat import ChatSettings
 from .episode import RecordedEpisode
+from .guess import Remedy, Said, remedy_for
 from .levels import LeftOutError, StatelessError, recover_task, slots_of
 from .replay import Agreement, Pixels, replay
 from .settings import made, settings_of
@@ -32,6 +34,10 @@ from .stateless import StatelessFolder
 READ = "read"
 EPISODES_AT_ONCE = 1024
 """Episodes of a shard, about: a shard is held in memory."""
+_MOST_REPLIES = 20_000
+_TRIED = 500
+"""Episodes of a larger source on which a guess is tried."""
+_OF_DIALECT = frozenset({LeftOut.UNCONFIRMED, LeftOut.DISAGREES, LeftOut.ACTION})
 _OTHER_LEVELS = 8
 """Levels of other seeds that recorded rewards have to contradict."""
 
@@ -136,7 +142,9 @@ class Reading:
         self.plans: dict[str, EnvPlan] = {}
         self.problems: list[Problem] = []
         self.audits: dict[str, SourceAudit] = {}
+        self.remedies: list[Remedy] = []
         self.repeated = 0
+        self._limit, self._is_trial, self._sample = 0, False, 0
         self._taken: dict[int, Taken | Problem | _Cut] = {}
         self._seen = set[bytes]()
         self._digest = sha256()
@@ -149,6 +157,13 @@ class Reading:
             ConfigError: the source or a setting cannot be used.
         """
         places = list(self.importer.places(self.source))
+        self._sample = _TRIED if len(places) > 4 * _TRIED else 0
+        if self._limit:
+            places = places[:: max(1, -(-len(places) // self._limit))]
+        elif getattr(self.importer.settings, "dialect", "") == "auto" and (remedy := self._remedy(places)):
+            self.remedies.append(remedy)
+            self.options |= remedy.options
+            self.importer.settings = self.importer.settings.model_copy(update=dict(remedy.options))
         reporter.start(READ, len(places))
         for number, place in enumerate(places):
             try:
@@ -168,9 +183,52 @@ class Reading:
             self.stateless.close()
         for taken in self._taken.values():
             self._plan(taken)
-        self._taken = {}
         for plan in self.plans.values():
             plan.env.close()
+        if any(each.kind in _OF_DIALECT for each in self.problems) and not self._limit and not self._is_trial:
+            remedy = self._remedy(places)
+            self.remedies += [] if remedy is None else [remedy]
+        doubts = Counter((each.finding.doubt, each.finding.remedy) for each in self.problems if each.finding)
+        self.remedies += [Remedy(f"{count} episodes: {doubt}: {remedy}") for (doubt, remedy), count in doubts.items() if doubt]
+
+    def _remedy(self, places: Sequence[Place]) -> Remedy | None:
+        """Return the dialect that reads the source better than the declared one, if there is one."""
+        settings = self.importer.settings
+        if not isinstance(settings, ChatSettings):
+            return None
+        replies, env = self._replies(places)
+        kind = environment(env) if env else None
+        if kind is None or not issubclass(kind, NamedActions):
+            return None
+        base = settings.model_copy(update={"dialect": "declared"})
+        declared = Dialect(**{name: getattr(base, name) for name in Dialect.model_fields})
+        return remedy_for(replies, kind.actions, kind.profile.answer_tag, declared, self._trial, self._trial({}, 0))
+
+    def _replies(self, places: Sequence[Place]) -> tuple[list[Said], str]:
+        """Return replies of the source, all of them or at most ``_MOST_REPLIES``, and their environment."""
+        replies: list[Said] = []
+        envs = Counter[str]()
+        step = 1
+        for number, place in enumerate(places):
+            if number % step:
+                continue
+            try:
+                episode = self.importer.read(self.source, place)
+            except (LeftOutError, UnreadableError):
+                continue
+            envs[episode.env] += 1
+            replies += [Said(turn.response or "", turn.calls) for turn in episode.turns if turn.reading is not None]
+            step = 1 + len(replies) // _MOST_REPLIES * 16
+        return replies, envs.most_common(1)[0][0] if envs else ""
+
+    def _trial(self, options: Mapping[str, Any], limit: int) -> tuple[int, int]:
+        """Read the source with more options; return how many episodes are taken, and how many are contradicted."""
+        chosen = {**self.options, "dialect": "declared", **options}
+        trial = Reading(self.source, self.format, self.settings, self.require, chosen)
+        trial._limit, trial._is_trial, trial.pictures = limit or self._sample, True, self.pictures
+        trial.run(Silent())
+        taken = sum(len(plan.entries) for plan in trial.plans.values())
+        return taken, sum(audit.contradicted for audit in trial.audits.values())
 
     def _plan(self, taken: "Taken | Problem | _Cut") -> None:
         """Plan an episode, or note why it is left out."""

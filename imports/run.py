@@ -28,7 +28,7 @@ from ..rollouts.loop import roll_out_tasks
 from ..rollouts.policies import ImportedPolicy
 from ..rollouts.policies.imported import Compared, Imported, ImportedSettings
 from ..storage import Address, open_storage
-from .audit import Finding
+from .audit import Finding, SourceAudit
 from .base import UnreadableError
 from .episode import RecordedEpisode
 from .levels import replies_of, slots_of
@@ -54,6 +54,10 @@ class ImportResult:
     """Labels in it that recorded distances gave."""
     compared: Mapping[Compared, Counter[bool | None]] = field(default_factory=dict)
     """Counts of agreement (True, False, or None where nothing was recorded) by kind, over the stored episodes."""
+    audits: Mapping[str, SourceAudit] = field(default_factory=dict)
+    """What the audit counted, by environment."""
+    remedies: Sequence[str] = ()
+    """What to do about episodes that were left out."""
 
 
 def import_store(
@@ -101,7 +105,11 @@ def import_store(
 
     def result(build: BuildResult | None) -> ImportResult:
         kept, labels = (folder.root, folder.labelled) if folder is not None and folder.episodes else (None, 0)
-        return ImportResult(build, episodes, reading.problems, kept, labels, compared)
+        return ImportResult(
+            *(build, episodes, reading.problems, kept, labels, compared),
+            audits=reading.audits,
+            remedies=[each.text for each in reading.remedies],
+        )
 
     if not episodes:
         return result(None)

@@ -17,7 +17,7 @@ from ..environments.base import ParsedAction
 from ..plugins import Settings
 from .parser import THINK_TAGS, parse_reply
 
-_AROUND = " \t\r\n.,;:!?\"'`*_()[]{}<>|#~\\“”‘’«»。！，、：·\ufe0e\ufe0f"
+_AROUND = " \t\r\n.,;:!?/\"'`*_()[]{}<>|#~\\“”‘’«»。！，、：·\ufe0e\ufe0f"
 """Characters around a word that loose spelling ignores."""
 _PAIR = re.compile(r"<(\w{1,40})>([^<>]{1,200})</\1>", re.IGNORECASE)
 _LABELLED = re.compile(r"^\W{0,8}(?:final |next |my )?(?:action|answer|move)s?\W{0,4}[:=]\s*([^\n]{1,100})$", re.I | re.M)
