@@ -9,13 +9,11 @@ word in place of what the dialect has not earned.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from ..rollouts.base import ReplyOutcome
 from ..rollouts.confirm import Confirmation
-from ..rollouts.policies.imported import Evidence, LeftOut
+from ..rollouts.policies.imported import Evidence, evidence_of
 from .episode import RecordedEpisode
 from .levels import Slot
 from .replay import Agreement
@@ -33,6 +31,7 @@ _KNOWN = 3
 class Finding:
     """What the audit found in one episode."""
 
+    env: str
     turns: int
     unread: int = 0
     """Turns without a readable action; of a source that lists its actions, none."""
@@ -95,6 +94,7 @@ def finding_of(
             example = example or next(iter(reading.dropped), "")
     integers = any(isinstance(action, int) for turn in episode.turns for action in turn.actions or ())
     return Finding(
+        env=episode.env,
         turns=played,
         unread=unread,
         dropped=dropped,
@@ -169,7 +169,7 @@ class SourceAudit:
         many = _MOST_CONTRADICTED * sum(self.incomplete.values())
         misses = self.incomplete[True] > many and not finding.is_whole
         if finding.confirmation.whole and not misses:
-            return kinds_of(finding.confirmation)
+            return evidence_of(finding.confirmation.kinds)
         if finding.is_won and not finding.doubt:
             return (Evidence.END,)
         if self.declared and not finding.doubt:
@@ -204,9 +204,3 @@ class SourceAudit:
             )
         read = self.turns - self.unread
         return f"{head}, and of the source {read} of {self.turns} turns were read, {self.dropped} words dropped"
-
-
-def kinds_of(confirmation: Confirmation) -> tuple[Evidence, ...]:
-    """Return the kinds of values that confirm an episode, in the order of the vocabulary."""
-    names = {kind.partition(":")[0] for kind in confirmation.kinds}
-    return tuple(each for each in Evidence if each.value in names)

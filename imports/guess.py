@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..rollouts.dialect import Call, Dialect, contents_of, read_reply, without_thoughts, words_of
 from ..rollouts.parser import THINK_TAGS
@@ -294,17 +294,6 @@ def _pairs(mapping: Mapping[str, str]) -> str:
     return ",".join(f"{action}:{word}" for word, action in sorted(mapping.items(), key=lambda each: (each[1], each[0])))
 
 
-def assignments(guess: Guess, names: Sequence[str]) -> Iterator[Guess]:
-    """Yield a guess with its unknown words matched to the actions in every way."""
-    words = str(guess.options["words"])[1:].split(",")
-    chosen = [each for each in _DIRECTIONS if each in names] or list(names)
-    if len(words) > len(chosen) or len(chosen) > _MOST_WORDS:
-        return
-    for actions in permutations(chosen, len(words)):
-        pairs = _pairs(dict(zip(words, actions, strict=True)))
-        yield Guess({**guess.options, "words": pairs}, guess.read, f"{guess.look.partition(', the words')[0]}, the words {pairs}", True)
-
-
 def _separator(contents: Sequence[str], names: Sequence[str]) -> str:
     """Return what stands between the words of contents: one text, ``any``, or nothing."""
     used = Counter(
@@ -330,19 +319,17 @@ def _known_words(unknown: Sequence[str], names: Sequence[str]) -> dict[str, str]
     if not {*_DIRECTIONS} <= {*names}:
         return None
     meanings = {word: _meanings(word) for word in unknown}
-    if not all(meanings.values()):
+    common = set.intersection(*({*each} for each in meanings.values())) - {_OWN}
+    if common:  # one family has all of them
+        mappings = {tuple(meanings[word][index] for word in unknown) for index in common}
+        return dict(zip(unknown, mappings.pop(), strict=True)) if len(mappings) == 1 else None
+    if not all(len({*each.values()}) == 1 for each in meanings.values()):
         return None
-    doubtful = [word for word, actions in meanings.items() if len({*actions.values()}) > 1]
-    whole = [index for index in range(len(_FAMILIES)) if all(index in meanings[word] for word in doubtful)]
-    mappings: set[tuple[tuple[str, str], ...]] = set()
-    for index in whole if doubtful else [-1]:
-        mappings.add(
-            tuple(
-                (word, actions[index] if word in doubtful else next(iter(actions.values())))
-                for word, actions in meanings.items()
-            )
-        )
-    return dict(mappings.pop()) if len(mappings) == 1 else None
+    return {word: next(iter(each.values())) for word, each in meanings.items()}
+
+
+_OWN = -1
+"""Family of the names of the actions, with fillers as in move_up."""
 
 
 def _meanings(word: str) -> dict[int, str]:
@@ -351,19 +338,28 @@ def _meanings(word: str) -> dict[int, str]:
     rest = [part for part in re.split(r"[\s_\-]+", plain) if part and part not in _FILLERS]
     if len(rest) != 1:
         return {}
-    found = {-1: rest[0]} if rest[0] in _DIRECTIONS else {}
+    found = {_OWN: rest[0]} if rest[0] in _DIRECTIONS else {}
     for index, family in enumerate(_FAMILIES):
         if rest[0] in family:
             found[index] = _DIRECTIONS[family.index(rest[0])]
     return found
 
 
-Trial = Callable[[Mapping[str, Any], int], tuple[int, int]]
-"""Reads the source with more options, at most so many episodes of it (0: all); returns how many of them are taken, and
-how many are contradicted."""
+class Yield(NamedTuple):
+    """Episodes of a source under some options."""
+
+    taken: int
+    contradicted: int
+    proved: int
+    """Episodes that recorded values confirm."""
+
+
+Trial = Callable[[Mapping[str, Any], int], Yield]
+"""Reads the source with more options, at most so many episodes of it (0: all that are tried)."""
 
 _SAMPLE = 24
-"""Episodes on which assignments of unknown words are tried first."""
+"""Episodes on which assignments of words are tried first."""
+_MOST_CANDIDATES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,12 +373,7 @@ class Remedy:
 
 
 def remedy_for(
-    replies: Sequence[Said],
-    names: Sequence[str],
-    tag: str,
-    declared: Dialect,
-    trial: Trial,
-    before: tuple[int, int],
+    replies: Sequence[Said], names: Sequence[str], tag: str, declared: Dialect, trial: Trial, before: Yield
 ) -> Remedy | None:
     """Return the dialect to declare; None where no guess reads the replies better than what is declared.
 
@@ -394,45 +385,73 @@ def remedy_for(
         trial: reads the source with other options.
         before: what the source gives as it is declared.
     """
-    candidates = guesses(replies, names, tag, declared)
-    if before[1]:
-        candidates += [Guess({"words": "?" + ",".join(names)}, 0, "the declared dialect", True)]
-    tried: list[tuple[Guess, tuple[int, int]]] = []
+    read = _read_whole(replies, names, tag, declared)
+    candidates = [] if not read else [Guess({"words": declared.words}, read, f"<{declared.tag or tag}>")]
+    candidates += guesses(replies, names, tag, declared)
+    tried: list[tuple[Guess, Yield]] = []
+    doubtful: list[Guess] = []
     for guess in candidates[:_MOST_CANDIDATES]:
-        known = _with_words(guess, names, trial) if str(guess.options.get("words", "")).startswith("?") else guess
-        if known is None or not (known.needs_proof or explains(known, replies)):
+        unknown = str(guess.options.get("words", "")).startswith("?")
+        counts = Yield(0, 1, 0) if unknown else trial(guess.options, 0)
+        if counts.contradicted:
+            known = _with_words(guess, names, declared, trial)
+            if known is None:
+                doubtful += [guess] if unknown and explains(guess, replies) else []
+                continue
+            guess, counts = known, trial(known.options, 0)
+        certain = counts.proved > 0 if guess.needs_proof or not explains(guess, replies) else counts.taken > 0
+        if not certain or counts.contradicted or counts.taken <= before.taken:
             continue
-        if any(same_reading(known, other, replies, names, tag, declared) for other, _ in tried):
-            continue
-        counts = trial(known.options, 0)
-        if counts[0] > before[0] and counts[1] <= before[1]:
-            tried.append((known, counts))
-    unread = len(replies) - _read_whole(replies, names, tag, declared)
-    where = f"in <{declared.tag or tag}>" if not declared.pattern else "that the pattern finds"
-    head = f"{unread} of {len(replies)} replies hold no action {where} or more than was used"
+        if not any(same_reading(guess, other, replies, names, tag, declared) for other, _ in tried):
+            tried.append((guess, counts))
+    where = "that the pattern finds" if declared.pattern else f"in <{declared.tag or tag}>"
+    head = f"{len(replies) - read} of {len(replies)} replies hold no action {where}, or more than was used"
     if not tried:
-        return None
-    best = max(counts for _, counts in tried)
-    winners = [guess for guess, counts in tried if counts == best]
+        partly = max(candidates, key=lambda each: each.read, default=None)
+        if partly and not partly.needs_proof and partly.read > max(read, len(replies) // 2):
+            return Remedy(
+                f"{head}; {partly.read} of them look like {partly.look}: {options_text(partly.options)}; nothing recorded "
+                "tells what the others did: if they were played as unusable turns, add --option evidence=declared"
+            )
+        look = f"{doubtful[0].look.partition(', the words')[0]} with the words {doubtful[0].options['words'][1:]}" if doubtful else ""
+        words = "say what they mean, as in --option words=up:WORD,down:WORD,left:WORD,right:WORD"
+        return Remedy(f"{head}; they look like {look}, and nothing recorded tells what these mean: {words}") if look else None
+    best = max((counts.taken, counts.proved) for _, counts in tried)
+    winners = [guess for guess, counts in tried if (counts.taken, counts.proved) == best]
     texts = [f"{guess.look}: {options_text(guess.options)}" for guess in winners]
     if len(winners) > 1:
         return Remedy(f"{head}; several dialects read them differently, so say which one was played: {'; or '.join(texts)}")
     return Remedy(f"{head}; they look like {texts[0]}", winners[0].options)
 
 
-_MOST_CANDIDATES = 12
-
-
-def _with_words(guess: Guess, names: Sequence[str], trial: Trial) -> Guess | None:
-    """Return a guess with the only assignment of its unknown words that agrees with what was recorded."""
+def _with_words(guess: Guess, names: Sequence[str], declared: Dialect, trial: Trial) -> Guess | None:
+    """Return a guess with the only meaning of its words that agrees with what was recorded, if there is exactly one."""
+    words = str(guess.options.get("words", ""))
+    if words.startswith("?"):
+        said = words[1:].split(",")
+    elif words:
+        said = [each.partition(":")[2] for each in words.split(",")]
+    else:
+        said = [*declared.vocabulary] or list(names)
     fitting: list[Guess] = []
-    nothing = True
-    for each in assignments(guess, names):
-        taken, contradicted = trial(each.options, _SAMPLE)
-        nothing = nothing and not contradicted
-        if taken and not contradicted:
+    contradicted = 0
+    for each in _assignments(guess, said, names):
+        counts = trial(each.options, _SAMPLE)
+        contradicted += counts.contradicted
+        if counts.proved and not counts.contradicted:
             fitting.append(each)
-    return fitting[0] if len(fitting) == 1 and not nothing else None
+    return fitting[0] if len(fitting) == 1 and contradicted else None
+
+
+def _assignments(guess: Guess, words: Sequence[str], names: Sequence[str]) -> Iterator[Guess]:
+    """Yield a guess with its words matched to the actions in every way."""
+    chosen = [each for each in _DIRECTIONS if each in names] or list(names)
+    if len(words) > len(chosen) or len(chosen) > _MOST_WORDS:
+        return
+    for actions in permutations(chosen, len(words)):
+        pairs = _pairs(dict(zip(words, actions, strict=True)))
+        look = f"{guess.look.partition(', the words')[0]}, the words {pairs}"
+        yield Guess({**guess.options, "words": pairs}, guess.read, look, needs_proof=True)
 
 
 def options_text(options: Mapping[str, Any]) -> str:

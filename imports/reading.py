@@ -25,7 +25,7 @@ from .audit import Finding, SourceAudit, finding_of
 from .base import Importer, Pictures, Place, SourceSettings, UnreadableError
 from .chat import ChatSettings
 from .episode import RecordedEpisode
-from .guess import Remedy, Said, remedy_for
+from .guess import Remedy, Said, Yield, remedy_for
 from .levels import LeftOutError, StatelessError, recover_task, slots_of
 from .replay import Agreement, Pixels, replay
 from .settings import made, settings_of
@@ -221,14 +221,31 @@ class Reading:
             step = 1 + len(replies) // _MOST_REPLIES * 16
         return replies, envs.most_common(1)[0][0] if envs else ""
 
-    def _trial(self, options: Mapping[str, Any], limit: int) -> tuple[int, int]:
-        """Read the source with more options; return how many episodes are taken, and how many are contradicted."""
+    def _trial(self, options: Mapping[str, Any], limit: int) -> Yield:
+        """Read the source, or a sample of it, with more options."""
         chosen = {**self.options, "dialect": "declared", **options}
         trial = Reading(self.source, self.format, self.settings, self.require, chosen)
         trial._limit, trial._is_trial, trial.pictures = limit or self._sample, True, self.pictures
         trial.run(Silent())
-        taken = sum(len(plan.entries) for plan in trial.plans.values())
-        return taken, sum(audit.contradicted for audit in trial.audits.values())
+        evidence = [entry.evidence for plan in trial.plans.values() for entry in plan.entries]
+        proved = sum(not {*each} <= {Evidence.READ, Evidence.DECLARED} for each in evidence)
+        return Yield(len(evidence), sum(audit.contradicted for audit in trial.audits.values()), proved)
+
+    def yields(self) -> list[dict[str, Any]]:
+        """Return what became of the source, by environment: the head of the yield table."""
+        return [
+            {
+                "environment": name,
+                "read": audit.findings,
+                "turns": audit.turns,
+                "unread turns": audit.unread,
+                "words dropped": audit.dropped,
+                "replayed": audit.findings - audit.contradicted,
+                "confirmed": audit.confirmed,
+                "taken": len(self.plans[name].entries) if name in self.plans else 0,
+            }
+            for name, audit in sorted(self.audits.items())
+        ]
 
     def _plan(self, taken: "Taken | Problem | _Cut") -> None:
         """Plan an episode, or note why it is left out."""

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..datasets.audit import audit_record
 from ..datasets.config import EnvRun, PartConfig, RunConfig, make_config
 from ..datasets.progress import Reporter
 from ..datasets.schema import IMPORTS
 from ..datasets.stages.base import Pending, Product, ShardResult, rare_collections
 from ..datasets.stages.rollout import RolloutStage
-from ..datasets.store import RUN, Store
+from ..datasets.store import AUDIT, RUN, Store
 from ..errors import StoreError
 from ..flows.engines.local import Execute
 from ..flows.pipeline import BuildResult, complete_result, complete_store, refuse_foreign_folder
@@ -28,7 +29,7 @@ from ..rollouts.loop import roll_out_tasks
 from ..rollouts.policies import ImportedPolicy
 from ..rollouts.policies.imported import Compared, Imported, ImportedSettings
 from ..storage import Address, open_storage
-from .audit import Finding, SourceAudit
+from .audit import Finding
 from .base import UnreadableError
 from .episode import RecordedEpisode
 from .levels import replies_of, slots_of
@@ -54,8 +55,10 @@ class ImportResult:
     """Labels in it that recorded distances gave."""
     compared: Mapping[Compared, Counter[bool | None]] = field(default_factory=dict)
     """Counts of agreement (True, False, or None where nothing was recorded) by kind, over the stored episodes."""
-    audits: Mapping[str, SourceAudit] = field(default_factory=dict)
-    """What the audit counted, by environment."""
+    yields: Sequence[Mapping[str, Any]] = ()
+    """What became of the episodes of each environment, from reading to the store."""
+    repeated: int = 0
+    """Places of the source that have the same episode as an earlier one."""
     remedies: Sequence[str] = ()
     """What to do about episodes that were left out."""
 
@@ -107,7 +110,8 @@ def import_store(
         kept, labels = (folder.root, folder.labelled) if folder is not None and folder.episodes else (None, 0)
         return ImportResult(
             *(build, episodes, reading.problems, kept, labels, compared),
-            audits=reading.audits,
+            yields=reading.yields(),
+            repeated=reading.repeated,
             remedies=[each.text for each in reading.remedies],
         )
 
@@ -125,6 +129,8 @@ def import_store(
             return result(done)
         store.write_run()
         results = list(_stored(store, reading, reporter))
+        imported = store.read_all(IMPORTS).to_pylist()
+        store.storage.write_json(AUDIT, audit_record(imported, reading.options, [each.text for each in reading.remedies]))
         return result(complete_store(store, execute, reporter, results))
 
 
@@ -292,12 +298,16 @@ def _row(entry: Entry, episode: RecordedEpisode, name: str, starts: tuple[int, .
 
 def _row_left_out(problem: Problem) -> Imported:
     counts = {} if problem.finding is None else _counts(problem.finding)
-    return Imported(problem.place, left_out=problem.kind, detail=problem.detail, **counts)
+    success = None if problem.finding is None else problem.finding.success
+    return Imported(
+        problem.place, left_out=problem.kind, detail=problem.detail, recorded_success=success, **counts
+    )
 
 
 def _counts(finding: Finding) -> dict[str, Any]:
     """Return the columns of the audit."""
     return {
+        "env": finding.env,
         "turns": finding.turns,
         "unread_turns": finding.unread,
         "dropped_words": finding.dropped,

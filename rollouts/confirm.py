@@ -163,9 +163,9 @@ def confirm(
     env.reset(options=dict(start))
     search, first = _Search(env), env.snapshot()
     layers = [_Layer({first: set()}, first)]
-    kinds = dict.fromkeys[str, None]([])
+    kinds: dict[str, None] = {}
     harmless, lost = False, False
-    for played, seen in zip(turns, recorded[1:], strict=True):
+    for number, (played, seen) in enumerate(zip(turns, recorded[1:], strict=True), 1):
         before = layers[-1]
         right = search.step(before.replayed, played)
         layer = _Layer({right.snapshot: {before.replayed}}, right.snapshot)
@@ -180,7 +180,7 @@ def confirm(
                 differing = [kind for kind in seen if sight.differs(right, kind)]
                 if snapshot == before.replayed and sight.snapshot != right.snapshot:
                     kinds |= dict.fromkeys(differing)
-                if not differing:
+                if not differing and (number == len(turns) or not sight.over):  # no turn follows an end
                     layer.states.setdefault(sight.snapshot, set()).add(snapshot)
         lost = lost or len(layer.states) > _MOST_STATES
         if lost:

@@ -81,6 +81,9 @@ def _vocabulary(words: str) -> Mapping[str, str]:
     return {word.strip().casefold(): action.strip().casefold() for action, _, word in pairs}
 
 
+_ANY, _COMMAS = Dialect(separator="any"), Dialect(separator=",")
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A call of a tool."""
@@ -190,7 +193,7 @@ def action_of(word: str, names: Sequence[str], dialect: Dialect) -> str | None:
 
 def _read_words(parts: _Parts, names: Sequence[str], dialect: Dialect, content: str, most: int) -> None:
     """Read the words up to the first that is not an action; in a grammar of several actions it costs its place alone."""
-    words = words_of(content, Dialect(separator=",") if dialect.is_plain and most > 1 else dialect)
+    words = words_of(content, _COMMAS if dialect.is_plain and most > 1 else dialect)
     for index, word in enumerate(words):
         action = action_of(word, names, dialect)
         if action is not None:
@@ -231,7 +234,7 @@ def _could_act(value: Any, names: Sequence[str], dialect: Dialect) -> bool:
 
 def lenient(content: str, names: Sequence[str], dialect: Dialect) -> list[str]:
     """Return the actions of a text that consists of actions alone, in any spelling; none for any other text."""
-    words = words_of(content, Dialect(separator="any"))
+    words = words_of(content, _ANY)
     actions = [action_of(word, names, dialect) for word in words]
     return [] if None in actions else [each for each in actions if each is not None]
 

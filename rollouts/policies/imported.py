@@ -4,7 +4,7 @@ Replies and actions were read from the files of another program, so they exist i
 re-executed the actions; rewards, states and pictures are its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
@@ -60,6 +60,12 @@ class Evidence(StrEnum):
     """The user declared how the source is read."""
     PLAYED = "played"
     """The episode is a rollout of PIVOT itself."""
+
+
+def evidence_of(kinds: Iterable[str]) -> tuple[Evidence, ...]:
+    """Return what kinds of recorded values are as evidence, in the order of the vocabulary; see ``rollouts.confirm``."""
+    names = {kind.partition(":")[0] for kind in kinds}
+    return tuple(each for each in Evidence if each.value in names)
 
 
 class LeftOut(StrEnum):
@@ -120,6 +126,7 @@ class Imported:
         tuple[Evidence, ...] | None,
         Stored("What confirms the actions and the level; null for an episode that was left out."),
     ] = None
+    env: Annotated[str | None, Stored("Environment; null if the episode was not replayed.")] = None
     turns: Annotated[int | None, Stored("Recorded turns up to the end of the replay; null if there was none.")] = None
     unread_turns: Annotated[int | None, Stored("Turns whose reply holds no readable action.")] = None
     dropped_words: Annotated[
