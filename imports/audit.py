@@ -20,7 +20,7 @@ from .replay import Agreement
 
 LEAST_SUCCESSES = 3
 LEAST_READ = 0.95
-_MOST_CONTRADICTED = 0.05
+_MOST_CONTRADICTED = 1 / 3
 """Largest share of contradicted episodes among those with an unread turn or a dropped word; above it, the dialect misses
 actions, and those that happen to be confirmed are left out, too."""
 _KNOWN = 3
@@ -92,7 +92,7 @@ def finding_of(
         if reading is not None:
             dropped += len(reading.dropped)
             example = example or next(iter(reading.dropped), "")
-    integers = any(isinstance(action, int) for turn in episode.turns for action in turn.actions or ())
+    integers = episode.recorder != "pivot" and any(isinstance(action, int) for turn in episode.turns for action in turn.actions or ())
     return Finding(
         env=episode.env,
         turns=played,
@@ -104,7 +104,7 @@ def finding_of(
         integers=integers,
         confirmation=confirmation,
         recorded=tuple(" ".join(kinds) for kinds in agreement.recorded),
-        contradicted=bool(agreement.contradiction) or agreement.end is False,
+        contradicted=bool(agreement.contradiction) or agreement.refuted,
         success=episode.success,
         succeeded=agreement.success,
         doubt=doubt,
@@ -135,8 +135,6 @@ class SourceAudit:
     """Episodes with an unread turn or a dropped word, by whether they are contradicted."""
     forms: Counter[str] = field(default_factory=Counter[str])
     """Kinds of unusable replies in confirmed turns."""
-    lengths: Counter[int] = field(default_factory=Counter[int])
-    """Numbers of turns of failures whose replay goes on."""
 
     def add(self, finding: Finding) -> None:
         """Count an episode, one that is left out because it disagrees included."""

@@ -113,9 +113,9 @@ class RecordedEpisode(_Record):
     """Id of the episode in the source."""
     policy: Name | None = None
     """Model or checkpoint that acted."""
-    generator: Name | None = None
-    """Program whose generator makes the level of ``seed``: ``pivot``. Without it, a level that is made from a seed needs
-    a picture, board or reward that agrees."""
+    recorder: Name | None = None
+    """``pivot`` for an episode that was recorded in PIVOT's own environment: ``seed`` is that of its generator, and
+    integers are indices of its actions. Without it both need pictures, boards or rewards that agree."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] | None = None
     """Seed of ``reset``."""
     options: dict[str, Any] | None = None

@@ -4,7 +4,7 @@ A few hundred bytes per episode are kept. What an episode needs depends on its w
 of them are read.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -144,6 +144,8 @@ class Reading:
         self.audits: dict[str, SourceAudit] = {}
         self.remedies: list[Remedy] = []
         self.repeated = 0
+        self._short: dict[str, list[int]] = defaultdict(list)
+        """Turns of recorded failures that stop before the default horizon, by environment."""
         self._limit, self._is_trial, self._sample = 0, False, 0
         self._taken: dict[int, Taken | Problem | _Cut] = {}
         self._seen = set[bytes]()
@@ -188,6 +190,15 @@ class Reading:
         if any(each.kind in _OF_DIALECT for each in self.problems) and not self._limit and not self._is_trial:
             remedy = self._remedy(places)
             self.remedies += [] if remedy is None else [remedy]
+        self.remedies += [
+            Remedy(
+                f"{len(turns)} failures of {name} stop after at most {max(turns)} turns, before the default horizon of "
+                f"{self.plans[name].env.config.horizon}, and get no label; if that was the budget: "
+                f"--set {name}.horizon={max(turns)}"
+            )
+            for name, turns in self._short.items()
+            if name in self.plans
+        ]
         doubts = Counter((each.finding.doubt, each.finding.remedy) for each in self.problems if each.finding)
         self.remedies += [Remedy(f"{count} episodes: {doubt}: {remedy}") for (doubt, remedy), count in doubts.items() if doubt]
 
@@ -304,7 +315,7 @@ class Reading:
             if len(certain) == 1:
                 attempt, masked = certain[0], "played" if certain[0] is attempt else "skipped"
                 digest = digest_of(attempt.episode)
-        if attempt.agreement.cut and not {"horizon"} & {*attempt.episode.env_config, *self.settings.get(episode.env, {})}:
+        if attempt.agreement.cut and not self._says_horizon(attempt.episode):
             return _Cut(place, episode.env, len(attempt.episode.turns), env.config.horizon)
         doubt, remedy = self._doubt(env, attempt, asks=asks and not masked)
         finding = finding_of(
@@ -319,6 +330,8 @@ class Reading:
         declared = getattr(self.importer.settings, "evidence", "") == "declared"
         self.audits.setdefault(episode.env, SourceAudit(declared)).add(finding)
         agreement = attempt.agreement
+        if finding.success is False and not agreement.over and not self._says_horizon(attempt.episode):
+            self._short[episode.env].append(finding.turns)
         try:
             agreement.require(self.require)
             if agreement.contradiction:
@@ -329,6 +342,10 @@ class Reading:
         self.plans[episode.env] = plan
         flags = (agreement.end, agreement.states, agreement.rewards, agreement.frames)
         return Taken(place, episode.env, attempt.task, digest, attempt.source, flags, finding, masked)
+
+    def _says_horizon(self, episode: RecordedEpisode) -> bool:
+        """Return whether the record or the user names the horizon."""
+        return "horizon" in episode.env_config or "horizon" in self.settings.get(episode.env, {})
 
     def _attempt(self, env: PivotEnv, episode: RecordedEpisode) -> "_Attempt":
         task, source = recover_task(env, episode, self.pictures.frame)
@@ -368,7 +385,7 @@ class Reading:
     def _is_own_level(self, env: PivotEnv, attempt: "_Attempt") -> bool:
         """Return whether a level that a seed gave is the recorded one."""
         episode, agreement = attempt.episode, attempt.agreement
-        said = episode.generator or getattr(self.importer.settings, "generator", "")
+        said = episode.recorder or getattr(self.importer.settings, "generator", "")
         shown = {kind for kinds in agreement.recorded for kind in kinds} & {PICTURE, BOARD, STATE}
         if said == "pivot" or shown or episode.initial_state is not None:
             return True

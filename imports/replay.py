@@ -45,6 +45,8 @@ class Agreement:
     success: bool = False
     trailing: int = 0
     """Replies after the end that hold no action."""
+    refuted: bool = False
+    """Whether the replay ends in another way than the log says, for another reason than the horizon."""
     cut: int = 0
     """Turns that the log has after the budget of the replay is spent."""
 
@@ -152,6 +154,7 @@ class _Replay:
             return
         text = f"the replay is over before turn {turn}, the log has {len(episode.turns)} turns"
         agreement.note(Compared.END, False, lambda: text)
+        agreement.refuted = True
         if terminated:
             agreement.contradict(text)
         else:
@@ -214,19 +217,23 @@ class _Replay:
 
     def _end(self, *, terminated: bool) -> None:
         """Compare the end; a failure that is the end of the budget confirms nothing."""
-        episode, agreement = self._episode, self._agreement
+        env, episode, agreement = self._env, self._episode, self._agreement
         said_over = bool(episode.terminated) or bool(episode.truncated)
         if not agreement.over:
             if said_over or episode.success:
+                agreement.refuted = bool(episode.success or episode.terminated)
                 ended = "success" if episode.success else "its end"
-                agreement.note(Compared.END, False, lambda: f"the log says {ended}, the replay goes on")
+                hint = "" if agreement.refuted else f"; its budget was --set {env.profile.name}.horizon={len(episode.turns)}"
+                agreement.note(Compared.END, False, lambda: f"the log says {ended}, the replay goes on{hint}")
             return
         if episode.success is not None:
             same, said = episode.success == agreement.success, episode.success
+            agreement.refuted = not same
             agreement.note(Compared.END, same, lambda: f"success is {agreement.success}, the log says {said}")
         elif said_over:
             agreement.note(Compared.END, True, str)
         if episode.truncated and episode.terminated is False and terminated:
+            agreement.refuted = True
             agreement.note(Compared.END, False, lambda: "the log says that the budget ended it, the replay was terminated")
         if agreement.end and not agreement.trailing:
             kinds = agreement.recorded[-1]

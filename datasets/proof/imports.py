@@ -54,7 +54,7 @@ def _unearned(rows: Sequence[Mapping[str, Any]], *, declares: bool) -> Iterator[
 def _shard_problems(store: Store, shard: Shard, rows: Rows) -> Iterator[str]:
     """Yield the episodes whose rows do not confirm what they are said to."""
     episodes = {row["episode_id"]: row for row in store.read(EPISODES, shard).to_pylist()}
-    steps = steps_by_episode(store.read(STEPS, shard))
+    steps = steps_by_episode(store.read(STEPS, shard).to_pylist())
     run = store.run.env(shard.env)
     env = run.type(run.config)
     try:
