@@ -9,8 +9,8 @@ from pydantic import Field, field_validator
 
 from ..api import stores as api
 from ..errors import ConfigError, PivotError
-from ..imports.dry_run import understood
 from ..flows.pipeline import BuildResult
+from ..imports.dry_run import understood
 from ..imports.reading import Problem, Reading
 from ..imports.run import ImportResult
 from ..rollouts.policies.imported import Compared

@@ -12,12 +12,15 @@ COUNTED = ("turns", "unread_turns", "dropped_words", "trailing_turns", "confirme
 """Columns of ``imports`` that are summed."""
 
 
-def audit_record(rows: Iterable[Mapping[str, Any]], options: Mapping[str, Any], remedies: Iterable[str]) -> dict[str, Any]:
+def audit_record(
+    rows: Iterable[Mapping[str, Any]], options: Mapping[str, Any], remedies: Iterable[str]
+) -> dict[str, Any]:
     """Return the content of ``audit.json``: the rows of ``imports`` by environment, and how the source was read."""
     counts: dict[str, dict[str, Any]] = {}
     for row in rows:
         mine = counts.setdefault(
-            row["env"] or "", {"episodes": 0, "imported": 0, "left_out": {}, "evidence": {}, **dict.fromkeys(COUNTED, 0)}
+            row["env"] or "",
+            {"episodes": 0, "imported": 0, "left_out": {}, "evidence": {}, **dict.fromkeys(COUNTED, 0)},
         )
         mine["episodes"] += 1
         mine["imported"] += row["left_out"] is None

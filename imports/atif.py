@@ -126,7 +126,12 @@ class AtifImporter(Importer):
             "task": trial.task_name if trial else None,
         }
         messages = [each for step in trajectory.steps for each in _messages(step, path.parent)]
-        facts = {"success": None if reward is None or not math.isfinite(reward) else reward >= 1, **(trajectory.extra or {}), **origin, "atif": kept}
+        facts = {
+            "success": None if reward is None or not math.isfinite(reward) else reward >= 1,
+            **(trajectory.extra or {}),
+            **origin,
+            "atif": kept,
+        }
         try:
             return episode_of(messages, facts, self.settings)
         except ValidationError as error:

@@ -1,11 +1,11 @@
 """The audit between reading and labelling: what confirms an episode, and what its source has earned.
 
-An episode is taken if the recording confirms every turn of its replay (:mod:`pivot.rollouts.confirm`), or if it ended in
-the recorded success. One that nothing confirms is taken only whole, with every turn read and no word dropped, and only
-if the dialect of its source has earned it: all recorded successes, three or more, replay to success; or at least 95 % of
-the turns were read and nothing was dropped. A recorded value that contradicts a replay takes that back for the source:
-its words may mean something else. Integers need confirmation or declared words. ``evidence=declared`` is the user's own
-word in place of what the dialect has not earned.
+An episode is taken if the recording confirms every turn of its replay (:mod:`pivot.rollouts.confirm`), or if it ended
+in the recorded success. One that nothing confirms is taken only whole, with every turn read and no word dropped, and
+only if the dialect of its source has earned it: all recorded successes, three or more, replay to success; or at least
+95 % of the turns were read and nothing was dropped. A recorded value that contradicts a replay takes that back for the
+source: its words may mean something else. Integers need confirmation or declared words. ``evidence=declared`` is the
+user's own word in place of what the dialect has not earned.
 """
 
 from collections import Counter
@@ -21,8 +21,8 @@ from .replay import Agreement
 LEAST_SUCCESSES = 3
 LEAST_READ = 0.95
 _MOST_CONTRADICTED = 1 / 3
-"""Largest share of contradicted episodes among those with an unread turn or a dropped word; above it, the dialect misses
-actions, and those that happen to be confirmed are left out, too."""
+"""Largest share of contradicted episodes among those with an unread turn or a dropped word; above it, the dialect
+misses actions, and those that happen to be confirmed are left out, too."""
 _KNOWN = 3
 """Confirmed turns with the same kind of unusable reply that show that it is one."""
 
@@ -45,7 +45,7 @@ class Finding:
     """First word or reply that was not used."""
     integers: bool = False
     """Whether actions are indices."""
-    confirmation: Confirmation = Confirmation()
+    confirmation: Confirmation = field(default_factory=Confirmation)
     recorded: tuple[str, ...] = ()
     """Kinds of recorded values that agree: before the first turn and after each."""
     contradicted: bool = False
@@ -92,7 +92,9 @@ def finding_of(
         if reading is not None:
             dropped += len(reading.dropped)
             example = example or next(iter(reading.dropped), "")
-    integers = episode.recorder != "pivot" and any(isinstance(action, int) for turn in episode.turns for action in turn.actions or ())
+    integers = episode.recorder != "pivot" and any(
+        isinstance(action, int) for turn in episode.turns for action in turn.actions or ()
+    )
     return Finding(
         env=episode.env,
         turns=played,
@@ -166,13 +168,15 @@ class SourceAudit:
         """Return what the actions and the level of an episode rest on; nothing for one that has to be left out."""
         many = _MOST_CONTRADICTED * sum(self.incomplete.values())
         misses = self.incomplete[True] > many and not finding.is_whole
+        if finding.doubt:
+            return ()
         if finding.confirmation.whole and not misses:
             return evidence_of(finding.confirmation.kinds)
-        if finding.is_won and not finding.doubt:
+        if finding.is_won:
             return (Evidence.END,)
-        if self.declared and not finding.doubt:
+        if self.declared:
             return (Evidence.DECLARED,)
-        if finding.integers or finding.doubt:
+        if finding.integers:
             return ()
         earned = [each for each in self.earned if each is Evidence.SUCCESS or finding.is_whole]
         known = all(self.forms[form] >= _KNOWN and form != "mention" for form in finding.forms)
@@ -183,22 +187,22 @@ class SourceAudit:
         head = "nothing recorded confirms it"
         if finding.confirmation.turns:
             head = f"only {finding.confirmation.turns} of its {finding.turns} turns are confirmed"
-        if finding.doubt:
-            return f"{head}, and {finding.doubt}: {finding.remedy}"
-        if finding.integers:
-            return f"{head}, and its actions are numbers: name them with --option words=up:0,down:1,left:2,right:3"
         example = f", such as {finding.example!r}" if finding.example else ""
-        if finding.unread:
-            return f"{head}, and {finding.unread} of its {finding.turns} replies hold no readable action{example}"
-        if finding.dropped:
-            return f"{head}, and {finding.dropped} of its words or parts were not used{example}"
-        if self.successes[False]:
-            lost = f"{self.successes[False]} of {sum(self.successes.values())} recorded successes"
-            return f"{head}, and {lost} of the source do not replay to success, so its words may mean something else"
-        if self.contradicted:
-            return (
-                f"{head}, and recorded values contradict {self.contradicted} of {self.findings} episodes of the source, "
+        if finding.doubt:
+            why = f"{finding.doubt}: {finding.remedy}"
+        elif finding.integers:
+            why = "its actions are numbers: say what they mean, as in --option words=up:0,down:1,left:2,right:3"
+        elif finding.unread:
+            why = f"{finding.unread} of its {finding.turns} replies hold no readable action{example}"
+        elif finding.dropped:
+            why = f"{finding.dropped} of its words or parts were not used{example}"
+        elif self.contradicted:
+            lost = f"{self.successes[False]} of {sum(self.successes.values())} recorded successes do not replay"
+            why = (
+                f"recorded values contradict {self.contradicted} of {self.findings} episodes of the source ({lost}), "
                 "so its words may mean something else"
             )
-        read = self.turns - self.unread
-        return f"{head}, and of the source {read} of {self.turns} turns were read, {self.dropped} words dropped"
+        else:
+            read = self.turns - self.unread
+            why = f"of the source {read} of {self.turns} turns were read, {self.dropped} words dropped"
+        return f"{head}, and {why}"

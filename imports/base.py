@@ -54,8 +54,8 @@ class SourceSettings(Settings):
     """What the user says about a source, in every format."""
 
     evidence: Literal["audit", "declared"] = "audit"
-    """``declared``: the source is read as it was played, by the user's own word, so that episodes which nothing confirms
-    are labelled, too, and replies without an action are unusable turns."""
+    """``declared``: the source is read as it was played, by the user's own word, so that episodes which nothing
+    confirms are labelled, too, and replies without an action are unusable turns."""
     generator: Literal["", "pivot"] = ""
     """``pivot``: the seeds of the source are those of PIVOT's generator."""
 

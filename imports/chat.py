@@ -30,7 +30,7 @@ class ChatSettings(SourceSettings, Dialect):
     dialect: Literal["declared", "auto"] = "declared"
     """``auto``: the dialect that the audit guesses from all replies is applied, if there is one that reads them."""
     masked: Literal["", "played", "skipped"] = ""
-    """Whether replies with ``weight: 0`` or ``loss: false`` were played; by default what confirms the episode decides."""
+    """Whether replies with ``weight: 0`` or ``loss: false`` were played; by default what confirms them decides."""
     agent: str = ""
     """Name of the agent whose replies are read, where a record has replies of several; of traces by default the first
     that is trained and has replied."""

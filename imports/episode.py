@@ -80,7 +80,7 @@ class RecordedTurn(_Record):
     state: Text | None = None
     """State text before the turn, as the environment of PIVOT writes it."""
     info: dict[str, Any] | None = None
-    """Measurements after the turn, such as ``dist`` and ``moved``; those that the environment has, too, are compared."""
+    """Measurements after the turn, such as ``dist`` and ``moved``; those of the environment are compared."""
     _reading: Read | None = PrivateAttr(default=None)
     _calls: tuple[Call, ...] = PrivateAttr(default=())
 

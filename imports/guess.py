@@ -73,7 +73,12 @@ _FAMILIES = tuple(
     )
 )
 """Words for the four directions that leave no doubt together: compass, letters, arrows, languages."""
-_FILLERS = frozenset("move go walk step push head to the player agent one cell square tile action direction dir".split())
+_FILLERS = frozenset(
+    (
+        *("move", "go", "walk", "step", "push", "head", "to", "the", "player", "agent", "one"),
+        *("cell", "square", "tile", "action", "direction", "dir"),
+    )
+)
 _SEPARATORS = (",", ";", "->", "→", "|", "&", "\n")
 
 
@@ -129,7 +134,9 @@ def explains(guess: Guess, replies: Sequence[Said]) -> bool:
     return guess.read >= _NEARLY_ALL * len(replies)
 
 
-def same_reading(one: Guess, two: Guess, replies: Sequence[Said], names: Sequence[str], tag: str, base: Dialect) -> bool:
+def same_reading(
+    one: Guess, two: Guess, replies: Sequence[Said], names: Sequence[str], tag: str, base: Dialect
+) -> bool:
     """Return whether two guesses read the same actions from all replies that both read."""
     first, second = (base.model_copy(update=dict(each.options)) for each in (one, two))
     for said in replies:
@@ -195,15 +202,15 @@ def _containers(replies: Sequence[Said]) -> Iterator[_Container]:
         yield _filled({"pattern": rf"^[\W_]*{words}[\W_]*[:=]\s*([^\n]+)"}, f"{name}:", replies)
     fields = Counter(name for text in visible for name in {*_KEYS.findall(text)})
     for name in [each for each, count in fields.most_common(6) if count >= least]:
-        yield _filled({"pattern": rf"\W{re.escape(name)}\W\s*:\s*([^,}}\[\]\n]+)"}, f"the field {name} of JSON", replies)
+        yield _filled(
+            {"pattern": rf"\W{re.escape(name)}\W\s*:\s*([^,}}\[\]\n]+)"}, f"the field {name} of JSON", replies
+        )
         yield _filled({"pattern": rf"\W{re.escape(name)}\W\s*:\s*\[([^\]]*)\]"}, f"the list {name} of JSON", replies)
     for pattern, look in _FIXED.items():
         yield _filled({"pattern": pattern}, look, replies)
 
 
-def _filled(
-    options: Mapping[str, str], look: str, replies: Sequence[Said], *, needs_proof: bool = False
-) -> _Container:
+def _filled(options: Mapping[str, str], look: str, replies: Sequence[Said], *, needs_proof: bool = False) -> _Container:
     """Return a container with what it holds in every reply, None where it is missing or not used."""
     contents: list[str | None] = []
     dialect = Dialect(**{**options, **({} if options.get("pattern") or options.get("tag") else {"tag": "-"})})
@@ -276,7 +283,9 @@ def _vocabularies(container: _Container, names: Sequence[str]) -> Iterator[tuple
     if longest > 1:
         options |= {"actions_per_turn": longest}
     exact = Dialect(separator="" if separator == "any" else separator)
-    plain = all({*words_of(content, exact)} <= {*words} for content in contents if {*words_of(content, split)} <= {*words})
+    plain = all(
+        {*words_of(content, exact)} <= {*words} for content in contents if {*words_of(content, split)} <= {*words}
+    )
     if not plain and separator != "any":
         options |= {"spelling": "loose"}
     proof = separator == "any" and any(re.search(r"[\w]\s+[\w]", content) for content in contents)
@@ -297,7 +306,10 @@ def _pairs(mapping: Mapping[str, str]) -> str:
 def _separator(contents: Sequence[str], names: Sequence[str]) -> str:
     """Return what stands between the words of contents: one text, ``any``, or nothing."""
     used = Counter(
-        cut for content in contents for cut in _SEPARATORS if cut in content.strip() and not (cut == "→" and len(content.split()) == 1)
+        cut
+        for content in contents
+        for cut in _SEPARATORS
+        if cut in content.strip() and not (cut == "→" and len(content.split()) == 1)
     )
     arrows = all(content.strip() in "↑↓←→" for content in contents)
     if arrows:
@@ -310,7 +322,10 @@ def _separator(contents: Sequence[str], names: Sequence[str]) -> str:
         return cut if cut != "\n" else "any"
     if used:
         return "any"
-    several = sum(len(words) > 1 and all(word in names for word in words) for words in (content.casefold().split() for content in contents))
+    several = sum(
+        len(words) > 1 and all(word in names for word in words)
+        for words in (content.casefold().split() for content in contents)
+    )
     return "any" if several > _RARE * len(contents) else ""
 
 
@@ -390,7 +405,8 @@ def remedy_for(
     candidates += guesses(replies, names, tag, declared)
     tried: list[tuple[Guess, Yield]] = []
     doubtful: list[Guess] = []
-    for guess in candidates[:_MOST_CANDIDATES]:
+    for candidate in candidates[:_MOST_CANDIDATES]:
+        guess: Guess = candidate
         unknown = str(guess.options.get("words", "")).startswith("?")
         counts = Yield(0, 1, 0) if unknown else trial(guess.options, 0)
         if counts.contradicted:
@@ -410,17 +426,27 @@ def remedy_for(
         partly = max(candidates, key=lambda each: each.read, default=None)
         if partly and not partly.needs_proof and partly.read > max(read, len(replies) // 2):
             return Remedy(
-                f"{head}; {partly.read} of them look like {partly.look}: {options_text(partly.options)}; nothing recorded "
-                "tells what the others did: if they were played as unusable turns, add --option evidence=declared"
+                f"{head}; {partly.read} of them look like {partly.look}: {options_text(partly.options)}; nothing "
+                "recorded tells what the others did: if they were unusable turns, add --option evidence=declared"
             )
-        look = f"{doubtful[0].look.partition(', the words')[0]} with the words {doubtful[0].options['words'][1:]}" if doubtful else ""
+        look = (
+            f"{doubtful[0].look.partition(', the words')[0]} with the words {doubtful[0].options['words'][1:]}"
+            if doubtful
+            else ""
+        )
         words = "say what they mean, as in --option words=up:WORD,down:WORD,left:WORD,right:WORD"
-        return Remedy(f"{head}; they look like {look}, and nothing recorded tells what these mean: {words}") if look else None
+        return (
+            Remedy(f"{head}; they look like {look}, and nothing recorded tells what these mean: {words}")
+            if look
+            else None
+        )
     best = max((counts.taken, counts.proved) for _, counts in tried)
     winners = [guess for guess, counts in tried if (counts.taken, counts.proved) == best]
     texts = [f"{guess.look}: {options_text(guess.options)}" for guess in winners]
     if len(winners) > 1:
-        return Remedy(f"{head}; several dialects read them differently, so say which one was played: {'; or '.join(texts)}")
+        return Remedy(
+            f"{head}; several dialects read them differently, so say which one was played: {'; or '.join(texts)}"
+        )
     return Remedy(f"{head}; they look like {texts[0]}", winners[0].options)
 
 

@@ -13,7 +13,17 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import ConfigError
 from ..plugins import Settings
-from .base import Importer, Place, UnreadableError, explained, folder_of, line_places, read_json_below, read_line, validated
+from .base import (
+    Importer,
+    Place,
+    UnreadableError,
+    explained,
+    folder_of,
+    line_places,
+    read_json_below,
+    read_line,
+    validated,
+)
 from .chat import ChatSettings, Message, calls_of, episode_of, text_and_images, with_reasoning
 from .episode import RecordedEpisode
 

@@ -1,7 +1,7 @@
 """The first pass over a source: every episode is read, replayed and audited, and what its evidence carries is planned.
 
-A few hundred bytes per episode are kept. What an episode needs depends on its whole source, so the plan is made when all
-of them are read.
+A few hundred bytes per episode are kept. What an episode needs depends on its whole source, so the plan is made when
+all of them are read.
 """
 
 from collections import Counter, defaultdict
@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from .. import plugins
-from ..datasets.config import env_config, environment
+from ..datasets.config import environment
 from ..datasets.progress import Reporter, Silent
 from ..environments.base import NamedActions, PivotEnv, Task
-from ..errors import ConfigError, PivotError, PluginError
+from ..errors import PivotError
 from ..plugins import read_settings
-from ..rollouts.dialect import Dialect
 from ..rollouts.confirm import BOARD, PICTURE, STATE, Confirmation, confirm
+from ..rollouts.dialect import Dialect
 from ..rollouts.policies.imported import Compared, Evidence, LeftOut, StateSource
 from .audit import Finding, SourceAudit, finding_of
-from .base import Importer, Pictures, Place, SourceSettings, UnreadableError
+from .base import Importer, Pictures, Place, UnreadableError
 from .chat import ChatSettings
 from .episode import RecordedEpisode
 from .guess import Remedy, Said, Yield, remedy_for
 from .levels import LeftOutError, StatelessError, recover_task, slots_of
 from .replay import Agreement, Pixels, replay
-from .settings import made, settings_of
+from .settings import check_options, made, settings_of
 from .stateless import StatelessFolder
 
 READ = "read"
@@ -150,7 +150,7 @@ class Reading:
         self._taken: dict[int, Taken | Problem | _Cut] = {}
         self._seen = set[bytes]()
         self._digest = sha256()
-        _check_options(self.importer.settings, settings)
+        check_options(self.importer.settings, settings)
 
     def run(self, reporter: Reporter) -> None:
         """Read, replay, compare and audit all episodes, and plan those that their evidence carries.
@@ -200,7 +200,9 @@ class Reading:
             if name in self.plans
         ]
         doubts = Counter((each.finding.doubt, each.finding.remedy) for each in self.problems if each.finding)
-        self.remedies += [Remedy(f"{count} episodes: {doubt}: {remedy}") for (doubt, remedy), count in doubts.items() if doubt]
+        self.remedies += [
+            Remedy(f"{count} episodes: {doubt}: {remedy}") for (doubt, remedy), count in doubts.items() if doubt
+        ]
 
     def _remedy(self, places: Sequence[Place]) -> Remedy | None:
         """Return the dialect that reads the source better than the declared one, if there is one."""
@@ -372,9 +374,16 @@ class Reading:
                 f"{episode.masked} of its replies are masked (weight 0 or loss false)",
                 "say whether they were played with --option masked=played or --option masked=skipped",
             )
-        if len(episode.agents) > 1 and not attempt.confirmation.whole and not getattr(self.importer.settings, "agent", ""):
+        if (
+            len(episode.agents) > 1
+            and not attempt.confirmation.whole
+            and not getattr(self.importer.settings, "agent", "")
+        ):
             names = ", ".join(episode.agents)
-            return f"several agents replied ({names})", f"name the one that acts with --option agent={episode.agents[0]}"
+            return (
+                f"several agents replied ({names})",
+                f"name the one that acts with --option agent={episode.agents[0]}",
+            )
         if attempt.source is StateSource.SEED and not self._is_own_level(env, attempt):
             return (
                 f"its level is made from the seed {episode.seed}, which may be that of another generator",
@@ -395,7 +404,9 @@ class Reading:
             try:
                 other = type(env).make_task(env.config, (episode.seed or 0) + seed)
                 task = replace(attempt.task, initial_state=other.initial_state)
-                again = replay(env, task, episode, slots_of(env, episode), Pixels(self.pictures.frame_id, self.pictures.frame))
+                again = replay(
+                    env, task, episode, slots_of(env, episode), Pixels(self.pictures.frame_id, self.pictures.frame)
+                )
             except (LeftOutError, PivotError):
                 continue
             if again.rewards is not False and again.end is not False:
@@ -470,24 +481,3 @@ class _Attempt:
 def digest_of(episode: RecordedEpisode) -> bytes:
     """Return a digest of an episode as it was read."""
     return sha256(episode.model_dump_json().encode()).digest()[:16]
-
-
-def _check_options(options: Any, settings: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse what no episode can use, once and before reading.
-
-    Raises:
-        ConfigError, PluginError: an environment is unknown, or one of its settings cannot be used.
-    """
-    for name, values in settings.items():
-        fields = environment(name).config_type.model_fields
-        missing = [each for each, field in fields.items() if field.is_required() and each not in values]
-        if not missing or not values.keys() <= fields.keys():
-            env_config(name, values)
-    if not isinstance(options, ChatSettings) or not options.env:
-        return
-    kind = environment(options.env)
-    if issubclass(kind, NamedActions) and (odd := sorted({*options.vocabulary.values()} - {*kind.actions})):
-        raise ConfigError(
-            f"option words: found the action {odd[0]!r}, expected one of {', '.join(kind.actions)}, as in "
-            f"words={kind.actions[0]}:north"
-        )

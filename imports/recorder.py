@@ -77,7 +77,13 @@ class _Episode:
     def __init__(self, env: Any, seed: int | None, options: Mapping[str, Any] | None, policy: str | None) -> None:
         """Describe the episode that ``env`` has just begun; ``env`` is None where it cannot be reached."""
         inner = getattr(env, "unwrapped", None)
-        self.record: dict[str, Any] = {"format": FORMAT, **_origin(inner, env), "seed": seed, "policy": policy, "turns": []}
+        self.record: dict[str, Any] = {
+            "format": FORMAT,
+            **_origin(inner, env),
+            "seed": seed,
+            "policy": policy,
+            "turns": [],
+        }
         if options and "state" not in options:
             self.record["options"] = options
         self.env = inner if hasattr(inner, "changing_state") else None
@@ -129,7 +135,7 @@ def _time_limit(env: Any) -> int | None:
     limits: list[int] = []
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.wrappers.TimeLimit):
-            limits.append(int(env._max_episode_steps))  # noqa: SLF001 - gymnasium has no public name for it
+            limits.append(int(env._max_episode_steps))
         env = env.env
     return min(limits, default=None)
 

@@ -80,9 +80,7 @@ class Pixels:
     frame: Callable[[str], Frame]
 
 
-def replay(
-    env: PivotEnv, task: Task, episode: RecordedEpisode, slots: Sequence[Slot], pixels: Pixels
-) -> Agreement:
+def replay(env: PivotEnv, task: Task, episode: RecordedEpisode, slots: Sequence[Slot], pixels: Pixels) -> Agreement:
     """Execute the actions of an episode and compare.
 
     Raises:
@@ -138,7 +136,9 @@ class _Replay:
                 if slot.parsed.outcome is not ReplyOutcome.UNUSED:
                     reward += float(gain)
             agreement.moves.append(moves)
-            agreement.recorded.append([*self._reward(recorded.reward, reward, turn), *self._info(recorded.info, info, turn)])
+            agreement.recorded.append(
+                [*self._reward(recorded.reward, reward, turn), *self._info(recorded.info, info, turn)]
+            )
         else:
             self._view(episode.final_state, episode.final_frame, episode.final_observation, "at the end")
         agreement.over, agreement.success = over, success
@@ -165,7 +165,9 @@ class _Replay:
         env, agreement, kinds = self._env, self._agreement, self._agreement.recorded[-1]
         if state is not None:
             current = env.changing_state()
-            agreement.note(Compared.STATES, state == current, lambda: f"{when} it is {current!r}, the log says {state!r}")
+            agreement.note(
+                Compared.STATES, state == current, lambda: f"{when} it is {current!r}, the log says {state!r}"
+            )
             kinds += [STATE] if state == current else []
         if frame is not None:
             same = self._same_picture(frame, when)
@@ -181,7 +183,7 @@ class _Replay:
                 self._other_boards.setdefault(boards[-1], when)
 
     def _same_picture(self, frame: str, when: str) -> bool:
-        """Return whether a picture shows the current state: by its pixels, or by known tiles of another size or skin."""
+        """Return whether a picture has the pixels of the current state; known tiles of another skin are read."""
         env = self._env
         if self._pixels.frame_id(frame) == frame_id(env.render()):  # pyright: ignore[reportArgumentType]
             return True
@@ -223,7 +225,11 @@ class _Replay:
             if said_over or episode.success:
                 agreement.refuted = bool(episode.success or episode.terminated)
                 ended = "success" if episode.success else "its end"
-                hint = "" if agreement.refuted else f"; its budget was --set {env.profile.name}.horizon={len(episode.turns)}"
+                hint = (
+                    ""
+                    if agreement.refuted
+                    else f"; its budget was --set {env.profile.name}.horizon={len(episode.turns)}"
+                )
                 agreement.note(Compared.END, False, lambda: f"the log says {ended}, the replay goes on{hint}")
             return
         if episode.success is not None:
@@ -234,7 +240,9 @@ class _Replay:
             agreement.note(Compared.END, True, str)
         if episode.truncated and episode.terminated is False and terminated:
             agreement.refuted = True
-            agreement.note(Compared.END, False, lambda: "the log says that the budget ended it, the replay was terminated")
+            agreement.note(
+                Compared.END, False, lambda: "the log says that the budget ended it, the replay was terminated"
+            )
         if agreement.end and not agreement.trailing:
             kinds = agreement.recorded[-1]
             kinds += [f"{END}:terminated"] if episode.terminated or episode.success else []

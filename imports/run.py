@@ -130,7 +130,9 @@ def import_store(
         store.write_run()
         results = list(_stored(store, reading, reporter))
         imported = store.read_all(IMPORTS).to_pylist()
-        store.storage.write_json(AUDIT, audit_record(imported, reading.options, [each.text for each in reading.remedies]))
+        store.storage.write_json(
+            AUDIT, audit_record(imported, reading.options, [each.text for each in reading.remedies])
+        )
         return result(complete_store(store, execute, reporter, results))
 
 
@@ -171,9 +173,7 @@ def _tasks_per_shard(plans: Iterable[EnvPlan]) -> int:
     counts = [[plan.samples[task] for task in range(len(plan.tasks))] for plan in plans]
     size = 128
     while size > 1 and any(
-        sum(each[first : first + size]) > 2 * EPISODES_AT_ONCE
-        for each in counts
-        for first in range(0, len(each), size)
+        sum(each[first : first + size]) > 2 * EPISODES_AT_ONCE for each in counts for first in range(0, len(each), size)
     ):
         size //= 2
     return size
@@ -299,9 +299,7 @@ def _row(entry: Entry, episode: RecordedEpisode, name: str, starts: tuple[int, .
 def _row_left_out(problem: Problem) -> Imported:
     counts = {} if problem.finding is None else _counts(problem.finding)
     success = None if problem.finding is None else problem.finding.success
-    return Imported(
-        problem.place, left_out=problem.kind, detail=problem.detail, recorded_success=success, **counts
-    )
+    return Imported(problem.place, left_out=problem.kind, detail=problem.detail, recorded_success=success, **counts)
 
 
 def _counts(finding: Finding) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Confirmation of a replay: which of its turns a recording proves, so that no other actions fit what was recorded.
 
 The search carries every state that some actions reach in agreement with the recorded values, the replayed one among
-them. A turn is *confirmed* if all these histories are in the replay's state after it: replaying it as an unusable reply,
-or as another action, would then contradict a recorded value of this turn or of a later one. A reward that an unusable
-turn earns, too, a picture that no action would have changed, or the length of the log therefore confirm nothing.
+them. A turn is *confirmed* if all these histories are in the replay's state after it: replaying it as an unusable
+reply, or as another action, would then contradict a recorded value of this turn or of a later one. A reward that an
+unusable turn earns, too, a picture that no action would have changed, or the length of the log confirm nothing.
 
 Recorded values that differ from the replay are found before (:mod:`pivot.imports.replay`), so that here every recorded
 value is that of the replay itself, and a recording is described by the kinds of its values alone.

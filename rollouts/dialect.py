@@ -1,8 +1,8 @@
-"""Reading of replies in the dialect of another program: which part of a reply holds its actions, and how they are spelled.
+"""Reading of replies in the dialect of another program: which part holds the actions, and how they are spelled.
 
 A reply has one *container*: a pair of tags, the match of a pattern, or the argument of a tool call. The words in it are
-the actions. Whatever else looks like an action, in the container or beside it, is *dropped*, and counted: a program that
-acted on it would have played something else.
+the actions. Whatever else looks like an action, in the container or beside it, is *dropped*, and counted: a program
+that acted on it would have played something else.
 """
 
 import re
@@ -20,12 +20,33 @@ from .parser import THINK_TAGS, parse_reply
 _AROUND = " \t\r\n.,;:!?/\"'`*_()[]{}<>|#~\\“”‘’«»。！，、：·\ufe0e\ufe0f"
 """Characters around a word that loose spelling ignores."""
 _PAIR = re.compile(r"<(\w{1,40})>([^<>]{1,200})</\1>", re.IGNORECASE)
-_LABELLED = re.compile(r"^\W{0,8}(?:final |next |my )?(?:action|answer|move)s?\W{0,4}[:=]\s*([^\n]{1,100})$", re.I | re.M)
+_LABELLED = re.compile(
+    r"^\W{0,8}(?:final |next |my )?(?:action|answer|move)s?\W{0,4}[:=]\s*([^\n]{1,100})$", re.IGNORECASE | re.MULTILINE
+)
 _BETWEEN = re.compile(r"[\s,;|/>\-]+|\band\b|\bthen\b", re.IGNORECASE)
 _MOST_CHARACTERS = 64 * 1024
 
 
-class Dialect(Settings):
+class Words(Settings):
+    """Meaning of the words of a source."""
+
+    words: str = ""
+    """Words of the source for the actions, such as ``up:north,down:south``, or ``left:0,down:1`` for numbers."""
+
+    @field_validator("words")
+    @classmethod
+    def _are_pairs(cls, words: str) -> str:
+        if words and any(not all(map(str.strip, each.partition(":")[::2])) for each in words.split(",")):
+            raise ValueError(f"found {words!r}, expected pairs such as up:north,down:south")
+        return words
+
+    @property
+    def vocabulary(self) -> Mapping[str, str]:
+        """Return the actions by the words of the replies, case-folded."""
+        return _vocabulary(self.words)
+
+
+class Dialect(Words):
     """Where the replies of a source hold their actions, and how they spell them."""
 
     tag: str = ""
@@ -41,8 +62,6 @@ class Dialect(Settings):
     argument: str = ""
     """Argument of a tool call that holds the actions, such as ``direction``; by default a call has the name of an
     action, or its only argument is a text that holds them."""
-    words: str = ""
-    """Words of the replies for the actions, such as ``up:north,down:south``, or ``left:0,down:1`` for numbers."""
     spelling: Literal["exact", "loose"] = "exact"
     """``loose`` ignores punctuation, quotes and brackets around a word, as in ``Down.``"""
 
@@ -55,24 +74,12 @@ class Dialect(Settings):
             raise ValueError(f"found {pattern!r}, expected a regular expression: {error}") from error
         return pattern
 
-    @field_validator("words")
-    @classmethod
-    def _are_pairs(cls, words: str) -> str:
-        if any(not all(map(str.strip, each.partition(":")[::2])) for each in words.split(",")) and words:
-            raise ValueError(f"found {words!r}, expected pairs such as up:north,down:south")
-        return words
-
     @property
     def is_plain(self) -> bool:
         """Whether replies are read by the grammar of the environment."""
         return self.actions_per_turn == 1 and not (
             self.tag or self.pattern or self.separator or self.words or self.spelling == "loose"
         )
-
-    @property
-    def vocabulary(self) -> Mapping[str, str]:
-        """Return the actions by the words of the replies, case-folded."""
-        return _vocabulary(self.words)
 
 
 @lru_cache(maxsize=64)
@@ -101,8 +108,8 @@ class Read:
     dropped: tuple[str, ...] = ()
     """Words and parts that could be actions and are not used."""
     form: str = ""
-    """Kind of a reply without an action: ``blank``, ``no container``, ``mention`` (an action outside of a container), or
-    the text of the container."""
+    """Kind of a reply without an action: ``blank``, ``no container``, ``mention`` (an action outside of a container),
+    or the text of the container."""
     said: bool = True
     """Whether the source holds the reply that was read; False where it lists the actions itself."""
 
@@ -163,7 +170,9 @@ def contents_of(text: str, dialect: Dialect, tag: str) -> list[str]:
     parsed = parse_reply(text, tag, ParsedAction)
     if parsed.action is None:
         return []
-    others = [each.strip().casefold() for each in re.findall(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", text, re.S)]
+    others = [
+        each.strip().casefold() for each in re.findall(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", text, re.DOTALL)
+    ]
     return [parsed.action.name, *(each for each in others if each != parsed.action.name)]
 
 
@@ -192,7 +201,7 @@ def action_of(word: str, names: Sequence[str], dialect: Dialect) -> str | None:
 
 
 def _read_words(parts: _Parts, names: Sequence[str], dialect: Dialect, content: str, most: int) -> None:
-    """Read the words up to the first that is not an action; in a grammar of several actions it costs its place alone."""
+    """Read the words up to the first that is not an action; in the environment's grammar it costs its place alone."""
     words = words_of(content, _COMMAS if dialect.is_plain and most > 1 else dialect)
     for index, word in enumerate(words):
         action = action_of(word, names, dialect)
@@ -220,15 +229,13 @@ def _read_calls(parts: _Parts, names: Sequence[str], dialect: Dialect, calls: Se
                 _read_words(parts, names, dialect, str(text), most)
         if len(parts.actions) == before:
             parts.dropped.append(f"call {call.name}")
-        parts.dropped += [
-            f"{key}={each!r:.40}" for key, each in values.items() if _could_act(each, names, dialect)
-        ]
+        parts.dropped += [f"{key}={each!r:.40}" for key, each in values.items() if _could_act(each, names, dialect)]
 
 
 def _could_act(value: Any, names: Sequence[str], dialect: Dialect) -> bool:
     """Return whether an unused argument could change what a call does: a number, a list, or an action."""
     if isinstance(value, str):
-        return bool(lenient(value, names, dialect)) or value.strip().lstrip("+-").isdigit() and value.strip() != "1"
+        return bool(lenient(value, names, dialect)) or (value.strip().lstrip("+-").isdigit() and value.strip() != "1")
     return value not in (None, 1, True, False)
 
 

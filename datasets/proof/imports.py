@@ -1,11 +1,13 @@
 """Verify the audit of an import: its counts, what confirms each episode, and what the source earned.
 
-The replay of a row and the kinds of the values that were recorded with it give again which turns are confirmed. That the
-recording held these values, how replies with calls of tools were read, and what the user declared is taken as stored.
+The replay of a row and the kinds of the values that were recorded with it give again which turns are confirmed. That
+the recording held these values, how replies with calls of tools were read, and what the user declared is taken as
+stored.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from ...environments.base import PivotEnv
@@ -68,8 +70,7 @@ def _shard_problems(store: Store, shard: Shard, rows: Rows) -> Iterator[str]:
 def _row_problems(env: PivotEnv, row: Mapping[str, Any], episode: Mapping[str, Any], steps: Rows) -> Iterator[str]:
     bounds = [*row["turn_starts"], len(steps)]
     turns: list[list[Move]] = [
-        [(step["action"], step["payload"]) for step in steps[first:stop]]
-        for first, stop in zip(bounds, bounds[1:], strict=False)
+        [(step["action"], step["payload"]) for step in steps[first:stop]] for first, stop in pairwise(bounds)
     ]
     recorded = [kinds.split() for kinds in row["recorded_kinds"]][: len(turns) + 1]
     start = {"state": episode["initial_state"], "instruction": episode["instruction"]}
@@ -77,6 +78,8 @@ def _row_problems(env: PivotEnv, row: Mapping[str, Any], episode: Mapping[str, A
     name = f"{IMPORTS.name}: {row['place']}"
     if derived.turns != row["confirmed_turns"]:
         yield f"{name}: {derived.turns} turns are confirmed, the row says {row['confirmed_turns']}"
-    won = bool(row["recorded_success"] and episode["success"])
-    if stored and not (derived.whole and stored == {*evidence_of(derived.kinds)}) and not (won and stored == {Evidence.END}):
-        yield f"{name}: its values confirm {', '.join(evidence_of(derived.kinds)) or 'nothing'}, the row says {', '.join(sorted(stored))}"
+    own = {*evidence_of(derived.kinds)} if derived.whole else set[Evidence]()
+    is_won = bool(row["recorded_success"] and episode["success"]) and stored == {Evidence.END}
+    if stored and stored != own and not is_won:
+        said, found = (", ".join(sorted(each)) or "nothing" for each in (stored, own))
+        yield f"{name}: its values confirm {found}, the row says {said}"

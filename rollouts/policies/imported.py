@@ -63,7 +63,7 @@ class Evidence(StrEnum):
 
 
 def evidence_of(kinds: Iterable[str]) -> tuple[Evidence, ...]:
-    """Return what kinds of recorded values are as evidence, in the order of the vocabulary; see ``rollouts.confirm``."""
+    """Return the evidence that kinds of recorded values are, in the order of the vocabulary."""
     names = {kind.partition(":")[0] for kind in kinds}
     return tuple(each for each in Evidence if each.value in names)
 
@@ -111,8 +111,8 @@ class Imported:
         LeftOut | None,
         Stored(
             "Reason why the episode is not in the store: `unreadable`, `environment`, `settings`, `action`, "
-            "`no_state`, `level`, `disagrees`, `unconfirmed`, or `repeated` for one that the store has already; null if "
-            "it is."
+            "`no_state`, `level`, `disagrees`, `unconfirmed`, or `repeated` for one that the store has already; null "
+            "if it is."
         ),
     ] = None
     detail: Annotated[str | None, Stored("What was found and expected, for an episode that was left out.")] = None

@@ -120,7 +120,10 @@ MISREAD: dict[str, Any] = {
     "JSON": lambda action: json.dumps({"move": action, "why": "closer"}),
     "open thought": lambda action: f"<think>so <action>{action}</action>",
     "call of two arguments": lambda action: _tool(direction=action, steps=1),
-    "function_call": lambda action: {"content": None, "function_call": {"name": "go", "arguments": {"to": action, "n": 1}}},
+    "function_call": lambda action: {
+        "content": None,
+        "function_call": {"name": "go", "arguments": {"to": action, "n": 1}},
+    },
     "tool_use": lambda action: {"content": [{"type": "tool_use", "name": "go", "input": {"to": action, "n": 1}}]},
 }
 
@@ -277,7 +280,9 @@ def test_odd_values_keep_an_episode(tmp_path: Path) -> None:
 )
 def test_a_wrong_setting_is_refused_once_before_reading(tmp_path: Path, settings: Any, options: Any) -> None:
     with pytest.raises((ConfigError, pivot.errors.PluginError)):
-        pivot.import_rollouts(tmp_path / "missing", tmp_path / "store", format="openai", settings=settings, options=options)
+        pivot.import_rollouts(
+            tmp_path / "missing", tmp_path / "store", format="openai", settings=settings, options=options
+        )
 
 
 def test_a_horizon_that_nobody_named(tmp_path: Path) -> None:
