@@ -36,6 +36,8 @@ from .schema import CALLS, EPISODES, FRAMES, IMPORTS, LABELS, PROMPTS, STEPS, ST
 from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, IMPORT_COLUMNS, failed_episodes
 
 DATABASE = "pivot.duckdb"
+AUDIT = "audit.json"
+"""What an import found in its source; only an imported store has it."""
 DATASET_FOLDER = "dataset"
 RECEIPTS = ".receipts"
 
@@ -173,11 +175,12 @@ class Store:
 
     def rollout_files(self, shard: Shard) -> dict[str, TableSchema]:
         """Relative paths of all files of the rollout stage of a shard, with their schemas."""
-        schemas = (*STORE_TABLES, *((IMPORTS,) if self._is_imported else ()))
+        schemas = (*STORE_TABLES, *((IMPORTS,) if self.is_imported else ()))
         return {self.table_file(schema, shard): schema for schema in schemas}
 
     @cached_property
-    def _is_imported(self) -> bool:
+    def is_imported(self) -> bool:
+        """Whether the episodes were imported."""
         policy = part_type("student", self.config.policy.name)
         return issubclass(policy, Policy) and not policy.plays
 

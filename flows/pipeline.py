@@ -25,6 +25,7 @@ from ..datasets.stages.export import ExportStage
 from ..datasets.stages.label import LabelStage
 from ..datasets.stages.rollout import RolloutStage
 from ..datasets.store import (
+    AUDIT,
     DATABASE,
     DATASET_FOLDER,
     MANIFEST,
@@ -159,6 +160,8 @@ def seal_store(store: Store, results: Sequence[ShardResult]) -> BuildResult:
     files = {name: record for result in results for name, record in result.files.items()}
     files |= write_card(store, DATASET_FOLDER, files)
     files[RUN] = store.write_run()
+    if store.is_imported:
+        files[AUDIT] = store.storage.record(AUDIT)
     write_database(store)
     store.write_manifest(files | _older_label_versions(store))
     return summarise(store, results, already_complete=False)

@@ -23,6 +23,7 @@ from ..progress import Reporter
 from ..schema import EPISODES, STEPS
 from ..store import MANIFEST, RUN, Store
 from .files import card_problems, receipt_problems, run_problems
+from .imports import import_problems
 from .inventory import file_problems
 from .limits import LimitProblem, Limits, within
 from .parts import whole_problems
@@ -150,7 +151,7 @@ def _verify(store: Store, progress: Reporter, stream: Stream, limits: Limits, *,
     if any(isinstance(problem, LimitProblem) for problem in report.problems):
         report.notes.append("card and views were not derived: rows that reach a limit are not read again")
         return report
-    for check in (card_problems, view_problems):
+    for check in (card_problems, view_problems, *((import_problems,) if store.is_imported else ())):
         report.problems += _described(check, store, limits)
     report.vouches_for(store)
     return report
