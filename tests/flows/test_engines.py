@@ -42,6 +42,13 @@ TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
 
 TRIMMING = "MALLOC_TRIM_THRESHOLD_"
 
+MEETS = """
+mkdir -p "$0/$PPID"
+until [ $(ls "$0" | wc -l) -gt 1 ]; do sleep 0.05; [ $((waits += 1)) -lt 6000 ] || mkdir -p "$0/nobody"; done
+echo $PPID
+"""
+"""Call that ends when two workers are in it, however long the second one takes to start; it gives up after minutes."""
+
 pytestmark = pytest.mark.xdist_group("engines")
 
 
@@ -112,8 +119,8 @@ def test_a_cluster_makes_the_bytes_of_one_process(
     monkeypatch.chdir(tmp_path)  # a relative folder is meant from here, wherever workers were started
     with open_pool(Workers(engine, address), ["sokoban"], Path("store")) as pool:
         assert pool.workers == 2
-        workers = set(pool.stream(subprocess.check_output, [(["sh", "-c", "sleep 0.3; echo $PPID"],)] * 8))
-        assert len(workers) >= 2
+        workers = set(pool.stream(subprocess.check_output, [(["sh", "-c", MEETS, str(tmp_path / "meeting")],)] * 8))
+        assert len(workers) == 2
         _build(pool, Path("store"))
         with pytest.raises(ConfigError, match=r"unknown setting sokoban\.boxen") as caught:
             list(pool.stream(env_config, [("sokoban", {"boxen": 2})]))
