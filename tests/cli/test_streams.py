@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from pivot import cli
 from pivot.errors import INTERRUPTED
-from pivot.tests.flow_runs import CLI, clean_environment
+from pivot.tests.flow_runs import CLI, PATIENCE, clean_environment
 
 
 def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -19,7 +19,7 @@ def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         env=clean_environment() | environment,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
 

@@ -29,7 +29,7 @@ from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import build_store
 from pivot.flows.spread import scheduler
 from pivot.storage import open_storage
-from pivot.tests.flow_runs import assert_nothing_is_torn, clean_environment, config_of, fingerprint
+from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, clean_environment, config_of, fingerprint
 from pivot.tests.models.chat_server import MODEL, ChatServer
 from pivot.tests.models.coaching import asked, guidance_fields
 
@@ -264,7 +264,7 @@ def test_calls_wait_in_the_cluster_unless_their_number_is_limited(limit: int, ad
 
     results = Waits(limit=limit, address=address).stream(abs, [(number,) for number in range(-20, 0)])
     threading.Thread(target=next, args=(results,), daemon=True).start()  # it waits for an answer that never comes
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while len(waiting) < most and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.1)
@@ -331,6 +331,8 @@ def _without_pivot(*_: object) -> None:
 def test_a_wrong_address_is_told_in_seconds(engine: str, address: str, message: str, tmp_path: Path) -> None:
     from http.server import BaseHTTPRequestHandler, HTTPServer
 
+    if engine == "ray":
+        pytest.importorskip("ray")  # its import is no part of the time
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         began = time.monotonic()
@@ -340,7 +342,7 @@ def test_a_wrong_address_is_told_in_seconds(engine: str, address: str, message: 
         ):
             pass
         server.shutdown()
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
 
 
 def test_dask_workers_with_threads_are_refused(tmp_path: Path) -> None:
@@ -378,7 +380,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.operations
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("engine", "how"),
     [pytest.param("ray", signal.SIGINT, marks=needs_ray), ("dask", signal.SIGINT), ("dask", signal.SIGKILL)],
@@ -401,7 +403,7 @@ def test_a_stopped_run_leaves_no_process_and_goes_on(
         said = run.stderr.read() if run.stderr else ""
     if how is signal.SIGINT:
         assert said.count("Traceback") == 1 and said.endswith("KeyboardInterrupt\n"), said
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + PATIENCE
     while (left := _session(run.pid)) and time.monotonic() < ends:
         time.sleep(0.1)
     assert left == []

@@ -18,7 +18,7 @@ from pivot.flows import deployments
 from pivot.flows.interrupted import ENDED, read_leases, recover
 from pivot.flows.limits import MODEL_SERVER
 from pivot.flows.serve import POOL, end_flow_runs
-from pivot.tests.flow_runs import assert_whole
+from pivot.tests.flow_runs import PATIENCE, assert_whole
 from pivot.tests.flows.test_deployments import WIDE, Served
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import FlowRun, State
@@ -166,7 +166,7 @@ def test_runs_of_a_killed_worker_end_with_their_server() -> None:
     runs = [subprocess.Popen(["sleep", "600"], env=each, start_new_session=True) for each in variables]
     try:
         end_flow_runs(ours)
-        assert runs[0].wait(60) == -signal.SIGKILL
+        assert runs[0].wait(PATIENCE) == -signal.SIGKILL
         assert [run.poll() for run in runs[1:]] == [None, None]
     finally:
         for run in runs:
@@ -190,7 +190,7 @@ def test_a_night_that_was_interrupted_goes_on_after_a_restart(end: signal.Signal
         _interrupt_and_restart(served, end)
     finally:
         served.process.send_signal(signal.SIGINT)
-        served.process.communicate(timeout=60)
+        served.process.communicate(timeout=PATIENCE)
 
 
 def _interrupt_and_restart(served: Served, end: signal.Signals) -> None:
@@ -198,7 +198,7 @@ def _interrupt_and_restart(served: Served, end: signal.Signals) -> None:
     wide = {"environments": {"sokoban": {"tasks": 400}}, "tasks_per_shard": 3}  # longer than the worker takes to end
     run = served.start("nightly-sokoban", config=wide, out="nights/{date}", workers=1, verify=False, report=False)
     second = served.start("nightly-sokoban", config=WIDE, out="after", workers=1, verify=False, report=False)
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + PATIENCE
     while not list((served.folder / "nights").glob("*/.receipts/**/*.json")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -211,7 +211,7 @@ def _interrupt_and_restart(served: Served, end: signal.Signals) -> None:
         for process in everything:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-    served.process.communicate(timeout=60)
+    served.process.communicate(timeout=PATIENCE)
     (root,) = (served.folder / "nights").iterdir()
     assert not (root / "manifest.json").exists()  # it was interrupted in the middle
 
