@@ -220,7 +220,7 @@ def test_what_was_paid_before_a_kill_is_counted_after_it(victim: Victim, tmp_pat
         config = config_at(server, {"sokoban": 4}, rollouts=4, max_concurrency=4, cache=str(cache), price_in=1e4) | {
             "tasks_per_shard": 1
         }
-        victim.run("build", root, config, die_at="/.receipts/rollout/sokoban/00003.json", how=signal.SIGKILL)
+        victim.run("build", root, config, die_at="/.receipts/rollout/sokoban/00001.json", how=signal.SIGKILL)
         answered, (finished, cached) = _settled(server), _kept_requests(root, cache)
         assert pivot.build(config, root).pending_episodes == 0
         (usage,) = model_usage(Store.open(root))
