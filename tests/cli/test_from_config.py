@@ -110,7 +110,7 @@ def models_of(form: Form[Any]) -> st.SearchStrategy[BaseModel]:
         chosen: dict[str, Any] = {}
         for name, field in form.model.model_fields.items():
             if field.is_required() or draw(st.booleans()):
-                chosen[name] = draw(SPECIAL.get(name) or values_of(field))
+                chosen[name] = draw(SPECIAL[name] if name in SPECIAL else values_of(field))
         try:
             return form.model.model_validate(chosen)
         except (ValidationError, PivotError):

@@ -24,7 +24,7 @@ from pivot.datasets.store import Store
 from pivot.flows.limits import MODEL_SERVER
 from pivot.flows.metrics import FOLDER
 from pivot.identity import derive_seed
-from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, fingerprint, free_port
+from pivot.tests.flow_runs import CLI, PATIENCE, assert_whole, clean_environment, config_of, fingerprint, free_port
 from pivot.tests.flow_runs import pivot as command
 from pivot.tests.models.chat_server import MODEL, ChatServer, walker
 from prometheus_client.parser import text_string_to_metric_families
@@ -45,7 +45,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "build": {"config": {"environments": {"frozenlake": {"tasks": 1}}, "rollouts": 2}, "out": "made", "workers": 1},
 }
 
-pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group("prefect"), pytest.mark.timeout(1800)]
 
 
 class Served:
@@ -111,7 +111,7 @@ class Served:
         request.add_header("Content-Type", "application/json")
         for pause in (0.2, 1.0, 5.0, 10.0, 20.0, None):
             try:
-                with urllib.request.urlopen(request, timeout=300) as response:
+                with urllib.request.urlopen(request, timeout=PATIENCE) as response:
                     text = response.read()
                     return json.loads(text) if text else None
             except urllib.error.HTTPError as error:
@@ -132,7 +132,7 @@ class Served:
 
     def until(self, run: str, *states: str) -> dict[str, Any]:
         """Return a flow run as soon as it is in one of the states, by default at its end."""
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + PATIENCE
         read = self.get(f"flow_runs/{run}")
         while read["state_type"] not in (states or FINAL):
             assert time.monotonic() < deadline, f"{read['state']}\n{self.log(run)}"
@@ -166,7 +166,7 @@ def served(prefect_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield served
     finally:
         served.process.send_signal(signal.SIGINT)
-        served.process.communicate(timeout=60)
+        served.process.communicate(timeout=PATIENCE)
 
 
 def test_everything_in_the_file_is_deployed(served: Served) -> None:
@@ -266,7 +266,7 @@ def test_two_runs_never_ask_a_model_server_for_more_than_its_limit(served: Serve
             return subprocess.Popen(program, env=served.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
         runs = [started({"one": config(1, 4)}), started({"two": config(2, 4), "too much": config(3, 7)})]
-        outputs = [run.communicate(timeout=200) for run in runs]
+        outputs = [run.communicate(timeout=PATIENCE) for run in runs]
         assert [run.returncode for run in runs] == [0, 0], outputs
         assert f"max_concurrency is 7 for the model server {place}, expected at most the 6 slots" in outputs[1][0]
         assert all(f"holding 4 slots of the limit {name}" in errors for _, errors in outputs)
@@ -284,7 +284,7 @@ def _walker(body: dict[str, Any]) -> dict[str, Any]:
 
 def _when(happened: Callable[[], bool], pause: float = 0.3) -> None:
     """Wait for what happens a moment later."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(pause)
@@ -423,9 +423,9 @@ def test_ctrl_c_leaves_no_process(served: Served) -> None:
     processes = psutil.Process(served.process.pid).children(recursive=True)
     assert len(processes) >= 3  # server, worker, the run
     served.process.send_signal(signal.SIGINT)
-    _, errors = served.process.communicate(timeout=60)
+    _, errors = served.process.communicate(timeout=PATIENCE)
     assert served.process.returncode == 0
     assert "server and worker are ended" in " ".join(errors.split())
-    assert psutil.wait_procs(processes, timeout=10)[1] == []
+    assert psutil.wait_procs(processes, timeout=PATIENCE)[1] == []
     with socket.create_server(("127.0.0.1", served.port)):
         pass
