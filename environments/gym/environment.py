@@ -114,7 +114,7 @@ class GymEnv(PivotEnv):
         seed = int(seed) % _LARGEST_SEED
         config.game.admit()
         try:
-            level, env = first_level(config.game, seed)
+            level, env = first_level(config.game, seed, config.horizon)
         except CertifyError as error:
             raise GenerationError(str(error)) from error
         Game(env, level).reset()
@@ -186,7 +186,7 @@ class GymEnv(PivotEnv):
 
     def _load(self, text: str) -> None:
         level = Level.read(text)
-        expected = self.config.game.model_dump(exclude={"actions"})
+        expected = self.config.game.model_dump(exclude={"actions", "clock"})
         if {name: getattr(level, name) for name in expected} != expected:
             raise LevelError(
                 f"the gym level is of {level.id!r} with other settings than this environment's {self.config.id!r}"
