@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Literal, cast
@@ -32,10 +32,14 @@ DRAWN = 4
 """Random walks during which the environment is also rendered, some after every step, some after a few."""
 PICTURES = 200
 """Maximum number of pictures that are compared; rendering is slow."""
-JUMPS = 20_000
+JUMPS = 6_000
 """Maximum number of steps that show whether a clock decides more than rewards."""
-_SEARCH_SHARE = 0.75
+REPEATS = 16
+"""Replays at the beginning and at the end of the checks that are made again before a different way back is tried."""
+_SEARCH_SHARE = 0.6
 """Share of the time that the search may take; the rest is left for checks."""
+_CHECK_SECONDS = 3.0
+"""Least processor time of the checks, which take at most twice as long as the search if that is more."""
 
 
 def explore(
@@ -156,15 +160,19 @@ def _searched(
     while True:
         kind = kinds.pop(0)
         reading = read(env)
-        left = max(end - time.monotonic(), 0.0)
+        check: Check | None = None
+        begun, left = time.process_time(), max(end - time.monotonic(), 0.0)
         search = Search(kind(env, seed, options, reading), tuple(named.values()), replace(limits, seconds=_SEARCH_SHARE * left))
         try:
             search.limit = search.run(limits.seconds)
+            search.world.finish()
             if search.keys:
-                search.steps += Check(search, checks, end).run()
+                now = time.process_time()
+                check = Check(search, checks, now + max(_CHECK_SECONDS, 2 * (now - begun)), end)
+                search.steps += check.run()
             return search
         except ContradictionError:
-            if not kinds:
+            if not kinds or not (check is None or check.repeats()):
                 raise
         except Exception as error:  # foreign code, such as a snapshot that means something else
             if isinstance(error, CertifyError) or not kinds:
@@ -219,11 +227,15 @@ class Check:
 
     search: Search
     checks: int
+    enough: float
+    """Processor time after which it ends once a few states and walks are checked."""
     end: float
     """Time at which it must be done."""
     steps: int = 0
     states: int = 0
     walks: int = 0
+    agreed: list[list[int]] = field(default_factory=list[list[int]])
+    """Replays that agreed with the graph."""
 
     def run(self) -> int:
         """Hold the graph against the environment; return the steps that took.
@@ -243,6 +255,7 @@ class Check:
             for path in search.paths(number):
                 for place in range(len(search.actions)):
                     self.steps += _replay(search, [*path, place])
+                    self.agreed.append([*path, place])
             self.states += 1
             self._walk(islice(walks, 1), draws)
             if self._is_late():
@@ -253,19 +266,33 @@ class Check:
         return self.steps
 
     def _walk(self, walks: Iterator[tuple[int, list[int]]], draws: int) -> None:
+        is_known = package_of(self.search.world.env).key is not None
         for count, walk in walks:
             if self._is_late():
                 return
             self.steps += _replay(self.search, walk, every=1 + count % 3 if count < draws else 0)
-            if self.search.world.reading.clock:
+            if self.search.world.reading.clock and (is_known or count % 4 == 0):
                 self.steps += _replay(self.search, walk, running=True)
             self.walks += 1
+            self.agreed.append(walk)
+
+    def repeats(self) -> bool:
+        """Return whether replays that agreed with the graph still do, so that a way back may be wrong and nothing else."""
+        try:
+            for places in [*self.agreed[:REPEATS], *self.agreed[-REPEATS:]]:
+                _replay(self.search, places)
+        except CertifyError:
+            return False
+        return True
 
     def _is_late(self) -> bool:
         """Return whether the time is over; a few states and walks are checked in any case."""
-        if time.monotonic() < self.end:
+        now = time.monotonic()
+        if time.process_time() < self.enough and now < self.end:
             return False
         if self.states < min(8, self.search.expanded) or self.walks < 8:
+            if now < self.end:
+                return False
             raise advised(
                 f"the checks of {self.states} states and {self.walks} walks took longer than what the search left of "
                 "max_seconds, expected at least 8 of each",
@@ -287,13 +314,13 @@ class Check:
         others = [step for step, target in enumerate(search.targets) if target >= 0]
         choose.shuffle(others)
         every = len(search.targets) * latest * search.depth <= JUMPS
-        begun, budget = time.monotonic(), self.steps + JUMPS
+        until, budget = time.process_time() + _CHECK_SECONDS, self.steps + JUMPS
         for step in [*decisive, *others]:
             state, place = divmod(step, width)
             path = search.path(state)
             turns = range(latest) if every or search.targets[step] < 0 else choose.sample(range(latest), 4)
             for turn in turns:
-                if self.steps > budget or time.monotonic() > min(self.end, begun + 20.0):
+                if self.steps > budget or time.process_time() > until or time.monotonic() > self.end:
                     return
                 later = {name: search.world.still[name] + rate * (len(path) + turn) for name, rate in rates.items()}
                 self.steps += _replay(search, [*path, place], ahead=later)
@@ -410,6 +437,7 @@ def _replay(
             raise _timed(world, path) if timed else search.two_observations(state, path)
         if state >= search.expanded:
             break  # beyond the limits of the search
+    world.finish()
     return len(path)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,8 @@ class _Root:
     nodes: list[tuple[Any, list[Any]]] = field(default_factory=list[tuple[Any, list[Any]]])
     functions: list[tuple[Any, Any, Any]] = field(default_factory=list[tuple[Any, Any, Any]])
     dice: dict[str, Hashable] = field(default_factory=dict[str, Hashable])
+    listed: list[str] = field(default_factory=list[str])
+    size: int = 0
 
     @property
     def title(self) -> str:
@@ -90,6 +93,12 @@ class _Root:
             return [(name, each) for name, each in vars(self.value).items() if name not in _NOT_READ]
         return [(name, space.get(name, _MISSING)) for space, name in self.names]
 
+    def _now(self) -> list[Any]:
+        if isinstance(self.value, type):
+            space = vars(self.value)
+            return [space.get(name, _MISSING) for name in self.listed] if len(space) == self.size else []
+        return [space.get(name, _MISSING) for space, name in self.names]
+
     def read(self, reader: Reader, *, first: bool = False) -> Hashable:
         """Read everything that the root holds."""
         reader.watched, reader.path = [], [self.title]
@@ -98,6 +107,8 @@ class _Root:
         reader.path = []
         if first:
             self.baseline, self.shape = reading, [each for _, each in parts]
+            if isinstance(self.value, type):
+                self.listed, self.size = [name for name, _ in parts], len(vars(self.value))
             for value, children in reader.watched:
                 if isinstance(value, types.FunctionType) and not value.__closure__ and not value.__dict__:
                     self.functions.append((value, value.__code__, value.__defaults__))
@@ -109,7 +120,7 @@ class _Root:
 
     def is_changed(self) -> bool:
         """Whether anything that the root holds may differ from the first reading."""
-        if not _same([each for _, each in self.parts()], self.shape):
+        if not _same(self._now(), self.shape):
             return True
         if any(
             each.__code__ is not code or each.__defaults__ is not defaults or each.__dict__
@@ -125,12 +136,19 @@ def _variables() -> Any:
 
 
 def _same(now: list[Any], before: list[Any]) -> bool:
-    return len(now) == len(before) and all(
-        one is other
-        or (type(one) is type(other) and (type(one) in PLAIN or (type(one) is tuple and _same([*one], [*other]))))
-        and (type(one) is tuple or one == other)
-        for one, other in zip(now, before, strict=True)
-    )
+    """Whether two lists hold the same objects, or equal plain ones."""
+    if len(now) != len(before):
+        return False
+    return all(map(is_, now, before)) or all(map(_equal, now, before))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    return one == other if kind in PLAIN else kind is tuple and _same([*one], [*other])
 
 
 class Outside:

@@ -85,23 +85,19 @@ class Keys:
 
     def begin(self) -> None:
         """Let the next reading be that of a start, from where no generator may change."""
-        self._dice = None
+        self._dice, self._shared = None, global_dice()
 
-    def before_step(self) -> None:
-        """Remember the generators that all code shares."""
-        self._shared = global_dice()
-
-    def after_step(self) -> None:
-        """Refuse a step that drew from a generator that all code shares.
+    def finish(self) -> None:
+        """Refuse steps that drew from a generator that all code shares, since ``begin``.
 
         Raises:
-            AdvisedError: it did; where several threads run, only if it did so three times.
+            AdvisedError: they did; where several threads run, only if they did so three times.
         """
-        if (now := global_dice()) != self._shared:
-            self._draws += 1
+        if self._shared and (now := global_dice()) != self._shared:
+            name = next(name for name in now if now[name] != self._shared[name])
+            self._shared, self._draws = now, self._draws + 1
             if self._draws >= (1 if threading.active_count() == 1 else 3):
-                name = next(name for name in now if now[name] != self._shared[name])
-                raise _random(f"the generator of {name}, which all code shares,")
+                raise _random(f"the generator of {name}, which all code shares")
 
     def __call__(self, env: Env) -> Hashable:
         """Return the key of the current state.

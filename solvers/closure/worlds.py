@@ -33,12 +33,8 @@ class Watching(Protocol):
         """Let the next reading be that of a start."""
         ...
 
-    def before_step(self) -> None:
-        """Remember what a step must leave alone."""
-        ...
-
-    def after_step(self) -> None:
-        """Refuse a step that did not."""
+    def finish(self) -> None:
+        """Refuse the steps since then, if they did what no state shows."""
         ...
 
 
@@ -100,6 +96,7 @@ class World(ABC):
         Raises:
             CertifyError: the reset raised.
         """
+        self.finish()
         try:
             observation, info = self.env.reset(seed=self.seed, options=self.options)
         except (Exception, SystemExit) as error:  # foreign code
@@ -117,6 +114,11 @@ class World(ABC):
         if self._watch:
             self._watch.begin()
         return self._key(self.env, observation), bool(info.get("success", False))
+
+    def finish(self) -> None:
+        """Refuse the steps since the last reset if they drew random numbers from a generator that all code shares."""
+        if self._watch:
+            self._watch.finish()
 
     def act(self, env: Env, action: Any, path: Path = tuple, *, running: bool = False) -> Outcome:
         """Step an environment with its clock held still, or running; ``path`` led there, for the message of an error.
@@ -164,10 +166,8 @@ class World(ABC):
     def _watched(self, env: Env, action: Any) -> Any:
         """Step, and refuse what the step does outside of the environment."""
         assert self._watch is not None
-        self._watch.before_step()
         with touches() as found:
             answer = env.step(action)
-        self._watch.after_step()
         if found:
             raise advised(
                 f"step({action!r}) of {type(env.unwrapped).__name__} touches what is outside of it: {found[0]}; no "
