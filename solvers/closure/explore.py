@@ -1,5 +1,6 @@
 """Breadth-first search through all states of a level, and the checks that its result describes the environment."""
 
+import gc
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -38,7 +39,7 @@ REPEATS = 16
 """Replays at the beginning and at the end of the checks that are made again before a different way back is tried."""
 _SEARCH_SHARE = 0.6
 """Share of the time that the search may take; the rest is left for checks."""
-_CHECK_SECONDS = 3.0
+_CHECK_SECONDS = 1.0
 """Least processor time of the checks, which take at most twice as long as the search if that is more."""
 
 
@@ -174,6 +175,8 @@ def _searched(
         except ContradictionError:
             if not kinds or not (check is None or check.repeats()):
                 raise
+            del search, check
+            gc.collect()  # copies that the environment's own registers may hold
         except Exception as error:  # foreign code, such as a snapshot that means something else
             if isinstance(error, CertifyError) or not kinds:
                 raise
@@ -248,13 +251,13 @@ class Check:
         is_known = package.key is not None
         if package.dice and (name := package.dice(world.env)):
             raise advised(f"a step draws a random number from {name}: the environment is random", *RANDOM)
-        checks = self.checks if is_known else max(self.checks, 60)
+        checks = self.checks if is_known else max(self.checks, 24)
         walks = enumerate(_walks(search, checks))
         draws = DRAWN + 2 * len(search.actions)
         for number in _spread(search.expanded, checks):
             for path in search.paths(number):
                 for place in range(len(search.actions)):
-                    self.steps += _replay(search, [*path, place])
+                    self.steps += _replay(search, [*path, place], known=len(path) if place else 0)
                     self.agreed.append([*path, place])
             self.states += 1
             self._walk(islice(walks, 1), draws)
@@ -323,7 +326,7 @@ class Check:
                 if self.steps > budget or time.process_time() > until or time.monotonic() > self.end:
                     return
                 later = {name: search.world.still[name] + rate * (len(path) + turn) for name, rate in rates.items()}
-                self.steps += _replay(search, [*path, place], ahead=later)
+                self.steps += _replay(search, [*path, place], ahead=later, known=len(path))
 
     def _rates(self) -> dict[str, Any]:
         """Return by how much a step raises each counter of the clock."""
@@ -396,6 +399,7 @@ def _replay(
     every: int = 0,
     running: bool = False,
     ahead: Mapping[str, Any] | None = None,
+    known: int = 0,
 ) -> int:
     """Replay actions from ``reset`` until the graph ends, and compare every step with it; return the steps taken.
 
@@ -405,6 +409,7 @@ def _replay(
         every: number of steps after which a picture is drawn; 0 for none.
         running: whether the clock runs, so that rewards may differ.
         ahead: values of the clock at the last step, whose reward may differ then.
+        known: number of steps that a replay of before compared with the graph; they are taken without a look.
     """
     world, state, path = search.world, 0, list[Any]()
     first, _ = world.reset()
@@ -420,6 +425,11 @@ def _replay(
             for name, value in ahead.items():
                 setattr(world.env.unwrapped, name, value)
         try:
+            if step < known:
+                world.go(action, lambda: path)
+                path.append(action)
+                state = search.targets[state * len(search.actions) + place]
+                continue
             actual = world.act(world.env, action, lambda: path, running=timed)
         except CertifyError as error:
             if not timed or world.reading.is_declared:

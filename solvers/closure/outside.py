@@ -10,7 +10,7 @@ import random
 import sys
 import threading
 import types
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,21 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from .values import PLAIN, REMEDY, Part, Reader, parts_of
+from .values import PLAIN, REMEDY, Part, Reader, namespace, parts_of
 from .advice import advised
 
 _EXACT = frozenset({"pivot", "gymnasium", "minigrid"})
 """Packages of which only the modules of the environment itself are read."""
 _INSTALLED = ("site-packages", "dist-packages")
-_NOT_READ = frozenset(
-    {
-        *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__abstractmethods__"),
-        *("_abc_impl", "__parameters__", "__orig_bases__", "__dataclass_params__", "__match_args__", "__slots__"),
-    }
-)
-"""Names in classes that say what the class is."""
-_INDIRECT = frozenset({"globals", "vars", "modules", "eval", "exec", "__dict__", "getattr", "setattr"})
-"""Names of what reads a module whose names the code does not show."""
+_INDIRECT = frozenset({"globals", "modules", "eval", "exec", "__globals__", "import_module", "__import__"})
+"""Names of what reads the module of a function by names that its code does not show."""
+_BY_NAME = _INDIRECT | {"getattr", "setattr", "vars", "__dict__"}
+"""Names of what reads a module in a variable by names that the code does not show."""
 _MISSING = object()
 
 
@@ -90,7 +85,7 @@ class _Root:
     def parts(self) -> list[Part]:
         """Return what the root holds now."""
         if isinstance(self.value, type):
-            return [(name, each) for name, each in vars(self.value).items() if name not in _NOT_READ]
+            return namespace(self.value)
         return [(name, space.get(name, _MISSING)) for space, name in self.names]
 
     def _now(self) -> list[Any]:
@@ -167,8 +162,20 @@ class Outside:
         self.changed = ""
         """Name of something that differed at the last reading."""
 
-    def add(self, code: Iterable[Any], *, first: bool) -> None:
-        """Read classes and functions, and those that they lead to, as they are now."""
+    def _reader(self, layers: Iterable[Any]) -> Reader:
+        """Return a reader that does not go back into the environment."""
+        reader = Reader()
+        reader.seen = {id(each): number for number, each in enumerate(layers)}
+        return reader
+
+    def add(self, code: Iterable[Any], layers: Sequence[Any], *, first: bool) -> None:
+        """Read classes and functions, and those that they lead to, as they are now.
+
+        Args:
+            code: classes and functions; anything else is left out.
+            layers: the environment and its wrappers.
+            first: whether references to what is found shall be read as references from now on.
+        """
         waiting = list(code)
         while waiting:
             value = waiting.pop()
@@ -181,14 +188,14 @@ class Outside:
                     waiting.append(type(value))
                 continue
             root = _Root(value, () if isinstance(value, type) else tuple(self._globals(value)))
-            reader = Reader()
+            reader = self._reader(layers)
             root.read(reader, first=True)
             root.dice = reader.dice
             self.roots.append(root)
             waiting += [*reader.code.values(), *(value.__mro__ if isinstance(value, type) else ())]
             if first:
                 self._kept += reader.kept
-                for name in reader.seen:
+                for name in list(reader.seen)[len(layers) :]:
                     self.numbers.setdefault(name, len(self.numbers))
 
     def _globals(self, function: types.FunctionType) -> Iterator[tuple[dict[str, Any], str]]:
@@ -209,17 +216,20 @@ class Outside:
             module = space.get(name) if name in space else sys.modules.get(name)
             if isinstance(module, types.ModuleType) and self.scope.has(module.__name__):
                 inside = vars(module)
-                yield from ((inside, each) for each in (inside if everything else names) if each in inside)
+                listed = inside if not _BY_NAME.isdisjoint(names) else names
+                yield from ((inside, each) for each in listed if each in inside and not each.startswith("__"))
+            elif isinstance(module, types.ModuleType):
+                yield from ((vars(module), each) for each in names if _is_data(vars(module).get(each, _MISSING)))
         if everything:
             yield from ((space, name) for name in space if not name.startswith("__"))
 
-    def token(self) -> Hashable:
+    def token(self, layers: Sequence[Any]) -> Hashable:
         """Return what differs from the first reading; an empty tuple if nothing does."""
         self.changed, self.dice = "", {}
         changes: list[Hashable] = []
         for root in self.roots:
             if root.is_changed():
-                reader = Reader()
+                reader = self._reader(layers)
                 reading = root.read(reader)
                 self.dice.update(reader.dice)
                 if reading != root.baseline:
@@ -244,6 +254,11 @@ def _names_of(code: types.CodeType) -> tuple[str, ...]:
     """Return the names that code and the functions within it use, sorted."""
     inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
     return tuple(sorted({*code.co_names}.union(*map(_names_of, inner))))
+
+
+def _is_data(value: Any) -> bool:
+    """Whether something in a module of others may be a place for state: a plain value or container, or nothing yet."""
+    return value is _MISSING or type(value) in (*PLAIN, bool, float, list, dict, set)
 
 
 _BUILTINS = frozenset(vars(builtins))

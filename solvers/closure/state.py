@@ -111,13 +111,13 @@ class Keys:
             outside = Outside(Scope(kinds))
             reader = Reader()
             self._inside(layers, reader)
-            outside.add([*kinds, *reader.code.values()], first=True)
+            outside.add([*kinds, *reader.code.values()], layers, first=True)
             self._outside = outside
         reader = Reader(self._outside.numbers)
         inside = self._inside(layers, reader)
         if unknown := [each for name, each in reader.code.items() if name not in self._outside.known]:
-            self._outside.add(unknown, first=False)
-        token = self._outside.token()
+            self._outside.add(unknown, layers, first=False)
+        token = self._outside.token(layers)
         self.changed = self._outside.changed
         dice = reader.dice | self._outside.dice
         if self._dice is None:

@@ -12,6 +12,7 @@ import math
 import random
 import re
 import struct
+import sys
 import types
 import weakref
 from array import array
@@ -129,6 +130,8 @@ class Reader:
         self.kept.append(value)
         if isinstance(value, type | types.ModuleType | types.FunctionType):
             self.code[id(value)] = value
+            if isinstance(value, type) and not _is_named(value):
+                return self._composed(value, kind, [("", value.__qualname__), ("bases", value.__bases__), *namespace(value)])
             if not isinstance(value, types.FunctionType):
                 return "<code>", _code_of(value)
         try:
@@ -145,6 +148,8 @@ class Reader:
         if isinstance(value, _DICE):
             self.dice[self.where()] = Reader().read([each for _, each in parts])
             return "<generator>", kind.__name__
+        if not _is_named(kind):
+            parts = [*parts, ("class", kind)]
         if isinstance(value, np.ndarray):
             parts = [*parts, *self._memory(value)]
         return self._composed(value, kind, parts)
@@ -408,6 +413,29 @@ _PARTS_BY_NAME: dict[str, Callable[[Any], list[Part]]] = {
 _DICE = (np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random)
 
 
+_NOT_READ = frozenset(
+    {
+        *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__abstractmethods__"),
+        *("_abc_impl", "__parameters__", "__orig_bases__", "__dataclass_params__", "__match_args__", "__slots__"),
+    }
+)
+"""Names in classes that say what the class is."""
+
+
+def namespace(kind: type) -> list[Part]:
+    """Return the attributes of a class."""
+    return [(name, each) for name, each in vars(kind).items() if name not in _NOT_READ]
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_named(kind: type) -> bool:
+    """Whether a class is found by its name, so that code made it once; others are values like any object."""
+    place: Any = sys.modules.get(kind.__module__)
+    for name in kind.__qualname__.split("."):
+        place = vars(place).get(name) if isinstance(place, type | types.ModuleType) else None
+    return place is kind or not kind.__flags__ & (1 << 9)
+
+
 def parts_of(value: Any) -> list[Part]:
     """Return all parts of an object.
 
@@ -416,6 +444,8 @@ def parts_of(value: Any) -> list[Part]:
     """
     kind = type(value)
     base, takes_apart, has_attributes = _layout(kind)
+    if takes_apart is None and kind.__dictoffset__ and _dict_descriptor(kind) is None:
+        raise UnreadableError("its class hides its attributes")
     if isinstance(value, Enum):
         hidden = ("_value_", "_name_", "__objclass__", "_sort_order_")
         return [("", value.name), *[each for each in _attributes(value, kind) if each[0] not in hidden]]

@@ -120,20 +120,16 @@ class World(ABC):
         if self._watch:
             self._watch.finish()
 
-    def act(self, env: Env, action: Any, path: Path = tuple, *, running: bool = False) -> Outcome:
-        """Step an environment with its clock held still, or running; ``path`` led there, for the message of an error.
-
-        Raises:
-            CertifyError: the step raised.
-        """
+    def go(self, action: Any, path: Path, *, env: Env = None, running: bool = False) -> Any:
+        """Step an environment, by default that of ``reset``, and return its answer; see :meth:`act`."""
+        env = self.env if env is None else env
         if self.still and not running:
             for name, value in self.still.items():
                 setattr(env.unwrapped, name, value)
         try:
             if self._watch:
-                observation, reward, terminated, truncated, info = self._watched(env, action)
-            else:
-                observation, reward, terminated, truncated, info = env.step(action)
+                return self._watched(env, action)
+            return env.step(action)
         except AdvisedError:
             raise
         except (Exception, SystemExit) as error:  # foreign code; there, the action has no defined successor
@@ -142,7 +138,16 @@ class World(ABC):
                 f"{list(path())}; expected an answer to every action in every state",
                 "leave the action out of actions, or repair the environment",
                 "leave the action out of gym.actions, or repair the environment",
+                AdvisedError if self.how == "replay" else ContradictionError,
             ) from error
+
+    def act(self, env: Env, action: Any, path: Path = tuple, *, running: bool = False) -> Outcome:
+        """Step an environment with its clock held still, or running; ``path`` led there, for the message of an error.
+
+        Raises:
+            CertifyError: the step raised.
+        """
+        observation, reward, terminated, truncated, info = self.go(action, path, env=env, running=running)
         self.truncated = bool(truncated)
         try:
             reward = float(reward)
