@@ -110,7 +110,7 @@ class GymEnv(PivotEnv):
             raise GenerationError(f"gym seed {seed} is negative; use a seed of 0 or more")
         seed = int(seed) % _LARGEST_SEED
         try:
-            level, env = first_level(config.game, seed)
+            level, env = first_level(config.game, seed, config.horizon)
         except CertifyError as error:
             raise GenerationError(str(error)) from error
         Game(env, level).reset()
@@ -182,7 +182,7 @@ class GymEnv(PivotEnv):
 
     def _load(self, text: str) -> None:
         level = Level.read(text)
-        expected = self.config.game.model_dump(exclude={"actions"})
+        expected = self.config.game.model_dump(exclude={"actions", "clock"})
         if {name: getattr(level, name) for name in expected} != expected:
             raise LevelError(
                 f"the gym level is of {level.id!r} with other settings than this environment's {self.config.id!r}"

@@ -44,8 +44,8 @@ class Question:
         return replayed
 
 
-def elsewhere(question: Question) -> list[list[Outcome]]:
-    """Return the outcomes of the walks in a new process.
+def elsewhere(question: Question, seconds: float = TIME_LIMIT) -> list[list[Outcome]]:
+    """Return the outcomes of the walks in a new process, which has some seconds, 20 in any case.
 
     Raises:
         CertifyError: the question cannot be sent, or the process ended with an error.
@@ -59,10 +59,10 @@ def elsewhere(question: Question) -> list[list[Outcome]]:
         ) from error
     try:
         run = subprocess.run(
-            [sys.executable, "-c", _RUN], input=sent, capture_output=True, check=False, timeout=TIME_LIMIT
+            [sys.executable, "-c", _RUN], input=sent, capture_output=True, check=False, timeout=(limit := min(TIME_LIMIT, max(seconds, 20.0)))
         )
     except subprocess.TimeoutExpired as error:
-        raise CertifyError(f"fresh: the new process took longer than {TIME_LIMIT:g} s; lower checks") from error
+        raise CertifyError(f"fresh: the new process took longer than {limit:g} s; raise max_seconds, or lower checks") from error
     if run.returncode:
         last = run.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise CertifyError(f"fresh: the new process ended with {run.returncode}: {''.join(last)}")

@@ -23,9 +23,9 @@ from ..base import (
     Verdict,
 )
 from .explore import explore
-from .game import IDLE, Level, close, level_env, level_key, succeeds
+from .game import IDLE, Level, close, level_env, search_of
 from .graph import OUT_OF_BUDGET, Graph
-from .worlds import naming_settings
+from .advice import naming_settings
 
 Answer = TypeVar("Answer")
 
@@ -139,17 +139,11 @@ class ClosureSolver(ExactSolver):
         return graph
 
     def _search(self, level: Level) -> Graph:
-        game, limits = level.game(), self.settings
+        limits = self.settings
         kind = level.model_copy(update={"seed": 0}).text()
-        close(game.env)
         graph = explore(
             partial(level_env, level),
-            actions={name: game.action(name) for name in level.actions},
-            seed=level.seed,
-            options=game.options,
-            key="observation" if level.key == "observation" else partial(level_key, level),
-            success=partial(succeeds, level),
-            clock=level.clock,
+            **search_of(level),
             max_states=limits.max_states,
             max_steps=limits.max_steps,
             max_seconds=limits.max_seconds,
