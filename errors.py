@@ -32,6 +32,12 @@ class PluginError(PivotError):
     status: ClassVar[int] = 2
 
 
+class NotAllowedError(PivotError):
+    """A module or model that a store or config names, and that this call does not allow to be loaded."""
+
+    status: ClassVar[int] = 2
+
+
 class LevelError(PivotError):
     """A level text that is not a well-formed state of its environment."""
 

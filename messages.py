@@ -78,16 +78,14 @@ class Call:
         bool, Stored("Whether the answer came from the call cache and another store had paid for it.")
     ] = False
     model_revision: Annotated[str | None, Stored("Checkpoint, model and build that answered, where known.")] = None
-    answered: Annotated[bool | None, Stored("Whether there was an answer. Null in older stores.", later=True)] = True
+    answered: Annotated[bool | None, Stored("Whether there was an answer.")] = True
     left_out: Annotated[
         tuple[str, ...] | None,
-        Stored("Fields that were left out because the server refuses them. Null in older stores.", later=True),
+        Stored("Fields that were left out because the server refuses them."),
     ] = ()
     answer: Annotated[
         str | None,
-        Stored(
-            "Raw answer of a teacher; null for a policy, whose replies are in `steps`, and in older stores.", later=True
-        ),
+        Stored("Raw answer of a teacher; null for a policy, whose replies are in `steps`."),
     ] = None
     broken_off: Annotated[
         int,

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task, actions_per_turn
-from ..errors import CacheError, ConfigError, PluginError, PolicyError, ServerGoneError
+from ..errors import CacheError, ConfigError, NotAllowedError, PluginError, PolicyError, ServerGoneError
 from ..identity import canonical_json
 from ..images import Frame
 from ..messages import Call, EncodedFrame, PromptMessages, cut_reply
@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 ERROR_LIMIT_BYTES = 2000
 """Longest stored error text; an error page of a server may have any length."""
 
-ENDS_THE_RUN = (CacheError, ConfigError, PluginError, ServerGoneError)
+ENDS_THE_RUN = (CacheError, ConfigError, NotAllowedError, PluginError, ServerGoneError)
 """Errors that concern every episode: the run has to stop and report them."""
 
 

@@ -46,6 +46,7 @@ class CreditExporter(TrainerExporter):
     """Rows of credit."""
 
     name: ClassVar[str] = "credit"
+    plays: ClassVar[bool] = True
     summary: ClassVar[str] = (
         "Each row is one turn of an episode: what success took before and after it, the safe actions, and a score by "
         "a named rule."

@@ -210,7 +210,7 @@ def test_a_server_that_goes_away_stops_the_run_early_and_the_next_run_goes_on(tm
             ServerGoneError, match=r"no answer from http://127.* finished episodes are kept.*same command"
         ):
             pivot.build(config, tmp_path / "store")
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 120  # of the 180 that a server gets by default
         gone.join()
         answered = server.log.answered
         server.start()
@@ -233,8 +233,8 @@ def test_a_killed_run_goes_on_with_the_shards_that_it_wrote(
         config = config_at(server, {"sokoban": 24}, rollouts=4, max_concurrency=4) | {"tasks_per_shard": 1}
         pivot.build(config, tmp_path / "whole")
         steps = server.log.answered
-        # Nearly always the first shard is written then, the second nearly, and others are in the making.
-        victim.run("build", root, config, die_at="/.receipts/rollout/sokoban/00001.json", how=how)
+        # With four requests at a time, one of the first three shards is written then, and others are in the making.
+        victim.run("build", root, config, die_at="/.receipts/rollout/sokoban/00003.json", how=how)
         assert finished_shards(root)
         assert not (root / "manifest.json").exists(), "it was too late to kill it"
         assert_nothing_is_torn(root)

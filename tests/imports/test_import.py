@@ -14,7 +14,7 @@ from pivot.datasets.store import Store
 from pivot.datasets.views import query
 from pivot.errors import ConfigError, PluginError, StoreError
 from pivot.imports import episode as schema
-from pivot.imports import run as importing
+from pivot.imports import reading as importing
 from pivot.imports.run import _ImportStage
 from pivot.tests.stores import Patient, build_tiny, change_rows, problems, rewrite_manifest
 
@@ -73,7 +73,8 @@ def test_the_seed_gives_the_level(tmp_path: Path) -> None:
     task = SokobanEnv.make_task(SokobanConfig(), 5)
     recorded = episode(*["up"] * 9, env_config={}, seed=task.seed)
     del recorded["initial_state"]
-    pivot.import_rollouts(write_lines(tmp_path / "source", recorded), tmp_path / "store")
+    options = {"generator": "pivot"}
+    pivot.import_rollouts(write_lines(tmp_path / "source", recorded), tmp_path / "store", options=options)
     assert pivot.load_store(tmp_path / "store").episodes.collect()["initial_state"].to_list() == [task.initial_state]
     assert imports_of(tmp_path / "store")[0]["state_source"] == "seed"
 
@@ -81,13 +82,14 @@ def test_the_seed_gives_the_level(tmp_path: Path) -> None:
 def test_a_wrong_record_is_left_out_unless_it_is_allowed(tmp_path: Path) -> None:
     wrong = episode("up", "up", "up", "up", success=True, terminated=True, id="wrong")
     source = write_lines(tmp_path / "source", wrong, episode("up", "up", "up", "up"))
-    result = pivot.import_rollouts(source, tmp_path / "strict")
+    options = {"evidence": "declared"}  # a success that does not replay takes back what the words have earned
+    result = pivot.import_rollouts(source, tmp_path / "strict", options=options)
     (problem,) = result.problems
     assert (problem.place, problem.kind) == ("episodes.jsonl line 1", "disagrees")
     assert "the log says True" in problem.detail
     left_out = [row for row in imports_of(tmp_path / "strict") if row["left_out"]]
     assert [(row["place"], row["episode_id"]) for row in left_out] == [("episodes.jsonl line 1", None)]
-    pivot.import_rollouts(source, tmp_path / "lax", require=())
+    pivot.import_rollouts(source, tmp_path / "lax", require=(), options=options)
     assert [row["end_agrees"] for row in imports_of(tmp_path / "lax")] == [False, None]
 
 
@@ -290,7 +292,7 @@ def test_the_schema_file_is_that_of_the_models() -> None:
 
 
 def test_a_level_with_many_episodes_becomes_several_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "_EPISODES_AT_ONCE", 3)
+    monkeypatch.setattr(importing, "EPISODES_AT_ONCE", 3)
     lines = [episode(*["up"] * 4, id=str(number), task_id="level") for number in range(8)]
     result = pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store")
     assert result.problems == [] and result.episodes == 8

@@ -118,6 +118,8 @@ class ChatServer:
         """More fields of every entry of the list of models."""
         self.refusal = ""
         """Message of an error, in place of its status."""
+        self.crowd = 0
+        """Number of requests at the same time, until which none is answered."""
         self.stray_refusals = 0
         """Number of the next requests to refuse without a reason."""
         self._tried: Counter[str] = Counter()
@@ -236,6 +238,8 @@ class ChatServer:
             try:
                 latency = self.latency if isinstance(self.latency, float | int) else self.latency(key)
                 self.log.latencies.append(latency)
+                while self.log.most_in_flight < self.crowd:
+                    await asyncio.sleep(0.005)
                 await asyncio.sleep(latency)
             finally:
                 self._count(-1)

@@ -25,7 +25,7 @@ from pivot.models.cache import CachedModel, CallCache, request_facts
 from pivot.models.openai import model as openai_model
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.service import Service
-from pivot.tests.flow_runs import config_of
+from pivot.tests.flow_runs import PATIENCE, config_of
 from pivot.tests.models.cache_victim import store_answers
 from pivot.tests.models.chat_server import MODEL, served
 
@@ -232,7 +232,7 @@ def test_processes_share_it_and_a_kill_tears_nothing(tmp_path: Path) -> None:
     children = [context.Process(target=store_answers, args=(path, number)) for number in range(2)]
     for child in children:
         child.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and (not path.exists() or len(_answers(path)) < 400):
         time.sleep(0.05)
     os.kill(children[0].pid or 0, signal.SIGKILL)
