@@ -213,7 +213,7 @@ def _containers(replies: Sequence[Said]) -> Iterator[_Container]:
 def _filled(options: Mapping[str, str], look: str, replies: Sequence[Said], *, needs_proof: bool = False) -> _Container:
     """Return a container with what it holds in every reply, None where it is missing or not used."""
     contents: list[str | None] = []
-    dialect = Dialect(**{**options, **({} if options.get("pattern") or options.get("tag") else {"tag": "-"})})
+    dialect = Dialect(tag=options.get("tag") or "-", pattern=options.get("pattern", ""))
     for said in replies:
         if said.calls:
             contents.append(_argument(said.calls, options))

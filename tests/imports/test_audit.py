@@ -176,7 +176,8 @@ def test_what_confirms_a_turn() -> None:
     moves = ["down", "right", "up"]
     assert confirmed(moves, ["", "reward", "reward", "reward"])[:2] == (0, False)
     assert confirmed(moves, ["", "board", "board", "board"]) == (3, True, ("board",))
-    assert confirmed(moves, ["", "", "", "board"])[1]  # no other three moves lead below the box and up again
+    assert confirmed(moves, ["", "", "", "board"])[0] == 1  # right and two unusable turns lead there, too
+    assert confirmed(["right", "down", "down"], ["", "", "board", "board"])[:2] == (2, False)
     assert not confirmed(moves, ["board", "board", "board", ""])[1]
     assert confirmed(["invalid"], ["", "picture"]) == (1, True, ("picture",))
     assert confirmed([*FIRST], ["", *["picture"] * 4, ""])[1]  # the last turn of the budget, and no success was near
