@@ -427,7 +427,7 @@ def remedy_for(
         if partly and not partly.needs_proof and partly.read > max(read, len(replies) // 2):
             return Remedy(
                 f"{head}; {partly.read} of them look like {partly.look}: {options_text(partly.options)}; nothing "
-                "recorded tells what the others did: if they were unusable turns, add --option evidence=declared"
+                "recorded tells what the others did; only if they were unusable turns, declare the evidence, too"
             )
         look = (
             f"{doubtful[0].look.partition(', the words')[0]} with the words {doubtful[0].options['words'][1:]}"

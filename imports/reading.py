@@ -323,6 +323,8 @@ class Reading:
         doubt, remedy = self._doubt(env, attempt, asks=asks and not masked)
         finding = finding_of(
             *(attempt.episode, slots_of(env, attempt.episode), attempt.agreement, attempt.confirmation),
+            attempt.task,
+            asks=getattr(self.importer.settings, "examples", 0) is None,
             doubt=doubt,
             remedy=remedy,
         )

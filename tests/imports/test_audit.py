@@ -245,6 +245,21 @@ def test_confirmation_decides_whether_a_masked_reply_was_played(tmp_path: Path, 
     assert [entry.taken.masked for entry in reading.plans["sokoban"].entries] == ["skipped"]
 
 
+def test_equal_beginnings_of_chats_may_be_examples(tmp_path: Path) -> None:
+    levels = [LEVEL, LEVEL.replace("@ $.", " @$.")]
+    rows = [
+        _chat(["<action>up</action>", *_tagged(moves[:3])], id=str(number), initial_state=levels[number % 2])
+        for number, moves in enumerate((FIRST, SECOND, ["up", *FIRST], ["left", *SECOND]))
+    ]
+    source = _write(tmp_path, *rows)
+    reading = _read(source)
+    assert _taken(reading) == 0 and all("--option examples=1" in each.detail for each in reading.problems)
+    for count, turns in ((0, 4), (1, 3)):
+        again = _read(source, examples=count)
+        assert {entry.taken.finding.turns for entry in again.plans["sokoban"].entries} == {turns}
+        assert _taken(again) == 4
+
+
 def test_replies_that_are_no_play(tmp_path: Path) -> None:
     shot = {"content": "<action>up</action>", "source": "input"}
     for name, replies in (("input", [shot, *_tagged(FIRST)]), ("end", [*_tagged(FIRST), "I lost."])):
