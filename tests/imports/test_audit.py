@@ -176,7 +176,8 @@ def test_what_confirms_a_turn() -> None:
     moves = ["down", "right", "up"]
     assert confirmed(moves, ["", "reward", "reward", "reward"])[:2] == (0, False)
     assert confirmed(moves, ["", "board", "board", "board"]) == (3, True, ("board",))
-    assert confirmed(moves, ["", "", "", "board"])[1]  # no other three moves lead below the box and up again
+    assert confirmed(moves, ["", "", "", "board"])[0] == 1  # right and two unusable turns lead there, too
+    assert confirmed(["right", "down", "down"], ["", "", "board", "board"])[:2] == (2, False)
     assert not confirmed(moves, ["board", "board", "board", ""])[1]
     assert confirmed(["invalid"], ["", "picture"]) == (1, True, ("picture",))
     assert confirmed([*FIRST], ["", *["picture"] * 4, ""])[1]  # the last turn of the budget, and no success was near
@@ -242,6 +243,21 @@ def test_confirmation_decides_whether_a_masked_reply_was_played(tmp_path: Path, 
             message["content"] = f"Now:\n{board}"
     reading = _read(_write(tmp_path / "b", rows[0]))
     assert [entry.taken.masked for entry in reading.plans["sokoban"].entries] == ["skipped"]
+
+
+def test_equal_beginnings_of_chats_may_be_examples(tmp_path: Path) -> None:
+    levels = [LEVEL, LEVEL.replace("@ $.", " @$.")]
+    rows = [
+        _chat(["<action>up</action>", *_tagged(moves[:3])], id=str(number), initial_state=levels[number % 2])
+        for number, moves in enumerate((FIRST, SECOND, ["up", *FIRST], ["left", *SECOND]))
+    ]
+    source = _write(tmp_path, *rows)
+    reading = _read(source)
+    assert _taken(reading) == 0 and all("--option examples=1" in each.detail for each in reading.problems)
+    for count, turns in ((0, 4), (1, 3)):
+        again = _read(source, examples=count)
+        assert {entry.taken.finding.turns for entry in again.plans["sokoban"].entries} == {turns}
+        assert _taken(again) == 4
 
 
 def test_replies_that_are_no_play(tmp_path: Path) -> None:
