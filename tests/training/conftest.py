@@ -35,15 +35,6 @@ def small_model(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return save_small_model(tmp_path_factory.mktemp("model") / "tiny", small_store / "dataset")
 
 
-@pytest.fixture
-def group_of_one() -> Iterator[None]:
-    """A process group in which this process is alone: weights are cut up for it, with nobody to wait for."""
-    distributed = import_module("torch.distributed")
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
-
-
 @pytest.fixture(scope="session", autouse=True)
 def few_levels() -> Iterator[None]:
     """Fewer generated levels for the baseline that guesses levels; thousands take seconds."""
