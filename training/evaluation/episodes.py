@@ -27,8 +27,8 @@ from ...rollouts.parser import THINK_TAGS
 from ...rollouts.scripted import MixedPolicy
 from ...solvers.base import Unsolved
 from ...solvers.credit import RULES, TurnCredit, turn_credits
-from ..evaluation.analyzer import canonical_level
-from .items import LOGS, pixels_digest, plugin_of
+from .boosted_trees import Fitting
+from .items import LOGS, canonical_level, pixels_digest, plugin_of
 from .players import mixed_policy
 
 STORE = "store"
@@ -85,13 +85,14 @@ class Certified:
         said = [json.dumps(thought_of(step["response"], tag), ensure_ascii=False) for step in steps]
         return "\n".join(f"{line} thought={words}" for line, words in zip(shown.split("\n"), said, strict=True))
 
-    def logged(self, log: str, thoughts: bool) -> LoggedFailure:
-        """Return the failure as the baselines are fitted on it."""
+    def fitting(self, log: str, thoughts: bool) -> Fitting:
+        """Return the episode as the baselines are fitted on it."""
         row = self.episode.episode
-        return LoggedFailure.of_record(
+        shown = LoggedFailure.of_record(
             {name: row[name] for name in ("env", "horizon", "actions", "initial_state", "env_config")}
             | {"action_log": self.log(log, thoughts), "pivot_step": self.pivot_step, "failure_mode": self.failure_mode}
         )
+        return Fitting(shown, self.pivot_step is not None, self.turns)
 
 
 def thought_of(reply: str, tag: str) -> str:

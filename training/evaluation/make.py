@@ -19,6 +19,7 @@ from ...environments.base import EnvProfile
 from ...errors import TrainingError
 from ...images import container_format
 from ...storage import open_storage
+from .boosted_trees import Fitting
 from .episodes import (
     Certified,
     Picture,
@@ -31,8 +32,10 @@ from .episodes import (
     store_of,
 )
 from .items import (
+    EXAMPLES,
     LOGS,
     PICTURES,
+    SEED,
     VERSION,
     Benchmark,
     Example,
@@ -46,9 +49,6 @@ from .items import (
 from .players import PLAYERS
 from .prompts import prompt_text
 from .stand_ins import true_reply
-
-SEED = 20_270
-"""Seed of the public benchmark."""
 
 LEVELS: Mapping[str, int] = {
     **{"sokoban": 280, "frozenlake": 280, "navigation": 460, "primitiveskill": 260, "svg": 260},
@@ -65,9 +65,6 @@ MOST_PICTURES = 32
 FAILURES, OTHERS, ASIDE = 500, 125, 250
 """Items per environment: failures and other episodes of ``locate``; failures of ``safe`` and episodes of ``credit``."""
 
-EXAMPLES = 8
-"""Worked examples per environment, question and log, of different levels."""
-
 Build = Callable[[Mapping[str, Any], Path], Any]
 """Builds a store from a config, or resumes its build."""
 
@@ -79,6 +76,10 @@ class Made:
     benchmark: Benchmark
     fitting: Mapping[str, Sequence[Certified]]
     """Episodes on which the baselines are fitted, by environment."""
+
+    def episodes(self, env: str, log: str) -> list[Fitting]:
+        """Return the episodes to fit on as one of the logs shows them."""
+        return [each.fitting(log, self.benchmark.variant.thoughts) for each in self.fitting[env]]
 
 
 def make_benchmark(
