@@ -19,13 +19,13 @@ from pivot.tests.models.chat_server import MODEL, pictures_of, served
 from pivot.tests.training.conftest import BENCHMARK_LEVELS, CHART
 from pivot.training.evaluation import tables
 from pivot.training.evaluation.baselines import log_of
+from pivot.training.evaluation.controls import Mixture, stand_in
+from pivot.training.evaluation.episodes import PLAYERS
 from pivot.training.evaluation.items import Benchmark, fingerprint, open_benchmark
 from pivot.training.evaluation.make import FAILURES, LEVELS, OTHERS, make_benchmark, quota, selected
-from pivot.training.evaluation.players import PLAYERS
 from pivot.training.evaluation.predictions import read_predictions
 from pivot.training.evaluation.run import HEADER, PREDICTIONS
 from pivot.training.evaluation.scores import score
-from pivot.training.evaluation.stand_ins import Mixture, stand_in
 
 LOCATE = ("locate", "full")
 Reply = Callable[[dict[str, Any]], dict[str, Any]]

@@ -22,11 +22,11 @@ from pivot.tests.cli.command_line import run
 from pivot.tests.models.chat_server import HUGE, MODEL, served
 from pivot.tests.training.test_benchmark_runs import config, text_of
 from pivot.training.evaluation.baselines import Judge, fit_baselines, fit_gate
+from pivot.training.evaluation.controls import locate_reply
 from pivot.training.evaluation.items import LOGS, Benchmark
 from pivot.training.evaluation.make import Made
 from pivot.training.evaluation.predictions import read_predictions
 from pivot.training.evaluation.run import PREDICTIONS
-from pivot.training.evaluation.stand_ins import locate_reply
 from pivot.training.evaluation.tables import best_baseline, main_share
 
 LOCATE = {"question": ("locate",)}

@@ -20,12 +20,12 @@ from pivot.tests.training.conftest import LAVA
 from pivot.tests.training.test_benchmark_runs import assert_checkpoint_and_server_agree, config, knows, text_of
 from pivot.tests.training.test_benchmark_scores import Careless, scored, seen_figures
 from pivot.training.evaluation.baselines import log_of
+from pivot.training.evaluation.controls import Oracle
 from pivot.training.evaluation.episodes import THOUGHT_BYTES, spaced, thought_of
 from pivot.training.evaluation.items import Benchmark, Item, Truth, Variant, fingerprint
 from pivot.training.evaluation.make import Made, check_made
 from pivot.training.evaluation.predictions import read_predictions
 from pivot.training.evaluation.run import PREDICTIONS
-from pivot.training.evaluation.stand_ins import Oracle
 from pivot.training.evaluation.tables import read_result
 
 

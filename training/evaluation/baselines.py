@@ -15,11 +15,11 @@ from ...datasets.predictors import LoggedFailure, fit_majority
 from ...models.extras import look_for
 from ..config import EXTRA
 from .boosted_trees import FEWEST, BoostedTrees, Fitting, Judgement, fit_lost
+from .controls import locate_reply, safe_reply
 from .items import LOGS, QUESTIONS, Benchmark, Item, plugin_of
 from .level_posterior import LevelPosterior, objection
 from .predictions import Header, Prediction, Predictions
 from .scores import score
-from .stand_ins import locate_reply, safe_reply
 
 Judge = Callable[[LoggedFailure], Judgement]
 """Judges every step of an episode that was lost."""
@@ -148,7 +148,7 @@ def measure_baselines(
             for env in benchmark.environments
             if all(item.item_id in mine for item in benchmark.items.values() if item.env == env)
         ]
-        header = Header(benchmark.fingerprint, name, questions=QUESTIONS, environments=tuple(complete))
+        header = Header(benchmark.fingerprint, name, benchmark.facts["version"], QUESTIONS, tuple(complete))
         covered = {key: row for key, row in mine.items() if header.covers(benchmark.items[key])}
         result = score(benchmark, Predictions(header, covered))
         results.append(result | {"not_fitted": reasons.get(name, {})})

@@ -24,7 +24,6 @@ from ..asking import ask_all
 from ..checkpoint import FINAL, RUN, taught_vocabulary
 from ..config import EXTRA
 from ..records import ALL, open_records
-from .ablation import blank, exchanged
 from .baselines import Begin, check_learned
 from .config import (
     AnalyzerEvaluationConfig,
@@ -35,11 +34,11 @@ from .config import (
     RunConfig,
     ScoreConfig,
 )
+from .controls import blank, exchanged, stand_in
 from .dataset import Choice, items_of_dataset
 from .items import QUESTIONS, Benchmark, Item, Question, open_benchmark
 from .predictions import Header, Prediction, Predictions, read_predictions, row_of
 from .scores import score
-from .stand_ins import stand_in
 from .tables import put_into_card, write_report
 
 PREDICTIONS, HEADER, PARTS, ITEMS = "predictions.jsonl", "header.json", "parts", "items"
@@ -86,9 +85,9 @@ def evaluate_analyzer(config: AnalyzerEvaluationConfig, begin: Begin) -> Evaluat
     if source is None:
         raise ConfigError(f"{config.model} does not name the data it was trained on; name some with --data DATASET")
     out = config.out or _default_out(config, run)
-    asked = config.model_dump(include={*AskedModel.model_fields})
+    shared = config.model_dump(include={*AskedModel.model_fields})
     name = config.name or Path(config.model).name
-    settings = RunConfig(**asked | {"model": model, "data": out / ITEMS, "out": out, "name": named(name, config)})
+    settings = RunConfig(**shared | {"model": model, "data": out / ITEMS, "out": out, "name": named(name, config)})
     _backend(settings)  # refuse its settings before the items are written
     trained: Sequence[str] = (run or {}).get("configs", ())
     env = trained[0] if config.env == ALL and len(trained) == 1 else config.env
@@ -325,7 +324,7 @@ class _Run:
         for name in [*([PREDICTIONS] if storage.stat(PREDICTIONS) is not None else []), *self._part_files()]:
             lines = storage.read_bytes(name).splitlines()
             for number, line in enumerate(lines[1:] if name == PREDICTIONS else lines, 1):
-                row = row_of(json.loads(line), f"{storage.address(name)}, row {number}", self._benchmark)
+                row = row_of(line, f"{storage.address(name)}, row {number}", self._benchmark)
                 if row.status != "unanswered":
                     self._rows[row.id] = row
         return self._rows

@@ -12,8 +12,7 @@ import numpy as np
 
 from ...intervals import RESAMPLES, middle, resampled_means, resampled_sums, sums_by_level
 from .items import Benchmark, Item, Truth
-from .predictions import Prediction, Predictions
-from .replies import READERS, Answer, Reader, read_answer
+from .predictions import READERS, Answer, Prediction, Predictions, Reader, read_answer
 
 TASKS = ("pivot", "mode", "safe", "credit")
 """Tasks in the order of tables; pivot and mode share the question ``locate``."""
@@ -127,7 +126,7 @@ def _usage(rows: Sequence[Prediction]) -> dict[str, Any]:
         "items": len(rows),
         **{status: statuses.count(status) for status in ("answered", "refused", "unanswered")},
         **{name: total(name) for name in ("prompt_tokens", "completion_tokens", "seconds", "cost")},
-        "left_out": sorted({name for row in rows for name in row.left_out}),
+        "left_out": sorted({name for row in rows for name in row.left_out or ()}),
     }
 
 
