@@ -55,7 +55,7 @@ DATA = (
         "imports/episode.schema.json",
         "datasets/card_template.md",
         "training/analyzer_sft/card_template.md",
-        "training/benchmark/predictions.schema.json",
+        "training/evaluation/predictions.schema.json",
     ),
     *(f"training/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "qwen3-vl-2b", "tiny")),
     *(f"training/policy_rl/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "tiny")),
