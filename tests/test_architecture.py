@@ -52,6 +52,7 @@ DATA = (
         "py.typed",
         "alerts.yaml",
         "prefect.yaml",
+        "environments/svg/motifs.yaml",
         "imports/episode.schema.json",
         "datasets/card_template.md",
         "training/analyzer_sft/card_template.md",

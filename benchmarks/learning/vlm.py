@@ -24,7 +24,7 @@ from pivot.models.extras import need
 from pivot.plugins import Settings
 from pivot.rollouts.base import Policy, Reply, TaskRollouts, Turn
 from pivot.rollouts.prompts.render import render_student
-from pivot.solvers.rows import ACTIONS
+from pivot.solvers.puzzles import ACTIONS
 from pivot.tests.labeling.episodes import random_failures
 from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
 from pivot.training.encode import Encoder
