@@ -182,15 +182,6 @@ def with_shards(config: RunConfig, root: Address) -> RunConfig:
     return config.model_copy(update={"tasks_per_shard": begun.tasks_per_shard})
 
 
-@runtime_checkable
-class NoteReporter(Reporter, Protocol):
-    """Reporter that also receives single messages, such as that the flow engine starts."""
-
-    def note(self, line: str) -> None:
-        """Show a line."""
-        ...
-
-
 STARTING = "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)"
 
 

@@ -11,10 +11,11 @@ import numpy as np
 from ...errors import CertifyError
 from .fresh import Question, elsewhere
 from .game import named_actions
-from .graph import Graph
+from .graph import Graph, SuccessSteps
 from .packages import package_of
 from .search import Limits, Search
 from .state import counters, difference, state_of
+from .success import Rule, settle
 from .worlds import Env, How, Outcome, Reading, Success, advised, raised, short, world_of
 
 CHECKS = 256
@@ -35,7 +36,7 @@ def explore(
     seed: int | None = 0,
     options: dict[str, Any] | None = None,
     key: Callable[[Env], Hashable] | Literal["state", "observation"] = "state",
-    success: Success | float = 0.0,
+    success: Success | str = "",
     clock: Sequence[str] | None = None,
     how: How | None = None,
     max_states: int = 1_000_000,
@@ -55,8 +56,9 @@ def explore(
         options: options of ``reset``.
         key: state key of the environment; equal keys must mean equal futures. By default all its attributes, or those
             that matter in a known package (MiniGrid, toy text); ``observation`` is quicker where it shows everything.
-        success: whether a step succeeds: a function of environment, reward, ``terminated`` and ``info``; or the reward
-            above which it does where ``info`` has no ``success``.
+        success: whether a step succeeds: a function of environment, reward, ``terminated`` and ``info``; or the name
+            of a rule, see :mod:`pivot.solvers.closure.success`. By default ``info["success"]`` or
+            ``info["is_success"]``, else the positive reward that nothing but ends of the episode pays.
         clock: attributes of ``env.unwrapped`` that count turns, such as MiniGrid's ``step_count``; they are held still,
             and checked to decide nothing but rewards. By default the integers that every step raises equally.
         how: how to come back to a state; the first that the environment offers of ``snapshot``, ``deepcopy``,
@@ -71,8 +73,8 @@ def explore(
             the environment, such as global variables. The environment must then be a function or class of a module.
 
     Raises:
-        CertifyError: a setting does not fit, a step raised, or the environment contradicts the graph: it is random, or
-            has state that ``key`` does not show.
+        CertifyError: a setting does not fit, a step raised, the level does not show what success is, or the
+            environment contradicts the graph: it is random, or has state that ``key`` does not show.
     """
     factory = env
     if isinstance(env, type) or not hasattr(env, "unwrapped"):
@@ -83,22 +85,31 @@ def explore(
         env = env()
     named = _named(env, actions)
     turns = _clock(env, list(named.values()), seed, options) if clock is None else tuple(clock)
-    read = partial(_reading, key=key, success=success, clock=turns)
-    reading = read(env)
+    rule, read = Rule(success), partial(_reading, key=key, clock=turns)
+    reading = read(env, rule)
     world = world_of(env, seed, options, reading, how)
     search = Search(world, tuple(named.values()), Limits(max_states, max_steps, max_seconds, max_megabytes))
     limit = search.run()
+    shown, unclear = SuccessSteps(""), None
+    try:
+        shown = settle(search, limit)
+    except CertifyError as error:
+        unclear = error
     steps = search.steps + (_check(search, checks) if search.keys else 0)
+    if unclear is not None:  # first the checks: a random environment shows no rule
+        raise unclear
     if fresh and search.keys:
         walks = [walk for walk, _ in zip(_walks(search, checks), range(FRESH + 2 * len(named)), strict=False)]
         plays = [[search.actions[place] for place in walk] for walk in walks]
-        for walk, outcomes in zip(walks, elsewhere(Question(factory, seed, options, read, plays)), strict=True):
+        for walk, outcomes in zip(walks, elsewhere(Question(factory, seed, options, read, rule.closed, plays)), strict=True):
             _compare(search, walk, outcomes)
     shape = (len(search.keys), len(named))
     search.complete()
     successors = np.frombuffer(search.targets, np.int32).reshape(shape)
     rewards = np.frombuffer(search.rewards, np.float64).reshape(shape)
-    return Graph(tuple(named), successors, rewards, world.how, steps, limit, won_at_start=not search.keys)
+    return Graph(
+        tuple(named), successors, rewards, world.how, steps, limit, won_at_start=not search.keys, success=shown
+    )
 
 
 def _clock(env: Env, actions: Sequence[Any], seed: int | None, options: dict[str, Any] | None) -> tuple[str, ...]:
@@ -111,8 +122,8 @@ def _clock(env: Env, actions: Sequence[Any], seed: int | None, options: dict[str
 
 def _reading(
     env: Env,
+    rule: Rule,
     key: Callable[[Env], Hashable] | Literal["state", "observation"],
-    success: Success | float,
     clock: tuple[str, ...],
 ) -> Reading:
     """Fill in what the caller left to the package."""
@@ -124,7 +135,7 @@ def _reading(
         read = package.key or (lambda each: state_of(each, skip))
     else:
         read = key
-    return Reading(read, success, clock, package.snapshot, package.restore)
+    return Reading(rule, read, clock, package.snapshot, package.restore)
 
 
 def _named(env: Env, actions: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Any]:

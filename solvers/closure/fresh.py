@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import CertifyError
-from .worlds import Env, Outcome, Reading, Replays
+from .success import Rule
+from .worlds import Env, Outcome, Reading, Replays, Success
 
 TIME_LIMIT = 600.0
 """Maximum time of the process, seconds."""
@@ -22,13 +23,14 @@ class Question:
     factory: Callable[[], Env]
     seed: int | None
     options: dict[str, Any] | None
-    reading: Callable[[Env], Reading]
+    reading: Callable[[Env, Rule], Reading]
+    success: Success | str
     walks: Sequence[Sequence[Any]]
 
     def outcomes(self) -> list[list[Outcome]]:
         """Replay the walks; each ends with its episode."""
         env = self.factory()
-        world = Replays(env, self.seed, self.options, self.reading(env))
+        world = Replays(env, self.seed, self.options, self.reading(env, Rule(self.success)))
         replayed: list[list[Outcome]] = []
         for walk in self.walks:
             world.reset()

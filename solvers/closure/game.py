@@ -3,7 +3,6 @@
 The text is JSON and complete: with the package of the environment, it is enough to play the level again.
 """
 
-import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,10 +20,10 @@ from ...plugins import WORD, Settings
 from ..base import FAILURE_MODES
 from .packages import PACKAGES, blind, package_of
 from .state import counters, state_of
+from .success import PREDICATE, check_rule, is_predicate
 from .worlds import AdvisedError, advised, hashable, naming_settings, raised
 
 MAX_ACTIONS = 64
-_PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 IDLE = "invalid"
 """Name of a turn without a usable action."""
 FOREIGN: set[str] = set()
@@ -47,11 +46,11 @@ class GameSettings(Settings):
     key: Literal["package", "state", "observation"] = "package"
     """State key: the package's own (all attributes of the environment if it has none), all attributes, or the
     observation."""
-    success: Literal["reward", "terminated"] = "reward"
-    """Meaning of success where ``info`` has no ``success``: a reward above ``success_above``, or the end of the
-    episode with such a reward."""
-    success_above: float = 0.0
-    """Reward above which a step succeeds."""
+    success: str = ""
+    """Rule of success: ``terminated``, ``reward>=X``, ``reward>X``, either after ``terminated and``, ``info.KEY`` (a
+    bool), ``goal-reward``, or a predicate, ``module:function``, of environment, reward, ``terminated`` and ``info``.
+    Empty for ``info.success`` or ``info.is_success`` where the environment sets one, else ``goal-reward``: a positive
+    reward that nothing but ends of the episode pays."""
     failure_modes: dict[str, str] = Field(default={})
     """Failure modes of your own, each with a predicate, ``module:function``. The function gets the environment after
     the pivot action, the reward and ``info`` of that step, and returns whether the failure is of this mode. The first
@@ -64,13 +63,18 @@ class GameSettings(Settings):
             raise ValueError(f"found {value!r}, expected an id without a module; put the module into package")
         return value
 
+    @field_validator("success")
+    @classmethod
+    def _rule(cls, value: str) -> str:
+        return check_rule(value)
+
     @field_validator("failure_modes")
     @classmethod
     def _modes(cls, value: dict[str, str]) -> dict[str, str]:
         for name, function in value.items():
             if not WORD.fullmatch(name) or name in FAILURE_MODES:
                 raise ValueError(f"found the mode {name!r}, expected a new lower-case word")
-            if not _PREDICATE.fullmatch(function):
+            if not PREDICATE.fullmatch(function):
                 raise ValueError(f"found {function!r} for {name!r}, expected module:function")
         return value
 
@@ -83,12 +87,17 @@ class GameSettings(Settings):
     def is_known(self) -> bool:
         """Whether the environment is one of :data:`PACKAGES`, which do nothing but play."""
         is_listed = any(self.id.startswith(each.prefixes) and each.module == self.module for each in PACKAGES)
-        return is_listed and not self.failure_modes
+        return is_listed and not self.functions
+
+    @property
+    def functions(self) -> dict[str, str]:
+        """Functions of the user's that judge steps, by failure mode or ``gym.success``."""
+        return self.failure_modes | ({"gym.success": self.success} if is_predicate(self.success) else {})
 
     @property
     def _code(self) -> str:
         """Name of everything whose code the level runs."""
-        return canonical_json([self.module, self.id, self.failure_modes])
+        return canonical_json([self.module, self.id, self.functions])
 
     def admit(self) -> None:
         """Let levels of this process use the environment and its predicates, whatever their packages."""
@@ -193,6 +202,8 @@ class Level(GameSettings):
     seed: int = Field(ge=0)
     clock: tuple[str, ...] = Field(default=(), strict=False)
     """Attributes of the environment that count turns."""
+    success_steps: tuple[int, int] = Field(default=(0, 0), strict=False)
+    """Number of steps that succeed in the first levels of these settings, and of those that also end the episode."""
     taken: tuple[str, ...] = Field(default=(), strict=False)
     """Actions since the start; turns without a usable action are left out."""
     written: ClassVar[frozenset[str]] = frozenset({"id", "actions", "seed"})
@@ -330,10 +341,6 @@ class Game:
         except SystemExit as error:
             raise RuntimeError(f"{type(self.env.unwrapped).__name__} {raised(error)}") from error
 
-    def won(self, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
-        """Return whether a step succeeded."""
-        return succeeds(self.level, self.env, reward, terminated, info)
-
     def own_mode(self, actions: Sequence[str]) -> str | None:
         """Return the failure mode of the level's predicates after actions from its start; None if none fits.
 
@@ -371,14 +378,6 @@ def level_key(level: Level, env: Any) -> Hashable:
 def level_state(level: Level, env: Any) -> Hashable:
     """Return all attributes of a level's environment, without the clock and what decides nothing but pictures."""
     return state_of(env, frozenset((*level.clock, *package_of(env).constant)))
-
-
-def succeeds(level: Level, env: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
-    """Return whether a step reached the goal of a level."""
-    del env
-    if "success" in info:
-        return bool(info["success"])
-    return reward > level.success_above and (terminated or level.success == "reward")
 
 
 def level_env(level: Level) -> Any:

@@ -23,6 +23,27 @@ OUTCOMES = {UNSEEN: "unseen", WON: "success", LOST: "end"}
 
 
 @dataclass(frozen=True)
+class SuccessSteps:
+    """Steps of a level that succeed, and the rule that says so."""
+
+    rule: str
+    """Name of the rule; empty where the searched part of the level shows none."""
+    searched: int = 0
+    """Number of steps that were searched."""
+    steps: int = 0
+    """Number of those that succeed."""
+    ending: int = 0
+    """Number of those that also end the episode."""
+    witnesses: tuple[tuple[int, ...], ...] = ()
+    """Places of the actions of a few plans that succeed."""
+
+    @property
+    def ends(self) -> bool | None:
+        """Whether success ends the episode; None if it does on some steps alone, or no step succeeds."""
+        return None if 0 < self.ending < self.steps or not self.steps else self.ending > 0
+
+
+@dataclass(frozen=True)
 class Graph:
     """All states of a level that the search met, in breadth-first order; state 0 is the start."""
 
@@ -40,6 +61,8 @@ class Graph:
     won_at_start: bool = False
     idle: str = "invalid"
     """Name of a turn without an action, which leaves the state as it is."""
+    success: SuccessSteps = SuccessSteps("")
+    """Steps that succeed."""
 
     @cached_property
     def least(self) -> NDArray[np.float64]:

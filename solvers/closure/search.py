@@ -47,6 +47,8 @@ class Search:
     """State after each step, or ``WON`` or ``LOST``."""
     rewards: "array[float]" = field(default_factory=lambda: array("d"))
     """Reward of each step."""
+    open_wins: list[int] = field(default_factory=list[int])
+    """Steps that succeed without an end of the episode."""
     steps: int = 0
     depth: int = 0
 
@@ -76,6 +78,8 @@ class Search:
                 key, reward, ended, won = world.step(handle, lambda: self.path_of(number), action)  # noqa: B023 - called at once
                 rewards.append(reward)
                 if won or ended:
+                    if not ended:
+                        self.open_wins.append(len(targets))
                     targets.append(WON if won else LOST)
                     continue
                 target = numbers.get(key)

@@ -23,11 +23,17 @@ from ..base import (
     Verdict,
 )
 from .explore import explore
-from .game import IDLE, Level, close, level_env, level_key, succeeds
-from .graph import OUT_OF_BUDGET, Graph
+from .game import IDLE, Level, close, level_env, level_key
+from .graph import OUT_OF_BUDGET, Graph, SuccessSteps
 from .worlds import naming_settings
 
 Answer = TypeVar("Answer")
+
+
+def _ends(success: SuccessSteps) -> str:
+    return "ends the episode" if success.ends else "does not end the episode"
+
+
 
 CACHED_LEVELS = 64
 """Levels whose graphs are kept; all rollouts of a level follow each other."""
@@ -145,7 +151,7 @@ class ClosureSolver(ExactSolver):
             seed=level.seed,
             options=game.options,
             key="observation" if level.key == "observation" else partial(level_key, level),
-            success=partial(succeeds, level),
+            success=level.success,
             clock=level.clock,
             max_states=limits.max_states,
             max_steps=limits.max_steps,
@@ -155,6 +161,12 @@ class ClosureSolver(ExactSolver):
             fresh=kind not in self._checked,
         )
         self._checked.add(kind)
+        first = SuccessSteps(level.success, 0, *level.success_steps)
+        if None not in (first.ends, graph.success.ends) and graph.success.ends != first.ends:
+            raise CertifyError(
+                f"success ({level.success}) {_ends(graph.success)} in this level, and {_ends(first)} in the first "
+                "levels of the run; name a rule in gym.success that fits all levels"
+            )
         return replace(graph, idle=IDLE)
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:

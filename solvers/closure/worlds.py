@@ -7,12 +7,15 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 from gymnasium.utils import EzPickle
 
 from ...errors import CertifyError
+
+if TYPE_CHECKING:
+    from .success import Rule
 
 Env = Any
 """A ``gymnasium.Env``, wrapped or not."""
@@ -42,7 +45,8 @@ def naming_settings(where: str = "") -> Iterator[None]:
     try:
         yield
     except AdvisedError as error:
-        raise CertifyError(where + error.in_settings) from error
+        kind = CertifyError if type(error) is AdvisedError else type(error)
+        raise kind(where + error.in_settings) from error
 
 
 def raised(error: BaseException) -> str:
@@ -56,11 +60,10 @@ def raised(error: BaseException) -> str:
 class Reading:
     """Meaning of an environment's answers."""
 
+    success: "Rule"
+    """Judge of whether a step reached the goal."""
     key: Callable[[Env], Hashable] | None = None
     """Return the state key: equal keys mean states with equal futures. None: the observation is the key."""
-    success: Success | float = 0.0
-    """Return whether a step reached the goal, from environment, reward, ``terminated`` and ``info``. A number: the
-    flag ``info["success"]`` where the environment sets it, else a reward above that number."""
     clock: tuple[str, ...] = ()
     """Attributes of ``env.unwrapped`` that count turns; they are held at their values after ``reset``, because the
     turn budget takes their place."""
@@ -116,7 +119,7 @@ class World(ABC):
                 f"clock: found {', '.join(self.reading.clock)}, expected attributes of "
                 f"{type(self.env.unwrapped).__name__} after reset; {error}"
             ) from error
-        return self._key(self.env, observation), bool(info.get("success", False))
+        return self._key(self.env, observation), self.reading.success.won_at_start(info)
 
     def act(self, env: Env, action: Any, path: Path = tuple, *, running: bool = False) -> Outcome:
         """Step an environment with its clock held still, or running; ``path`` led there, for the message of an error.
@@ -149,11 +152,7 @@ class World(ABC):
                 f"reward: found nan, which is not a number, for {action!r} after the actions {list(path())}, "
                 "expected a number; repair the reward of the environment"
             )
-        rule = self.reading.success
-        if callable(rule):
-            won = bool(rule(env, reward, bool(terminated), info))
-        else:
-            won = bool(info["success"]) if "success" in info else reward > rule
+        won = self.reading.success.won(env, reward, bool(terminated), info)
         return Outcome(self._key(env, observation), reward, bool(terminated), won)
 
     def _key(self, env: Env, observation: Any) -> Hashable:

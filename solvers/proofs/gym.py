@@ -4,19 +4,21 @@ The key is all attributes of the environment, or its observation where the level
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache, partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, partial
+from importlib import import_module
 from typing import Any, ClassVar
 
+import numpy as np
 from pydantic import Field
 
 from ...errors import CertifyError, LevelError
 from ...plugins import Settings
 from ..base import Case, Proof, Prover, Verdict
-from ..closure.game import IDLE, Level, level_state, succeeds
+from ..closure.game import IDLE, Level, level_state
 from ..closure.packages import blind
 from ..closure.worlds import hashable, naming_settings, raised
-from .replay import MAX_STEPS, Game, prove
+from .replay import MAX_STEPS, WON, Game, prove
 
 
 class ReplaySettings(Settings):
@@ -35,6 +37,74 @@ def _own_mode(level: Level, game: Game, actions: Sequence[str]) -> str | None:
     return next(
         (mode for mode, fits in level.predicates().items() if fits(game.env, float(steps[-1][1]), steps[-1][4])), None
     )
+
+
+@dataclass
+class _Success:
+    """Rule of success of a level, by code of the prover's own, and what its steps showed of it."""
+
+    level: Level
+    flags: set[str] = field(default_factory=set[str])
+    """Keys of ``info`` that could say what success is."""
+    goals: set[float] = field(default_factory=set[float])
+    """Positive rewards of steps that end the episode."""
+    on_the_way: set[float] = field(default_factory=set[float])
+    """Positive rewards of steps that do not."""
+    ends: set[bool] = field(default_factory=set[bool])
+    """Whether success ended the episode."""
+
+    @cached_property
+    def _function(self) -> Any:
+        module, _, name = self.level.success.partition(":")
+        return getattr(import_module(module), name)
+
+    def __call__(self, env: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
+        """Return whether a step succeeded."""
+        self.flags |= {"success", "is_success", self.level.success[5:]} & set(info or ())
+        if reward > 0:
+            (self.goals if terminated else self.on_the_way).add(reward)
+        won = self._won(env, reward, terminated, info)
+        if won:
+            self.ends.add(terminated)
+        return won
+
+    def _won(self, env: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
+        rule = self.level.success
+        if rule.startswith("info."):
+            return self.at_start(info)
+        if rule == "goal-reward":
+            return terminated and reward > 0
+        if ":" in rule:
+            return bool(self._function(env, reward, terminated, info))
+        *first, last = rule.split(" and ")
+        if last == "terminated":
+            return terminated
+        name, _, least = last.partition(">")
+        if name != "reward" or first not in ([], ["terminated"]):
+            raise CertifyError(f"the level names no rule of success that can be proved ({rule!r})")
+        enough = reward >= float(least[1:]) if least.startswith("=") else reward > float(least)
+        return enough and (terminated or not first)
+
+    def at_start(self, info: Mapping[str, Any]) -> bool:
+        """Return the flag of ``info`` that the rule names; False for other rules."""
+        key = self.level.success[5:]
+        if not self.level.success.startswith("info.") or key not in info:
+            return False
+        if type(info[key]) not in (bool, np.bool_):
+            raise CertifyError(f"info[{key!r}] is of type {type(info[key]).__name__}, expected a bool")
+        return bool(info[key])
+
+    def contradiction(self, first: Sequence[Any], won: Any) -> str | None:
+        """Return what of the level contradicts the rule; ``first`` are the successors of its start."""
+        rule, (steps, ending) = self.level.success, self.level.success_steps
+        goals = sorted(self.goals)
+        if rule == "goal-reward" and (self.on_the_way or self.flags or any(b - a > 1e-9 for a, b in zip(goals, goals[1:]))):
+            return "a step that does not end the episode pays, ends pay differently, or info says what success is"
+        if rule.startswith("info.") and not self.flags and self.goals:
+            return f"{rule} is never set, but ends pay a positive reward"
+        if steps and ending in (0, steps) and self.ends - {ending > 0}:
+            return "success ends the episode, unlike in the first levels" if not ending else "success does not end it"
+        return "every first action succeeds" if first and all(each == won for each in first) else None
 
 
 class GymProver(Prover):
@@ -56,7 +126,7 @@ class GymProver(Prover):
     def _make(self, text: str) -> Game:
         level = Level.read(text)
         game = level.game()
-        by_observation = level.key == "observation"
+        by_observation, success = level.key == "observation", _Success(level)
         if not by_observation:
             blind(game.env)
         return Game(
@@ -64,7 +134,8 @@ class GymProver(Prover):
             {name: game.action(name) for name in level.actions},
             key=hashable if by_observation else partial(level_state, level),
             by_observation=by_observation,
-            won=partial(succeeds, level),
+            won=success,
+            won_at_start=success.at_start,
             seed=level.seed,
             options=game.options,
             clock=level.clock,
@@ -93,4 +164,9 @@ class GymProver(Prover):
                     stored = (verdict.failure_mode, *verdict.secondary_modes)
                     return Proof((f"the modes are {stored}, expected {mode!r} and that of the search",))
                 verdict = replace(verdict, failure_mode=verdict.secondary_modes[0], secondary_modes=())
-        return prove(game, case.actions, case.horizon, verdict)
+        proof = prove(game, case.actions, case.horizon, verdict)
+        if proof.undecided or not isinstance(game.won, _Success):
+            return proof
+        if found := game.won.contradiction(game.following(game.play(())[0]), WON):
+            return Proof((*proof.problems, f"the rule of success ({level.success}) does not hold in the level: {found}"))
+        return proof

@@ -17,7 +17,7 @@ _DIFFER = (
     "wrapper"
 )
 _HIDDEN = "the environment is random, or has state that its key does not show"
-_WON: Hashable = ("won",)
+WON: Hashable = ("won",)
 _OVER: Hashable = ("over",)
 """Ends of an episode, in place of a state key."""
 
@@ -38,6 +38,8 @@ class Game:
     """Return the state key of the environment, or of its observation with ``by_observation``."""
     won: Callable[[Any, float, bool, Mapping[str, Any]], bool]
     """Return whether a step succeeded, from environment, reward, ``terminated`` and ``info``."""
+    won_at_start: Callable[[Mapping[str, Any]], bool] = lambda _info: False
+    """Return whether ``info`` of reset says that the goal is reached already."""
     seed: int | None = 0
     options: dict[str, Any] | None = None
     clock: Sequence[str] = ()
@@ -57,7 +59,9 @@ class Game:
 
         The list is shorter if the episode ends before the plan.
         """
-        observation, _ = self.env.reset(seed=self.seed, options=self.options)
+        observation, info = self.env.reset(seed=self.seed, options=self.options)
+        if self.won_at_start(info):
+            return [WON]
         begun = {name: getattr(self.env.unwrapped, name) for name in self.clock}
         keys: list[Hashable] = []
         for turn, name in enumerate(plan):
@@ -71,7 +75,7 @@ class Game:
             observation, reward, terminated, _, info = self.env.step(self.actions[name])
             won = self.won(self.env, float(reward), bool(terminated), info)
             if won or terminated:
-                return [*keys, _WON if won else _OVER]
+                return [*keys, WON if won else _OVER]
         return [*keys, self._key(observation)]
 
     def _key(self, observation: Any) -> Hashable:
@@ -96,9 +100,9 @@ class Game:
                     raise _TooLargeError
                 target = self.play(plan, len(plan))[-1]
                 after[key].append(target)
-                if target not in (_WON, _OVER):
+                if target not in (WON, _OVER):
                     plans.setdefault(target, plan)
-        self._turns, waiting, turns = {_WON: 0}, set(after), 0
+        self._turns, waiting, turns = {WON: 0}, set(after), 0
         while True:
             turns += 1
             nearer = {key for key in waiting if any(target in self._turns for target in after[key])}
@@ -156,7 +160,7 @@ def prove(game: Game, actions: Sequence[str], horizon: int, verdict: Verdict) ->
     keys = game.play(actions)
     if len(keys) <= len(actions):
         return Proof((f"the episode is over after {len(keys) - 1} actions, but its row has {len(actions)}",))
-    if keys[-1] == _WON:
+    if keys[-1] == WON:
         return Proof(("the episode succeeds",))
     try:
         game.search()
@@ -182,7 +186,7 @@ def prove(game: Game, actions: Sequence[str], horizon: int, verdict: Verdict) ->
 
 def _contradiction(game: Game, actions: Sequence[str], keys: Sequence[Hashable]) -> str | None:
     """Return where an episode and the search differ; None if they agree."""
-    if unknown := [key for key in keys if key not in (_WON, _OVER) and not game.following(key)]:
+    if unknown := [key for key in keys if key not in (WON, _OVER) and not game.following(key)]:
         return f"{len(unknown)} states of the episode are not among those of the search; {_DIFFER}"
     for step, (name, key, target) in enumerate(zip(actions, keys, keys[1:], strict=False)):
         if name != game.idle and game.after(key, name) != target:

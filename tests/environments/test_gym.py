@@ -24,7 +24,7 @@ from datasets import load_dataset
 
 NAMES = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 DOORKEY = {"id": "MiniGrid-DoorKey-5x5-v0", "kwargs": {"tile_size": 8}, "horizon": 30}
-CLIFF = {"id": "CliffWalking-v1", "horizon": 20, "success": "terminated", "success_above": -50.0}
+CLIFF = {"id": "CliffWalking-v1", "horizon": 20, "success": "terminated"}
 LAKE = {"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}, "horizon": 14}
 LEVEL = '{"actions":{"down":1,"left":0,"right":2,"up":3},"id":"FrozenLake-v1","kwargs":{"is_slippery":false},"seed":3}'
 
