@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Unpack, runtime_checkable
+from typing import Any, Unpack
 
 from ..datasets.config import RunConfig, make_config
-from ..datasets.progress import Reporter
+from ..datasets.progress import NoteReporter
 from ..datasets.run import Run
 from ..datasets.store import RUN, Store
 from ..errors import ConfigError, StoreError

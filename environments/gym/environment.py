@@ -207,12 +207,14 @@ class GymEnv(PivotEnv):
         if self._ended:
             raise ResetNeeded("the episode is over, or was never started; call reset()")
         names = list(self._game.level.actions)
-        place, reward, lost, moved = action.__index__(), 0.0, False, False
+        place, reward, lost, moved, name, answer = action.__index__(), 0.0, False, False, IDLE, None
         if not 0 <= place <= len(names):
             raise ValueError(f"action {place} is outside of 0 to {len(names)}")
         if place < len(names):
             name = names[place]
-            observation, raw, terminated, _, info = self._game.step(name)
+            answer = self._game.step(name)
+        if answer is not None:
+            observation, raw, terminated, _, info = answer
             reward = float(raw)
             self._won = self._rule.won(self._game.env, reward, bool(terminated), info)
             lost = bool(terminated) and not self._won
@@ -225,7 +227,7 @@ class GymEnv(PivotEnv):
         self._ended = over or left == 0
         after: Info = {
             "moved": moved,
-            "action_is_valid": place < len(names),
+            "action_is_valid": answer is not None,
             "remaining_turns": left,
             "success": self._won,
         }

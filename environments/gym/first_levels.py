@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from ...errors import CertifyError
 from ...solvers.closure.game import GameSettings, Level, close, first_level
-from ...solvers.closure.graph import Graph, SuccessSteps
+from ...solvers.closure.graph import ILLEGAL, Graph, SuccessSteps
 from ...solvers.closure.solver import ClosureSettings, ClosureSolver
 from ...solvers.closure.success import GOAL_REWARD, RULES, NoSuccessError
 from ...solvers.closure.worlds import naming_settings
@@ -90,6 +90,11 @@ def _first_levels(settings: str, most_states: int) -> FirstLevels:
     for seed, level in enumerate(levels):
         if seed not in graphs or graphs[seed].success.rule != rule:
             graphs[seed] = _graph(solver, level.model_copy(update={"success": rule}), most_states)
+    if game.illegal == "refuse" and any((graph.successors == ILLEGAL).any() for graph in graphs.values()):
+        raise CertifyError(
+            "info['action_mask'] excludes actions; say what a turn with one means: gym.illegal=invalid for a turn "
+            "without an action, which changes nothing"
+        )
     found = FirstLevels(rule, tuple(graphs[seed] for seed in range(LEVELS)))
     if not found.success.steps and all(graph.limit is None for graph in found.graphs):
         raise CertifyError(

@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from functools import partial
 from itertools import islice
 from typing import Any, Literal, cast
@@ -9,14 +11,14 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from ...errors import CertifyError
+from .actions import allowed, member, named_actions
 from .fresh import Question, elsewhere
-from .game import named_actions
 from .graph import Graph, SuccessSteps
 from .packages import package_of
 from .search import Limits, Search
 from .state import counters, difference, state_of
 from .success import Rule, settle
-from .worlds import Env, How, Outcome, Reading, Success, advised, raised, short, world_of
+from .worlds import Env, How, Illegal, Outcome, Reading, Success, advised, plain, raised, short, world_of
 
 CHECKS = 256
 FRESH = 16
@@ -25,6 +27,7 @@ WALK = 60
 """Least number of steps of a walk that checks the graph."""
 DELAYS = 8
 """Maximum number of plans that are played after waiting somewhere on their way; they show counters in the state."""
+IF_RANDOM = "if it is random, see docs/tutorials/your-environment.md#a-random-environment"
 DRAWN = 4
 """Walks during which the environment is also rendered after every step."""
 
@@ -39,6 +42,7 @@ def explore(
     success: Success | str = "",
     clock: Sequence[str] | None = None,
     how: How | None = None,
+    illegal: Illegal = "refuse",
     max_states: int = 1_000_000,
     max_steps: int = 20_000_000,
     max_seconds: float = 600.0,
@@ -63,6 +67,9 @@ def explore(
             and checked to decide nothing but rewards. By default the integers that every step raises equally.
         how: how to come back to a state; the first that the environment offers of ``snapshot``, ``deepcopy``,
             ``replay``.
+        illegal: what an illegal action in an episode means, one that ``info["action_mask"]`` excludes or that raises:
+            ``refuse`` the episode, and a level in which an action raises; or ``invalid``, a turn without an action. No
+            plan contains one, and it is never safe.
         max_states: limit on states.
         max_steps: limit on steps of the environment.
         max_seconds: limit on the time of the search.
@@ -76,16 +83,16 @@ def explore(
         CertifyError: a setting does not fit, a step raised, the level does not show what success is, or the
             environment contradicts the graph: it is random, or has state that ``key`` does not show.
     """
-    factory = env
+    factory, played = env, None
     if isinstance(env, type) or not hasattr(env, "unwrapped"):
         if not callable(env):
             raise CertifyError(
                 f"env: found {short(env)}, expected a gymnasium environment or a function that makes one"
             )
-        env = env()
+        env, played = env(), env
     named = _named(env, actions)
-    turns = _clock(env, list(named.values()), seed, options) if clock is None else tuple(clock)
-    rule, read = Rule(success), partial(_reading, key=key, clock=turns)
+    turns = tuple(clock) if clock is not None else _clock(env, played, list(named.values()), seed, options, illegal)
+    rule, read = Rule(success), partial(_reading, key=key, clock=turns, actions=tuple(named.values()), illegal=illegal)
     reading = read(env, rule)
     world = world_of(env, seed, options, reading, how)
     search = Search(world, tuple(named.values()), Limits(max_states, max_steps, max_seconds, max_megabytes))
@@ -100,22 +107,43 @@ def explore(
         raise unclear
     if fresh and search.keys:
         walks = [walk for walk, _ in zip(_walks(search, checks), range(FRESH + 2 * len(named)), strict=False)]
+        walks = [search.legal(walk) for walk in walks]
         plays = [[search.actions[place] for place in walk] for walk in walks]
-        for walk, outcomes in zip(walks, elsewhere(Question(factory, seed, options, read, rule.closed, plays)), strict=True):
+        for walk, outcomes in zip(
+            walks, elsewhere(Question(factory, seed, options, read, rule.closed, plays)), strict=True
+        ):
             _compare(search, walk, outcomes)
     shape = (len(search.keys), len(named))
     search.complete()
     successors = np.frombuffer(search.targets, np.int32).reshape(shape)
     rewards = np.frombuffer(search.rewards, np.float64).reshape(shape)
     return Graph(
-        tuple(named), successors, rewards, world.how, steps, limit, won_at_start=not search.keys, success=shown
+        tuple(named),
+        successors,
+        rewards,
+        world.how,
+        steps,
+        limit,
+        won_at_start=not search.keys,
+        success=shown,
+        illegal=illegal,
     )
 
 
-def _clock(env: Env, actions: Sequence[Any], seed: int | None, options: dict[str, Any] | None) -> tuple[str, ...]:
-    """Return the attributes that count turns."""
+def _clock(
+    env: Env,
+    factory: Callable[[], Env] | None,
+    actions: Sequence[Any],
+    seed: int | None,
+    options: dict[str, Any] | None,
+    illegal: Illegal,
+) -> tuple[str, ...]:
+    """Return the attributes that count turns; the search does not begin with the environment that was played."""
     try:
-        return counters(env, actions, seed, options)
+        with suppress(Exception):  # windows, sockets and generators cannot be copied
+            env = deepcopy(env) if factory is None else factory()
+        mask = _mask(env, actions)
+        return counters(env, actions, seed, options, mask, illegal=illegal == "invalid")
     except (Exception, SystemExit) as error:  # foreign code
         raise CertifyError(f"{type(env.unwrapped).__name__} {raised(error)} while it was played") from error
 
@@ -125,6 +153,8 @@ def _reading(
     rule: Rule,
     key: Callable[[Env], Hashable] | Literal["state", "observation"],
     clock: tuple[str, ...],
+    actions: tuple[Any, ...],
+    illegal: Illegal,
 ) -> Reading:
     """Fill in what the caller left to the package."""
     package = package_of(env)
@@ -135,12 +165,18 @@ def _reading(
         read = package.key or (lambda each: state_of(each, skip))
     else:
         read = key
-    return Reading(rule, read, clock, package.snapshot, package.restore)
+    full = partial(state_of, skip=skip) if illegal == "invalid" else None
+    return Reading(rule, read, clock, package.snapshot, package.restore, _mask(env, actions), full)
+
+
+def _mask(env: Env, actions: Sequence[Any]) -> Callable[[Any], tuple[bool, ...] | None]:
+    """Return the function that reads a mask of actions from ``info``."""
+    return partial(allowed, env.action_space, actions) if package_of(env).masks else lambda _info: None
 
 
 def _named(env: Env, actions: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Any]:
     if actions is None:
-        return {name: tuple(each) if isinstance(each, list) else each for name, each in named_actions(env).items()}
+        actions = named_actions(env)
     if isinstance(actions, Mapping):
         named = dict(cast(Mapping[str, Any], actions))
     else:
@@ -149,7 +185,7 @@ def _named(env: Env, actions: Mapping[str, Any] | Sequence[Any] | None) -> dict[
             raise CertifyError(f"actions: found equal names in {short(list(actions))}, expected different ones")
     if not named:
         raise CertifyError("actions: found none, expected at least one")
-    return named
+    return {name: member(env.action_space, action) for name, action in named.items()}
 
 
 def _check(search: Search, checks: int) -> int:
@@ -215,7 +251,7 @@ def _compare(search: Search, places: Sequence[int], outcomes: Sequence[Outcome])
     for step, (place, actual) in enumerate(zip(places, outcomes, strict=False)):
         expected = search.outcome(state, place)
         if _differ(expected, actual):
-            path = [search.actions[each] for each in places[: step + 1]]
+            path = [plain(search.actions[each]) for each in places[: step + 1]]
             raise CertifyError(
                 f"the actions {path} end in {expected.shown} in this process, and in {actual.shown} in a new one"
                 f"{_apart(expected, actual)}; the environment has state outside of itself, such as a global variable, "
@@ -237,12 +273,12 @@ def _replay(search: Search, places: Sequence[int], *, drawn: bool, running: bool
         raise advised(
             f"two calls of reset with seed {world.seed} differ in {difference(search.keys[0], first)}, "
             "expected equal states",
-            "pass a seed that the environment obeys, or remove what is random from key",
+            f"pass a seed that the environment obeys, or remove what is random from key; {IF_RANDOM}",
             "let reset set all attributes, by the seed alone, or use gym.key=observation if the observation shows the "
-            "full state",
+            f"full state; {IF_RANDOM}",
         )
     draws = drawn and getattr(world.env, "render_mode", None) is not None
-    for place in places:
+    for place in search.legal(places):
         if draws:
             world.env.render()
         action = search.actions[place]
@@ -250,19 +286,26 @@ def _replay(search: Search, places: Sequence[int], *, drawn: bool, running: bool
         if running:
             actual = actual._replace(reward=expected.reward)
         if _differ(expected, actual):
-            first_path = search.path_of(state)
+            first_path = plain(search.path_of(state))
             raise advised(
-                f"the actions {first_path} and {path} lead to the same key {short(search.keys[state])}, but then "
-                f"{action!r} gives {expected.shown}, and {actual.shown}{_apart(expected, actual)}; the environment is "
-                f"random, has state that key does not show, or does not come back to a state by {world.how}",
-                "add that state to key, name counters of turns in clock, or use how='replay'",
+                f"the actions {first_path} and {plain(path)} lead to the same key {short(search.keys[state])}, but "
+                f"then {plain(action)!r} gives {expected.shown}, and {actual.shown}{_apart(expected, actual)}; the "
+                "environment is random, has state that key does not show, or does not come back to a state by "
+                f"{world.how}",
+                f"add that state to key, name counters of turns in clock, or use how='replay'; {IF_RANDOM}",
                 "use gym.key=state, keep all state in attributes that a copy contains (a counter of turns may decide "
-                "rewards only), and draw random numbers in reset alone, from its seed",
+                f"rewards only), and draw random numbers in reset alone, from its seed; {IF_RANDOM}",
             )
         path.append(action)
         if actual.won or actual.ended or (running and world.truncated):
             break
         state = search.numbers[actual.key]
+        if world.allowed != search.allowed[state]:
+            raise CertifyError(
+                f"the actions {plain(search.path_of(state))} and {plain(path)} lead to the same key "
+                f"{short(search.keys[state])}, but info['action_mask'] allows other actions; let the mask depend on "
+                "the state alone"
+            )
         if state >= search.expanded:
             break  # beyond the limits of the search
     return len(path)

@@ -6,10 +6,8 @@ The text is JSON and complete: with the package of the environment, it is enough
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
-from itertools import product
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self
 
 import gymnasium
 from pydantic import ConfigDict, Field, ValidationError, field_validator
@@ -18,12 +16,12 @@ from ...errors import CertifyError, LevelError
 from ...identity import canonical_json
 from ...plugins import WORD, Settings
 from ..base import FAILURE_MODES
+from .actions import allowed, member, named_actions
 from .packages import PACKAGES, blind, package_of
 from .state import counters, state_of
 from .success import PREDICATE, check_rule, is_predicate
-from .worlds import AdvisedError, advised, hashable, naming_settings, raised
+from .worlds import Illegal, hashable, naming_settings, raised
 
-MAX_ACTIONS = 64
 IDLE = "invalid"
 """Name of a turn without a usable action."""
 FOREIGN: set[str] = set()
@@ -51,6 +49,9 @@ class GameSettings(Settings):
     bool), ``goal-reward``, or a predicate, ``module:function``, of environment, reward, ``terminated`` and ``info``.
     Empty for ``info.success`` or ``info.is_success`` where the environment sets one, else ``goal-reward``: a positive
     reward that nothing but ends of the episode pays."""
+    illegal: Illegal = "refuse"
+    """Meaning of a turn with an illegal action, one that ``info["action_mask"]`` excludes or that raises: ``refuse``
+    ends a build before it starts; ``invalid`` counts it as a turn without an action."""
     failure_modes: dict[str, str] = Field(default={})
     """Failure modes of your own, each with a predicate, ``module:function``. The function gets the environment after
     the pivot action, the reward and ``info`` of that step, and returns whether the failure is of this mode. The first
@@ -145,55 +146,6 @@ class GameSettings(Settings):
             ) from error
 
 
-@cache
-def _names_of_toy_text(kind: str) -> tuple[str, ...]:
-    return {
-        "FrozenLakeEnv": ("left", "down", "right", "up"),
-        "CliffWalkingEnv": ("up", "right", "down", "left"),
-        "TaxiEnv": ("south", "north", "east", "west", "pickup", "dropoff"),
-    }.get(kind, ())
-
-
-def named_actions(env: Any, declared: Mapping[str, int | list[int]] | None = None) -> dict[str, int | list[int]]:
-    """Return the actions of an environment by name, in the order of their numbers.
-
-    Raises:
-        CertifyError: the action space is neither discrete nor a small tuple of discrete ones, or the names do not fit.
-    """
-    space: Any = env.action_space
-    if isinstance(space, gymnasium.spaces.Discrete):
-        values: list[Any] = list(range(int(space.start), int(space.start + space.n)))
-    elif isinstance(space, gymnasium.spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        values = [list(each) for each in product(*(range(int(count)) for count in space.nvec))]
-    elif isinstance(space, gymnasium.spaces.Tuple) and all(
-        isinstance(each, gymnasium.spaces.Discrete) for each in space.spaces
-    ):
-        values = [list(each) for each in product(*(range(int(cast(Any, part).n)) for part in space.spaces))]
-    else:
-        raise AdvisedError(
-            f"actions: found the action space {space}, expected a discrete one, or a tuple of discrete ones with at "
-            f"most {MAX_ACTIONS} members; wrap the environment in one with a list of actions"
-        )
-    if declared:
-        unknown = [name for name, value in declared.items() if value not in values]
-        if unknown:
-            raise AdvisedError(f"actions: found {declared[unknown[0]]!r} for {unknown[0]!r}, expected one of {space}")
-        return dict(declared)
-    if len(values) > MAX_ACTIONS:
-        raise advised(
-            f"actions: found {len(values)}, expected at most {MAX_ACTIONS}",
-            "name those to use in actions=",
-            "name those to use in gym.actions",
-        )
-    kinds: Any = getattr(env.unwrapped, "actions", None)
-    names: Sequence[str] = _names_of_toy_text(type(env.unwrapped).__name__)
-    if isinstance(kinds, type) and hasattr(kinds, "__members__"):
-        names = list(cast(Any, kinds).__members__)
-    if len(names) != len(values):
-        names = [f"action_{'_'.join(map(str, each if isinstance(each, list) else [each]))}" for each in values]
-    return dict(zip((name.lower() for name in names), values, strict=True))
-
-
 class Level(GameSettings):
     """One level: the game, its seed, and the actions taken since its start."""
 
@@ -273,7 +225,9 @@ def first_level(settings: GameSettings, seed: int) -> tuple[Level, Any]:
     try:
         env.reset(seed=seed, options=level.options or None)
         played = f"a step in the level of seed {seed}"
-        clock = counters(env, list(actions.values()), seed, level.options or None)
+        game = Game(env, level)
+        members = [game.action(name) for name in actions]
+        clock = counters(env, members, seed, game.options, game.mask, illegal=level.illegal == "invalid")
     except (Exception, SystemExit) as error:  # foreign code
         raise CertifyError(
             f"gym.id={settings.id!r}: {played} of {type(env.unwrapped).__name__} {raised(error)}; expected a level "
@@ -288,6 +242,8 @@ class Game:
 
     env: Any
     level: Level
+    allowed: tuple[bool, ...] | None = None
+    """Whether each action is allowed next; None if all are."""
 
     @property
     def options(self) -> dict[str, Any] | None:
@@ -296,8 +252,13 @@ class Game:
 
     def action(self, name: str) -> Any:
         """Return the member of the action space of a name."""
-        value = self.level.actions[name]
-        return tuple(value) if isinstance(value, list) else value
+        return member(self.env.action_space, self.level.actions[name])
+
+    def mask(self, info: Any) -> tuple[bool, ...] | None:
+        """Return from ``info`` whether each action is allowed next; None if all are."""
+        if not package_of(self.env).masks:
+            return None
+        return allowed(self.env.action_space, list(self.level.actions.values()), info)
 
     def reset(self) -> tuple[Any, dict[str, Any]]:
         """Start the level and take the actions of its text; return observation and ``info``.
@@ -307,17 +268,39 @@ class Game:
         """
         with self._staying():
             answer = self.env.reset(seed=self.level.seed, options=self.options)
+        self.allowed = self.mask(answer[1])
         for step, name in enumerate(self.level.taken):
-            observation, _, terminated, _, info = self.step(name)
+            played = self.step(name)
+            if played is None:
+                raise LevelError(f"the gym level takes the illegal action {name!r} at action {step}")
+            observation, _, terminated, _, info = played
             if terminated and step < len(self.level.taken) - 1:
                 raise LevelError(f"the gym level goes on after its end at action {step}")
             answer = observation, info
         return answer
 
     def step(self, name: str) -> Any:
-        """Take an action by its name; return what the environment answers."""
-        with self._staying():
-            return self.env.step(self.action(name))
+        """Take an action by its name; return what the environment answers, or None for an illegal action.
+
+        Raises:
+            CertifyError: an action that raised also changed the state.
+        """
+        if self.level.illegal == "refuse":
+            with self._staying():
+                answer = self.env.step(self.action(name))
+        else:
+            if self.allowed is not None and not self.allowed[list(self.level.actions).index(name)]:
+                return None
+            before = level_state(self.level, self.env)
+            try:
+                with self._staying():
+                    answer = self.env.step(self.action(name))
+            except Exception as error:  # foreign code
+                if isinstance(error.__cause__, SystemExit) or level_state(self.level, self.env) != before:
+                    raise
+                return None
+        self.allowed = self.mask(answer[4])
+        return answer
 
     def render(self) -> Any:
         """Return the environment's picture.
@@ -350,11 +333,12 @@ class Game:
         functions = self.level.predicates()
         if not functions or not actions or actions[-1] == IDLE:
             return None
-        self.env.reset(seed=self.level.seed, options=self.options)
-        reward, info = 0.0, dict[str, Any]()
-        for name in actions:
-            if name != IDLE:
-                _, reward, _, _, info = self.env.step(self.action(name))
+        replay = Game(self.env, self.level.start)
+        replay.reset()
+        answers = [replay.step(name) if name != IDLE else None for name in actions]
+        if answers[-1] is None:
+            return None
+        _, reward, _, _, info = answers[-1]
         for mode, fits in functions.items():
             try:
                 if fits(self.env, float(reward), info):
@@ -389,4 +373,4 @@ def level_env(level: Level) -> Any:
     return env
 
 
-__all__ = ["IDLE", "Game", "GameSettings", "Level", "close", "first_level", "named_actions"]
+__all__ = ["IDLE", "Game", "GameSettings", "Level", "close", "first_level"]

@@ -23,6 +23,8 @@ class Package:
     restore: Callable[[Any, Any], None] | None = None
     constant: tuple[str, ...] = ()
     """Attributes that no step changes, or that decide nothing but pictures."""
+    masks: bool = True
+    """Whether ``info["action_mask"]`` says what is allowed; Taxi's only advises against actions without an effect."""
     unseen: tuple[str, ...] = ()
     """Methods that make observations and nothing else; a search that reads other keys leaves them out."""
 
@@ -103,6 +105,7 @@ TOY_TEXT = Package(
     _toy_state,
     _toy_snapshot,
     _toy_restore,
+    masks=False,
     constant=("P", "initial_state_distrib", "lastaction", "window_surface", "clock", "window_size", "cell_size"),
 )
 PACKAGES = (TOY_TEXT, BABYAI, MINIGRID)

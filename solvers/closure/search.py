@@ -6,9 +6,10 @@ from array import array
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import nan
 from typing import Any
 
-from .graph import LOST, UNSEEN, WON
+from .graph import ILLEGAL, LOST, UNSEEN, WON
 from .worlds import Outcome, World
 
 
@@ -47,6 +48,8 @@ class Search:
     """State after each step, or ``WON`` or ``LOST``."""
     rewards: "array[float]" = field(default_factory=lambda: array("d"))
     """Reward of each step."""
+    allowed: list[tuple[bool, ...] | None] = field(default_factory=list[tuple[bool, ...] | None])
+    """Whether the mask of each state allows each action; None without a mask."""
     open_wins: list[int] = field(default_factory=list[int])
     """Steps that succeed without an end of the episode."""
     steps: int = 0
@@ -74,8 +77,16 @@ class Search:
             if limit := self._limit(number, end, peak):
                 return limit
             handle = waiting.popleft()
-            for action in self.actions:
-                key, reward, ended, won = world.step(handle, lambda: self.path_of(number), action)  # noqa: B023 - called at once
+            allowed = self.allowed[number]
+            for place, action in enumerate(self.actions):
+                outcome = None
+                if allowed is None or allowed[place]:
+                    outcome = world.step(handle, lambda: self.path_of(number), action)  # noqa: B023 - called at once
+                if outcome is None:
+                    targets.append(ILLEGAL)
+                    rewards.append(nan)
+                    continue
+                key, reward, ended, won = outcome
                 rewards.append(reward)
                 if won or ended:
                     if not ended:
@@ -96,6 +107,7 @@ class Search:
         """Number a new state."""
         number = self.numbers[key] = len(self.keys)
         self.keys.append(key)
+        self.allowed.append(self.world.allowed)
         self.first.append(step)
         self.again.append(-1)
         return number
@@ -157,6 +169,19 @@ class Search:
             if loop := self._loop(state):
                 delays.append([*plan[:step], *loop * -(-least // len(loop)), *plan[step:]])
         yield from delays if len(delays) <= most else (delays[each * len(delays) // most] for each in range(most))
+
+    def legal(self, walk: Sequence[int]) -> list[int]:
+        """Return a walk without its illegal actions, up to its end or to a state that was not expanded."""
+        places: list[int] = []
+        state = 0
+        for place in walk:
+            if not 0 <= state < self.expanded:
+                break
+            target = self.targets[state * len(self.actions) + place]
+            if target != ILLEGAL:
+                places.append(place)
+                state = target
+        return places
 
     def _loop(self, state: int) -> list[int]:
         """Return the places of one or two actions that lead from a state back to it; empty if there are none."""

@@ -34,7 +34,6 @@ def _ends(success: SuccessSteps) -> str:
     return "ends the episode" if success.ends else "does not end the episode"
 
 
-
 CACHED_LEVELS = 64
 """Levels whose graphs are kept; all rollouts of a level follow each other."""
 
@@ -153,6 +152,7 @@ class ClosureSolver(ExactSolver):
             key="observation" if level.key == "observation" else partial(level_key, level),
             success=level.success,
             clock=level.clock,
+            illegal=level.illegal,
             max_states=limits.max_states,
             max_steps=limits.max_steps,
             max_seconds=limits.max_seconds,

@@ -1,7 +1,7 @@
 """The state of any Python environment as one hashable value, and the counters of turns in it."""
 
 import random
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from .worlds import advised
+from .worlds import advised, own
 
 MAX_DEPTH = 40
 """Maximum depth of objects within objects."""
@@ -127,20 +127,39 @@ def difference(one: Hashable, other: Hashable, path: str = "") -> str:
     return f"{path.removeprefix('.') or 'the key'}: {left} and {right}"
 
 
-def counters(env: Any, actions: Sequence[Any], seed: int | None, options: dict[str, Any] | None) -> tuple[str, ...]:
+def counters(
+    env: Any,
+    actions: Sequence[Any],
+    seed: int | None,
+    options: dict[str, Any] | None,
+    mask: Callable[[Any], tuple[bool, ...] | None] = lambda _info: None,
+    *,
+    illegal: bool = False,
+) -> tuple[str, ...]:
     """Return the integer attributes that every step raises by the same amount, whatever the action.
 
-    Random plays are compared until they have 24 steps; with fewer than four, nothing is a counter.
+    Actions that ``mask`` excludes are not played, and with ``illegal`` a play ends where an action raises. Random plays
+    are compared until they have 24 steps; with fewer than four, nothing is a counter.
     """
     changes: dict[str, set[int]] = {}
     steps = 0
     for play in range(24):
         choose = random.Random(play)
-        env.reset(seed=seed, options=options)
+        _, info = env.reset(seed=seed, options=options)
         before = _integers(env)
         ended = False
         while not ended and steps < 24:
-            ended = bool(env.step(choose.choice(actions))[2])
+            may = mask(info)
+            legal = [action for place, action in enumerate(actions) if may is None or may[place]]
+            if not legal:
+                break
+            try:
+                _, _, terminated, _, info = env.step(own(choose.choice(legal)))
+            except Exception:
+                if not illegal:
+                    raise
+                break
+            ended = bool(terminated)
             after = _integers(env)
             for name in before:
                 changes.setdefault(name, set()).add(after.get(name, 0) - before[name])

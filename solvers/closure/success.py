@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import CertifyError
-from .graph import LOST, WON, SuccessSteps
+from .graph import ILLEGAL, LOST, WON, SuccessSteps
 from .worlds import AdvisedError, Env, Success, advised, raised, short
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ RULES = "terminated, reward>=X, terminated and reward>=X (or > in place of >=), 
 
 class NoSuccessError(AdvisedError):
     """No step of a level succeeds under the default rule; other levels may show what success is."""
+
+    is_kept = True
 
 
 def check_rule(text: str) -> str:
@@ -191,27 +193,37 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
         found = bool((targets == WON).any())
         ends = Counter(rewards[targets == LOST].tolist())
         if rule.seen and not found and pays.any():
-            raise _unclear(f"{text} is never True, but {int(pays.sum())} steps pay a positive reward", ends, AdvisedError)
+            raise _unclear(
+                f"{text} is never True, but {int(pays.sum())} steps pay a positive reward", ends, AdvisedError
+            )
         if not (rule.text or rule.seen or found) and (limit is None or ends):
-            until = f" until {limit} ended the search; raise that limit (before a run gym.first_search)" if limit else ""
+            until = (
+                f" until {limit} ended the search; raise that limit (before a run gym.first_search)" if limit else ""
+            )
             raise _unclear(f"no step succeeds{until}", ends, NoSuccessError)
         rule.settled(text if found or rule.seen or rule.text else "")
-    elif rule.text.startswith("info.") and rule.text.removeprefix("info.") not in rule.seen:
-        if paid := int(((targets == LOST) & pays).sum()):
-            raise CertifyError(
-                f"no step of this level shows info[{rule.text.removeprefix('info.')!r}], but {paid} of them end the "
-                "episode with a positive reward, expected the flag on them; set it in every step"
-            )
+    elif rule.text.startswith("info.") and not rule.seen and (paid := int(((targets == LOST) & pays).sum())):
+        raise CertifyError(
+            f"no step of this level shows info[{rule.text.removeprefix('info.')!r}], but {paid} of them end the "
+            "episode with a positive reward, expected the flag on them; set it in every step"
+        )
     won = np.flatnonzero(targets == WON).tolist()
     width = len(search.actions)
-    if len(targets) and (targets[:width] == WON).all():
+    first = targets[:width][targets[:width] != ILLEGAL]
+    if first.size and (first == WON).all():
         raise advised(
             f"success ({rule.text}): every first action succeeds, expected a level that can fail",
             "pass another success=",
             f"name another rule in gym.success: {RULES}",
         )
-    witnesses = [search.path(step // width) + [step % width] for step in won[:_WITNESSES]]
-    return SuccessSteps(rule.text, len(targets), len(won), len(won) - len(search.open_wins), tuple(map(tuple, witnesses)))
+    witnesses = [(*search.path(step // width), step % width) for step in won[:_WITNESSES]]
+    return SuccessSteps(
+        rule.text,
+        int((targets != ILLEGAL).sum()),
+        len(won),
+        len(won) - len(search.open_wins),
+        tuple(witnesses),
+    )
 
 
 def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:

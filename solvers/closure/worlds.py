@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Env = Any
 """A ``gymnasium.Env``, wrapped or not."""
 How = Literal["snapshot", "deepcopy", "replay"]
+Illegal = Literal["refuse", "invalid"]
+"""Meaning of actions that a mask or an error of the environment forbids."""
 Path = Callable[[], Sequence[Any]]
 """Return the actions that led to a state; they are put together for replays and messages alone."""
 Success = Callable[[Env, float, bool, Mapping[str, Any]], bool]
@@ -27,6 +29,9 @@ Success = Callable[[Env, float, bool, Mapping[str, Any]], bool]
 
 class AdvisedError(CertifyError):
     """An error whose remedy has one name in Python and a different one in the settings of ``gym``."""
+
+    is_kept: ClassVar[bool] = False
+    """Whether the error keeps its type where it names settings."""
 
     def __init__(self, message: str, in_settings: str = "") -> None:
         """Keep the message with names of Python arguments, and the one with names of settings."""
@@ -45,7 +50,7 @@ def naming_settings(where: str = "") -> Iterator[None]:
     try:
         yield
     except AdvisedError as error:
-        kind = CertifyError if type(error) is AdvisedError else type(error)
+        kind = type(error) if error.is_kept else CertifyError
         raise kind(where + error.in_settings) from error
 
 
@@ -70,6 +75,27 @@ class Reading:
     snapshot: Callable[[Env], Any] | None = None
     """Return what ``restore`` needs to come back; None: the environment's own ``snapshot()``."""
     restore: Callable[[Env, Any], None] | None = None
+    mask: Callable[[Any], tuple[bool, ...] | None] = lambda _info: None
+    """Return from ``info`` whether each action is allowed next; None if all are."""
+    full: Callable[[Env], Hashable] | None = None
+    """Return all attributes, where an action that raises counts as illegal if it changes none of them; None: such an
+    action is refused."""
+
+
+class IllegalActionError(AdvisedError):
+    """A step raised: the environment does not allow the action."""
+
+    def __init__(self, finding: str) -> None:
+        """Add to the finding what to do."""
+        self.finding = finding
+        remedy = (
+            f"{finding}; expected an answer to every action in every state; if it is illegal there, exclude it in "
+            "info['action_mask'], or let it count as a turn without an action with "
+        )
+        super().__init__(
+            f"{remedy}illegal='invalid'; else leave it out of actions, or repair the environment",
+            f"{remedy}gym.illegal=invalid; else leave it out of gym.actions, or repair the environment",
+        )
 
 
 class Outcome(NamedTuple):
@@ -96,6 +122,8 @@ class World(ABC):
         """Wrap an environment; nothing is reset yet."""
         self.env, self.seed, self.options, self.reading = env, seed, options, reading
         self._still: dict[str, Any] = {}
+        self.allowed: tuple[bool, ...] | None = None
+        """Whether each action is allowed after the last reset or step; None if all are."""
         self.truncated = False
         """Whether the environment cut the episode off at the last step; the search goes on."""
 
@@ -119,6 +147,7 @@ class World(ABC):
                 f"clock: found {', '.join(self.reading.clock)}, expected attributes of "
                 f"{type(self.env.unwrapped).__name__} after reset; {error}"
             ) from error
+        self.allowed = self.reading.mask(info)
         return self._key(self.env, observation), self.reading.success.won_at_start(info)
 
     def act(self, env: Env, action: Any, path: Path = tuple, *, running: bool = False) -> Outcome:
@@ -131,15 +160,13 @@ class World(ABC):
             for name, value in self._still.items():
                 setattr(env.unwrapped, name, value)
         try:
-            observation, reward, terminated, truncated, info = env.step(action)
+            observation, reward, terminated, truncated, info = env.step(own(action))
         except (Exception, SystemExit) as error:  # foreign code; there, the action has no defined successor
-            raise advised(
-                f"step({action!r}) of {type(env.unwrapped).__name__} {raised(error)}, after the actions "
-                f"{list(path())}; expected an answer to every action in every state",
-                "leave the action out of actions, or repair the environment",
-                "leave the action out of gym.actions, or repair the environment",
+            raise IllegalActionError(
+                f"step({plain(action)!r}) of {type(env.unwrapped).__name__} {raised(error)}, after the actions "
+                f"{plain(path())}"
             ) from error
-        self.truncated = bool(truncated)
+        self.truncated, self.allowed = bool(truncated), self.reading.mask(info)
         try:
             reward = float(reward)
         except (TypeError, ValueError) as error:
@@ -158,9 +185,31 @@ class World(ABC):
     def _key(self, env: Env, observation: Any) -> Hashable:
         return self.reading.key(env) if self.reading.key else hashable(observation)
 
+    def step(self, handle: Any, path: Path, action: Any) -> Outcome | None:
+        """Take an action in the state of a handle, which ``path`` led to; return None if it is illegal there.
+
+        Raises:
+            CertifyError: the step raised, and illegal actions are refused, or it changed the state.
+        """
+        env = self._at(handle, path)
+        try:
+            return self.act(env, action, path)
+        except IllegalActionError as error:
+            if self.reading.full is None or isinstance(error.__cause__, SystemExit):
+                raise
+            from .state import difference  # noqa: PLC0415 - state imports this module
+
+            after, before = self.reading.full(env), self.reading.full(self._at(handle, path))
+            if after == before:
+                return None
+            raise CertifyError(
+                f"{error.finding}, and changed the state in {difference(before, after)}; expected an illegal action "
+                "that changes nothing; repair the environment"
+            ) from error
+
     @abstractmethod
-    def step(self, handle: Any, path: Path, action: Any) -> Outcome:
-        """Take an action in the state of a handle, which ``path`` led to."""
+    def _at(self, handle: Any, path: Path) -> Env:
+        """Return an environment in the state of a handle, which ``path`` led to; stepping it changes no handle."""
 
     @abstractmethod
     def here(self) -> Any:
@@ -179,10 +228,10 @@ class Snapshots(World):
         self._take = partial(take, env) if take else env.unwrapped.snapshot
         self._come_back = partial(come_back, env) if come_back else env.unwrapped.restore
 
-    def step(self, handle: Any, path: Path, action: Any) -> Outcome:
-        """Restore and step; see the base class."""
+    def _at(self, handle: Any, path: Path) -> Env:
+        """Restore; see the base class."""
         self._come_back(handle)
-        return self.act(self.env, action, path)
+        return self.env
 
     def here(self) -> Any:
         """Return a snapshot; see the base class."""
@@ -195,10 +244,10 @@ class Copies(World):
     how: ClassVar[How] = "deepcopy"
     _last: Env = None
 
-    def step(self, handle: Any, path: Path, action: Any) -> Outcome:
-        """Copy and step; see the base class."""
+    def _at(self, handle: Any, path: Path) -> Env:
+        """Copy; see the base class."""
         self._last = deepcopy(handle)
-        return self.act(self._last, action, path)
+        return self._last
 
     def here(self) -> Any:
         """Return the copy that was stepped last, at first one of the environment; see the base class."""
@@ -210,14 +259,14 @@ class Replays(World):
 
     how: ClassVar[How] = "replay"
 
-    def step(self, handle: Any, path: Path, action: Any) -> Outcome:
-        """Replay and step; see the base class."""
+    def _at(self, handle: Any, path: Path) -> Env:
+        """Replay; see the base class."""
         self.reset()
         played: list[Any] = []
         for each in path():
             self.act(self.env, each, lambda: played)
             played.append(each)
-        return self.act(self.env, action, path)
+        return self.env
 
     def here(self) -> Any:
         """Return nothing: the path is enough; see the base class."""
@@ -282,6 +331,19 @@ def hashable(value: Any) -> Hashable:
         "pass key=, a function from the environment to a hashable state",
         "use gym.key=state, or wrap the environment in one with such observations",
     )
+
+
+def own(action: Any) -> Any:
+    """Return an action that its environment may change."""
+    return action.copy() if isinstance(action, np.ndarray) else action
+
+
+def plain(value: Any) -> Any:
+    """Return actions as numbers, lists and tuples, to compare and to show."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, list):
+        return [plain(each) for each in cast(list[Any], value)]
+    return tuple(plain(each) for each in cast(tuple[Any, ...], value)) if isinstance(value, tuple) else value
 
 
 def short(value: object) -> str:

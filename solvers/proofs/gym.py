@@ -4,9 +4,11 @@ The key is all attributes of the environment, or its observation where the level
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,9 +18,9 @@ from ...errors import CertifyError, LevelError
 from ...plugins import Settings
 from ..base import Case, Proof, Prover, Verdict
 from ..closure.game import IDLE, Level, level_state
-from ..closure.packages import blind
+from ..closure.packages import blind, package_of
 from ..closure.worlds import hashable, naming_settings, raised
-from .replay import MAX_STEPS, WON, Game, prove
+from .replay import ILLEGAL, MAX_STEPS, WON, Game, prove
 
 
 class ReplaySettings(Settings):
@@ -30,13 +32,30 @@ class ReplaySettings(Settings):
 
 def _own_mode(level: Level, game: Game, actions: Sequence[str]) -> str | None:
     """Replay a part of an episode, its clock running, and return the first mode whose predicate fits its last step."""
-    if actions[-1] == IDLE:
+    game.play(actions)
+    wasted = game.illegal | {turn for turn, name in enumerate(actions) if name == IDLE}
+    if len(actions) - 1 in wasted:
         return None
     game.env.reset(seed=level.seed, options=game.options)
-    steps = [game.env.step(game.actions[name]) for name in actions if name != IDLE and name in game.actions]
+    steps = [game.env.step(copy(game.actions[name])) for turn, name in enumerate(actions) if turn not in wasted]
     return next(
         (mode for mode, fits in level.predicates().items() if fits(game.env, float(steps[-1][1]), steps[-1][4])), None
     )
+
+
+def _allows(level: Level, env: Any, name: str, info: Mapping[str, Any]) -> bool:
+    """Return whether the mask in ``info`` allows an action, by code of the prover's own."""
+    mask = info.get("action_mask") if info and package_of(env).masks else None
+    if mask is None:
+        return True
+    space, value = env.action_space, level.actions[name]
+    if not isinstance(value, list):
+        return bool(mask[value - int(space.start)])
+    starts = space.start if hasattr(space, "start") else [part.start for part in space.spaces]
+    places = [number - int(start) for number, start in zip(value, starts, strict=True)]
+    if not isinstance(mask, tuple | list):
+        return bool(mask[tuple(places)])
+    return all(bool(part[place]) for part, place in zip(mask, places, strict=True))
 
 
 @dataclass
@@ -94,17 +113,18 @@ class _Success:
             raise CertifyError(f"info[{key!r}] is of type {type(info[key]).__name__}, expected a bool")
         return bool(info[key])
 
-    def contradiction(self, first: Sequence[Any], won: Any) -> str | None:
+    def contradiction(self, first: Sequence[Any]) -> str | None:
         """Return what of the level contradicts the rule; ``first`` are the successors of its start."""
         rule, (steps, ending) = self.level.success, self.level.success_steps
         goals = sorted(self.goals)
-        if rule == "goal-reward" and (self.on_the_way or self.flags or any(b - a > 1e-9 for a, b in zip(goals, goals[1:]))):
+        if rule == "goal-reward" and (self.on_the_way or self.flags or any(b - a > 1e-9 for a, b in pairwise(goals))):
             return "a step that does not end the episode pays, ends pay differently, or info says what success is"
         if rule.startswith("info.") and not self.flags and self.goals:
             return f"{rule} is never set, but ends pay a positive reward"
         if steps and ending in (0, steps) and self.ends - {ending > 0}:
             return "success ends the episode, unlike in the first levels" if not ending else "success does not end it"
-        return "every first action succeeds" if first and all(each == won for each in first) else None
+        outcomes = {*first} - {ILLEGAL}
+        return "every first action succeeds" if outcomes == {WON} else None
 
 
 class GymProver(Prover):
@@ -135,6 +155,8 @@ class GymProver(Prover):
             key=hashable if by_observation else partial(level_state, level),
             by_observation=by_observation,
             won=success,
+            allows=partial(_allows, level, game.env),
+            full=partial(level_state, level) if level.illegal == "invalid" else None,
             won_at_start=success.at_start,
             seed=level.seed,
             options=game.options,
@@ -167,6 +189,8 @@ class GymProver(Prover):
         proof = prove(game, case.actions, case.horizon, verdict)
         if proof.undecided or not isinstance(game.won, _Success):
             return proof
-        if found := game.won.contradiction(game.following(game.play(())[0]), WON):
-            return Proof((*proof.problems, f"the rule of success ({level.success}) does not hold in the level: {found}"))
+        if found := game.won.contradiction(game.following(game.play(())[0])):
+            return Proof(
+                (*proof.problems, f"the rule of success ({level.success}) does not hold in the level: {found}")
+            )
         return proof

@@ -17,6 +17,9 @@ class Track(gymnasium.Env[Any, Any]):
     """Message with which the default rule is refused; None where it is right."""
     rule: ClassVar[str] = ""
     """Rule that is right; empty where the default is."""
+    illegal: ClassVar[Any] = "refuse"
+    members: ClassVar[dict[str, Any]] = {"action_0": 0, "action_1": 1, "action_2": 2}
+    """What ``step`` gets for each name of an action; a fourth does nothing."""
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
@@ -29,11 +32,11 @@ class Track(gymnasium.Env[Any, Any]):
         self.seed = seed or 0
         self.cell, self.event = self.seed % 3, WALK
         self.visited = (self.cell,)
-        return self.cell, self.start_info()
+        return self.cell, self.start_info() | self.mask()
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
         new = False
-        self.cell = max(0, self.cell + {LEFT: -1, RIGHT: 1, DIG: 0}[int(action)])
+        self.cell = max(0, self.cell + {LEFT: -1, RIGHT: 1}.get(int(action), 0))
         self.cell = min(self.cell, 5)
         self.event = GOAL if self.cell == 5 else TRAP if action == DIG and self.cell == 2 else WALK
         if self.counts_visits and self.cell not in self.visited:
@@ -41,6 +44,9 @@ class Track(gymnasium.Env[Any, Any]):
         return self.cell, self.reward(new), self.terminated(), self.truncated(), self.info()
 
     counts_visits: ClassVar[bool] = False
+
+    def mask(self) -> dict[str, Any]:
+        return {}
 
     def start_info(self) -> dict[str, Any]:
         return {}
@@ -57,6 +63,11 @@ class Track(gymnasium.Env[Any, Any]):
 
     def info(self) -> Any:
         return {}
+
+    def legal(self, place: int) -> bool:
+        """Whether the action of a place is allowed now."""
+        del place
+        return True
 
     def truth(self) -> bool:
         """Whether the last step reached what this environment means by success."""
@@ -334,6 +345,116 @@ class NoInfo(Track):
 
     def info(self) -> Any:
         return None
+
+
+class Shifted(Track):
+    """Numbers of actions begin with 1, and come as the action space samples them."""
+
+    members: ClassVar[dict[str, Any]] = {f"action_{each}": np.int64(each) for each in (1, 2, 3)}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.action_space = gymnasium.spaces.Discrete(3, start=1)
+
+    def place(self, action: Any) -> int:
+        return int(action) - 1
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        assert type(action) is type(self.action_space.sample()), action
+        assert self.action_space.contains(action), action
+        return super().step(self.place(action))
+
+
+class Arrays(Shifted):
+    """Actions are arrays of two numbers, the first from 1 on."""
+
+    members: ClassVar[dict[str, Any]] = {f"action_{a}_{b}": np.array([a, b]) for a in (1, 2) for b in (0, 1)}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.action_space = gymnasium.spaces.MultiDiscrete([2, 2], start=[1, 0])
+
+    def place(self, action: Any) -> int:
+        place = 2 * (int(action[0]) - 1) + int(action[1])
+        action[:] = 0  # which nobody may see
+        return place
+
+
+class Pairs(Shifted):
+    """Actions are tuples of two numbers, the second from 1 on, and a mask for each allows no digging but in cell 2."""
+
+    members: ClassVar[dict[str, Any]] = {f"action_{a}_{b}": (np.int64(a), np.int64(b)) for a in (0, 1) for b in (1, 2)}
+    illegal = "invalid"
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.action_space = gymnasium.spaces.Tuple(
+            (gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2, start=1))
+        )
+
+    def place(self, action: Any) -> int:
+        return 2 * int(action[0]) + int(action[1]) - 1
+
+    def legal(self, place: int) -> bool:
+        return place < 2 or self.cell == 2
+
+    def mask(self) -> dict[str, Any]:
+        return {"action_mask": (np.array([1, self.cell == 2], np.int8), np.ones(2, np.int8))}
+
+    def info(self) -> Any:
+        return self.mask()
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        if not self.legal(self.place(action)):
+            raise ValueError("not here")
+        return super().step(action)
+
+
+class Masked(Track):
+    """A mask excludes steps off the track, and digging but in cell 2; what it excludes would win at once."""
+
+    illegal = "invalid"
+
+    def legal(self, place: int) -> bool:
+        return self.cell > 0 if place == LEFT else place == RIGHT or self.cell == 2
+
+    def mask(self) -> dict[str, Any]:
+        return {"action_mask": np.array([self.legal(each) for each in range(3)], np.int8)}
+
+    def info(self) -> Any:
+        return self.mask()
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        if not self.legal(int(action)):
+            self.cell = 4
+            action = RIGHT
+        return super().step(action)
+
+
+class Raising(Masked):
+    """Without a mask, what is not allowed raises and changes nothing."""
+
+    def mask(self) -> dict[str, Any]:
+        return {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        if not self.legal(int(action)):
+            raise ValueError("not here")
+        return super().step(action)
+
+
+class RaisingLate(Raising):
+    """What is not allowed raises, but counts."""
+
+    default = "raised ValueError: not here"
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.mistakes = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        self.mistakes += not self.legal(int(action))
+        return super().step(action)
 
 
 class Unequal(Track):
