@@ -32,8 +32,8 @@ class FirstLevels:
     def success(self) -> SuccessSteps:
         """Steps of all levels that succeed, without witnesses."""
         each = [graph.success for graph in self.graphs]
-        sums = (sum(getattr(part, name) for part in each) for name in ("searched", "steps", "ending"))
-        return SuccessSteps(self.rule, *sums)
+        searched, steps = sum(part.searched for part in each), sum(part.steps for part in each)
+        return SuccessSteps(self.rule, searched, steps, sum(part.ending for part in each))
 
     def table(self) -> str:
         """Return what counted as success, with a few plans, for people."""

@@ -145,7 +145,10 @@ def _clock(
         mask = _mask(env, actions)
         return counters(env, actions, seed, options, mask, illegal=illegal == "invalid")
     except (Exception, SystemExit) as error:  # foreign code
-        raise CertifyError(f"{type(env.unwrapped).__name__} {raised(error)} while it was played") from error
+        raise CertifyError(
+            f"{type(env.unwrapped).__name__} {raised(error)} while it was played; if an action is illegal in a state, "
+            "exclude it in info['action_mask'], or pass illegal='invalid'; else repair the environment"
+        ) from error
 
 
 def _reading(

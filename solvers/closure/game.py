@@ -231,7 +231,8 @@ def first_level(settings: GameSettings, seed: int) -> tuple[Level, Any]:
     except (Exception, SystemExit) as error:  # foreign code
         raise CertifyError(
             f"gym.id={settings.id!r}: {played} of {type(env.unwrapped).__name__} {raised(error)}; expected a level "
-            "for every seed, and an answer to every action; repair the environment"
+            "for every seed, and an answer to every action; if an action is illegal in a state, exclude it in "
+            "info['action_mask'], or set gym.illegal=invalid; else repair the environment"
         ) from error
     return level.model_copy(update={"clock": clock}), env
 

@@ -12,7 +12,7 @@ GOAL, TRAP, WALK = "goal", "trap", "walk"
 class Track(gymnasium.Env[Any, Any]):
     """The goal is cell 5, digging in cell 2 falls into a trap, and the seed chooses among cells 0 to 2."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 4}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012 - of the base class
     default: ClassVar[str | None] = None
     """Message with which the default rule is refused; None where it is right."""
     rule: ClassVar[str] = ""

@@ -4,7 +4,7 @@ import copy
 import random
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pivot
@@ -188,8 +188,8 @@ def test_a_level_that_contradicts_the_first_ones_has_no_label(kind: type[Track])
     [
         (tracks.Masked, "refuse", r"info\['action_mask'\] excludes actions; .* gym.illegal=invalid"),
         (tracks.Pairs, "refuse", r"info\['action_mask'\] excludes actions; .* gym.illegal=invalid"),
-        (tracks.Raising, "refuse", r"step\(0\) of Raising raised ValueError: not here, .*gym.illegal=invalid"),
-        (tracks.RaisingLate, "invalid", "raised ValueError: .*, and changed the state in mistakes: 0 and 1"),
+        (tracks.Raising, "refuse", r"step.* of Raising raised ValueError: not here.*gym.illegal=invalid"),
+        (tracks.RaisingLate, "invalid", "raised ValueError: .*, and changed the state in .*mistakes: 0 and 1"),
     ],
 )
 def test_illegal_actions_without_a_meaning_end_a_run_before_it_starts(
@@ -232,7 +232,7 @@ def test_masks_that_do_not_fit_the_actions_are_refused(mask: Any) -> None:
 class Forgetful(tracks.Track):
     """Its reset forgets a door that a step opens, without which no step leads on."""
 
-    opened: ClassVar[bool] = False
+    opened = False
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
         if action == tracks.DIG:
@@ -242,7 +242,7 @@ class Forgetful(tracks.Track):
 
 @pytest.mark.parametrize("env", [Forgetful, Forgetful()])
 def test_a_search_does_not_begin_with_what_random_play_left_behind(env: Any) -> None:
-    with pytest.raises(CertifyError, match=r"two calls of reset .* differ in .*opened|lead to the same key"):
+    with pytest.raises(CertifyError, match="two calls of reset with seed 0 differ"):
         pivot.explore(env)
 
 
