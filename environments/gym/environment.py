@@ -33,9 +33,9 @@ class GymConfig(EnvConfig, GameSettings):
     horizon: int = Field(default=40, gt=0, le=1000)
     """``T_max``, turns. It takes the place of the environment's own time limit."""
     first_search: int = Field(default=5_000, ge=1)
-    """Maximum number of states of each of the levels of seeds 0 to 4 that are searched before a run, in a minute each.
-    If no state of the first level repeats until then, the environment is refused; raise it for a game in which every
-    turn leads to a new state."""
+    """Maximum number of states of each of the levels of seeds 0 to 4 that are searched before a run, in four minutes
+    each. If no state of the first level repeats until then, the environment is refused; raise it for a game in which
+    every turn leads to a new state."""
     mission: str = ""
     """Task of the agent; empty for the environment's ``mission``, else its id."""
 

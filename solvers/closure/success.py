@@ -269,7 +269,7 @@ def _unclear(finding: str, ends: Mapping[float, int], kind: type[AdvisedError]) 
     """Return an error that names the rules which tell the ends of a level apart."""
     if ends:
         highest = min(each for each in ends if max(ends) - each < 1e-9)
-        finding += f"; {sum(ends.values())} steps end the episode, with the rewards {_listed(ends)}"
+        finding += f"; ends of the episode: {sum(ends.values())}, with the rewards {_listed(ends)}"
         choices = ["terminated if every end is success"]
         if len(ends) > 1:
             choices.append(f"'terminated and reward>={highest!r}' if only ends with the highest reward are")

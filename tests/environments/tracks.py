@@ -285,15 +285,6 @@ class FlaggedByArray(FlaggedByNumber):
         return {"is_success": np.array(self.event == GOAL)}
 
 
-class FlaggedByNothing(FlaggedByNumber):
-    """The flag is None until the goal is reached."""
-
-    default = r"info\['success'\]: found None of type NoneType"
-
-    def info(self) -> Any:
-        return {"success": True if self.event == GOAL else None}
-
-
 class TwoFlags(Flagged):
     """One flag says that an action worked, the other that the goal was reached."""
 
