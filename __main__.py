@@ -8,13 +8,14 @@ import io
 import os
 import signal
 import sys
-from pathlib import Path
-from typing import NoReturn
-
-from typing_extensions import Buffer
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NoReturn
 
 from .errors import INTERRUPTED, StoreError
 from .version import __version__
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 """Ctrl-C, and what `timeout`, service managers and batch systems send in its place."""
@@ -23,7 +24,7 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 class Outlet(io.FileIO):
     """Standard output or error that no reader and no full disk can turn into a traceback."""
 
-    def write(self, data: Buffer, /) -> int:
+    def write(self, data: "Buffer", /) -> int:
         """Write; drop output after its reader has closed (`pivot stats DIR | head`).
 
         Raises:
@@ -41,7 +42,7 @@ class Outlet(io.FileIO):
 def _opened(stream: io.TextIOWrapper | None, descriptor: int) -> io.TextIOWrapper:
     """Return a standard stream that can always be written: also where there is none, or one of few characters."""
     if stream is None:  # closed by who started us: what is opened next must not take its place
-        return Path(os.devnull).open("w", encoding="utf-8")
+        return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     raw = io.BufferedWriter(Outlet(descriptor, "w", closefd=False))
     return io.TextIOWrapper(raw, stream.encoding, "backslashreplace", line_buffering=stream.line_buffering)
 
@@ -52,23 +53,32 @@ def _interrupted(*_: object) -> NoReturn:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; from the first line on, Ctrl-C ends it with one line and status 130.
+
+    Before it, Ctrl-C meets the interpreter, so this module imports nothing that takes time.
+    """
+    usual = [each for each in _INTERRUPTS if signal.getsignal(each) in (signal.default_int_handler, signal.SIG_DFL)]
+    # A library that is interrupted while it is imported, or while the process ends, raises or prints anything.
+    _handle(usual, _interrupted)
     sys.stdout, sys.stderr = _opened(sys.stdout, 1), _opened(sys.stderr, 2)  # type: ignore[arg-type]
     if sys.argv[1:] == ["--version"]:  # without the libraries of the commands, whose import takes seconds
         _say_version()
         return
-    # A library that is interrupted while it is imported raises anything; nothing has begun yet.
-    usual = [each for each in _INTERRUPTS if signal.getsignal(each) in (signal.default_int_handler, signal.SIG_DFL)]
-    for each in usual:
-        signal.signal(each, _interrupted)
     from .cli import main as run  # noqa: PLC0415 - see above
 
-    for each in usual:
-        signal.signal(each, signal.default_int_handler)
     try:
-        run()
+        try:
+            _handle(usual, signal.default_int_handler)
+            run()
+        finally:
+            _handle(usual, _interrupted)
     except KeyboardInterrupt:
         _interrupted()
+
+
+def _handle(signals: Iterable[signal.Signals], action: Callable[..., object]) -> None:
+    for each in signals:
+        signal.signal(each, action)
 
 
 def _say_version() -> None:

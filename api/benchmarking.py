@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..admission import allowing
 from ..datasets.progress import Reporter, Silent
 from ..errors import ConfigError
 from ..flows.engines.local import available_cores
 from ..models.extras import look_for
 from ..training.benchmark import make
 from ..training.benchmark.config import MakeConfig, RunConfig, ScoreConfig, TableConfig
-from ..training.benchmark.episodes import GYM
+from ..training.benchmark.episodes import GYM, config_of
 from ..training.benchmark.items import Benchmark, Variant, is_benchmark, open_benchmark
 from ..training.benchmark.log_baselines import measure_baselines
 from ..training.benchmark.predictions import read_predictions
@@ -66,21 +67,23 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
         return make.check_made(open_benchmark(settings.out), levels, settings.seed, settings.scale, variant)
     if settings.baselines and settings.learned:
         check_learned()
-    return make.make_benchmark(
-        settings.out,
-        lambda raw, root: build(raw, root, workers=available_cores(), reporter=bars),
-        levels=levels,
-        seed=settings.seed,
-        share=settings.scale,
-        private=settings.private,
-        variant=variant,
-        begin=_begin(bars),
-        measure=(
-            (lambda each: measure_baselines(each, learned=settings.learned, begin=_begin(bars)))
-            if settings.baselines
-            else None
-        ),
-    )
+    named = [name for env in levels if env.startswith(GYM) for name in config_of(env).code]  # the caller names the ids
+    with allowing(named):
+        return make.make_benchmark(
+            settings.out,
+            lambda raw, root: build(raw, root, workers=available_cores(), reporter=bars),
+            levels=levels,
+            seed=settings.seed,
+            share=settings.scale,
+            private=settings.private,
+            variant=variant,
+            begin=_begin(bars),
+            measure=(
+                (lambda each: measure_baselines(each, learned=settings.learned, begin=_begin(bars)))
+                if settings.baselines
+                else None
+            ),
+        )
 
 
 def _levels_of(settings: MakeConfig) -> dict[str, int]:

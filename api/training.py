@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..admission import Names, allowing
 from ..datasets.config import env_config
 from ..datasets.progress import Reporter, Silent
 from ..flows.engines.local import InProcess, execute_with
@@ -111,22 +112,23 @@ def train_rl(
         TrainingError: the config or the model cannot be used. PluginError: a package is missing.
     """
     settings = config if isinstance(config, RlConfig) else make_rl_config(config)
-    for name in settings.names:  # a mistake in a setting is reported before anything is loaded
-        env_config(name, settings.alone(name).settings)
+    # A mistake in a setting is reported before anything is loaded.
+    configs = [env_config(name, settings.alone(name).settings) for name in settings.names]
     check_packages(RL_PACKAGES)
     from ..training.policy_rl import loop  # noqa: PLC0415
     from ..training.policy_rl.rollout_store import FOLDER  # noqa: PLC0415
     from ..training.ranks import Ranks  # noqa: PLC0415
 
-    result = loop.train_rl(settings, report=report, on_prepared=on_prepared, callbacks=callbacks)
-    if (
-        result.memory is None
-        and settings.out is not None
-        and Ranks.current().is_main
-        and 0 < settings.keep_rollouts <= settings.updates
-    ):
-        report("labelling the stored rollouts …")
-        finish_store(settings.out / FOLDER, execute_with(InProcess()), Silent())
+    with allowing([name for each in configs for name in each.code]):  # the caller names it
+        result = loop.train_rl(settings, report=report, on_prepared=on_prepared, callbacks=callbacks)
+        if (
+            result.memory is None
+            and settings.out is not None
+            and Ranks.current().is_main
+            and 0 < settings.keep_rollouts <= settings.updates
+        ):
+            report("labelling the stored rollouts …")
+            finish_store(settings.out / FOLDER, execute_with(InProcess()), Silent())
     return result
 
 
@@ -205,13 +207,17 @@ def estimate(
 
 @public
 def evaluate_policy(
-    config: PolicyEvaluationConfig | Mapping[str, Any], *, report: Callable[[str], None] = _ignore
+    config: PolicyEvaluationConfig | Mapping[str, Any],
+    *,
+    report: Callable[[str], None] = _ignore,
+    allow: Names = (),
 ) -> "PolicyResult":
     """Play held-out levels with a policy alone and measure how often it succeeds; Analyzer and Teacher are not asked.
 
     Args:
         config: the run or checkpoint, such as ``{"model": "runs/agent"}``.
         report: receives single lines.
+        allow: modules or models that the run names and that may be loaded.
 
     Returns:
         The figures, which are also in ``evaluation/policy.json`` of the folder ``out``.
@@ -219,11 +225,14 @@ def evaluate_policy(
     Raises:
         TrainingError: the config or the model cannot be used. PluginError: a package is missing.
     """
+    del allow  # for the decorator
     settings = config if isinstance(config, PolicyEvaluationConfig) else checked(PolicyEvaluationConfig, config)
     check_packages(RL_PACKAGES[:3])
     from ..training.evaluation import policy  # noqa: PLC0415
 
-    return policy.evaluate_policy(settings, report)
+    named = env_config(settings.env, settings.settings).code if settings.env else ()
+    with allowing(named):
+        return policy.evaluate_policy(settings, report)
 
 
 TINY_STORE = {"environments": {"sokoban": {"tasks": 12}, "frozenlake": {"tasks": 12}}, "rollouts": 4}

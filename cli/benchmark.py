@@ -9,7 +9,7 @@ from ..training.benchmark.tables import SCREEN, USAGE_HEADER, screen_rows, usage
 from .asked_form import AskedForm
 from .console import ProgressBars, out, show_table
 from .from_config import Flag, Form, from_config
-from .links import with_links
+from .opening import opening
 
 benchmark = typer.Typer(
     help="Make the benchmark of failure localisation and credit, ask a model, score its replies, compare results.",
@@ -50,7 +50,7 @@ TABLE = Form("table", TableConfig, {"results": Flag(argument="RESULT...")})
 
 
 @benchmark.command()
-@with_links
+@opening
 @from_config(MAKE)
 def make(config: MakeConfig) -> None:
     """Make the benchmark from seeds: nothing is downloaded, and everyone gets the same fingerprint.
@@ -75,7 +75,7 @@ def make(config: MakeConfig) -> None:
 
 
 @benchmark.command()
-@with_links
+@opening
 @from_config(RUN)
 def run(config: RunConfig) -> None:
     """Ask a model about every item, score its replies, and write predictions, result and table.
@@ -96,7 +96,7 @@ def run(config: RunConfig) -> None:
 
 
 @benchmark.command()
-@with_links
+@opening
 @from_config(SCORE)
 def score(config: ScoreConfig) -> None:
     """Score a file of predictions offline: the same figures as those of the run that wrote it.
@@ -111,7 +111,7 @@ def score(config: ScoreConfig) -> None:
 
 
 @benchmark.command()
-@with_links
+@opening
 @from_config(TABLE)
 def table(config: TableConfig) -> None:
     """Write several results of one benchmark side by side: Markdown, JSON and a picture.

@@ -14,7 +14,7 @@ from .asked_form import AskedForm
 from .benchmark import show_report
 from .console import ProgressBars, out, show_table, warn
 from .from_config import Flag, Form, from_config
-from .links import with_links
+from .opening import opening
 
 evaluation = typer.Typer(
     help="Measure an Analyzer, a policy, or the baselines that read the log alone.",
@@ -51,7 +51,7 @@ BASELINES = Form(
 
 
 @evaluation.command()
-@with_links
+@opening
 @from_config(ANALYZER, old_config="analyzer__env")
 def analyzer(config: AnalyzerEvaluationConfig) -> None:
     """Ask an Analyzer about held-out failures and measure its answers, next to baselines that read the log alone.
@@ -103,7 +103,7 @@ def _show_seen(summary: Mapping[str, Any]) -> None:
 
 
 @evaluation.command()
-@with_links
+@opening
 @from_config(BASELINES, old_config="baselines__env")
 def baselines(config: BaselinesConfig) -> None:
     """Measure baselines that read the log alone: an Analyzer that uses the images has to beat them.

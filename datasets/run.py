@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import plugins
 from ..environments.base import EnvConfig, PivotEnv, Task
+from ..errors import ConfigError
 from ..identity import digest
 from ..labeling.base import Filter, GuidanceWriter
 from ..labeling.vocabulary import profile_under
@@ -34,7 +35,7 @@ from .config import (
     solver_settings,
     solver_type,
 )
-from .filters import RETIRED, filter_type
+from .filters import filter_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +90,7 @@ class Run:
         self.config = config
         self.home = home
         self._envs = {name: self._resolve(name) for name in config.environments}
-        self._filters = {
-            env: [filter_type(name) for name in names if name not in RETIRED] for env, names in config.filters.items()
-        }
+        self._filters = {env: [filter_type(name) for name in names] for env, names in config.filters.items()}
         self._parts = {role: _Part(role, part, home) for role, part in _roles(config).items()}
 
     def __reduce__(self) -> tuple[type["Run"], tuple[RunConfig, str]]:
@@ -106,13 +105,16 @@ class Run:
 
     def _resolve(self, name: str) -> RunEnv:
         chosen = self.config.environments[name]
+        settings, solver = env_config(name, chosen.settings), solver_settings(name, self.config.solvers.get(name, {}))
+        if refusal := solver_type(name).refusal(solver, settings):
+            raise ConfigError(f"solver setting {name}: {refusal}")
         return RunEnv(
             name,
             chosen.tasks,
             environment(name),
-            env_config(name, chosen.settings),
+            settings,
             _prompt_of_policy(self.config.policy.name) or plugins.load("prompts", name),
-            solver_settings(name, self.config.solvers.get(name, {})),
+            solver,
             chosen,
         )
 

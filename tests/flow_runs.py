@@ -17,6 +17,9 @@ from pivot.datasets.store import Store
 CLI = [sys.executable, "-c", "from pivot.__main__ import main; main()"]
 """The ``pivot`` command of this interpreter."""
 
+PATIENCE = 600.0
+"""Seconds after which a test gives up on what has to come: far more than it takes, also on a slow or busy machine."""
+
 FREE_FOLDERS = ("calls", ".receipts", ".tmp", ".commit", ".lock", "manifest.json", "pivot.duckdb", ".probe")
 """Files that may differ between equal runs: latencies, and digests of them."""
 
@@ -64,7 +67,7 @@ def assert_whole(root: Path) -> None:
 
 
 def pivot(
-    *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None, timeout: float = 120
+    *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None, timeout: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line in a separate process, without a terminal."""
     return subprocess.run(

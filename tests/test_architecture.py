@@ -43,7 +43,7 @@ LAYERS = (
 )
 """Bottom to top; a module imports from its own layer, from layers before it, and from the root modules."""
 ROOT_MODULES = {
-    *("errors", "identity", "images", "containers", "contracts", "plugins", "compiled"),
+    *("admission", "errors", "identity", "images", "containers", "contracts", "plugins", "compiled"),
     *("intervals", "messages", "processes", "records", "version"),
 }
 OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
@@ -342,3 +342,36 @@ def test_citation_and_changelog_name_this_version() -> None:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {__version__}\ndate-released: {released[2]}\n" in citation
     assert released[1] == __version__
+
+
+PARTS = {
+    "style": "ruff check",
+    "types": "basedpyright",
+    "main-part": "pytest .*-m not long",
+    "training-part": "pytest .*-m train and not long",
+    "maniskill-part": "pytest .*-m maniskill",
+}
+"""Parts of `make test`, and the command that each runs."""
+
+
+@pytest.mark.parametrize("failing", [(), ("style",), ("types", "main-part"), tuple(PARTS)], ids="+".join)
+def test_a_failing_part_of_make_test_keeps_no_later_part_from_running(failing: tuple[str, ...], tmp_path: Path) -> None:
+    """Every tool is a script that prints its command line and fails for the parts of ``failing``."""
+    fails = "".join(f"echo \"$0 $*\" | grep -q '{PARTS[part]}' && exit 1\n" for part in failing)
+    for name in ("bin/python", "bin/ruff", "bin/basedpyright", "bin/pytest", "maniskill/bin/python"):
+        tool = tmp_path / name
+        tool.parent.mkdir(parents=True, exist_ok=True)
+        tool.write_text(f'#!/bin/sh\necho "runs $0 $*"\n{fails}exit 0\n', encoding="utf-8")
+        tool.chmod(0o755)
+    (tmp_path / "lavapipe").mkdir()
+    for name in (".dev", "lavapipe/environment", "maniskill/.torch", "maniskill/.installed"):
+        (tmp_path / name).touch()
+    command = ["make", "test", f"VENV={os.path.relpath(tmp_path, ROOT)}", "--old-file=browser"]
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    for pattern in PARTS.values():
+        assert len(re.findall(f"^runs .*{pattern}", run.stdout, flags=re.MULTILINE)) == 1
+    end, _, names = run.stdout.splitlines()[-1].partition(" failed: ")
+    assert (run.returncode, end, set(names.split())) == (
+        (2, "make test:", set(failing)) if failing else (0, "make test: all parts passed", set())
+    )

@@ -51,11 +51,9 @@ class GymConfig(EnvConfig, GameSettings):
         return (Source(f"levels and pictures of the environment {self.id} of {self.simulator}", licence),)
 
     @property
-    def loads_from_elsewhere(self) -> str | None:
-        """Functions that judge steps, or an environment that PIVOT does not know: both run foreign code."""
-        if self.functions:
-            return f"the functions {canonical_json(self.functions)}"
-        return None if self.is_known else f"gym.id={self.id}"
+    def code(self) -> dict[str, str]:
+        """The environment's package and the functions that judge steps."""
+        return self.game.code
 
     @property
     def game(self) -> GameSettings:
@@ -64,7 +62,7 @@ class GymConfig(EnvConfig, GameSettings):
 
     def first_levels(self) -> FirstLevels:
         """Return the first levels of the settings, with the rule of success in them; see :func:`.first_levels`."""
-        return first_levels(self.game, self.first_search)
+        return first_levels(self.game, self.horizon, self.first_search)
 
 
 class GymEnv(PivotEnv):
@@ -93,7 +91,6 @@ class GymEnv(PivotEnv):
         """
         super().__init__(config, render_mode)
         settings = self.config.game
-        settings.admit()
         modes = (*self.profile.failure_modes, *settings.failure_modes)
         self.profile = replace(self.profile, failure_modes=modes)  # pyright: ignore[reportAttributeAccessIssue]
         try:
@@ -115,9 +112,8 @@ class GymEnv(PivotEnv):
         if seed < 0:
             raise GenerationError(f"gym seed {seed} is negative; use a seed of 0 or more")
         seed = int(seed) % _LARGEST_SEED
-        config.game.admit()
         try:
-            level, env = first_level(config.game, seed)
+            level, env = first_level(config.game, seed, config.horizon)
             first = config.first_levels()
         except CertifyError as error:
             raise GenerationError(str(error)) from error
@@ -187,7 +183,9 @@ class GymEnv(PivotEnv):
 
     def _load(self, text: str) -> None:
         level = Level.read(text)
-        expected = self.config.game.model_dump(exclude={"actions", *(() if self.config.success else ("success",))})
+        expected = self.config.game.model_dump(
+            exclude={"actions", "clock", *(() if self.config.success else ("success",))}
+        )
         if {name: getattr(level, name) for name in expected} != expected:
             raise LevelError(
                 f"the gym level is of {level.id!r} with other settings than this environment's {self.config.id!r}"

@@ -6,12 +6,13 @@ A run whose first levels do not show what success is ends before it starts.
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ... import admission
 from ...errors import CertifyError
+from ...solvers.closure.advice import naming_settings
 from ...solvers.closure.game import GameSettings, Level, close, first_level
 from ...solvers.closure.graph import ILLEGAL, Graph, SuccessSteps
 from ...solvers.closure.solver import ClosureSettings, ClosureSolver
 from ...solvers.closure.success import GOAL_REWARD, RULES, NoSuccessError
-from ...solvers.closure.worlds import naming_settings
 
 LEVELS = 5
 _SECONDS = 240.0
@@ -50,24 +51,26 @@ class FirstLevels:
         return "\n".join([f"success ({self.rule}): on {share}; {_ENDS[success.ends]}, such as", *plans[:_WITNESSES]])
 
 
-def first_levels(settings: GameSettings, most_states: int) -> FirstLevels:
+def first_levels(settings: GameSettings, horizon: int, most_states: int) -> FirstLevels:
     """Search the first levels of some settings, at most so many states of each, once per process.
 
     Raises:
         CertifyError: an environment cannot be made or searched, or its levels do not show what success is.
+        NotAllowedError: this call does not allow its code.
     """
-    return _first_levels(settings.model_dump_json(), most_states)
+    admission.require(settings.code)
+    return _first_levels(settings.model_dump_json(), horizon, most_states)
 
 
 @lru_cache(maxsize=64)
-def _first_levels(settings: str, most_states: int) -> FirstLevels:
+def _first_levels(settings: str, horizon: int, most_states: int) -> FirstLevels:
     game = GameSettings.model_validate_json(settings)
     solver = ClosureSolver(ClosureSettings(max_states=most_states, max_seconds=_SECONDS))
     levels: list[Level] = []
     graphs: dict[int, Graph] = {}
     unclear: list[NoSuccessError] = []
     for seed in range(LEVELS):
-        level, env = first_level(game, seed)
+        level, env = first_level(game, seed, horizon)
         close(env)
         levels.append(level)
         try:
@@ -83,8 +86,8 @@ def _first_levels(settings: str, most_states: int) -> FirstLevels:
             raise unclear[0]
     if not rules:
         raise CertifyError(
-            f"no step succeeds in {most_states} states of each of the first levels; raise gym.first_search, or name "
-            f"the rule in gym.success: {RULES}"
+            f"no step succeeds in {most_states} states of each of the first levels; raise gym.first_search or "
+            f"gym.horizon, or name the rule in gym.success: {RULES}"
         )
     rule = game.success or (flags or [GOAL_REWARD])[0]
     for seed, level in enumerate(levels):
@@ -106,7 +109,7 @@ def _first_levels(settings: str, most_states: int) -> FirstLevels:
 
 def _graph(solver: ClosureSolver, level: Level, most_states: int) -> Graph:
     graph = solver.graph(level)
-    if graph.limit and len(graph.successors) <= most_states:  # how far it came depends on the machine
+    if graph.limit and level.turns is None and len(graph.successors) <= most_states:  # how far depends on the machine
         raise CertifyError(
             f"{graph.limit} ended the search of the level of seed {level.seed} after {len(graph.successors)} states; "
             "lower gym.first_search"

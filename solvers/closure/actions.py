@@ -8,7 +8,7 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 
-from .worlds import AdvisedError, advised, plain, short
+from .advice import AdvisedError, advised, plain, short
 
 MAX_ACTIONS = 64
 MASK = "action_mask"

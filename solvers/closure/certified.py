@@ -11,10 +11,11 @@ import numpy as np
 from ...errors import CertifyError
 from ..base import Unsolved, Verdict
 from .actions import member, named_actions
+from .advice import plain, short
 from .explore import explore
 from .game import IDLE
 from .graph import Graph
-from .worlds import Env, own, plain, short
+from .worlds import Env, own
 
 CACHED_LEVELS = 64
 
@@ -35,7 +36,7 @@ def certify_played(
     """
     made = env if hasattr(env, "unwrapped") and not isinstance(env, type) else env()  # pyright: ignore[reportCallIssue]
     named = _named(made, settings.pop("actions_by_name", None))
-    graph = explore(env, actions=named, seed=seed, **settings)
+    graph = explore(env, actions=named, seed=seed, **{"horizon": horizon, **settings})
     names = [_name(named, action) for action in actions]
     answer = graph.certify(names, horizon)
     if isinstance(answer, Unsolved):

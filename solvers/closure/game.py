@@ -10,22 +10,26 @@ from importlib import import_module
 from typing import Any, ClassVar, Literal, Self
 
 import gymnasium
+from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from ...errors import CertifyError, LevelError
+from ... import admission
+from ...errors import CertifyError, LevelError, NotAllowedError
 from ...identity import canonical_json
 from ...plugins import WORD, Settings
 from ..base import FAILURE_MODES
 from .actions import allowed, member, named_actions
+from .advice import naming_settings, raised
 from .packages import PACKAGES, blind, package_of
-from .state import counters, state_of
+from .state import Keys, bare, counters, keys_of
 from .success import PREDICATE, check_rule, is_predicate
-from .worlds import Illegal, hashable, naming_settings, raised
+from .values import hashable
+from .worlds import How, Illegal
 
 IDLE = "invalid"
 """Name of a turn without a usable action."""
-FOREIGN: set[str] = set()
-"""Environments outside of :data:`PACKAGES` that the settings of a run in this process name; levels may use them."""
+_KNOWN = frozenset({"", *(each.module for each in PACKAGES)})
+"""Modules that may be imported without the user's word; empty for none."""
 
 
 class GameSettings(Settings):
@@ -49,6 +53,14 @@ class GameSettings(Settings):
     bool), ``goal-reward``, or a predicate, ``module:function``, of environment, reward, ``terminated`` and ``info``.
     Empty for ``info.success`` or ``info.is_success`` where the environment sets one, else ``goal-reward``: a positive
     reward that nothing but ends of the episode pays."""
+    clock: tuple[str, ...] | None = Field(default=None, strict=False)
+    """Attributes that count turns and decide nothing but rewards; they are no part of a state. By default found by
+    play; empty for none, so that all attributes are part of the state."""
+    drawing: tuple[str, ...] = Field(default=(), strict=False)
+    """Attributes that decide nothing but pictures, such as fonts and windows; they are no part of a state."""
+    how: How | None = None
+    """Way to come back to a state: ``snapshot`` (the environment's own), ``deepcopy`` or ``replay``; by default the
+    first that leads where a replay leads."""
     illegal: Illegal = "refuse"
     """Meaning of a turn with an illegal action, one that ``info["action_mask"]`` excludes or that raises: ``refuse``
     ends a build before it starts; ``invalid`` counts it as a turn without an action."""
@@ -88,28 +100,28 @@ class GameSettings(Settings):
     def is_known(self) -> bool:
         """Whether the environment is one of :data:`PACKAGES`, which do nothing but play."""
         is_listed = any(self.id.startswith(each.prefixes) and each.module == self.module for each in PACKAGES)
-        return is_listed and not self.functions
+        return is_listed and not self.failure_modes and not is_predicate(self.success)
 
     @property
-    def functions(self) -> dict[str, str]:
-        """Functions of the user's that judge steps, by failure mode or ``gym.success``."""
-        return self.failure_modes | ({"gym.success": self.success} if is_predicate(self.success) else {})
-
-    @property
-    def _code(self) -> str:
-        """Name of everything whose code the level runs."""
-        return canonical_json([self.module, self.id, self.functions])
-
-    def admit(self) -> None:
-        """Let levels of this process use the environment and its predicates, whatever their packages."""
-        FOREIGN.add(self._code)
+    def code(self) -> dict[str, str]:
+        """Modules outside of gymnasium and :data:`PACKAGES` whose code the level runs, each with its setting."""
+        named: dict[str, str] = {}
+        if self.module not in _KNOWN:
+            named[self.module] = "gym.package"
+        elif registered := _registered_by(self.id):
+            named[registered] = "gym.id"
+        functions = {text.partition(":")[0]: "gym.failure_modes" for text in self.failure_modes.values()}
+        if is_predicate(self.success):
+            functions[self.success.partition(":")[0]] = "gym.success"
+        return functions | named
 
     def predicates(self) -> dict[str, Callable[[Any, float, Mapping[str, Any]], bool]]:
         """Return the functions that decide the failure modes of the settings, in their order.
 
         Raises:
-            CertifyError: a module or a function is missing.
+            CertifyError: a module or a function is missing. NotAllowedError: this call does not allow it.
         """
+        admission.require(self.code)
         functions: dict[str, Callable[[Any, float, Mapping[str, Any]], bool]] = {}
         for mode, name in self.failure_modes.items():
             module, _, function = name.partition(":")
@@ -122,22 +134,23 @@ class GameSettings(Settings):
         return functions
 
     def make(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-        """Make the environment, without a limit on its time.
+        """Make the environment, without a limit on its time and without wrappers that only keep account.
 
         Raises:
-            CertifyError: it cannot be made; the message says what to install.
+            CertifyError: it cannot be made; the message says what to install. NotAllowedError: this call does not
+                allow its code.
         """
-        if not self.is_known and self._code not in FOREIGN:
-            raise CertifyError(
-                f"the level needs the environment {self.id!r} of {self.module or 'gymnasium'}, which no setting of "
-                "this run names; look at it, then name it in gym.id"
-            )
+        admission.require(self.code)
         try:
             if self.module:
                 import_module(self.module)
-            return gymnasium.make(
+            admission.require(self.code)  # the id may be registered only now
+            env = gymnasium.make(
                 self.id, max_episode_steps=-1, disable_env_checker=True, render_mode=render_mode, **self.kwargs
             )
+            return bare(env, observed=self.key == "observation")
+        except NotAllowedError:
+            raise
         except (Exception, SystemExit) as error:  # foreign code
             raise CertifyError(
                 f"gym.id={self.id!r} cannot be made: {raised(error)}; install its package (for "
@@ -146,14 +159,31 @@ class GameSettings(Settings):
             ) from error
 
 
+def _registered_by(name: str) -> str:
+    """Return the module that an id of the registry runs; empty for gymnasium, minigrid and ids that nobody registered.
+
+    Nothing is imported: an id that only a package registers is known after its import.
+    """
+    with suppress(gymnasium.error.Error):
+        namespace, kind, version = parse_env_id(name)
+        version = find_highest_version(namespace, kind) if version is None else version
+        spec = gymnasium.registry.get(get_env_id(namespace, kind, version))
+        entry: Any = None if spec is None else spec.entry_point
+        module = "" if entry is None else entry.partition(":")[0] if isinstance(entry, str) else entry.__module__
+        return "" if module.partition(".")[0] in {"gymnasium", *_KNOWN} else module
+    return ""
+
+
 class Level(GameSettings):
     """One level: the game, its seed, and the actions taken since its start."""
 
     model_config = ConfigDict(strict=True)
 
     seed: int = Field(ge=0)
-    clock: tuple[str, ...] = Field(default=(), strict=False)
+    clock: tuple[str, ...] = Field(default=(), strict=False)  # pyright: ignore[reportIncompatibleVariableOverride]
     """Attributes of the environment that count turns."""
+    turns: int | None = Field(default=None, ge=1)
+    """Turns from the start after which a search ends, where counters of turns are part of the state."""
     success_steps: tuple[int, int] = Field(default=(0, 0), strict=False)
     """Number of steps that succeed in the first levels of these settings, and of those that also end the episode."""
     taken: tuple[str, ...] = Field(default=(), strict=False)
@@ -211,8 +241,14 @@ def close(env: Any) -> None:
         env.close()
 
 
-def first_level(settings: GameSettings, seed: int) -> tuple[Level, Any]:
+def first_level(settings: GameSettings, seed: int, horizon: int | None = None) -> tuple[Level, Any]:
     """Return the level of a seed, with the names of its actions and its clock, and the environment.
+
+    Args:
+        settings: settings of the game.
+        seed: seed of the level.
+        horizon: turn budget; with it, a part of the level is searched to see whether more than rewards depends on the
+            clock, which is then part of the state. Known packages need no search.
 
     Raises:
         CertifyError: the environment cannot be made, or its actions cannot be listed.
@@ -220,21 +256,58 @@ def first_level(settings: GameSettings, seed: int) -> tuple[Level, Any]:
     env = settings.make()
     with naming_settings(f"gym.id={settings.id!r}: "):
         actions = named_actions(env, settings.actions)
-    level = Level.model_validate(settings.model_dump() | {"actions": actions, "seed": seed})
+    declared = settings.clock
+    fields = settings.model_dump() | {"actions": actions, "seed": seed, "clock": declared or ()}
+    level = Level.model_validate(fields)
     played = f"reset with seed {seed}"
     try:
         env.reset(seed=seed, options=level.options or None)
         played = f"a step in the level of seed {seed}"
         game = Game(env, level)
         members = [game.action(name) for name in actions]
-        clock = counters(env, members, seed, game.options, game.mask, illegal=level.illegal == "invalid")
+        counted = counters(env, members, seed, game.options, game.mask, illegal=level.illegal == "invalid")
     except (Exception, SystemExit) as error:  # foreign code
         raise CertifyError(
             f"gym.id={settings.id!r}: {played} of {type(env.unwrapped).__name__} {raised(error)}; expected a level "
             "for every seed, and an answer to every action; if an action is illegal in a state, exclude it in "
             "info['action_mask'], or set gym.illegal=invalid; else repair the environment"
         ) from error
-    return level.model_copy(update={"clock": clock}), env
+    if declared is None:
+        level = level.model_copy(update={"clock": counted})
+        if horizon and counted and package_of(env).key is None and _decides(level, env):
+            level = level.model_copy(update={"clock": ()})
+    if set(counted) - set(level.clock):
+        level = level.model_copy(update={"turns": horizon})
+    return level, env
+
+
+def _decides(level: Level, env: Any) -> bool:
+    """Return whether the clock of a level decides more than rewards, as far as a short search shows."""
+    from .explore import ClockError, explore  # noqa: PLC0415 - it imports this module
+
+    try:
+        explore(env, **search_of(level), max_states=500, max_seconds=5.0, checks=16, joins=False)
+    except ClockError:
+        return True
+    except (Exception, SystemExit):  # noqa: BLE001 - foreign code; the search for labels says what is wrong
+        return False
+    return False
+
+
+def search_of(level: Level) -> dict[str, Any]:
+    """Return the arguments of :func:`.explore` for a level, without limits."""
+    return {
+        "actions": level.actions,
+        "seed": level.seed,
+        "options": level.options or None,
+        "key": {"observation": "observation", "package": "state", "state": "attributes"}[level.key],
+        "success": level.success,
+        "illegal": level.illegal,
+        "clock": level.clock,
+        "drawing": level.drawing,
+        "how": level.how,
+        "horizon": level.turns,
+    }
 
 
 @dataclass
@@ -245,6 +318,8 @@ class Game:
     level: Level
     allowed: tuple[bool, ...] | None = None
     """Whether each action is allowed next; None if all are."""
+    _keys: Callable[[Any], Hashable] | None = None
+    _full: Callable[[Any], Hashable] | None = None
 
     @property
     def options(self) -> dict[str, Any] | None:
@@ -269,6 +344,8 @@ class Game:
         """
         with self._staying():
             answer = self.env.reset(seed=self.level.seed, options=self.options)
+        if isinstance(self._keys, Keys):
+            self._keys.begin()
         self.allowed = self.mask(answer[1])
         for step, name in enumerate(self.level.taken):
             played = self.step(name)
@@ -281,27 +358,31 @@ class Game:
         return answer
 
     def step(self, name: str) -> Any:
-        """Take an action by its name; return what the environment answers, or None for an illegal action.
-
-        Raises:
-            CertifyError: an action that raised also changed the state.
-        """
+        """Take an action by its name; return what the environment answers, or None for an illegal action."""
         if self.level.illegal == "refuse":
             with self._staying():
                 answer = self.env.step(self.action(name))
         else:
             if self.allowed is not None and not self.allowed[list(self.level.actions).index(name)]:
                 return None
-            before = level_state(self.level, self.env)
+            before = self._whole()
             try:
                 with self._staying():
                     answer = self.env.step(self.action(name))
             except Exception as error:  # foreign code
-                if isinstance(error.__cause__, SystemExit) or level_state(self.level, self.env) != before:
+                if isinstance(error.__cause__, SystemExit) or self._whole(again=True) != before:
                     raise
                 return None
         self.allowed = self.mask(answer[4])
         return answer
+
+    def _whole(self, *, again: bool = False) -> Hashable:
+        """Return all attributes; ``again`` if no step but one that raised was taken since."""
+        if self._full is None:
+            self._full = level_keys(self.level, self.env, whole=True)
+        if isinstance(self._full, Keys) and not again:
+            self._full.begin()
+        return self._full(self.env)
 
     def render(self) -> Any:
         """Return the environment's picture.
@@ -351,23 +432,29 @@ class Game:
     def key(self, observation: Any) -> Hashable:
         """Return the key of the current state, of which ``observation`` was the last answer."""
         with naming_settings(f"gym.id={self.level.id!r}: "):
-            return hashable(observation) if self.level.key == "observation" else level_key(self.level, self.env)
+            if self.level.key == "observation":
+                return hashable(observation)
+            if self._keys is None:
+                self._keys = level_keys(self.level, self.env)
+            return self._keys(self.env)
 
 
-def level_key(level: Level, env: Any) -> Hashable:
-    """Return the state key of a level's environment."""
+def level_keys(level: Level, env: Any, *, whole: bool = False) -> Callable[[Any], Hashable]:
+    """Return the function of the state keys of a level's environment.
+
+    Args:
+        level: the level.
+        env: its environment.
+        whole: whether keys hold all attributes also where the package has a shorter key.
+    """
     package = package_of(env)
-    return package.key(env) if level.key == "package" and package.key is not None else level_state(level, env)
-
-
-def level_state(level: Level, env: Any) -> Hashable:
-    """Return all attributes of a level's environment, without the clock and what decides nothing but pictures."""
-    return state_of(env, frozenset((*level.clock, *package_of(env).constant)))
+    if level.key == "package" and package.key is not None and not whole:
+        return package.key
+    return keys_of(env, (*level.clock, *level.drawing))
 
 
 def level_env(level: Level) -> Any:
-    """Make the environment of a level that this process may use, in any process, for a search of its states."""
-    level.admit()
+    """Make the environment of a level, in any process, for a search of its states."""
     env = level.make()
     if level.key != "observation":
         blind(env)

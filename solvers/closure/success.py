@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ... import admission
 from ...errors import CertifyError
+from .advice import AdvisedError, advised, raised, short
 from .graph import ILLEGAL, LOST, WON, SuccessSteps
-from .worlds import AdvisedError, Env, Success, advised, raised, short
+from .worlds import Env, Success
 
 if TYPE_CHECKING:
     from .search import Search
@@ -77,7 +79,8 @@ class Rule:
         """Prepare a rule.
 
         Raises:
-            CertifyError: no rule has this name, or its function cannot be imported.
+            CertifyError: no rule has this name, or its function cannot be imported. NotAllowedError: this call does not
+            allow the module of a function.
         """
         self.text = "a function"
         self.seen: dict[str, None] = {}
@@ -156,6 +159,7 @@ def rule_of(text: str) -> Rule:
 
 def _predicate(text: str) -> Success:
     module, _, name = text.partition(":")
+    admission.require({module: "gym.success"})
     try:
         function: Callable[..., Any] = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:

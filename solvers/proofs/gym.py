@@ -14,12 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from ...errors import CertifyError, LevelError
+from ...errors import CertifyError, LevelError, NotAllowedError
 from ...plugins import Settings
 from ..base import Case, Proof, Prover, Verdict
-from ..closure.game import IDLE, Level, level_state
+from ..closure.advice import naming_settings, raised
+from ..closure.game import IDLE, Level, level_keys
 from ..closure.packages import blind, package_of
-from ..closure.worlds import hashable, naming_settings, raised
+from ..closure.values import hashable
 from .replay import ILLEGAL, MAX_STEPS, WON, Game, prove
 
 
@@ -152,16 +153,17 @@ class GymProver(Prover):
         return Game(
             game.env,
             {name: game.action(name) for name in level.actions},
-            key=hashable if by_observation else partial(level_state, level),
+            key=hashable if by_observation else level_keys(level, game.env, whole=True),
             by_observation=by_observation,
             won=success,
-            allows=partial(_allows, level, game.env),
-            full=partial(level_state, level) if level.illegal == "invalid" else None,
             won_at_start=success.at_start,
+            allows=partial(_allows, level, game.env),
+            full=level_keys(level, game.env, whole=True) if level.illegal == "invalid" else None,
             seed=level.seed,
             options=game.options,
             clock=level.clock,
             idle=IDLE,
+            turns=None if level.turns is None else level.turns + 1,
             max_steps=self.settings.max_steps,
         )
 
@@ -170,6 +172,8 @@ class GymProver(Prover):
         try:
             with naming_settings():
                 return self._prove(case, verdict)
+        except NotAllowedError:
+            raise
         except CertifyError as error:
             return Proof(undecided=str(error))
         except LevelError as error:

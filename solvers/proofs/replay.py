@@ -57,6 +57,8 @@ class Game:
     """Whether the level declares that its observation shows the full state."""
     idle: str = "invalid"
     """Name of a turn without an action, which leaves the state as it is."""
+    turns: int | None = None
+    """Turns from the start after which the search ends; None for no limit."""
     max_steps: int = MAX_STEPS
     """Maximum number of steps of the environment for the search."""
     steps: int = 0
@@ -69,10 +71,12 @@ class Game:
         The list is shorter if the episode ends before the plan.
         """
         observation, info = self.env.reset(seed=self.seed, options=self.options)
+        self.illegal = set()
         if self.won_at_start(info):
             return [WON]
+        if begin := getattr(self.key, "begin", None):
+            begin()
         begun = {name: getattr(self.env.unwrapped, name) for name in self.clock}
-        self.illegal = set()
         keys: list[Hashable] = []
         for turn, name in enumerate(plan):
             if turn >= first:
@@ -100,6 +104,8 @@ class Game:
     def _changes_nothing(self, plan: Sequence[str]) -> bool:
         """Return whether the environment, whose last step raised, is as it was after the plan before; replay that."""
         assert self.full is not None
+        if begin := getattr(self.full, "begin", None):
+            begin()
         after, illegal = self.full(self.env), self.illegal
         self.play([name for turn, name in enumerate(plan) if turn not in illegal])
         self.illegal = illegal
@@ -120,6 +126,8 @@ class Game:
         plans: dict[Hashable, tuple[str, ...]] = {start: ()}
         after: dict[Hashable, list[Hashable]] = {}
         for key in _growing(plans):
+            if self.turns is not None and len(plans[key]) >= self.turns:
+                break
             after[key] = []
             for name in self.actions:
                 plan = (*plans[key], name)

@@ -1,18 +1,15 @@
-"""Standard output that is read no further, full, closed or of few characters, and Ctrl-C while the command begins."""
+"""Standard output that is read no further, full, closed or of few characters, and Ctrl-C at any moment."""
 
-import os
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from pivot import cli
 from pivot.errors import INTERRUPTED
-from pivot.tests.flow_runs import CLI, clean_environment
+from pivot.tests.flow_runs import CLI, PATIENCE, clean_environment
 
 
 def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -22,7 +19,7 @@ def shell(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         env=clean_environment() | environment,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
 
@@ -57,21 +54,41 @@ def test_a_terminal_of_few_characters_is_told_what_it_can_show(tiny_store: Path)
     assert shell(rows, PYTHONIOENCODING="ascii").stdout == "mark\n\u2713\n"
 
 
-@pytest.mark.parametrize("delay", [0.3, 0.6, 1.0])
-def test_ctrl_c_while_a_command_begins_is_no_traceback(tiny_store: Path, delay: float) -> None:
-    process = subprocess.Popen(
-        [*CLI, "verify", str(tiny_store)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=clean_environment(),
-    )
-    time.sleep(delay)
-    os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in said
-    assert "interrupted" in said
+COMMAND = """
+import os, signal, sys, threading
+from pivot.__main__ import main
+
+moment = sys.argv.pop(1)
+
+def interrupt_at_the_end():
+    main_thread = threading.main_thread()
+    main_thread.join()
+    signal.pthread_kill(main_thread.ident, signal.SIGINT)
+    threading.Event().wait(60)  # the process ends at once, without this thread
+
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == moment:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder)
+if moment == "end":
+    threading.Thread(target=interrupt_at_the_end).start()
+main()
+"""
+"""The command line, which gets Ctrl-C when it first looks for the module ``moment``, or after its last line."""
+
+
+@pytest.mark.parametrize(
+    "moment", ["pivot.cli", "typer", "numpy", "duckdb", "pivot.labeling.domains.frozenlake", "end"]
+)
+def test_ctrl_c_at_any_moment_of_a_command_is_no_traceback(tiny_store: Path, moment: str) -> None:
+    """The moments are: before the first import, within those of libraries, in plugins, and while threads end."""
+    command = [sys.executable, "-c", COMMAND, moment, "verify", str(tiny_store), "--workers", "1"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment())
+    assert ended.returncode == 130
+    assert "Traceback" not in ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("interrupted")
 
 
 @pytest.mark.parametrize(

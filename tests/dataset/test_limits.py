@@ -13,6 +13,7 @@ from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import RUN
 from pivot.errors import StoreError
 from pivot.images import encode_png, frame_id
+from pivot.tests.flow_runs import PATIENCE
 from pivot.tests.stores import Patient, Rows, change_rows, problems, rewrite_manifest
 
 SHORT = Limits(seconds=0.2)
@@ -29,7 +30,7 @@ def test_work_that_takes_too_long_is_interrupted() -> None:
     started = time.monotonic()
     [problem] = within(SHORT, "shard x/00000", endless)
     assert problem == "limit reached: shard x/00000 took more than 0.2 s; raise it with --max-seconds"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < PATIENCE
 
 
 def test_work_that_ends_in_time_is_not_interrupted() -> None:
@@ -82,7 +83,7 @@ def test_a_store_that_takes_too_long_is_a_problem(lake: Patient, monkeypatch: py
     started = time.monotonic()
     messages = _found(lake.root, Limits(seconds=5))
     assert any(each.startswith("limit reached: shard frozenlake/") for each in messages), messages
-    assert time.monotonic() - started < 55
+    assert time.monotonic() - started < PATIENCE
 
 
 def test_pictures_of_any_size_are_refused_from_their_headers(lake: Patient) -> None:
@@ -93,12 +94,12 @@ def test_pictures_of_any_size_are_refused_from_their_headers(lake: Patient) -> N
         rows[0].update(image=encoded, frame_id=name, width=7900, height=7900, byte_size=len(encoded))
 
     change_rows(lake.root, lake.file("frozenlake", "frames"), grow)
-    started = time.monotonic()
+    started = time.process_time()
     messages = _found(lake.root, Limits())
     assert any(
         each.startswith(f"limit reached: frames {name} of 62410000 pixels needed more than") for each in messages
     )
-    assert time.monotonic() - started < 60
+    assert time.process_time() - started < 60
 
 
 def test_rows_that_unfold_to_more_than_the_memory_are_refused(lake: Patient) -> None:

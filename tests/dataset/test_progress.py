@@ -6,6 +6,7 @@ import threading
 import pytest
 from pivot.datasets import progress
 from pivot.datasets.progress import Lines
+from pivot.tests.flow_runs import PATIENCE
 
 
 class Clock:
@@ -57,4 +58,4 @@ def test_it_speaks_while_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(progress, "SILENCE", 0.0)
     with Lines(lambda line: heard.set() if " of 8 episodes" in line else None, {}) as lines:
         lines.start("rollout", 8)
-        assert heard.wait(10)
+        assert heard.wait(PATIENCE)

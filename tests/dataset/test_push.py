@@ -24,7 +24,7 @@ from pivot.flows.relabel import relabel_store
 from pivot.storage import LocalStorage
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.dataset.push_hub import TOKEN, Hub, push_hub
-from pivot.tests.flow_runs import clean_environment, config_of
+from pivot.tests.flow_runs import PATIENCE, clean_environment, config_of
 from pivot.tests.storage.object_server import ObjectServer
 from pivot.tests.stores import copy_store
 
@@ -160,7 +160,7 @@ def test_killed_in_the_middle_and_repeated(hub: Hub, store: Path, tmp_path: Path
     hub.before = strike
     with subprocess.Popen([sys.executable, "-c", PUSH, str(store)], env=env, stderr=subprocess.DEVNULL) as pushing:
         process.append(pushing)
-        assert pushing.wait(60) == -signal.SIGKILL
+        assert pushing.wait(PATIENCE) == -signal.SIGKILL
     hub.before = lambda *_: None
     assert shown(hub) in ({}, version(store))  # the request that was on its way when it died counts
     text = run("push", store, TARGET)

@@ -29,7 +29,7 @@ from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import build_store
 from pivot.flows.spread import scheduler
 from pivot.storage import open_storage
-from pivot.tests.flow_runs import assert_nothing_is_torn, clean_environment, config_of, fingerprint
+from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, clean_environment, config_of, fingerprint
 from pivot.tests.models.chat_server import MODEL, ChatServer
 from pivot.tests.models.coaching import asked, guidance_fields
 
@@ -41,6 +41,13 @@ NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
 
 TRIMMING = "MALLOC_TRIM_THRESHOLD_"
+
+MEETS = """
+mkdir -p "$0/$PPID"
+until [ $(ls "$0" | wc -l) -gt 1 ]; do sleep 0.05; [ $((waits += 1)) -lt 6000 ] || mkdir -p "$0/nobody"; done
+echo $PPID
+"""
+"""Call that ends when two workers are in it, however long the second one takes to start; it gives up after minutes."""
 
 pytestmark = pytest.mark.xdist_group("engines")
 
@@ -112,8 +119,8 @@ def test_a_cluster_makes_the_bytes_of_one_process(
     monkeypatch.chdir(tmp_path)  # a relative folder is meant from here, wherever workers were started
     with open_pool(Workers(engine, address), ["sokoban"], Path("store")) as pool:
         assert pool.workers == 2
-        workers = set(pool.stream(subprocess.check_output, [(["sh", "-c", "sleep 0.3; echo $PPID"],)] * 8))
-        assert len(workers) >= 2
+        workers = set(pool.stream(subprocess.check_output, [(["sh", "-c", MEETS, str(tmp_path / "meeting")],)] * 8))
+        assert len(workers) == 2
         _build(pool, Path("store"))
         with pytest.raises(ConfigError, match=r"unknown setting sokoban\.boxen") as caught:
             list(pool.stream(env_config, [("sokoban", {"boxen": 2})]))
@@ -257,7 +264,7 @@ def test_calls_wait_in_the_cluster_unless_their_number_is_limited(limit: int, ad
 
     results = Waits(limit=limit, address=address).stream(abs, [(number,) for number in range(-20, 0)])
     threading.Thread(target=next, args=(results,), daemon=True).start()  # it waits for an answer that never comes
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while len(waiting) < most and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.1)
@@ -324,6 +331,8 @@ def _without_pivot(*_: object) -> None:
 def test_a_wrong_address_is_told_in_seconds(engine: str, address: str, message: str, tmp_path: Path) -> None:
     from http.server import BaseHTTPRequestHandler, HTTPServer
 
+    if engine == "ray":
+        pytest.importorskip("ray")  # its import is no part of the time
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         began = time.monotonic()
@@ -333,7 +342,7 @@ def test_a_wrong_address_is_told_in_seconds(engine: str, address: str, message: 
         ):
             pass
         server.shutdown()
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
 
 
 def test_dask_workers_with_threads_are_refused(tmp_path: Path) -> None:
@@ -371,7 +380,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.operations
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("engine", "how"),
     [pytest.param("ray", signal.SIGINT, marks=needs_ray), ("dask", signal.SIGINT), ("dask", signal.SIGKILL)],
@@ -394,7 +403,7 @@ def test_a_stopped_run_leaves_no_process_and_goes_on(
         said = run.stderr.read() if run.stderr else ""
     if how is signal.SIGINT:
         assert said.count("Traceback") == 1 and said.endswith("KeyboardInterrupt\n"), said
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + PATIENCE
     while (left := _session(run.pid)) and time.monotonic() < ends:
         time.sleep(0.1)
     assert left == []

@@ -26,7 +26,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "push": ("push", "DIR", "hub:nobody/nothing", "--dry-run"),
     "relabel": ("relabel", "DIR", "--workers", "1"),
     "compact": ("compact", "DIR", "--out", "OUT", "--shard-size", "1", "--workers", "1"),
-    "migrate": ("migrate", "DIR", "--out", "OUT", "--workers", "1"),
     "build": ("build", "--out", "DIR", "--workers", "1"),
 }
 
@@ -81,7 +80,7 @@ def _run(command: str, root: Path, whole: Path, out: Path, *more: str) -> BaseEx
     return result.exception
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_every_command_refuses_it_and_changes_nothing(plant: str, small_store: Path, tmp_path: Path) -> None:
     canary = Canary(tmp_path / "outside", ("file", "dataset/file", "labels/file", "journal.json", "run.json"))
@@ -100,12 +99,12 @@ def test_every_command_refuses_it_and_changes_nothing(plant: str, small_store: P
     canary.check()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(900)
 def test_a_journal_alone_stops_readers_and_is_checked_by_writers(small_store: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(small_store, tmp_path / "store"))
     (root / ".commit").mkdir()
     (root / ".commit/journal.json").write_text(json.dumps({"source": "labels", "target": "episodes"}))
-    for command in ("verify", "push", "compact", "migrate"):
+    for command in ("verify", "push", "compact"):
         error = _run(command, root, small_store, tmp_path / "out")
         assert f"finish it with: pivot relabel {root}" in str(error), command
     for command in ("relabel", "build"):
@@ -115,7 +114,7 @@ def test_a_journal_alone_stops_readers_and_is_checked_by_writers(small_store: Pa
     assert (root / "labels").is_dir()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900)
 def test_linked_folders_of_an_own_store_work_for_every_command(small_store: Path, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     root = Path(shutil.copytree(small_store, tmp_path / "real/store"))

@@ -12,6 +12,7 @@ from typing import Never
 
 import pytest
 from pivot.flows.engines.local import InProcess
+from pivot.tests.flow_runs import PATIENCE
 
 INTERRUPTED = """
 import os, signal, sys, time
@@ -30,11 +31,13 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("moment", [0.0, 0.3, 1.0])
 def test_ctrl_c_while_workers_still_import_prints_nothing(moment: float) -> None:
     command = [sys.executable, "-c", INTERRUPTED, str(moment)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100, start_new_session=True)
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=PATIENCE, start_new_session=True
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
@@ -48,7 +51,7 @@ with worker_pool(2, ["sokoban"]) as pool:
     print(pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result())
     print(signal.pthread_sigmask(signal.SIG_BLOCK, []))
 """
-    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stderr == ""
     deaf, theirs, ours = done.stdout.splitlines()
     assert deaf == "True"
@@ -70,12 +73,12 @@ print("ended")
 """
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_worker_that_is_killed_at_the_end_leaves_nobody_waiting(which: int) -> None:
     """One of the two holds the lock for which the other waits."""
     command = [sys.executable, "-c", LOST, str(which)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
 
 
@@ -97,7 +100,7 @@ gymnasium.register("Sleepy-v0", entry_point="sleepy:Sleepy")
 """
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_sigterm_ends_a_shard_at_work_as_ctrl_c_does(tmp_path: Path, workers: str) -> None:
     """The shard would take minutes."""
@@ -118,7 +121,7 @@ def test_sigterm_ends_a_shard_at_work_as_ctrl_c_does(tmp_path: Path, workers: st
             (tmp_path / "slow").touch()
     run.send_signal(signal.SIGTERM)
     assert run.stderr.read().splitlines()[-1] == "interrupted; run the same command again to resume"
-    assert run.wait(timeout=20) == 130
+    assert run.wait(timeout=PATIENCE) == 130
 
 
 def test_a_call_in_another_thread_is_stopped() -> None:
@@ -137,6 +140,6 @@ def test_a_call_in_another_thread_is_stopped() -> None:
             pool.submit(call)
 
     threading.Thread(target=work, daemon=True).start()
-    assert begun.wait(timeout=20)
+    assert begun.wait(timeout=PATIENCE)
     pool.stop()
-    assert ended.wait(timeout=20)
+    assert ended.wait(timeout=PATIENCE)

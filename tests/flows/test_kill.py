@@ -20,6 +20,7 @@ from pivot.datasets.proof.verify import verify_store
 from pivot.errors import StoreError
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.flow_runs import (
+    PATIENCE,
     assert_nothing_is_torn,
     assert_whole,
     clean_environment,
@@ -97,7 +98,7 @@ def test_workers_do_not_outlive_a_parent_that_was_killed_alone(many: Path, tmp_p
         run.kill()
         run.wait()
         assert len(children) >= 2
-        gone, alive = psutil.wait_procs(children, timeout=10)
+        gone, alive = psutil.wait_procs(children, timeout=PATIENCE)
         assert not alive
         assert len(gone) == len(children)
     assert_nothing_is_torn(tmp_path)

@@ -20,7 +20,7 @@ from pivot.labeling.writers import model as writer_model
 from pivot.labeling.writers import prompt as writer_prompt
 from pivot.messages import EncodedFrame
 from pivot.plugins import Settings
-from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of
+from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, assert_whole, config_of
 from pivot.tests.flows.test_served_faults import QUICK, one_in_three, tables_of
 from pivot.tests.flows.test_writers import coach
 from pivot.tests.flows.victim import Victim
@@ -87,7 +87,7 @@ def test_faults_and_restarts_change_no_byte_with_any_number_of_workers(
         while (result.pending_episodes or result.unanswered) and again < 5:
             result, again = pivot.build(config, tmp_path, workers=workers), again + 1
         for each in restarts:
-            each.join(30)
+            each.join(PATIENCE)
             assert not each.is_alive()
         assert len(server.log.faults) >= 4
         assert server.log.most_in_flight <= 6
@@ -97,7 +97,8 @@ def test_faults_and_restarts_change_no_byte_with_any_number_of_workers(
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_cap_holds_over_all_shards_and_workers_and_is_used(workers: int, tmp_path: Path) -> None:
-    with served(coach, latency=0.1) as server:
+    with served(coach) as server:
+        server.crowd = 5
         config = config_of({"frozenlake": 6}, rollouts=4, teacher=part(server, max_concurrency=5))
         pivot.build(config, tmp_path, workers=workers)
         assert server.log.most_in_flight == 5

@@ -221,7 +221,7 @@ def _content(root: Path) -> frozenset[tuple[str, str]]:
 
 
 @pytest.mark.xdist_group("kill")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("action", ["relabel", "relabel, keep old", "relabel without exchange"])
 def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
     victim: Victim, small: Path, tmp_path: Path, action: str

@@ -29,10 +29,11 @@ from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import BuildResult, build_store, plan
 from pivot.flows.spread import connection, remote, scheduler, shards
 from pivot.flows.spread.connection import ConnectionLostError
+from pivot.models.base import Sent
 from pivot.rollouts.base import Reply
 from pivot.rollouts.policies import ModelPolicy
 from pivot.rollouts.policies.example import example_turn
-from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of
+from pivot.tests.flow_runs import CLI, PATIENCE, assert_whole, clean_environment, config_of
 from pivot.tests.flows.test_served_faults import config_at, one_in_three, tables_of
 from pivot.tests.models.chat_server import FAULTS, MODEL, served, stop_after
 
@@ -120,11 +121,12 @@ def test_any_number_of_workers_makes_the_same_bytes_whatever_the_server_does(tmp
     assert_whole(tmp_path / "store")
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 def test_processes_play_and_one_asks(tmp_path: Path) -> None:
-    with served(slots=8, latency=0.02) as server:
+    with served(slots=8) as server:
         config = config_at(server, {"sokoban": 3, "frozenlake": 3}, rollouts=4, max_concurrency=8)
         build(config, tmp_path / "whole")
+        server.log.most_in_flight, server.crowd = 0, 8
         resolved = make_config(config)
         with open_pool(Workers(count=3), list(resolved.environments), tmp_path / "store") as pool:
             build_store(tmp_path / "store", resolved, execute_with(pool), Silent())
@@ -134,8 +136,7 @@ def test_processes_play_and_one_asks(tmp_path: Path) -> None:
 
 def test_there_is_one_limit_and_all_workers_together_reach_it(tmp_path: Path, spread: list[Any]) -> None:
     with served() as server:
-        # The first ones are held until all have come.
-        server.latency = lambda key: 1.0 if len(server.log.started) <= 16 else 0.02
+        server.crowd = 16
         build(config_at(server, {"sokoban": 12}, max_concurrency=16), tmp_path, 4)
         assert server.log.most_in_flight == 16
     assert len(spread) == 3
@@ -268,7 +269,7 @@ def test_a_server_that_goes_away_stops_all_workers_and_the_next_run_goes_on(tmp_
         began = time.monotonic()
         with pytest.raises(ServerGoneError, match=r"no answer from http://127.* finished episodes are kept"):
             build(config, tmp_path / "store", 3)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 120  # of the 180 that a server gets by default
         gone.join()
         answered = server.log.answered
         server.start()
@@ -318,7 +319,7 @@ def test_an_error_that_ends_the_run_ends_it_for_all(
         build(config_at(server, {"sokoban": 9}) | {"tasks_per_shard": 1}, tmp_path, 4)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(900)
 def test_a_receipt_that_cannot_be_read_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = shards.rollout_job
 
@@ -332,7 +333,7 @@ def test_a_receipt_that_cannot_be_read_ends_the_run(tmp_path: Path, monkeypatch:
         build(config_at(server, {"sokoban": 9}, rollouts=2), tmp_path, 3)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(900)
 def test_the_end_of_a_run_reaches_a_worker_that_waits_for_a_shard(tmp_path: Path, spread: list[Any]) -> None:
     with served(latency=0.01) as server:
         reports, stored = Reports(), threading.Event()
@@ -344,7 +345,7 @@ def test_the_end_of_a_run_reaches_a_worker_that_waits_for_a_shard(tmp_path: Path
     assert len(spread) == 2
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(900)
 def test_a_turn_is_answered_whatever_becomes_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is withdrawn in the same breath, too: its worker waits to hear how many requests were sent."""
     heard: list[Any] = []
@@ -361,7 +362,7 @@ def test_a_turn_is_answered_whatever_becomes_of_it(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr("pivot.flows.served._roll_out_here", _never)
         build(config_at(server, {"sokoban": 2}) | {"tasks_per_shard": 1}, tmp_path, 2)
     (answer,) = heard
-    assert (answer.number, answer.reply, answer.tries) == (7, None, 0)
+    assert (answer.number, answer.reply, answer.sent) == (7, None, Sent())
 
 
 class NeverPlayedError(Exception):
@@ -387,7 +388,7 @@ def test_an_error_that_cannot_travel_is_the_episodes_own(tmp_path: Path, monkeyp
     assert {"RuntimeError: LockedError: busy"} == set(load_store(tmp_path).episodes.collect()["error"])
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(900)
 def test_a_reply_that_cannot_travel_is_the_episodes_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def locked(self: ModelPolicy, turn: Any) -> Any:
         return Reply("<think>a</think><action>up</action>", call={"latency": threading.Lock()})
@@ -399,7 +400,7 @@ def test_a_reply_that_cannot_travel_is_the_episodes_own_error(tmp_path: Path, mo
 
 
 @pytest.mark.operations
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(tmp_path: Path) -> None:
     with served(latency=0.1, slots=16) as server:
         arguments = ["build", "sokoban", "--tasks", "24", "--rollouts", "8", "--policy", "openai", "--model", MODEL]
@@ -416,10 +417,10 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(tmp_path: Path) -> 
             time.sleep(0.05)
         children = started.children(recursive=True)
         os.kill(process.pid, signal.SIGINT)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 130, output + errors
         assert "Traceback" not in output + errors
-        psutil.wait_procs(children, timeout=10)
+        psutil.wait_procs(children, timeout=PATIENCE)
         assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
         kept = list((tmp_path / "store" / "episodes").rglob("*.parquet"))
         assert kept, "episodes were finished by then"
@@ -442,7 +443,7 @@ class Planted:
 def test_strangers_at_the_port_are_heard_out_by_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: list[Any]
 ) -> None:
-    monkeypatch.setattr(connection, "PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(connection, "PATIENCE_SECONDS", 3.0)
     planted = pickle.dumps(Planted(tmp_path / "taken in"))
     message = len(planted).to_bytes(8) + planted
     connections: list[socket.socket] = []

@@ -15,7 +15,7 @@ from pivot.flows.engines import cluster, nodes
 from pivot.flows.engines.base import Workers, open_pool
 from pivot.flows.engines.cluster import ClusterPool, Order, carry_out, packed, unpacked
 from pivot.flows.engines.versions import CODE, OURS, ROOMS, source_digest, versions_here
-from pivot.tests.flow_runs import clean_environment
+from pivot.tests.flow_runs import PATIENCE, clean_environment
 
 ROOTS = sorted(path.name for path in OURS.glob("*.py") if path.name != "setup.py")
 
@@ -108,7 +108,7 @@ def test_dask_workers_of_other_sources_are_refused_by_name_also_when_they_join_l
                     names = {f"changed-{'-'.join(place.with_suffix('').parts)}" for place in pair}
                     for place, name in zip(pair, sorted(names), strict=True):
                         joining.join(copy, place, name)
-                    client.wait_for_workers(1 + len(pair), timeout=120)
+                    client.wait_for_workers(1 + len(pair), timeout=PATIENCE)
                     cluster_workers = client.scheduler_info(n_workers=-1)["workers"].items()
                     joined = {worker: each["name"] for worker, each in cluster_workers if each["name"] in names}
                     assert {*joined.values()} == names
@@ -125,7 +125,7 @@ def test_dask_workers_of_other_sources_are_refused_by_name_also_when_they_join_l
                         time.sleep(0.1)
                 assert list(pool.stream(abs, [(-3,)])) == [3], "the worker of the same source still works"
                 joining.join(copy, Path("identity.py"), "late")
-                client.wait_for_workers(2, timeout=120)
+                client.wait_for_workers(2, timeout=PATIENCE)
                 with pytest.raises(ConfigError, match=r"a worker on .* has other versions .*PIVOT's source"):
                     list(pool.stream(subprocess.check_output, [(["sleep", "0.2"],)] * 40))
             with (

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.tests.flow_runs import config_of
+from pivot.tests.flow_runs import PATIENCE, config_of
 from pivot.tests.flows.test_deployments import Served
 
 
@@ -17,7 +17,7 @@ class OneRun(Served):
 
 @pytest.mark.operations
 @pytest.mark.xdist_group("prefect")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_worker_runs_no_more_at_a_time_than_it_may(prefect_home: Path, tmp_path: Path) -> None:
     """The deployment itself has no limit: without that of the worker both runs would begin at once."""
     served = OneRun(prefect_home, tmp_path)
@@ -31,4 +31,4 @@ def test_a_worker_runs_no_more_at_a_time_than_it_may(prefect_home: Path, tmp_pat
         assert second["start_time"] >= first["end_time"]
     finally:
         served.process.send_signal(signal.SIGINT)
-        served.process.communicate(timeout=120)
+        served.process.communicate(timeout=PATIENCE)

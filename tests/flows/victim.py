@@ -36,6 +36,7 @@ from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.storage import Address, local, parse_address
 from pivot.storage.lease import LOCK
+from pivot.tests.flow_runs import PATIENCE
 
 NEVER = 1_000_000
 KILLED = "killed"
@@ -56,7 +57,7 @@ class Victim:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=PATIENCE)
 
     def run(
         self,

@@ -12,6 +12,7 @@ import pytest
 from pivot.insight.report.serve import HOST, LiveSite, ViewServer
 from pivot.insight.report.site import MARKER, asset
 from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.flow_runs import PATIENCE
 from pivot.tests.insight.test_report import ALL, files, site, without_plots
 from pivot.tests.stores import copy_store
 
@@ -36,7 +37,7 @@ def server(live: LiveSite) -> Iterator[ViewServer]:
 def ask(
     server: ViewServer, path: str, method: str = "GET", host: str | None = None
 ) -> tuple[int, bytes, dict[str, str]]:
-    connection = http.client.HTTPConnection(HOST, server.server_port, timeout=10)
+    connection = http.client.HTTPConnection(HOST, server.server_port, timeout=PATIENCE)
     connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
     connection.putheader("Host", f"{HOST}:{server.server_port}" if host is None else host)
     connection.endheaders()

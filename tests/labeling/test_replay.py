@@ -12,6 +12,7 @@ from pivot.labeling.filters import ReplayFilter
 from pivot.labeling.label import label_episodes
 from pivot.labeling.replay import MOST_REPLAYERS, Replays
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver
+from pivot.tests.flow_runs import PATIENCE
 from pivot.tests.labeling.episodes import random_failures
 
 
@@ -28,7 +29,7 @@ def test_labels_made_side_by_side_are_those_made_alone(monkeypatch: pytest.Monke
     together = threading.Barrier(len(shards))
 
     def label(shard: Any) -> Any:
-        together.wait(10)
+        together.wait(PATIENCE)
         return label_episodes(shard, FrozenLakeSolver(), None, [ReplayFilter()], "1")
 
     with ThreadPoolExecutor(len(shards)) as threads:

@@ -26,6 +26,26 @@ HUGE = 100_000_000
 FAULTS = ("500", "503", "429", "hang", "drop", "cut body", "wrong json", "html", "no choices", "slow", "reset")
 """Faults that replace the answer to a try; ``slow`` is an answer, sent piece by piece."""
 
+_CALL = {"content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+_LOST = "<think>lost</think><action>left</action>"
+BROKEN_OFF: dict[str, dict[str, Any]] = {
+    "abort": {"text": "", "finish_reason": "abort"},
+    "abort after an action": {"text": _LOST, "finish_reason": "abort"},
+    "error": {"text": "<think>", "finish_reason": "error"},
+    "filtered": {"text": _LOST, "finish_reason": "content_filter"},
+    "tool call": {"text": "", "message": _CALL, "finish_reason": "tool_calls"},
+    "tool call and stop": {"text": "", "message": _CALL, "finish_reason": "stop"},
+    "old tool call": {
+        "text": "",
+        "message": {"content": None, "function_call": {"name": "f"}},
+        "finish_reason": "stop",
+    },
+    "nothing": {"text": " ", "finish_reason": None},
+    "typed abort": {"text": _LOST, "finish_reason": {"type": "abort", "message": "gone"}},
+    "a word of nobody": {"text": _LOST, "finish_reason": "repetition"},
+}
+"""Faults under status 200: answers that neither the model nor the token limit ended."""
+
 
 def number_of(*parts: Any) -> int:
     """A number that is a function of the parts."""
@@ -98,6 +118,8 @@ class ChatServer:
         """More fields of every entry of the list of models."""
         self.refusal = ""
         """Message of an error, in place of its status."""
+        self.crowd = 0
+        """Number of requests at the same time, until which none is answered."""
         self.stray_refusals = 0
         """Number of the next requests to refuse without a reason."""
         self._tried: Counter[str] = Counter()
@@ -206,6 +228,8 @@ class ChatServer:
         fault = self.fault(key, self._tried[key])
         if fault is not None:
             self.log.faults[fault] += 1
+            if fault in BROKEN_OFF:
+                return await self._send(writer, 200, completion(BROKEN_OFF[fault]))
             if fault != "slow":
                 return await self._misbehave(fault, body, writer)
         async with self._slots:
@@ -214,6 +238,8 @@ class ChatServer:
             try:
                 latency = self.latency if isinstance(self.latency, float | int) else self.latency(key)
                 self.log.latencies.append(latency)
+                while self.log.most_in_flight < self.crowd:
+                    await asyncio.sleep(0.005)
                 await asyncio.sleep(latency)
             finally:
                 self._count(-1)

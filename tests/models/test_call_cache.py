@@ -25,7 +25,7 @@ from pivot.models.cache import CachedModel, CallCache, request_facts
 from pivot.models.openai import model as openai_model
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.service import Service
-from pivot.tests.flow_runs import config_of
+from pivot.tests.flow_runs import PATIENCE, config_of
 from pivot.tests.models.cache_victim import store_answers
 from pivot.tests.models.chat_server import MODEL, served
 
@@ -216,7 +216,7 @@ def test_refresh_asks_and_stores_anew(tmp_path: Path) -> None:
 def test_any_sqlite_tool_can_read_it(tmp_path: Path) -> None:
     ask(tmp_path / "c", FakeModel([ChatAnswer("hello", call={"prompt_tokens": 3})]), REQUEST)
     with sqlite3.connect(tmp_path / "c") as connection:
-        row = connection.execute("SELECT model, json_extract(answer, '$.text'), request FROM calls_v1").fetchone()
+        row = connection.execute("SELECT model, json_extract(answer, '$.text'), request FROM calls_v2").fetchone()
     assert row[:2] == ("fake", "hello")
     assert json.loads(row[2])["images"] == ["f1"]
 
@@ -232,7 +232,7 @@ def test_processes_share_it_and_a_kill_tears_nothing(tmp_path: Path) -> None:
     children = [context.Process(target=store_answers, args=(path, number)) for number in range(2)]
     for child in children:
         child.start()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and (not path.exists() or len(_answers(path)) < 400):
         time.sleep(0.05)
     os.kill(children[0].pid or 0, signal.SIGKILL)

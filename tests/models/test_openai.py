@@ -23,7 +23,7 @@ from pivot.models.openai.model import ERROR_BYTES, OpenAIModel
 from pivot.models.pacing import CROWDED, AdaptiveLimit, Breaker
 from pivot.models.service import Service
 from pivot.plugins import read_settings
-from pivot.tests.flow_runs import config_of
+from pivot.tests.flow_runs import PATIENCE, config_of
 from pivot.tests.models.chat_server import MODEL, ChatServer, served
 from pivot.tests.models.raw_faults import GOOD, MODELS, http
 from pivot.tests.models.test_call_cache import REQUEST
@@ -112,7 +112,7 @@ def test_slots_are_given_in_order_and_survive_cancellation() -> None:
         tasks[0].cancel()  # together with its slot
         await asyncio.gather(*tasks, return_exceptions=True)
         assert got == [2, 3, 4]
-        await asyncio.wait_for(limit.acquire(), 1)
+        await asyncio.wait_for(limit.acquire(), PATIENCE)
 
     asyncio.run(run())
 

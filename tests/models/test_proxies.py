@@ -83,7 +83,7 @@ def test_a_refusal_of_the_proxy_ends_the_run_at_once(
         monkeypatch.setenv("ALL_PROXY", f"http://me:{PASSWORD}@127.0.0.1:{port}")
         started = time.monotonic()
         said = outcome(url)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 120  # of the 180 that a server gets by default
         assert f"the proxy http://127.0.0.1:{port} (ALL_PROXY) {says or 'refuses to connect to'} {url}" in said
         assert f"(status {status})" in said
         assert "NO_PROXY" in said

@@ -9,28 +9,40 @@ from pivot.cli import server_check
 from pivot.errors import ConfigError, PolicyError, ServerGoneError
 from pivot.models.base import ChatAnswer, ChatRequest
 from pivot.models.openai import connection
+from pivot.models.openai import model as openai_model
 from pivot.models.openai.model import OpenAIModel
+from pivot.models.pacing import Breaker
 from pivot.models.service import Service
+from pivot.tests.flow_runs import PATIENCE
 from pivot.tests.models.chat_server import HUGE, served
 from pivot.tests.models.chat_server import MODEL as CHAT_MODEL
-from pivot.tests.models.raw_faults import BOMB_BYTES, FAULTS, MODEL, Fault, RawServer
+from pivot.tests.models.raw_faults import BOMB_BYTES, FAULTS, MODEL, RawServer
 from pivot.tests.models.test_call_cache import REQUEST
 
 AS_TEACHER = replace(REQUEST, role="teacher", json_schema={"type": "object"}, wants_logprobs=False)
 AT_A_TIME = 40
 
 
-def service_for(fault: Fault, url: str) -> Service:
-    """Little patience where a request is to be tried again, much where it is not, however busy this machine is."""
-    hurry: dict[str, Any] = {"patience_seconds": 1.0, "request_seconds": 0.5 if fault.after == "hangs" else 5.0}
-    waits: dict[str, Any] = {"patience_seconds": 60.0, "request_seconds": 30.0}
-    chosen = hurry if fault.kind == "again" else waits
-    return Service(base_url=url, cache="", pause_seconds=0.02, longest_pause=0.1, **chosen)
+def model_for(server: RawServer, number: int) -> OpenAIModel:
+    """Return a model whose patience is measured in the tries that the server saw: a busy machine changes nothing."""
+    request_seconds = 0.5 if FAULTS[number].after == "hangs" else 60.0
+    service = Service(
+        base_url=f"{server.url}/{number}/v1",
+        cache="",
+        pause_seconds=0.02,
+        longest_pause=0.1,
+        request_seconds=request_seconds,
+    )
+    model = OpenAIModel(MODEL, None, service)
+    if FAULTS[number].kind == "again":
+        model._breaker = Breaker(service.base_url, 1.5, lambda: float(server.tried[number]))
+    return model
 
 
 @pytest.fixture(autouse=True)
-def _small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def _limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "ANSWER_LIMIT_BYTES", BOMB_BYTES // 2)
+    monkeypatch.setattr(openai_model, "FIRST_CONTACT_SECONDS", PATIENCE)
 
 
 def test_there_are_enough_of_them_and_no_two_have_one_name() -> None:
@@ -47,7 +59,7 @@ def test_every_fault_has_the_outcome_that_its_kind_asks_for(request_: ChatReques
             return outcomes, dict(server.tried)
 
     async def ask(server: RawServer, number: int, places: asyncio.Semaphore) -> Any:
-        model = OpenAIModel(MODEL, None, service_for(FAULTS[number], f"{server.url}/{number}/v1"))
+        model = model_for(server, number)
         async with places:
             try:
                 return await model.answer(request_)

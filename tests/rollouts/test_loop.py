@@ -27,8 +27,9 @@ class Drifter(Policy):
     config_type = Settings
     name = "drifter"
 
-    def __init__(self, delay: bool = False) -> None:
-        self.delay = delay
+    def __init__(self, delay: bool = False, crowd: int = 0) -> None:
+        """Answer nobody before ``crowd`` turns are asked for at the same time."""
+        self.delay, self.crowd = delay, crowd
         self.in_flight = self.most_in_flight = 0
         self.turns: list[tuple[str, int]] = []
 
@@ -40,6 +41,10 @@ class Drifter(Policy):
         self.turns.append((turn.episode_id, turn.t))
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        for _ in range(100_000):
+            if self.most_in_flight >= self.crowd:
+                break
+            await asyncio.sleep(0)
         if self.delay:
             await asyncio.sleep(derive_seed(turn.seed, "delay") % 5 / 1000)
         self.in_flight -= 1
@@ -91,7 +96,7 @@ def test_concurrency_changes_nothing() -> None:
     quiet = without_latency(rolled(Drifter(), rollouts=5, concurrency=1))
     assert sum(len(task.episodes) for task in quiet) == 30
     for concurrency in (3, 64):
-        policy = Drifter(delay=True)
+        policy = Drifter(delay=True, crowd=min(concurrency, 30))
         assert without_latency(rolled(policy, rollouts=5, concurrency=concurrency)) == quiet
         assert policy.most_in_flight == min(concurrency, 30)
         # Equality above compares dicts without order, which bytes do depend on.

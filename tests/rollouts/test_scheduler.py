@@ -12,8 +12,8 @@ from pivot.rollouts.base import Policy, Reply, Status, TaskRollouts, Turn
 from pivot.rollouts.loop import Batch, roll_out_tasks, run_batches
 from pivot.rollouts.plan import plan_tasks
 from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
+from pivot.tests.flow_runs import PATIENCE
 
-PATIENCE = 20.0
 """Seconds until a test that waits in vain gives up."""
 
 

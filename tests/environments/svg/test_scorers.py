@@ -23,6 +23,7 @@ from pivot.environments.svg.scorers import SCORERS, Score, load_scorer, scorer_v
 from pivot.environments.svg.scorers.pixel import WEIGHTS, PixelScorer, _similarity, _View
 from pivot.environments.svg.targets.icons import draw_target
 from pivot.errors import ConfigError
+from pivot.tests.flow_runs import PATIENCE
 
 PIXEL = PixelScorer()
 STEPS = 6
@@ -411,7 +412,7 @@ def test_one_process_at_a_time_loads_the_weights(
             with pytest.raises(TimeoutError):
                 loading.result(timeout=0.5)
             assert "options" not in dreamsim_stand_in
-        loading.result(timeout=60)
+        loading.result(timeout=PATIENCE)
     assert dreamsim_stand_in["options"]["cache_dir"] == str(folder)
 
 

@@ -1,0 +1,94 @@
+"""Messages of errors, with a remedy for Python and one for the settings of ``gym``."""
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, cast
+
+from ...errors import CertifyError
+
+IF_RANDOM = "if it is random, see docs/tutorials/your-environment.md#a-random-environment"
+
+
+class AdvisedError(CertifyError):
+    """An error whose remedy has one name in Python and a different one in the settings of ``gym``."""
+
+    is_kept: ClassVar[bool] = False
+    """Whether the error keeps its type where it names settings."""
+
+    def __init__(self, message: str, in_settings: str = "") -> None:
+        """Keep the message with names of Python arguments, and the one with names of settings."""
+        super().__init__(message)
+        self.in_settings = in_settings or message
+
+
+class ContradictionError(AdvisedError):
+    """Two ways to a state led to different ones; a different way to come back to states may not."""
+
+
+class IllegalActionError(ContradictionError):
+    """A step raised: the environment does not allow the action."""
+
+    def __init__(self, finding: str) -> None:
+        """Add to the finding what to do."""
+        self.finding = finding
+        remedy = (
+            f"{finding}; expected an answer to every action in every state; if it is illegal there, exclude it in "
+            "info['action_mask'], or let it count as a turn without an action with "
+        )
+        super().__init__(
+            f"{remedy}illegal='invalid'; else leave it out of actions, or repair the environment",
+            f"{remedy}gym.illegal=invalid; else leave it out of gym.actions, or repair the environment",
+        )
+
+
+def advised(finding: str, python: str, settings: str, kind: type[AdvisedError] = AdvisedError) -> AdvisedError:
+    """Return an error with a remedy for each kind of user."""
+    return kind(f"{finding}; {python}", f"{finding}; {settings}")
+
+
+@contextmanager
+def naming_settings(where: str = "") -> Iterator[None]:
+    """Let errors name settings in place of Python arguments, after the words ``where``."""
+    try:
+        yield
+    except AdvisedError as error:
+        kind = type(error) if error.is_kept else CertifyError
+        raise kind(where + error.in_settings) from error
+
+
+def raised(error: BaseException) -> str:
+    """Return an error of the environment for a message, on one line."""
+    if isinstance(error, SystemExit):
+        return f"called sys.exit({'' if error.code is None else repr(error.code)})"
+    return " ".join(f"raised {type(error).__name__}: {error}".split())[:300]
+
+
+def plain(value: Any) -> Any:
+    """Return actions as numbers, lists and tuples, to compare and to show."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, list):
+        return [plain(each) for each in cast(list[Any], value)]
+    return tuple(plain(each) for each in cast(tuple[Any, ...], value)) if isinstance(value, tuple) else value
+
+
+def short(value: object) -> str:
+    """Return a value for a message, at most 80 characters."""
+    text = " ".join(repr(value).split())
+    return f"{text[:80]}…" if len(text) > 80 else text
+
+
+def difference(one: Hashable, other: Hashable, path: str = "") -> str:
+    """Return the first place where two keys differ, and both values there, shortened; empty for equal keys."""
+    if one == other:
+        return ""
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):  # pyright: ignore[reportUnknownArgumentType]
+        pairs = list(zip(one, other, strict=True))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        if len(pairs) in (2, 3) and isinstance(one[0], str) and one[0] == other[0]:
+            name = "" if one[0].startswith("<") else f".{one[0]}"
+            return next(difference(left, right, path + name) for left, right in pairs[1:] if left != right)
+        for place, (left, right) in enumerate(pairs):
+            named = isinstance(left, tuple) and len(left) == 2 and isinstance(left[0], str)  # pyright: ignore[reportUnknownArgumentType]
+            if left != right:
+                return difference(left, right, path if named else f"{path}[{place}]")
+    left, right = (text if len(text := repr(each)) < 60 else f"{text[:60]}…" for each in (one, other))
+    return f"{path.removeprefix('.') or 'the key'}: {left} and {right}"
