@@ -240,20 +240,14 @@ def _replay(
             _draw(search, state, path)
         action, expected = search.actions[place], search.outcome(state, place)
         timed = running or (ahead is not None and step == len(places) - 1)
-        if timed and ahead is not None:
-            for name, value in ahead.items():
-                setattr(world.env.unwrapped, name, value)
-        try:
-            if step < known:
-                world.go(action, lambda: path)
-                path.append(action)
-                state = search.targets[state * len(search.actions) + place]
-                continue
-            actual = world.act(world.env, action, lambda: path, running=timed)
-        except CertifyError as error:
-            if not timed or world.reading.is_declared:
-                raise
-            raise _timed(world, [*path, action]) from error
+        for name, value in ahead.items() if timed and ahead else ():
+            setattr(world.env.unwrapped, name, value)
+        if step < known:
+            world.go(action, lambda: path)
+            path.append(action)
+            state = search.targets[state * len(search.actions) + place]
+            continue
+        actual = _act(world, action, path, timed=timed)
         if timed:
             actual = actual._replace(reward=expected.reward)
         path.append(action)
@@ -268,6 +262,20 @@ def _replay(
             break  # beyond the limits of the search
     world.finish()
     return len(path)
+
+
+def _act(world: World, action: Any, path: Sequence[Any], *, timed: bool) -> Outcome:
+    """Take a step, with the clock running if it is timed.
+
+    Raises:
+        ClockError: it raised because of that. CertifyError: it raised.
+    """
+    try:
+        return world.act(world.env, action, lambda: path, running=timed)
+    except CertifyError as error:
+        if not timed or world.reading.is_declared:
+            raise
+        raise _timed(world, [*path, action]) from error
 
 
 def _shown_otherwise(search: Search, state: int, *, timed: bool) -> str:

@@ -108,8 +108,8 @@ def explore(
         counted = _clock(env if played is None else played, members, seed, options, illegal)
         if played is not None and getattr(env, "render_mode", None) == "rgb_array":
             with suppress(Exception):  # what drawing keeps for later is there before the search
-                env.reset(seed=seed, options=options)
-                env.render()
+                cast(Any, env).reset(seed=seed, options=options)
+                cast(Any, env).render()
     turns = counted if clock is None else tuple(clock)
     end = time.monotonic() + max_seconds
     limits = Limits(max_states, max_steps, max_seconds, max_megabytes)

@@ -121,7 +121,8 @@ class Search:
         """Return the error of a state that is shown in two ways."""
         error = advised(
             f"the actions {plain(self.path_of(state))} and {plain(list(path))} lead to the same key "
-            f"{short(self.keys[state])}, but to different {what}; what they show is not in the key, or decided by something random",
+            f"{short(self.keys[state])}, but to different {what}; what they show is not in the key, or decided by "
+            "something random",
             "add it to key, or name attributes that only draw in drawing=",
             "use gym.key=state and keep all state in attributes, or name attributes that only draw in gym.drawing",
             ContradictionError,

@@ -173,8 +173,8 @@ class World(ABC):
             reward = float(reward)
         except (TypeError, ValueError) as error:
             raise CertifyError(
-                f"reward: found {short(reward)} after {plain(action)!r}, expected a number; wrap the environment in one "
-                "that makes a single number of its rewards"
+                f"reward: found {short(reward)} after {plain(action)!r}, expected a number; wrap the environment in "
+                "one that makes a single number of its rewards"
             ) from error
         if math.isnan(reward):
             raise CertifyError(
@@ -226,8 +226,8 @@ class World(ABC):
             full = self.reading.full
             if full is None or isinstance(error.__cause__, SystemExit):
                 raise
-            if isinstance(full, Watching):
-                full.begin()
+            if begin := getattr(full, "begin", None):
+                begin()
             after, before = full(env), full(self._at(handle, path))
             if after == before:
                 return None

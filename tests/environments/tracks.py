@@ -342,6 +342,7 @@ class Shifted(Track):
     """Numbers of actions begin with 1, and come as the action space samples them."""
 
     members: ClassVar[dict[str, Any]] = {f"action_{each}": np.int64(each) for each in (1, 2, 3)}
+    sampled: ClassVar[type] = np.int64
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(render_mode)
@@ -351,7 +352,7 @@ class Shifted(Track):
         return int(action) - 1
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
-        assert type(action) is type(self.action_space.sample()), action
+        assert type(action) is self.sampled, action
         assert self.action_space.contains(action), action
         return super().step(self.place(action))
 
@@ -360,6 +361,7 @@ class Arrays(Shifted):
     """Actions are arrays of two numbers, the first from 1 on."""
 
     members: ClassVar[dict[str, Any]] = {f"action_{a}_{b}": np.array([a, b]) for a in (1, 2) for b in (0, 1)}
+    sampled = np.ndarray
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(render_mode)
@@ -375,6 +377,7 @@ class Pairs(Shifted):
     """Actions are tuples of two numbers, the second from 1 on, and a mask for each allows no digging but in cell 2."""
 
     members: ClassVar[dict[str, Any]] = {f"action_{a}_{b}": (np.int64(a), np.int64(b)) for a in (0, 1) for b in (1, 2)}
+    sampled = tuple
     illegal = "invalid"
 
     def __init__(self, render_mode: str | None = None) -> None:
