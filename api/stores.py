@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Unpack, runtime_checkable
+from typing import Any, Unpack
 
 from ..admission import allowing
 from ..datasets.config import RunConfig, env_config, make_config
-from ..datasets.progress import Reporter
+from ..datasets.progress import NoteReporter
 from ..datasets.run import Run
 from ..datasets.store import RUN, Store
 from ..errors import ConfigError, StoreError
@@ -183,15 +183,6 @@ def with_shards(config: RunConfig, root: Address) -> RunConfig:
         return config.with_fitting_shards()
     begun = Store.open(root, complete=False).config
     return config.model_copy(update={"tasks_per_shard": begun.tasks_per_shard})
-
-
-@runtime_checkable
-class NoteReporter(Reporter, Protocol):
-    """Reporter that also receives single messages, such as that the flow engine starts."""
-
-    def note(self, line: str) -> None:
-        """Show a line."""
-        ...
 
 
 STARTING = "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)"

@@ -38,8 +38,8 @@ _WRAPPED = "pivot.benchmarks.wrapped_games"
 SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     *(("minigrid", {"id": each, "horizon": most, "kwargs": {"tile_size": 16}}) for each, most in _MINIGRID.items()),
     ("gymnasium", {"id": "FrozenLake-v1", "horizon": 16, "kwargs": {"is_slippery": False}}),
-    ("gymnasium", {"id": "CliffWalking-v1", "horizon": 25, "success": "terminated", "success_above": -50.0}),
-    ("gymnasium", {"id": "Taxi-v4", "horizon": 25, "success_above": 10.0}),
+    ("gymnasium", {"id": "CliffWalking-v1", "horizon": 25, "success": "terminated"}),
+    ("gymnasium", {"id": "Taxi-v4", "horizon": 25}),
     (
         "gym-simplegrid",
         {"id": "SimpleGrid-8x8-v0", "horizon": 20, "package": "gym_simplegrid", "key": "observation"},
@@ -52,7 +52,7 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
                 "horizon": 24,
                 "package": _WRAPPED,
                 "kwargs": {"name": f"deep-sea-treasure{kind}-v0"},
-                "success_above": 20.0,
+                "success": "reward>20",
                 "key": "observation",
             },
         )

@@ -31,6 +31,15 @@ class ShardReporter(Reporter, Protocol):
         ...
 
 
+@runtime_checkable
+class NoteReporter(Reporter, Protocol):
+    """Reporter that also receives single messages, such as that the flow engine starts."""
+
+    def note(self, line: str) -> None:
+        """Show a line."""
+        ...
+
+
 class Silent:
     """A reporter that shows nothing."""
 

@@ -190,8 +190,8 @@ class Run:
         self.policy().check()
         self.writer().check()
 
-    def check(self) -> None:
-        """See whether everything that the run needs works, before a long run.
+    def check(self) -> list[str]:
+        """See whether everything that the run needs works, before a long run; return notes for people.
 
         Raises:
             PluginError: something is missing; the message says how to get it.
@@ -201,8 +201,8 @@ class Run:
         policy = self.policy()
         for env in self._envs.values():  # all of them, before the first simulator takes its minutes to start
             policy.check_environment(env.name, env.config)
-        for env in self._envs.values():
-            env.type.check_ready(env.config)
+        notes = [env.type.check_ready(env.config) for env in self._envs.values()]
+        return [note for note in notes if note]
 
 
 def _prompt_of_policy(name: str) -> StudentPrompt | None:

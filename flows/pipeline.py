@@ -16,7 +16,7 @@ from ..datasets.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, l
 from ..datasets.location import refuse_inside_store
 from ..datasets.origin import refuse_unfinished_copy
 from ..datasets.parts import listed_parts
-from ..datasets.progress import Reporter
+from ..datasets.progress import NoteReporter, Reporter
 from ..datasets.proof.replay import EarlierGuidance
 from ..datasets.run import Run
 from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
@@ -113,7 +113,9 @@ def build_store(
 def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, preflight: bool) -> BuildResult:
     """Do the pending work; the manifest is written last."""
     run = store.run
-    run.check()
+    for note in run.check():
+        if isinstance(reporter, NoteReporter):
+            reporter.note(note)
     if preflight:
         preflight_build(store, refresh=refresh)
     tasks = plan(run, reporter)

@@ -6,7 +6,6 @@ named actions) and the actions taken since its start; restoring replays them.
 """
 
 import json
-import math
 from dataclasses import replace
 from typing import Any, ClassVar, SupportsIndex
 
@@ -19,12 +18,11 @@ from ...errors import CertifyError, ConfigError, GenerationError, LevelError
 from ...identity import canonical_json
 from ...solvers.closure.game import IDLE, Game, GameSettings, Level, close, first_level
 from ...solvers.closure.graph import OUT_OF_BUDGET
-from ...solvers.closure.solver import ClosureSettings, ClosureSolver
+from ...solvers.closure.success import rule_of
 from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, Info, ParsedAction, PivotEnv, Source, Task
+from .first_levels import FirstLevels, first_levels
 
 _LARGEST_SEED = 2**31
-_FIRST_SECONDS = 60.0
-"""Maximum time of the search before a run."""
 
 
 class GymConfig(EnvConfig, GameSettings):
@@ -35,8 +33,9 @@ class GymConfig(EnvConfig, GameSettings):
     horizon: int = Field(default=40, gt=0, le=1000)
     """``T_max``, turns. It takes the place of the environment's own time limit."""
     first_search: int = Field(default=5_000, ge=1)
-    """Maximum number of states of the level of seed 0 that are searched before a run, in a minute at most. If no state
-    repeats until then, the environment is refused; raise it for a game in which every turn leads to a new state."""
+    """Maximum number of states of each of the levels of seeds 0 to 4 that are searched before a run, in four minutes
+    each. If no state of the first level repeats until then, the environment is refused; raise it for a game in which
+    every turn leads to a new state."""
     mission: str = ""
     """Task of the agent; empty for the environment's ``mission``, else its id."""
 
@@ -53,13 +52,17 @@ class GymConfig(EnvConfig, GameSettings):
 
     @property
     def code(self) -> dict[str, str]:
-        """The environment's package and the functions that decide failure modes."""
+        """The environment's package and the functions that judge steps."""
         return self.game.code
 
     @property
     def game(self) -> GameSettings:
         """The part of the settings that decides the game."""
         return GameSettings(**{name: getattr(self, name) for name in GameSettings.model_fields})
+
+    def first_levels(self) -> FirstLevels:
+        """Return the first levels of the settings, with the rule of success in them; see :func:`.first_levels`."""
+        return first_levels(self.game, self.horizon, self.first_search)
 
 
 class GymEnv(PivotEnv):
@@ -111,27 +114,29 @@ class GymEnv(PivotEnv):
         seed = int(seed) % _LARGEST_SEED
         try:
             level, env = first_level(config.game, seed, config.horizon)
+            first = config.first_levels()
         except CertifyError as error:
             raise GenerationError(str(error)) from error
+        success = {"success": first.rule, "success_steps": (first.success.steps, first.success.ending)}
         Game(env, level).reset()
         mission = config.mission or str(getattr(env.unwrapped, "mission", "") or config.id)
         close(env)
         return Task(
             task_id=f"{cls.profile.name}-{config.digest()}-{seed}",
             seed=seed,
-            initial_state=level.text(),
+            initial_state=level.model_copy(update=success).text(),
             instruction=f"{config.id}: {mission} (at most {config.horizon} turns)",
         )
 
     @classmethod
-    def check_ready(cls, config: GymConfig) -> None:
-        """Draw a picture, and search the level of seed 0 for a success; see the base class."""
+    def check_ready(cls, config: GymConfig) -> str:
+        """Draw a picture, search the first levels, and return what success is in them; see the base class."""
         cls(config).close()
         try:
-            limits = ClosureSettings(max_states=config.first_search, max_seconds=_FIRST_SECONDS)
-            graph = ClosureSolver(limits).graph(Level.read(cls.make_task(config, 0).initial_state))
+            first = config.first_levels()
         except CertifyError as error:
             raise ConfigError(f"gym.id={config.id!r} cannot be labelled: {error}") from error
+        graph = first.graphs[0]
         if graph.limit and not graph.repeats:
             raise ConfigError(
                 f"gym.id={config.id!r}: every turn leads to a new state in the {len(graph.successors)} states of the "
@@ -139,11 +144,7 @@ class GymEnv(PivotEnv):
                 "remove it, or set gym.key=observation where the observation shows the full state; if the game is so, "
                 "raise gym.first_search"
             )
-        if graph.need(0) == math.inf:
-            raise ConfigError(
-                f"gym.id={config.id!r}: no actions lead to success from the start of the level of seed 0; name what "
-                "success is with gym.success and gym.success_above"
-            )
+        return first.table()
 
     @classmethod
     def describe_state(cls, state: str) -> str:
@@ -182,14 +183,17 @@ class GymEnv(PivotEnv):
 
     def _load(self, text: str) -> None:
         level = Level.read(text)
-        expected = self.config.game.model_dump(exclude={"actions", "clock"})
+        expected = self.config.game.model_dump(
+            exclude={"actions", "clock", *(() if self.config.success else ("success",))}
+        )
         if {name: getattr(level, name) for name in expected} != expected:
             raise LevelError(
                 f"the gym level is of {level.id!r} with other settings than this environment's {self.config.id!r}"
             )
         self._game = Game(self._game.env, level)
         observation, info = self._game.reset()
-        self._won = bool(info.get("success", False))
+        self._rule = rule_of(level.success or self.config.first_levels().rule)
+        self._won = self._rule.won_at_start(info)
         self._key = self._game.key(observation)
 
     def step(self, action: SupportsIndex) -> tuple[Frame, float, bool, bool, Info]:
@@ -201,14 +205,16 @@ class GymEnv(PivotEnv):
         if self._ended:
             raise ResetNeeded("the episode is over, or was never started; call reset()")
         names = list(self._game.level.actions)
-        place, reward, lost, moved = action.__index__(), 0.0, False, False
+        place, reward, lost, moved, name, answer = action.__index__(), 0.0, False, False, IDLE, None
         if not 0 <= place <= len(names):
             raise ValueError(f"action {place} is outside of 0 to {len(names)}")
         if place < len(names):
             name = names[place]
-            observation, raw, terminated, _, info = self._game.step(name)
+            answer = self._game.step(name)
+        if answer is not None:
+            observation, raw, terminated, _, info = answer
             reward = float(raw)
-            self._won = self._game.won(reward, bool(terminated), info)
+            self._won = self._rule.won(self._game.env, reward, bool(terminated), info)
             lost = bool(terminated) and not self._won
             self._game.level = self._game.level.model_copy(update={"taken": (*self._game.level.taken, name)})
             before, self._key = self._key, self._game.key(observation)
@@ -219,7 +225,7 @@ class GymEnv(PivotEnv):
         self._ended = over or left == 0
         after: Info = {
             "moved": moved,
-            "action_is_valid": place < len(names),
+            "action_is_valid": answer is not None,
             "remaining_turns": left,
             "success": self._won,
         }

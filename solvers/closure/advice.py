@@ -2,12 +2,18 @@
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from typing import Any, ClassVar, cast
 
 from ...errors import CertifyError
+
+IF_RANDOM = "if it is random, see docs/tutorials/your-environment.md#a-random-environment"
 
 
 class AdvisedError(CertifyError):
     """An error whose remedy has one name in Python and a different one in the settings of ``gym``."""
+
+    is_kept: ClassVar[bool] = False
+    """Whether the error keeps its type where it names settings."""
 
     def __init__(self, message: str, in_settings: str = "") -> None:
         """Keep the message with names of Python arguments, and the one with names of settings."""
@@ -17,6 +23,22 @@ class AdvisedError(CertifyError):
 
 class ContradictionError(AdvisedError):
     """Two ways to a state led to different ones; a different way to come back to states may not."""
+
+
+class IllegalActionError(ContradictionError):
+    """A step raised: the environment does not allow the action."""
+
+    def __init__(self, finding: str) -> None:
+        """Add to the finding what to do."""
+        self.finding = finding
+        remedy = (
+            f"{finding}; expected an answer to every action in every state; if it is illegal there, exclude it in "
+            "info['action_mask'], or let it count as a turn without an action with "
+        )
+        super().__init__(
+            f"{remedy}illegal='invalid'; else leave it out of actions, or repair the environment",
+            f"{remedy}gym.illegal=invalid; else leave it out of gym.actions, or repair the environment",
+        )
 
 
 def advised(finding: str, python: str, settings: str, kind: type[AdvisedError] = AdvisedError) -> AdvisedError:
@@ -30,7 +52,8 @@ def naming_settings(where: str = "") -> Iterator[None]:
     try:
         yield
     except AdvisedError as error:
-        raise CertifyError(where + error.in_settings) from error
+        kind = type(error) if error.is_kept else CertifyError
+        raise kind(where + error.in_settings) from error
 
 
 def raised(error: BaseException) -> str:
@@ -38,6 +61,14 @@ def raised(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"called sys.exit({'' if error.code is None else repr(error.code)})"
     return " ".join(f"raised {type(error).__name__}: {error}".split())[:300]
+
+
+def plain(value: Any) -> Any:
+    """Return actions as numbers, lists and tuples, to compare and to show."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, list):
+        return [plain(each) for each in cast(list[Any], value)]
+    return tuple(plain(each) for each in cast(tuple[Any, ...], value)) if isinstance(value, tuple) else value
 
 
 def short(value: object) -> str:

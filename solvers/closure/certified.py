@@ -6,14 +6,16 @@ from math import inf
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from ...errors import CertifyError
 from ..base import Unsolved, Verdict
+from .actions import member, named_actions
+from .advice import plain, short
 from .explore import explore
-from .game import IDLE, named_actions
+from .game import IDLE
 from .graph import Graph
-from .advice import short
-from .worlds import Env
+from .worlds import Env, own
 
 CACHED_LEVELS = 64
 
@@ -34,13 +36,14 @@ def certify_played(
     """
     made = env if hasattr(env, "unwrapped") and not isinstance(env, type) else env()  # pyright: ignore[reportCallIssue]
     named = _named(made, settings.pop("actions_by_name", None))
-    graph = explore(made, actions=named, seed=seed, **{"horizon": horizon, **settings})
+    graph = explore(env, actions=named, seed=seed, **{"horizon": horizon, **settings})
     names = [_name(named, action) for action in actions]
     answer = graph.certify(names, horizon)
     if isinstance(answer, Unsolved):
         raise CertifyError(f"{answer.reason}: {answer.detail}")
     if len(rewards):
-        _compare_rewards(made, [named.get(name) for name in names], rewards, seed, settings.get("options"))
+        played = [None if graph.is_illegal(names[: step + 1]) else named.get(name) for step, name in enumerate(names)]
+        _compare_rewards(made, played, rewards, seed, settings.get("options"))
     return answer
 
 
@@ -54,7 +57,7 @@ def _compare_rewards(env: Env, actions: Sequence[Any], rewards: Sequence[float],
         raise CertifyError(f"rewards: found {len(rewards)}, expected {len(actions)}, one per action")
     env.reset(seed=seed, options=options)
     for step, (action, stated) in enumerate(zip(actions, rewards, strict=True)):
-        reward = 0.0 if action is None else float(env.step(action)[1])
+        reward = 0.0 if action is None else float(env.step(own(action))[1])
         if abs(reward - stated) > 1e-6:
             raise CertifyError(
                 f"rewards[{step}]: found {stated:g}, but the environment gives {reward:g}; pass the seed, the options "
@@ -63,19 +66,19 @@ def _compare_rewards(env: Env, actions: Sequence[Any], rewards: Sequence[float],
 
 
 def _named(env: Env, declared: Any) -> dict[str, Any]:
-    if declared is not None:
-        return dict(declared) if hasattr(declared, "keys") else {str(each): each for each in declared}
-    return {name: tuple(each) if isinstance(each, list) else each for name, each in named_actions(env).items()}
+    if declared is None:
+        declared = named_actions(env)
+    named = dict(declared) if hasattr(declared, "keys") else {str(plain(each)): each for each in declared}
+    return {name: member(env.action_space, each) for name, each in named.items()}
 
 
 def _name(named: dict[str, Any], action: Any) -> str:
     """Return the name of an action, which is a name already or a member of the action space."""
     if isinstance(action, str):
         return action
-    value = action.tolist() if hasattr(action, "tolist") else action
-    value = tuple(value) if isinstance(value, list) else value
+    value = np.atleast_1d(plain(action)).tolist()
     for name, each in named.items():
-        if each == value:
+        if np.atleast_1d(plain(each)).tolist() == value:
             return name
     raise CertifyError(f"actions: found {short(action)}, expected one of {', '.join(named)}")
 
@@ -106,7 +109,7 @@ class Certified(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._graphs: OrderedDict[Any, Graph] = OrderedDict()
         self._taken: list[str] = []
         self._graph: Graph | None = None
-        self._lost = False
+        self._lost, self._seen = False, None
 
     @property
     def graph(self) -> Graph:
@@ -134,13 +137,26 @@ class Certified(gymnasium.Wrapper[Any, Any, Any, Any]):
                 self._graphs.popitem(last=False)
         self._graph, self._taken = self._graphs[key], []
         observation, info = self.env.reset(seed=seed, options=options)
+        self._seen = observation
         self._lost = self._bounds()[0] > self._horizon
         return observation, {**info, **self._facts()}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take an action and add the keys to ``info``."""
-        self._taken.append(_name(self._actions, action))
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        """Take an action and add the keys to ``info``; an illegal one wastes the turn where ``illegal`` says so.
+
+        Raises:
+            CertifyError: the action is illegal, and such episodes are refused.
+        """
+        name = _name(self._actions, action)
+        try:
+            is_illegal = self.graph.is_illegal([*self._taken, name])
+        except ValueError as error:
+            raise CertifyError(f"Certified: {error}") from error
+        self._taken.append(name)
+        reward, terminated, truncated, info = 0.0, False, False, dict[str, Any]()
+        if not is_illegal:
+            self._seen, reward, terminated, truncated, info = self.env.step(action)
+        observation = self._seen
         was_lost, self._lost = self._lost, self._bounds()[0] > self._horizon - len(self._taken)
         facts = self._facts() | {"is_pivot": self._lost and (not was_lost or self._pivot_at_start())}
         return observation, reward, terminated, truncated, {**info, **facts}

@@ -3,14 +3,11 @@
 The text is JSON and complete: with the package of the environment, it is enough to play the level again.
 """
 
-import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
 from importlib import import_module
-from itertools import product
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self
 
 import gymnasium
 from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
@@ -21,14 +18,14 @@ from ...errors import CertifyError, LevelError, NotAllowedError
 from ...identity import canonical_json
 from ...plugins import WORD, Settings
 from ..base import FAILURE_MODES
-from .advice import AdvisedError, advised, naming_settings, raised
+from .actions import allowed, member, named_actions
+from .advice import naming_settings, raised
 from .packages import PACKAGES, blind, package_of
 from .state import Keys, bare, counters, keys_of
+from .success import PREDICATE, check_rule, is_predicate
 from .values import hashable
-from .worlds import How
+from .worlds import How, Illegal
 
-MAX_ACTIONS = 64
-_PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 IDLE = "invalid"
 """Name of a turn without a usable action."""
 _KNOWN = frozenset({"", *(each.module for each in PACKAGES)})
@@ -51,11 +48,11 @@ class GameSettings(Settings):
     key: Literal["package", "state", "observation"] = "package"
     """State key: the package's own (all attributes of the environment if it has none), all attributes, or the
     observation."""
-    success: Literal["reward", "terminated"] = "reward"
-    """Meaning of success where ``info`` has no ``success``: a reward above ``success_above``, or the end of the
-    episode with such a reward."""
-    success_above: float = 0.0
-    """Reward above which a step succeeds."""
+    success: str = ""
+    """Rule of success: ``terminated``, ``reward>=X``, ``reward>X``, either after ``terminated and``, ``info.KEY`` (a
+    bool), ``goal-reward``, or a predicate, ``module:function``, of environment, reward, ``terminated`` and ``info``.
+    Empty for ``info.success`` or ``info.is_success`` where the environment sets one, else ``goal-reward``: a positive
+    reward that nothing but ends of the episode pays."""
     clock: tuple[str, ...] | None = Field(default=None, strict=False)
     """Attributes that count turns and decide nothing but rewards; they are no part of a state. By default found by
     play; empty for none, so that all attributes are part of the state."""
@@ -64,6 +61,9 @@ class GameSettings(Settings):
     how: How | None = None
     """Way to come back to a state: ``snapshot`` (the environment's own), ``deepcopy`` or ``replay``; by default the
     first that leads where a replay leads."""
+    illegal: Illegal = "refuse"
+    """Meaning of a turn with an illegal action, one that ``info["action_mask"]`` excludes or that raises: ``refuse``
+    ends a build before it starts; ``invalid`` counts it as a turn without an action."""
     failure_modes: dict[str, str] = Field(default={})
     """Failure modes of your own, each with a predicate, ``module:function``. The function gets the environment after
     the pivot action, the reward and ``info`` of that step, and returns whether the failure is of this mode. The first
@@ -76,13 +76,18 @@ class GameSettings(Settings):
             raise ValueError(f"found {value!r}, expected an id without a module; put the module into package")
         return value
 
+    @field_validator("success")
+    @classmethod
+    def _rule(cls, value: str) -> str:
+        return check_rule(value)
+
     @field_validator("failure_modes")
     @classmethod
     def _modes(cls, value: dict[str, str]) -> dict[str, str]:
         for name, function in value.items():
             if not WORD.fullmatch(name) or name in FAILURE_MODES:
                 raise ValueError(f"found the mode {name!r}, expected a new lower-case word")
-            if not _PREDICATE.fullmatch(function):
+            if not PREDICATE.fullmatch(function):
                 raise ValueError(f"found {function!r} for {name!r}, expected module:function")
         return value
 
@@ -95,7 +100,7 @@ class GameSettings(Settings):
     def is_known(self) -> bool:
         """Whether the environment is one of :data:`PACKAGES`, which do nothing but play."""
         is_listed = any(self.id.startswith(each.prefixes) and each.module == self.module for each in PACKAGES)
-        return is_listed and not self.failure_modes
+        return is_listed and not self.failure_modes and not is_predicate(self.success)
 
     @property
     def code(self) -> dict[str, str]:
@@ -105,7 +110,10 @@ class GameSettings(Settings):
             named[self.module] = "gym.package"
         elif registered := _registered_by(self.id):
             named[registered] = "gym.id"
-        return {text.partition(":")[0]: "gym.failure_modes" for text in self.failure_modes.values()} | named
+        functions = {text.partition(":")[0]: "gym.failure_modes" for text in self.failure_modes.values()}
+        if is_predicate(self.success):
+            functions[self.success.partition(":")[0]] = "gym.success"
+        return functions | named
 
     def predicates(self) -> dict[str, Callable[[Any, float, Mapping[str, Any]], bool]]:
         """Return the functions that decide the failure modes of the settings, in their order.
@@ -166,55 +174,6 @@ def _registered_by(name: str) -> str:
     return ""
 
 
-@cache
-def _names_of_toy_text(kind: str) -> tuple[str, ...]:
-    return {
-        "FrozenLakeEnv": ("left", "down", "right", "up"),
-        "CliffWalkingEnv": ("up", "right", "down", "left"),
-        "TaxiEnv": ("south", "north", "east", "west", "pickup", "dropoff"),
-    }.get(kind, ())
-
-
-def named_actions(env: Any, declared: Mapping[str, int | list[int]] | None = None) -> dict[str, int | list[int]]:
-    """Return the actions of an environment by name, in the order of their numbers.
-
-    Raises:
-        CertifyError: the action space is neither discrete nor a small tuple of discrete ones, or the names do not fit.
-    """
-    space: Any = env.action_space
-    if isinstance(space, gymnasium.spaces.Discrete):
-        values: list[Any] = list(range(int(space.start), int(space.start + space.n)))
-    elif isinstance(space, gymnasium.spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        values = [list(each) for each in product(*(range(int(count)) for count in space.nvec))]
-    elif isinstance(space, gymnasium.spaces.Tuple) and all(
-        isinstance(each, gymnasium.spaces.Discrete) for each in space.spaces
-    ):
-        values = [list(each) for each in product(*(range(int(cast(Any, part).n)) for part in space.spaces))]
-    else:
-        raise AdvisedError(
-            f"actions: found the action space {space}, expected a discrete one, or a tuple of discrete ones with at "
-            f"most {MAX_ACTIONS} members; wrap the environment in one with a list of actions"
-        )
-    if declared:
-        unknown = [name for name, value in declared.items() if value not in values]
-        if unknown:
-            raise AdvisedError(f"actions: found {declared[unknown[0]]!r} for {unknown[0]!r}, expected one of {space}")
-        return dict(declared)
-    if len(values) > MAX_ACTIONS:
-        raise advised(
-            f"actions: found {len(values)}, expected at most {MAX_ACTIONS}",
-            "name those to use in actions=",
-            "name those to use in gym.actions",
-        )
-    kinds: Any = getattr(env.unwrapped, "actions", None)
-    names: Sequence[str] = _names_of_toy_text(type(env.unwrapped).__name__)
-    if isinstance(kinds, type) and hasattr(kinds, "__members__"):
-        names = list(cast(Any, kinds).__members__)
-    if len(names) != len(values):
-        names = [f"action_{'_'.join(map(str, each if isinstance(each, list) else [each]))}" for each in values]
-    return dict(zip((name.lower() for name in names), values, strict=True))
-
-
 class Level(GameSettings):
     """One level: the game, its seed, and the actions taken since its start."""
 
@@ -225,6 +184,8 @@ class Level(GameSettings):
     """Attributes of the environment that count turns."""
     turns: int | None = Field(default=None, ge=1)
     """Turns from the start after which a search ends, where counters of turns are part of the state."""
+    success_steps: tuple[int, int] = Field(default=(0, 0), strict=False)
+    """Number of steps that succeed in the first levels of these settings, and of those that also end the episode."""
     taken: tuple[str, ...] = Field(default=(), strict=False)
     """Actions since the start; turns without a usable action are left out."""
     written: ClassVar[frozenset[str]] = frozenset({"id", "actions", "seed"})
@@ -302,11 +263,14 @@ def first_level(settings: GameSettings, seed: int, horizon: int | None = None) -
     try:
         env.reset(seed=seed, options=level.options or None)
         played = f"a step in the level of seed {seed}"
-        counted = counters(env, list(actions.values()), seed, level.options or None)
+        game = Game(env, level)
+        members = [game.action(name) for name in actions]
+        counted = counters(env, members, seed, game.options, game.mask, illegal=level.illegal == "invalid")
     except (Exception, SystemExit) as error:  # foreign code
         raise CertifyError(
             f"gym.id={settings.id!r}: {played} of {type(env.unwrapped).__name__} {raised(error)}; expected a level "
-            "for every seed, and an answer to every action; repair the environment"
+            "for every seed, and an answer to every action; if an action is illegal in a state, exclude it in "
+            "info['action_mask'], or set gym.illegal=invalid; else repair the environment"
         ) from error
     if declared is None:
         level = level.model_copy(update={"clock": counted})
@@ -332,13 +296,13 @@ def _decides(level: Level, env: Any) -> bool:
 
 def search_of(level: Level) -> dict[str, Any]:
     """Return the arguments of :func:`.explore` for a level, without limits."""
-    game = Game(None, level)
     return {
-        "actions": {name: game.action(name) for name in level.actions},
+        "actions": level.actions,
         "seed": level.seed,
-        "options": game.options,
+        "options": level.options or None,
         "key": {"observation": "observation", "package": "state", "state": "attributes"}[level.key],
-        "success": partial(succeeds, level),
+        "success": level.success,
+        "illegal": level.illegal,
         "clock": level.clock,
         "drawing": level.drawing,
         "how": level.how,
@@ -352,7 +316,10 @@ class Game:
 
     env: Any
     level: Level
+    allowed: tuple[bool, ...] | None = None
+    """Whether each action is allowed next; None if all are."""
     _keys: Callable[[Any], Hashable] | None = None
+    _full: Callable[[Any], Hashable] | None = None
 
     @property
     def options(self) -> dict[str, Any] | None:
@@ -361,8 +328,13 @@ class Game:
 
     def action(self, name: str) -> Any:
         """Return the member of the action space of a name."""
-        value = self.level.actions[name]
-        return tuple(value) if isinstance(value, list) else value
+        return member(self.env.action_space, self.level.actions[name])
+
+    def mask(self, info: Any) -> tuple[bool, ...] | None:
+        """Return from ``info`` whether each action is allowed next; None if all are."""
+        if not package_of(self.env).masks:
+            return None
+        return allowed(self.env.action_space, list(self.level.actions.values()), info)
 
     def reset(self) -> tuple[Any, dict[str, Any]]:
         """Start the level and take the actions of its text; return observation and ``info``.
@@ -374,17 +346,43 @@ class Game:
             answer = self.env.reset(seed=self.level.seed, options=self.options)
         if isinstance(self._keys, Keys):
             self._keys.begin()
+        self.allowed = self.mask(answer[1])
         for step, name in enumerate(self.level.taken):
-            observation, _, terminated, _, info = self.step(name)
+            played = self.step(name)
+            if played is None:
+                raise LevelError(f"the gym level takes the illegal action {name!r} at action {step}")
+            observation, _, terminated, _, info = played
             if terminated and step < len(self.level.taken) - 1:
                 raise LevelError(f"the gym level goes on after its end at action {step}")
             answer = observation, info
         return answer
 
     def step(self, name: str) -> Any:
-        """Take an action by its name; return what the environment answers."""
-        with self._staying():
-            return self.env.step(self.action(name))
+        """Take an action by its name; return what the environment answers, or None for an illegal action."""
+        if self.level.illegal == "refuse":
+            with self._staying():
+                answer = self.env.step(self.action(name))
+        else:
+            if self.allowed is not None and not self.allowed[list(self.level.actions).index(name)]:
+                return None
+            before = self._whole()
+            try:
+                with self._staying():
+                    answer = self.env.step(self.action(name))
+            except Exception as error:  # foreign code
+                if isinstance(error.__cause__, SystemExit) or self._whole(again=True) != before:
+                    raise
+                return None
+        self.allowed = self.mask(answer[4])
+        return answer
+
+    def _whole(self, *, again: bool = False) -> Hashable:
+        """Return all attributes; ``again`` if no step but one that raised was taken since."""
+        if self._full is None:
+            self._full = level_keys(self.level, self.env, whole=True)
+        if isinstance(self._full, Keys) and not again:
+            self._full.begin()
+        return self._full(self.env)
 
     def render(self) -> Any:
         """Return the environment's picture.
@@ -408,10 +406,6 @@ class Game:
         except SystemExit as error:
             raise RuntimeError(f"{type(self.env.unwrapped).__name__} {raised(error)}") from error
 
-    def won(self, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
-        """Return whether a step succeeded."""
-        return succeeds(self.level, self.env, reward, terminated, info)
-
     def own_mode(self, actions: Sequence[str]) -> str | None:
         """Return the failure mode of the level's predicates after actions from its start; None if none fits.
 
@@ -421,11 +415,12 @@ class Game:
         functions = self.level.predicates()
         if not functions or not actions or actions[-1] == IDLE:
             return None
-        self.env.reset(seed=self.level.seed, options=self.options)
-        reward, info = 0.0, dict[str, Any]()
-        for name in actions:
-            if name != IDLE:
-                _, reward, _, _, info = self.env.step(self.action(name))
+        replay = Game(self.env, self.level.start)
+        replay.reset()
+        answers = [replay.step(name) if name != IDLE else None for name in actions]
+        if answers[-1] is None:
+            return None
+        _, reward, _, _, info = answers[-1]
         for mode, fits in functions.items():
             try:
                 if fits(self.env, float(reward), info):
@@ -458,14 +453,6 @@ def level_keys(level: Level, env: Any, *, whole: bool = False) -> Callable[[Any]
     return keys_of(env, (*level.clock, *level.drawing))
 
 
-def succeeds(level: Level, env: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
-    """Return whether a step reached the goal of a level."""
-    del env
-    if "success" in info:
-        return bool(info["success"])
-    return reward > level.success_above and (terminated or level.success == "reward")
-
-
 def level_env(level: Level) -> Any:
     """Make the environment of a level, in any process, for a search of its states."""
     env = level.make()
@@ -474,4 +461,4 @@ def level_env(level: Level) -> Any:
     return env
 
 
-__all__ = ["IDLE", "Game", "GameSettings", "Level", "close", "first_level", "named_actions"]
+__all__ = ["IDLE", "Game", "GameSettings", "Level", "close", "first_level"]

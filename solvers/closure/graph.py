@@ -9,17 +9,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import Certificate, Needs, Unsolved, Verdict
-from .worlds import How
+from .worlds import How, Illegal
 
 if TYPE_CHECKING:
     import networkx
     import polars
 
-UNSEEN, WON, LOST = -1, -2, -3
-"""Successors that are no states of the graph: not searched, success, and an end without success."""
+UNSEEN, WON, LOST, ILLEGAL = -1, -2, -3, -4
+"""Successors that are no states of the graph: not searched, success, an end without success, and none at all: the
+environment does not allow the action there."""
 OUT_OF_BUDGET = "out_of_budget"
 """Failure mode of a goal that is certainly out of reach in time, where limits leave open whether it is a dead end."""
-OUTCOMES = {UNSEEN: "unseen", WON: "success", LOST: "end"}
+OUTCOMES = {UNSEEN: "unseen", WON: "success", LOST: "end", ILLEGAL: "illegal"}
+
+
+@dataclass(frozen=True)
+class SuccessSteps:
+    """Steps of a level that succeed, and the rule that says so."""
+
+    rule: str
+    """Name of the rule; empty where the searched part of the level shows none."""
+    searched: int = 0
+    """Number of steps that were searched."""
+    steps: int = 0
+    """Number of those that succeed."""
+    ending: int = 0
+    """Number of those that also end the episode."""
+    witnesses: tuple[tuple[int, ...], ...] = ()
+    """Places of the actions of a few plans that succeed."""
+
+    @property
+    def ends(self) -> bool | None:
+        """Whether success ends the episode; None if it does on some steps alone, or no step succeeds."""
+        return None if 0 < self.ending < self.steps or not self.steps else self.ending > 0
 
 
 @dataclass(frozen=True)
@@ -28,9 +50,9 @@ class Graph:
 
     actions: tuple[str, ...]
     successors: NDArray[np.int32]
-    """Shape (states, actions): the next state, or :data:`UNSEEN`, :data:`WON`, :data:`LOST`."""
+    """Shape (states, actions): the next state, or :data:`UNSEEN`, :data:`WON`, :data:`LOST`, :data:`ILLEGAL`."""
     rewards: NDArray[np.float64]
-    """Shape (states, actions): reward of the step; NaN where it is unseen."""
+    """Shape (states, actions): reward of the step; NaN where it is unseen or illegal."""
     how: How
     """Way in which the search came back to a state."""
     steps: int
@@ -40,6 +62,10 @@ class Graph:
     won_at_start: bool = False
     idle: str = "invalid"
     """Name of a turn without an action, which leaves the state as it is."""
+    success: SuccessSteps = SuccessSteps("")
+    """Steps that succeed."""
+    illegal: Illegal = "refuse"
+    """Meaning of an illegal action in an episode: an error, or a turn that leaves the state as it is."""
 
     @cached_property
     def least(self) -> NDArray[np.float64]:
@@ -104,7 +130,7 @@ class Graph:
         """Return the least and the most turns needed from a successor."""
         if state >= 0:
             return float(self.least[state]), float(self.most[state])
-        return {WON: (0.0, 0.0), LOST: (np.inf, np.inf), UNSEEN: (1.0, np.inf)}[state]
+        return {WON: (0.0, 0.0), UNSEEN: (1.0, np.inf)}.get(state, (np.inf, np.inf))
 
     def walk(self, actions: Sequence[str]) -> list[int]:
         """Return the states that actions lead through from the start, the first included.
@@ -112,7 +138,7 @@ class Graph:
         Everything after an unseen state is unseen.
 
         Raises:
-            ValueError: an action is not one of :attr:`actions`, or follows the end of the episode.
+            ValueError: an action is not one of :attr:`actions`, is illegal, or follows the end of the episode.
         """
         index = {action: place for place, action in enumerate(self.actions)}
         states = [WON if self.won_at_start else 0]
@@ -123,8 +149,27 @@ class Graph:
             if state in (WON, LOST):
                 raise ValueError(f"action {action!r} at step {step} follows the end of the episode")
             stays = action == self.idle or state == UNSEEN
-            states.append(state if stays else int(self.successors[state, index[action]]))
+            target = state if stays else int(self.successors[state, index[action]])
+            if target == ILLEGAL and self.illegal == "refuse":
+                raise ValueError(
+                    f"action {action!r} at step {step} is illegal there; a turn with it counts as one without an "
+                    "action if illegal (gym.illegal) is 'invalid'"
+                )
+            states.append(state if target == ILLEGAL else target)
         return states
+
+    def is_illegal(self, actions: Sequence[str]) -> bool:
+        """Return whether the last of some actions from the start is illegal, where such a turn changes nothing.
+
+        Raises:
+            ValueError: as :meth:`walk`.
+        """
+        state = self.walk(actions)[-2]
+        return (
+            state >= 0
+            and actions[-1] != self.idle
+            and (self.successors[state, self.actions.index(actions[-1])] == ILLEGAL)
+        )
 
     def _states_of(self, actions: Sequence[str], horizon: int) -> list[int] | Unsolved:
         """Return the states of an episode, or why it is none of this level."""
@@ -224,14 +269,15 @@ class Graph:
         """Return one row per state and action: ``state, action, next, outcome, reward, need, need_after``.
 
         ``next`` is null where the step leads to none of the states of the graph; ``outcome`` is ``state``, ``success``,
-        ``end`` or ``unseen``; needs are in turns, infinite for a dead end and null where the limits leave them open.
+        ``end``, ``illegal`` or ``unseen``; needs are in turns, infinite for a dead end and null where the limits leave
+        them open.
         """
         import polars as pl  # noqa: PLC0415 - only needed here
 
         count, width = self.successors.shape
         needs = [self.need(state) for state in range(count)]
         targets = self.successors.ravel().tolist()
-        ends: dict[int, float | None] = {WON: 0.0, LOST: np.inf, UNSEEN: None}
+        ends: dict[int, float | None] = {WON: 0.0, LOST: np.inf, ILLEGAL: np.inf, UNSEEN: None}
         return pl.DataFrame(
             {
                 "state": np.repeat(np.arange(count), width),
@@ -253,6 +299,8 @@ class Graph:
         for state in range(len(self.successors)):
             made.add_node(state, need=self.need(state))
         for (state, place), target in np.ndenumerate(self.successors):
+            if target == ILLEGAL:
+                continue
             node = OUTCOMES.get(int(target), int(target))
             made.add_edge(state, node, action=self.actions[place], reward=float(self.rewards[state, place]))
         return made

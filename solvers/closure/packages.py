@@ -27,6 +27,8 @@ class Package:
     """Attributes that no step changes."""
     dice: Callable[[Any], str] | None = None
     """Return what is random in an environment whose generator every step moves; empty if its numbers decide nothing."""
+    masks: bool = True
+    """Whether ``info["action_mask"]`` says what is allowed; Taxi's only advises against actions without an effect."""
     unseen: tuple[str, ...] = ()
     """Methods that make observations and nothing else; a search that reads other keys leaves them out."""
 
@@ -123,6 +125,7 @@ TOY_TEXT = Package(
     drawing=("lastaction", "window_surface", "clock", "window_size", "cell_size"),
     constant=("P", "initial_state_distrib"),
     dice=_toy_dice,
+    masks=False,
 )
 PACKAGES = (TOY_TEXT, BABYAI, MINIGRID)
 OTHER = Package("", (), ())

@@ -6,10 +6,11 @@ from array import array
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import nan
 from typing import Any
 
-from .advice import ContradictionError, advised, short
-from .graph import LOST, UNSEEN, WON
+from .advice import ContradictionError, advised, plain, short
+from .graph import ILLEGAL, LOST, UNSEEN, WON, SuccessSteps
 from .worlds import Outcome, World
 
 
@@ -54,6 +55,12 @@ class Search:
     """State after each step, or ``WON`` or ``LOST``."""
     rewards: "array[float]" = field(default_factory=lambda: array("d"))
     """Reward of each step."""
+    allowed: list[tuple[bool, ...] | None] = field(default_factory=list[tuple[bool, ...] | None])
+    """Whether the mask of each state allows each action; None without a mask."""
+    open_wins: list[int] = field(default_factory=list[int])
+    """Steps that succeed without an end of the episode."""
+    success: SuccessSteps = field(default_factory=lambda: SuccessSteps(""))
+    """Steps that succeed."""
     steps: int = 0
     depth: int = 0
     limit: str | None = None
@@ -81,10 +88,20 @@ class Search:
             if limit := self._limit(number, end, peak, stated):
                 return limit
             handle = waiting.popleft()
-            for action in self.actions:
-                key, reward, ended, won = world.step(handle, lambda: self.path_of(number), action)  # noqa: B023 - called at once
+            allowed = self.allowed[number]
+            for place, action in enumerate(self.actions):
+                outcome = None
+                if allowed is None or allowed[place]:
+                    outcome = world.step(handle, lambda: self.path_of(number), action)  # noqa: B023 - called at once
+                if outcome is None:
+                    targets.append(ILLEGAL)
+                    rewards.append(nan)
+                    continue
+                key, reward, ended, won = outcome
                 rewards.append(reward)
                 if won or ended:
+                    if not ended:
+                        self.open_wins.append(len(targets))
                     targets.append(WON if won else LOST)
                     continue
                 target = numbers.get(key)
@@ -93,8 +110,9 @@ class Search:
                     waiting.append(world.here())
                 else:
                     again[target] = len(targets)
-                    if world.seen != self.seen[target]:
-                        raise self.two_observations(target, [*self.path_of(number), action])
+                    if world.seen != self.seen[target] or world.allowed != self.allowed[target]:
+                        what = "observations" if world.allowed == self.allowed[target] else "masks of actions"
+                        raise self.two_observations(target, [*self.path_of(number), action], what)
                 targets.append(target)
             self.steps += len(self.actions) * (self.depth + 1 if replays else 1)
         return None
@@ -102,8 +120,9 @@ class Search:
     def two_observations(self, state: int, path: Sequence[Any], what: str = "observations") -> ContradictionError:
         """Return the error of a state that is shown in two ways."""
         error = advised(
-            f"the actions {self.path_of(state)} and {list(path)} lead to the same key {short(self.keys[state])}, but to "
-            f"different {what}; what they show is not in the key, or decided by something random",
+            f"the actions {plain(self.path_of(state))} and {plain(list(path))} lead to the same key "
+            f"{short(self.keys[state])}, but to different {what}; what they show is not in the key, or decided by "
+            "something random",
             "add it to key, or name attributes that only draw in drawing=",
             "use gym.key=state and keep all state in attributes, or name attributes that only draw in gym.drawing",
             ContradictionError,
@@ -116,6 +135,7 @@ class Search:
         number = self.numbers[key] = len(self.keys)
         self.keys.append(key)
         self.seen.append(self.world.seen)
+        self.allowed.append(self.world.allowed)
         self.first.append(step)
         self.again.append(-1)
         return number
@@ -179,6 +199,24 @@ class Search:
             if loop := self._loop(state):
                 delays.append([*plan[:step], *loop * -(-least // len(loop)), *plan[step:]])
         yield from delays if len(delays) <= most else (delays[each * len(delays) // most] for each in range(most))
+
+    def legal_places(self, state: int) -> list[int]:
+        """Return the places of the actions that are legal in a state that was expanded."""
+        width = len(self.actions)
+        return [place for place in range(width) if self.targets[state * width + place] != ILLEGAL]
+
+    def legal(self, walk: Sequence[int]) -> list[int]:
+        """Return a walk without its illegal actions, up to its end or to a state that was not expanded."""
+        places: list[int] = []
+        state = 0
+        for place in walk:
+            if not 0 <= state < self.expanded:
+                break
+            target = self.targets[state * len(self.actions) + place]
+            if target != ILLEGAL:
+                places.append(place)
+                state = target
+        return places
 
     def _loop(self, state: int) -> list[int]:
         """Return the places of one or two actions that lead from a state back to it; empty if there are none."""

@@ -22,12 +22,17 @@ from ..base import (
     Unsolved,
     Verdict,
 )
+from .advice import naming_settings
 from .explore import explore
 from .game import IDLE, Level, close, level_env, search_of
-from .graph import OUT_OF_BUDGET, Graph
-from .advice import naming_settings
+from .graph import OUT_OF_BUDGET, Graph, SuccessSteps
 
 Answer = TypeVar("Answer")
+
+
+def _ends(success: SuccessSteps) -> str:
+    return "ends the episode" if success.ends else "does not end the episode"
+
 
 CACHED_LEVELS = 64
 """Levels whose graphs are kept; all rollouts of a level follow each other."""
@@ -152,6 +157,12 @@ class ClosureSolver(ExactSolver):
             fresh=kind not in self._checked,
         )
         self._checked.add(kind)
+        first = SuccessSteps(level.success, 0, *level.success_steps)
+        if None not in (first.ends, graph.success.ends) and graph.success.ends != first.ends:
+            raise CertifyError(
+                f"success ({level.success}) {_ends(graph.success)} in this level, and {_ends(first)} in the first "
+                "levels of the run; name a rule in gym.success that fits all levels"
+            )
         return replace(graph, idle=IDLE)
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:

@@ -2,16 +2,17 @@
 
 import random
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import gymnasium
 from gymnasium import wrappers
 
-from .packages import package_of
-from .outside import Outside, Scope, global_dice
-from .values import Part, Reader, parts_of
 from .advice import AdvisedError, advised
+from .outside import Outside, Scope, global_dice
+from .packages import package_of
+from .values import Part, Reader, parts_of
+from .worlds import own
 
 Env = Any
 
@@ -168,27 +169,48 @@ def keys_of(env: Env, skip: Sequence[str] = ()) -> Keys:
         skip: counters of turns, and attributes that decide nothing but pictures.
     """
     package = package_of(env)
-    return Keys(frozenset((*skip, *package.drawing, *package.constant)), frozenset({"_np_random"} if package.dice else ()))
+    return Keys(
+        frozenset((*skip, *package.drawing, *package.constant)), frozenset({"_np_random"} if package.dice else ())
+    )
 
 
-def counters(env: Any, actions: Sequence[Any], seed: int | None, options: dict[str, Any] | None) -> tuple[str, ...]:
+def counters(
+    env: Any,
+    actions: Sequence[Any],
+    seed: int | None,
+    options: dict[str, Any] | None,
+    mask: Callable[[Any], tuple[bool, ...] | None] = lambda _info: None,
+    *,
+    illegal: bool = False,
+) -> tuple[str, ...]:
     """Return the integer attributes that every step raises by the same amount, whatever the action.
 
-    Random plays are compared; with fewer than four steps, nothing is a counter. Some states are also drawn, so that
-    what drawing keeps for later is there before the search.
+    Actions that ``mask`` excludes are not played, and with ``illegal`` a play ends where an action raises. Random plays
+    are compared; with fewer than four steps, nothing is a counter. Some states are also drawn, so that what drawing
+    keeps for later is there before the search.
     """
     changes: dict[str, set[int]] = {}
     steps, most = 0, 24 if package_of(env).key else 96
     draws = getattr(env, "render_mode", None) == "rgb_array"
     for play in range(most):
         choose = random.Random(play)
-        env.reset(seed=seed, options=options)
+        _, info = env.reset(seed=seed, options=options)
         before = _integers(env)
         ended = False
         while not ended and steps < most:
             if draws and steps < 12:
                 env.render()
-            ended = bool(env.step(choose.choice(actions))[2])
+            may = mask(info)
+            legal = [action for place, action in enumerate(actions) if may is None or may[place]]
+            if not legal:
+                break
+            try:
+                _, _, terminated, _, info = env.step(own(choose.choice(legal)))
+            except Exception:
+                if not illegal:
+                    raise
+                break
+            ended = bool(terminated)
             after = _integers(env)
             for name in before:
                 changes.setdefault(name, set()).add(after.get(name, 0) - before[name])

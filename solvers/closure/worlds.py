@@ -6,18 +6,34 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 from gymnasium.utils import EzPickle
 
 from ...errors import CertifyError
-from .advice import AdvisedError, ContradictionError, advised, difference, raised, short
+from .advice import (
+    IF_RANDOM,
+    AdvisedError,
+    ContradictionError,
+    IllegalActionError,
+    advised,
+    difference,
+    plain,
+    raised,
+    short,
+)
 from .outside import touches
 from .values import hashable
+
+if TYPE_CHECKING:
+    from .success import Rule
 
 Env = Any
 """A ``gymnasium.Env``, wrapped or not."""
 How = Literal["snapshot", "deepcopy", "replay"]
+Illegal = Literal["refuse", "invalid"]
+"""Meaning of actions that a mask or an error of the environment forbids."""
 Path = Callable[[], Sequence[Any]]
 """Return the actions that led to a state; they are put together for replays and messages alone."""
 Success = Callable[[Env, float, bool, Mapping[str, Any]], bool]
@@ -42,11 +58,10 @@ class Watching(Protocol):
 class Reading:
     """Meaning of an environment's answers."""
 
+    success: "Rule"
+    """Judge of whether a step reached the goal."""
     key: Callable[[Env], Hashable] | None = None
     """Return the state key: equal keys mean states with equal futures. None: the observation is the key."""
-    success: Success | float = 0.0
-    """Return whether a step reached the goal, from environment, reward, ``terminated`` and ``info``. A number: the
-    flag ``info["success"]`` where the environment sets it, else a reward above that number."""
     clock: tuple[str, ...] = ()
     """Attributes of ``env.unwrapped`` that count turns; they are held at their values after ``reset``, because the
     turn budget takes their place."""
@@ -57,6 +72,11 @@ class Reading:
     """Attributes of ``env.unwrapped`` that decide nothing but pictures."""
     is_declared: bool = False
     """Whether the user named the clock, so that observations may show it."""
+    mask: Callable[[Any], tuple[bool, ...] | None] = lambda _info: None
+    """Return from ``info`` whether each action is allowed next; None if all are."""
+    full: Callable[[Env], Hashable] | None = None
+    """Return all attributes, where an action that raises counts as illegal if it changes none of them; None: such an
+    action is refused."""
 
 
 class Outcome(NamedTuple):
@@ -87,6 +107,8 @@ class World(ABC):
         self._watch = reading.key if isinstance(reading.key, Watching) else None
         self.seen: int | None = None
         """Hash of the last observation, where the environment is not of a known package."""
+        self.allowed: tuple[bool, ...] | None = None
+        """Whether each action is allowed after the last reset or step; None if all are."""
         self.truncated = False
         """Whether the environment cut the episode off at the last step; the search goes on."""
 
@@ -113,7 +135,8 @@ class World(ABC):
             ) from error
         if self._watch:
             self._watch.begin()
-        return self._key(self.env, observation), bool(info.get("success", False))
+        self.allowed = self.reading.mask(info)
+        return self._key(self.env, observation), self.reading.success.won_at_start(info)
 
     def finish(self) -> None:
         """Refuse the steps since the last reset if they drew random numbers from a generator that all code shares."""
@@ -128,17 +151,14 @@ class World(ABC):
                 setattr(env.unwrapped, name, value)
         try:
             if self._watch:
-                return self._watched(env, action)
-            return env.step(action)
+                return self._watched(env, own(action))
+            return env.step(own(action))
         except AdvisedError:
             raise
         except (Exception, SystemExit) as error:  # foreign code; there, the action has no defined successor
-            raise advised(
-                f"step({action!r}) of {type(env.unwrapped).__name__} {raised(error)}, after the actions "
-                f"{list(path())}; expected an answer to every action in every state",
-                "leave the action out of actions, or repair the environment",
-                "leave the action out of gym.actions, or repair the environment",
-                AdvisedError if self.how == "replay" else ContradictionError,
+            raise IllegalActionError(
+                f"step({plain(action)!r}) of {type(env.unwrapped).__name__} {raised(error)}, after the actions "
+                f"{plain(list(path()))}"
             ) from error
 
     def act(self, env: Env, action: Any, path: Path = tuple, *, running: bool = False) -> Outcome:
@@ -148,24 +168,20 @@ class World(ABC):
             CertifyError: the step raised.
         """
         observation, reward, terminated, truncated, info = self.go(action, path, env=env, running=running)
-        self.truncated = bool(truncated)
+        self.truncated, self.allowed = bool(truncated), self.reading.mask(info)
         try:
             reward = float(reward)
         except (TypeError, ValueError) as error:
             raise CertifyError(
-                f"reward: found {short(reward)} after {action!r}, expected a number; wrap the environment in one that "
-                "makes a single number of its rewards"
+                f"reward: found {short(reward)} after {plain(action)!r}, expected a number; wrap the environment in "
+                "one that makes a single number of its rewards"
             ) from error
         if math.isnan(reward):
             raise CertifyError(
-                f"reward: found nan, which is not a number, for {action!r} after the actions {list(path())}, "
-                "expected a number; repair the reward of the environment"
+                f"reward: found nan, which is not a number, for {plain(action)!r} after the actions "
+                f"{plain(list(path()))}, expected a number; repair the reward of the environment"
             )
-        rule = self.reading.success
-        if callable(rule):
-            won = bool(rule(env, reward, bool(terminated), info))
-        else:
-            won = bool(info["success"]) if "success" in info else reward > rule
+        won = self.reading.success.won(env, reward, bool(terminated), info)
         return Outcome(self._key(env, observation), reward, bool(terminated), won)
 
     def _watched(self, env: Env, action: Any) -> Any:
@@ -175,8 +191,8 @@ class World(ABC):
             answer = env.step(action)
         if found:
             raise advised(
-                f"step({action!r}) of {type(env.unwrapped).__name__} touches what is outside of it: {found[0]}; no "
-                "search brings that back",
+                f"step({plain(action)!r}) of {type(env.unwrapped).__name__} touches what is outside of it: {found[0]}; "
+                "no search brings that back",
                 "keep the state in attributes, or pass key= if that decides nothing",
                 "keep the state in attributes, or set gym.key=observation if the observation shows the full state",
             )
@@ -197,13 +213,41 @@ class World(ABC):
                 )
         return key
 
+    def step(self, handle: Any, path: Path, action: Any) -> Outcome | None:
+        """Take an action in the state of a handle, which ``path`` led to; return None if it is illegal there.
+
+        Raises:
+            CertifyError: the step raised, and illegal actions are refused, or it changed the state.
+        """
+        env = self._at(handle, path)
+        try:
+            return self.act(env, action, path)
+        except IllegalActionError as error:
+            full = self.reading.full
+            if full is None or isinstance(error.__cause__, SystemExit):
+                raise
+            if begin := getattr(full, "begin", None):
+                begin()
+            after, before = full(env), full(self._at(handle, path))
+            if after == before:
+                return None
+            raise CertifyError(
+                f"{error.finding}, and changed the state in {difference(before, after)}; expected an illegal action "
+                "that changes nothing; repair the environment"
+            ) from error
+
     @abstractmethod
-    def step(self, handle: Any, path: Path, action: Any) -> Outcome:
-        """Take an action in the state of a handle, which ``path`` led to."""
+    def _at(self, handle: Any, path: Path) -> Env:
+        """Return an environment in the state of a handle, which ``path`` led to; stepping it changes no handle."""
 
     @abstractmethod
     def here(self) -> Any:
         """Return a handle of the state after the last ``reset`` or ``step``."""
+
+
+def own(action: Any) -> Any:
+    """Return an action that its environment may change."""
+    return action.copy() if isinstance(action, np.ndarray) else action
 
 
 def _glance(observation: Any) -> int | None:
@@ -226,10 +270,10 @@ class Snapshots(World):
         self._take = partial(take, env) if take else env.unwrapped.snapshot
         self._come_back = partial(come_back, env) if come_back else env.unwrapped.restore
 
-    def step(self, handle: Any, path: Path, action: Any) -> Outcome:
-        """Restore and step; see the base class."""
+    def _at(self, handle: Any, path: Path) -> Env:
+        """Restore; see the base class."""
         self._come_back(handle)
-        return self.act(self.env, action, path)
+        return self.env
 
     def here(self) -> Any:
         """Return a snapshot; see the base class."""
@@ -242,10 +286,10 @@ class Copies(World):
     how: ClassVar[How] = "deepcopy"
     _last: Env = None
 
-    def step(self, handle: Any, path: Path, action: Any) -> Outcome:
-        """Copy and step; see the base class."""
+    def _at(self, handle: Any, path: Path) -> Env:
+        """Copy; see the base class."""
         self._last = deepcopy(handle)
-        return self.act(self._last, action, path)
+        return self._last
 
     def here(self) -> Any:
         """Return the copy that was stepped last, at first one of the environment; see the base class."""
@@ -259,8 +303,8 @@ class Replays(World):
 
     _first: Hashable = None
 
-    def step(self, handle: Any, path: Path, action: Any) -> Outcome:
-        """Replay and step; see the base class."""
+    def _at(self, handle: Any, path: Path) -> Env:
+        """Replay; see the base class."""
         first, _ = self.reset()
         if self._first is None:
             self._first = first
@@ -270,7 +314,7 @@ class Replays(World):
         for each in path():
             self.act(self.env, each, lambda: played)
             played.append(each)
-        return self.act(self.env, action, path)
+        return self.env
 
     def here(self) -> Any:
         """Return nothing: the path is enough; see the base class."""
@@ -280,9 +324,9 @@ def two_resets(seed: int | None, where: str) -> AdvisedError:
     """Return the error of a reset that does not come back to the first state."""
     return advised(
         f"two calls of reset with seed {seed} differ in {where}, expected equal states",
-        "pass a seed that the environment obeys, or remove what is random from key",
+        f"pass a seed that the environment obeys, or remove what is random from key; {IF_RANDOM}",
         "let reset set all attributes, by the seed alone, or use gym.key=observation if the observation shows the "
-        "full state",
+        f"full state; {IF_RANDOM}",
     )
 
 

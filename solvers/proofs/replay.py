@@ -5,6 +5,7 @@ and all actions from the start. What needs more steps than allowed is undecided.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -17,9 +18,11 @@ _DIFFER = (
     "wrapper"
 )
 _HIDDEN = "the environment is random, or has state that its key does not show"
-_WON: Hashable = ("won",)
+WON: Hashable = ("won",)
 _OVER: Hashable = ("over",)
 """Ends of an episode, in place of a state key."""
+ILLEGAL: Hashable = ("illegal",)
+"""Outcome of an illegal action."""
 
 
 class _TooLargeError(Exception):
@@ -38,6 +41,14 @@ class Game:
     """Return the state key of the environment, or of its observation with ``by_observation``."""
     won: Callable[[Any, float, bool, Mapping[str, Any]], bool]
     """Return whether a step succeeded, from environment, reward, ``terminated`` and ``info``."""
+    won_at_start: Callable[[Mapping[str, Any]], bool] = lambda _info: False
+    """Return whether ``info`` of reset says that the goal is reached already."""
+    allows: Callable[[str, Mapping[str, Any]], bool] = lambda _name, _info: True
+    """Return whether ``info`` of the last answer allows an action."""
+    full: Callable[[Any], Hashable] | None = None
+    """Return all attributes, where a turn with an illegal action changes nothing; None: an episode has no such turn."""
+    illegal: set[int] = field(default_factory=set[int])
+    """Turns of the last plan whose action was not allowed, or raised and changed nothing."""
     seed: int | None = 0
     options: dict[str, Any] | None = None
     clock: Sequence[str] = ()
@@ -59,7 +70,10 @@ class Game:
 
         The list is shorter if the episode ends before the plan.
         """
-        observation, _ = self.env.reset(seed=self.seed, options=self.options)
+        observation, info = self.env.reset(seed=self.seed, options=self.options)
+        self.illegal = set()
+        if self.won_at_start(info):
+            return [WON]
         if begin := getattr(self.key, "begin", None):
             begin()
         begun = {name: getattr(self.env.unwrapped, name) for name in self.clock}
@@ -69,14 +83,33 @@ class Game:
                 keys.append(self._key(observation))
             if name == self.idle:
                 continue
+            if not self.allows(name, info):
+                self.illegal.add(turn)
+                continue
             self.steps += 1
             for attribute, value in begun.items():
                 setattr(self.env.unwrapped, attribute, value)
-            observation, reward, terminated, _, info = self.env.step(self.actions[name])
+            try:
+                observation, reward, terminated, _, info = self.env.step(copy(self.actions[name]))
+            except Exception:
+                if self.full is None or not self._changes_nothing(plan[:turn]):
+                    raise
+                self.illegal.add(turn)
+                continue
             won = self.won(self.env, float(reward), bool(terminated), info)
             if won or terminated:
-                return [*keys, _WON if won else _OVER]
+                return [*keys, WON if won else _OVER]
         return [*keys, self._key(observation)]
+
+    def _changes_nothing(self, plan: Sequence[str]) -> bool:
+        """Return whether the environment, whose last step raised, is as it was after the plan before; replay that."""
+        assert self.full is not None
+        if begin := getattr(self.full, "begin", None):
+            begin()
+        after, illegal = self.full(self.env), self.illegal
+        self.play([name for turn, name in enumerate(plan) if turn not in illegal])
+        self.illegal = illegal
+        return self.full(self.env) == after
 
     def _key(self, observation: Any) -> Hashable:
         return self.key(observation if self.by_observation else self.env)
@@ -101,10 +134,12 @@ class Game:
                 if self.steps + len(plan) > self.max_steps:
                     raise _TooLargeError
                 target = self.play(plan, len(plan))[-1]
+                if len(plan) - 1 in self.illegal:
+                    target = ILLEGAL
                 after[key].append(target)
-                if target not in (_WON, _OVER):
+                if target not in (WON, _OVER, ILLEGAL):
                     plans.setdefault(target, plan)
-        self._turns, waiting, turns = {_WON: 0}, set(after), 0
+        self._turns, waiting, turns = {WON: 0}, set(after), 0
         while True:
             turns += 1
             nearer = {key for key in waiting if any(target in self._turns for target in after[key])}
@@ -159,16 +194,21 @@ def prove(game: Game, actions: Sequence[str], horizon: int, verdict: Verdict) ->
     """
     if not 0 < len(actions) <= horizon or not set(actions) <= {*game.actions, game.idle}:
         return Proof((f"the episode has actions that do not fit the level or the horizon of {horizon}",))
-    keys = game.play(actions)
-    if len(keys) <= len(actions):
-        return Proof((f"the episode is over after {len(keys) - 1} actions, but its row has {len(actions)}",))
-    if keys[-1] == _WON:
-        return Proof(("the episode succeeds",))
+    keys, illegal = game.play(actions), set(game.illegal)
+    misfit = None
+    if illegal and game.full is None:
+        misfit = f"the action of turn {min(illegal)} is illegal, which refuses the episode"
+    elif len(keys) <= len(actions):
+        misfit = f"the episode is over after {len(keys) - 1} actions, but its row has {len(actions)}"
+    elif keys[-1] == WON:
+        misfit = "the episode succeeds"
+    if misfit:
+        return Proof((misfit,))
     try:
         game.search()
     except _TooLargeError:
         return Proof(undecided=f"the level takes more than max_steps = {game.max_steps} steps by replay")
-    if reason := _contradiction(game, actions, keys):
+    if reason := _contradiction(game, actions, keys, illegal):
         return Proof(undecided=reason)
     expected = _expected(game, keys, horizon)
     if verdict.failure_mode == OUT_OF_BUDGET and not expected.fallback:
@@ -186,12 +226,12 @@ def prove(game: Game, actions: Sequence[str], horizon: int, verdict: Verdict) ->
     )
 
 
-def _contradiction(game: Game, actions: Sequence[str], keys: Sequence[Hashable]) -> str | None:
+def _contradiction(game: Game, actions: Sequence[str], keys: Sequence[Hashable], illegal: set[int]) -> str | None:
     """Return where an episode and the search differ; None if they agree."""
-    if unknown := [key for key in keys if key not in (_WON, _OVER) and not game.following(key)]:
+    if unknown := [key for key in keys if key not in (WON, _OVER) and not game.following(key)]:
         return f"{len(unknown)} states of the episode are not among those of the search; {_DIFFER}"
     for step, (name, key, target) in enumerate(zip(actions, keys, keys[1:], strict=False)):
-        if name != game.idle and game.after(key, name) != target:
+        if name != game.idle and game.after(key, name) != (ILLEGAL if step in illegal else target):
             return f"step {step} leads to another state than in the search; {_HIDDEN}"
     return None
 

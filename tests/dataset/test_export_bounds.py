@@ -29,7 +29,7 @@ WITHOUT = {
 }
 """Formats that the certificate of an environment cannot support, and the reason that the error gives."""
 SETTINGS: dict[str, dict[str, Any]] = {
-    "gym": {"id": "CliffWalking-v1", "horizon": 20, "success": "terminated", "success_above": -50.0},
+    "gym": {"id": "CliffWalking-v1", "horizon": 20, "success": "terminated"},
     "navigation": {"horizon": 10},
 }
 ROLLOUTS = {"navigation": 4}

@@ -15,7 +15,7 @@ from pivot.environments.gym import GymConfig, GymEnv
 from pivot.errors import ConfigError, GenerationError
 from pivot.rollouts.plan import plan_tasks
 from pivot.solvers.base import Case, Certificate, Unsolved, Verdict
-from pivot.solvers.closure.game import Level
+from pivot.solvers.closure.game import Level, first_level
 from pivot.solvers.closure.solver import ClosureSolver
 from pivot.solvers.proofs.gym import GymProver
 from pivot.testing import EnvironmentContract
@@ -26,7 +26,7 @@ from datasets import load_dataset
 
 NAMES = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 DOORKEY = {"id": "MiniGrid-DoorKey-5x5-v0", "kwargs": {"tile_size": 8}, "horizon": 30}
-CLIFF = {"id": "CliffWalking-v1", "horizon": 20, "success": "terminated", "success_above": -50.0}
+CLIFF = {"id": "CliffWalking-v1", "horizon": 20, "success": "terminated"}
 LAKE = {"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}, "horizon": 14}
 LEVEL = '{"actions":{"down":1,"left":0,"right":2,"up":3},"id":"FrozenLake-v1","kwargs":{"is_slippery":false},"seed":3}'
 
@@ -68,7 +68,7 @@ def labels(root: Path) -> pl.DataFrame:
 
 @pytest.mark.parametrize("settings", [DOORKEY, CLIFF])
 def test_a_store_is_built_verified_and_loaded(tmp_path: Path, settings: dict[str, Any]) -> None:
-    config = {"environments": {"gym": {"tasks": 1, "settings": settings}}, "rollouts": 4}
+    config = {"environments": {"gym": {"tasks": 1, "settings": settings}}, "rollouts": 8}
     pivot.build(config, tmp_path)
     rows = labels(tmp_path)
     assert rows.filter(pl.col("accepted")).height == rows.height > 0
@@ -127,7 +127,7 @@ def test_settings_that_fit_no_environment_are_refused(settings: dict[str, Any], 
     ("settings", "message"),
     [
         ({"id": "FrozenLake-v1", "kwargs": {"is_slippery": True}}, "the environment is random"),
-        ({"id": "CliffWalking-v1"}, "no actions lead to success from the start .* gym.success"),
+        ({"id": "CliffWalking-v1"}, "no step succeeds; .* with gym.success, which is terminated if every end is"),
     ],
 )
 def test_what_could_not_be_labelled_ends_before_a_run(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
@@ -220,7 +220,7 @@ def test_the_declared_observation_is_the_key_of_search_and_proof(name: str, tmp_
 
 
 def test_a_proof_by_an_observation_that_hides_state_is_undecided() -> None:
-    level = Level.read(GymEnv.make_task(lane("Hidden", key="observation"), 3).initial_state)
+    level, _ = first_level(lane("Hidden", key="observation", success="goal-reward").game, 3)
     case = Case(level.text(), ["action_1"] * 6 + ["action_2"] * 3, 9)
     certificate = Certificate("exact", "turns", 3, 2, 4, None, reachable_after=False)
     verdict = Verdict(6, "deadlock", certificate, fallback=False, infeasible_at_start=False, witness=None)

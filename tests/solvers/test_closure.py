@@ -129,7 +129,9 @@ def test_episodes_that_are_none_are_refused() -> None:
 @pytest.mark.parametrize("limits", [{"max_states": 2}, {"max_steps": 6}])
 def test_what_a_limit_leaves_open_is_not_guessed(limits: dict[str, Any]) -> None:
     """Two states are searched: the goal is not within two turns of the start; nothing else is known."""
-    graph = pivot.explore(Copied, actions=[0, 1, 2], key="observation", **limits)
+    with pytest.raises(CertifyError, match=f"no step succeeds until {next(iter(limits))} .* ended the search"):
+        pivot.explore(Copied, actions=[0, 1, 2], key="observation", **limits)
+    graph = pivot.explore(Copied, actions=[0, 1, 2], key="observation", success="goal-reward", **limits)
     assert graph.limit is not None
     assert graph.need(0) is None
     assert graph.least[0] == 3

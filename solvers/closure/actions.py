@@ -1,0 +1,128 @@
+"""Actions of an environment: their names, the members of the action space, and which of them a mask allows."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import product
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+
+from .advice import AdvisedError, advised, plain, short
+
+MAX_ACTIONS = 64
+MASK = "action_mask"
+
+
+@cache
+def _names_of_toy_text(kind: str) -> tuple[str, ...]:
+    return {
+        "FrozenLakeEnv": ("left", "down", "right", "up"),
+        "CliffWalkingEnv": ("up", "right", "down", "left"),
+        "TaxiEnv": ("south", "north", "east", "west", "pickup", "dropoff"),
+    }.get(kind, ())
+
+
+def _ranges(space: Any) -> list[range] | None:
+    """Return the numbers of each part of a space, the first one that it starts with; None for spaces without them."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return [range(int(space.start), int(space.start + space.n))]
+    if isinstance(space, gymnasium.spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        return [range(int(start), int(start + count)) for start, count in zip(space.start, space.nvec, strict=True)]
+    parts: Sequence[Any] = space.spaces if isinstance(space, gymnasium.spaces.Tuple) else ()
+    if parts and all(isinstance(part, gymnasium.spaces.Discrete) for part in parts):
+        return [cast(list[range], _ranges(part))[0] for part in parts]
+    return None
+
+
+def named_actions(env: Any, declared: Mapping[str, int | list[int]] | None = None) -> dict[str, int | list[int]]:
+    """Return the actions of an environment by name, in the order of their numbers.
+
+    Raises:
+        CertifyError: the action space is neither discrete nor a small tuple of discrete ones, or the names do not fit.
+    """
+    space, ranges = env.action_space, _ranges(env.action_space)
+    if ranges is None:
+        raise AdvisedError(
+            f"actions: found the action space {space}, expected a discrete one, or a tuple of discrete ones with at "
+            f"most {MAX_ACTIONS} members; wrap the environment in one with a list of actions"
+        )
+    single = isinstance(space, gymnasium.spaces.Discrete)
+    if declared:
+        for name, value in declared.items():
+            parts = value if isinstance(value, list) else [value]
+            fits = isinstance(value, list) != single and len(parts) == len(ranges)
+            if not fits or any(part not in each for part, each in zip(parts, ranges, strict=True)):
+                raise AdvisedError(f"actions: found {value!r} for {name!r}, expected one of {space}")
+        return dict(declared)
+    count = int(np.prod([len(each) for each in ranges], dtype=object))
+    if count > MAX_ACTIONS:
+        raise advised(
+            f"actions: found {count}, expected at most {MAX_ACTIONS}",
+            "name those to use in actions=",
+            "name those to use in gym.actions",
+        )
+    values: list[Any] = list(ranges[0]) if single else [list(each) for each in product(*ranges)]
+    kinds: Any = getattr(env.unwrapped, "actions", None)
+    names: Sequence[str] = _names_of_toy_text(type(env.unwrapped).__name__)
+    if isinstance(kinds, type) and hasattr(kinds, "__members__"):
+        names = list(cast(Any, kinds).__members__)
+    if len(names) != len(values):
+        names = [f"action_{'_'.join(map(str, each if isinstance(each, list) else [each]))}" for each in values]
+    return dict(zip((name.lower() for name in names), values, strict=True))
+
+
+def member(space: Any, value: Any) -> Any:
+    """Return what ``space.sample()`` would return for a number or a list of numbers; other values as they are."""
+    if isinstance(space, gymnasium.spaces.Discrete) and type(value) is int:
+        return space.dtype.type(value)
+    if isinstance(space, gymnasium.spaces.MultiDiscrete) and isinstance(value, list | tuple):
+        return np.array(value, space.dtype)
+    if (
+        isinstance(space, gymnasium.spaces.Tuple)
+        and isinstance(value, list | tuple)
+        and len(value) == len(space.spaces)
+    ):  # pyright: ignore[reportUnknownArgumentType]
+        return tuple(member(part, each) for part, each in zip(space.spaces, value, strict=True))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return value
+
+
+def allowed(space: Any, actions: Sequence[Any], info: Any) -> tuple[bool, ...] | None:
+    """Return for each action whether ``info["action_mask"]`` allows it; None without a mask.
+
+    Raises:
+        CertifyError: the mask does not fit the action space.
+    """
+    mask = info.get(MASK) if isinstance(info, Mapping) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if mask is None:
+        return None
+    ranges = _ranges(space)
+    if ranges is None:
+        raise AdvisedError(f"info[{MASK!r}]: found one for the action space {space}, expected a discrete one")
+    sizes = tuple(len(each) for each in ranges)
+    try:
+        if isinstance(mask, tuple | list) and len(sizes) > 1:
+            parts = [np.asarray(each) for each in mask]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        else:
+            parts = [np.asarray(mask)]
+    except ValueError:
+        parts = []
+    shapes = tuple(part.shape for part in parts)
+    joint = shapes == (sizes,)
+    if not (joint or shapes == tuple((size,) for size in sizes)) or not all(
+        np.isin(part, (0, 1)).all() for part in parts
+    ):
+        raise AdvisedError(
+            f"info[{MASK!r}]: found {short(mask)}, expected 0 or 1 for each of the numbers of {space}: an array, or a "
+            "tuple of arrays for several numbers"
+        )
+    places = [
+        tuple(number - each.start for number, each in zip(np.atleast_1d(plain(action)).tolist(), ranges, strict=True))
+        for action in actions
+    ]
+    if joint:
+        return tuple(bool(parts[0][place]) for place in places)
+    return tuple(all(part[each] for part, each in zip(parts, place, strict=True)) for place in places)
+
+
+__all__ = ["MASK", "allowed", "member", "named_actions"]

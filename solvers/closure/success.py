@@ -1,0 +1,290 @@
+"""Meaning of success in a foreign environment: rules by name, and the rule that a searched level shows by itself.
+
+The rule is ``info["success"]`` or ``info["is_success"]`` where a level sets one of them, else ``goal-reward``: the
+positive reward that nothing but ends of the episode pays. Where neither fits, the user names a rule.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ... import admission
+from ...errors import CertifyError
+from .advice import AdvisedError, advised, raised, short
+from .graph import ILLEGAL, LOST, WON, SuccessSteps
+from .worlds import Env, Success
+
+if TYPE_CHECKING:
+    from .search import Search
+
+FLAGS = ("success", "is_success")
+"""Keys of ``info`` that say whether a step reached the goal."""
+GOAL_REWARD = "goal-reward"
+PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_REWARD = re.compile(r"(terminated and )?reward(>=|>)(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+_WITNESSES = 5
+RULES = "terminated, reward>=X, terminated and reward>=X (or > in place of >=), info.KEY, module:function"
+
+
+class NoSuccessError(AdvisedError):
+    """No step of a level succeeds under the default rule; other levels may show what success is."""
+
+    is_kept = True
+
+
+def check_rule(text: str) -> str:
+    """Return the name of a rule without needless spaces; the empty name leaves the rule to the levels.
+
+    Raises:
+        ValueError: no rule has this name.
+    """
+    text = re.sub(r" ?(>=|>) ?", r"\1", " ".join(text.split()))
+    named = text in ("", "terminated", GOAL_REWARD) or (text.startswith("info.") and len(text) > len("info."))
+    if not named and not _REWARD.fullmatch(text) and not PREDICATE.fullmatch(text):
+        raise ValueError(f"found {text!r}, expected one of {RULES}")
+    return text
+
+
+def is_predicate(rule: str) -> bool:
+    """Return whether a rule is a function of a module."""
+    return not rule.startswith("info.") and PREDICATE.fullmatch(rule) is not None
+
+
+def flag(info: Any, name: str) -> bool:
+    """Return a flag of ``info``; a missing one is False.
+
+    Raises:
+        CertifyError: it is not a bool, or ``info`` is not a mapping.
+    """
+    if not isinstance(info, Mapping):
+        raise CertifyError(f"info: found {short(info)}, expected a mapping; return a dict from reset and step")
+    value: Any = info.get(name, False)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    if not isinstance(value, bool | np.bool_):
+        raise advised(
+            f"info[{name!r}]: found {short(value)} of type {type(value).__name__}, expected True or False",
+            "return a bool, or pass success=, a function from environment, reward, terminated and info to a bool",
+            f"return a bool, or name another rule in gym.success: {RULES}",
+        )
+    return bool(value)
+
+
+class Rule:
+    """Judge of the steps of one level; under the default rule it also remembers which flags ``info`` showed."""
+
+    def __init__(self, success: Success | str) -> None:
+        """Prepare a rule.
+
+        Raises:
+            CertifyError: no rule has this name, or its function cannot be imported. NotAllowedError: this call does not
+            allow the module of a function.
+        """
+        self.text = "a function"
+        self.seen: dict[str, None] = {}
+        """Flags that a step or reset showed, in the order of :data:`FLAGS` for each."""
+        self.differ = False
+        """Whether the two flags contradicted each other."""
+        self._judge = success if callable(success) else self._named(success)
+        self.closed = success if callable(success) else self.text
+        """The rule that decides every step by itself, once the level is searched."""
+
+    def _named(self, text: str) -> Success:
+        try:
+            self.text = text = check_rule(text)
+        except ValueError as error:
+            raise CertifyError(f"success: {error}") from error
+        if self.is_open:
+            return lambda _env, _reward, _terminated, info: self._shown(info)
+        if text == "terminated":
+            return lambda _env, _reward, terminated, _info: terminated
+        if text.startswith("info."):
+            name = text.removeprefix("info.")
+            return lambda _env, _reward, _terminated, info: self._flag(info, name)
+        if match := _REWARD.fullmatch(text):
+            at_ends, least, strictly = bool(match[1]), float(match[3]), match[2] == ">"
+            return lambda _env, reward, terminated, _info: (
+                (terminated or not at_ends) and (reward > least if strictly else reward >= least)
+            )
+        return _predicate(text)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the searched level decides which steps succeed, by :func:`settle`."""
+        return self.text in ("", GOAL_REWARD)
+
+    def won(self, env: Env, reward: float, terminated: bool, info: Any) -> bool:
+        """Return whether a step succeeded; while the rule is open, whether a flag says so.
+
+        Raises:
+            CertifyError: a flag is not a bool, or a function of the user's raised or returned something else.
+        """
+        return self._judge(env, reward, terminated, info)
+
+    def won_at_start(self, info: Any) -> bool:
+        """Return whether ``info`` of reset says that the goal is reached already; only flags can."""
+        return self.won(None, 0.0, False, info) if self.is_open or self.text.startswith("info.") else False
+
+    def settled(self, text: str) -> None:
+        """Judge by a rule that the level showed from now on."""
+        self.closed = "terminated and reward>0" if text == GOAL_REWARD else text
+        self._judge = self._named(self.closed)
+        self.text = text
+
+    def _flag(self, info: Any, name: str) -> bool:
+        value = flag(info, name)
+        if name in info:
+            self.seen[name] = None
+        return value
+
+    def _shown(self, info: Any) -> bool:
+        values = {self._flag(info, name) for name in FLAGS}
+        self.differ = self.differ or len(values) > 1
+        return True in values
+
+
+def rule_of(text: str) -> Rule:
+    """Return the judge of steps that are played one by one, under a rule that first levels have shown.
+
+    Raises:
+        CertifyError: no rule has this name, or its function cannot be imported.
+    """
+    rule = Rule(text)
+    if rule.is_open:
+        rule.settled(text)
+    return rule
+
+
+def _predicate(text: str) -> Success:
+    module, _, name = text.partition(":")
+    admission.require({module: "gym.success"})
+    try:
+        function: Callable[..., Any] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise CertifyError(
+            f"gym.success: found {text!r}, expected module:function of a function that can be imported; {error}"
+        ) from error
+
+    def judge(env: Env, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
+        try:
+            answer = function(env, reward, terminated, info)
+        except (Exception, SystemExit) as error:  # foreign code
+            raise CertifyError(f"gym.success: {text} {raised(error)}; expected True or False") from error
+        if not isinstance(answer, bool | np.bool_):
+            raise CertifyError(f"gym.success: {text} returned {short(answer)}, expected True or False")
+        return bool(answer)
+
+    return judge
+
+
+def settle(search: "Search", limit: str | None) -> SuccessSteps:
+    """Decide which steps of a level succeed that was searched up to ``limit``, and mark them if its rule was open.
+
+    Raises:
+        CertifyError: the level does not show what success is, or every first action succeeds. NoSuccessError: no step
+            of it succeeds.
+    """
+    rule, targets, rewards = search.world.reading.success, np.array(search.targets), np.array(search.rewards)
+    pays = rewards > 0
+    if rule.is_open:
+        text = _shown_rule(rule, targets, rewards)
+        if text == GOAL_REWARD:
+            for step in np.flatnonzero((targets == LOST) & pays).tolist():
+                search.targets[step] = WON
+                targets[step] = WON
+        found = bool((targets == WON).any())
+        ends = Counter(rewards[targets == LOST].tolist())
+        if rule.seen and not found and pays.any():
+            raise _unclear(
+                f"{text} is never True, but {int(pays.sum())} steps pay a positive reward", ends, AdvisedError
+            )
+        if not (rule.text or rule.seen or found) and (limit is None or ends):
+            until = (
+                f" until {limit} ended the search; raise that limit (before a run gym.first_search)" if limit else ""
+            )
+            raise _unclear(f"no step succeeds{until}", ends, NoSuccessError)
+        rule.settled(text if found or rule.seen or rule.text else "")
+    elif rule.text.startswith("info.") and not rule.seen and (paid := int(((targets == LOST) & pays).sum())):
+        raise CertifyError(
+            f"no step of this level shows info[{rule.text.removeprefix('info.')!r}], but {paid} of them end the "
+            "episode with a positive reward, expected the flag on them; set it in every step"
+        )
+    won = np.flatnonzero(targets == WON).tolist()
+    width = len(search.actions)
+    first = targets[:width][targets[:width] != ILLEGAL]
+    if first.size and (first == WON).all():
+        raise advised(
+            f"success ({rule.text}): every first action succeeds, expected a level that can fail",
+            "pass another success=",
+            f"name another rule in gym.success: {RULES}",
+        )
+    witnesses = [(*search.path(step // width), step % width) for step in won[:_WITNESSES]]
+    return SuccessSteps(
+        rule.text,
+        int((targets != ILLEGAL).sum()),
+        len(won),
+        len(won) - len(search.open_wins),
+        tuple(witnesses),
+    )
+
+
+def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
+    """Return the rule that a level shows: a flag, or the goal reward.
+
+    Raises:
+        CertifyError: the two flags differ, or positive rewards do not tell success from other steps.
+    """
+    if rule.seen:
+        names = [name for name in FLAGS if name in rule.seen]
+        if rule.text == GOAL_REWARD:
+            raise CertifyError(
+                f"info[{names[0]!r}] is set in this level, but in no first level of the run, where the goal reward was "
+                f"taken for success; name the rule in gym.success: {RULES}"
+            )
+        if len(names) > 1 and rule.differ:
+            raise advised(
+                "info has both 'success' and 'is_success', which differ on a step",
+                "pass success='info.success' or success='info.is_success'",
+                "set gym.success to info.success or info.is_success",
+            )
+        return f"info.{names[0]}"
+    on_the_way = Counter(rewards[(targets >= 0) & (rewards > 0)].tolist())
+    at_ends = Counter(rewards[targets == LOST].tolist())
+    goals = {round(reward, 9) for reward in at_ends if reward > 0}
+    if on_the_way:
+        raise _unclear(
+            f"{on_the_way.total()} steps that do not end the episode pay a positive reward ({_listed(on_the_way)})",
+            at_ends,
+            AdvisedError,
+        )
+    if len(goals) > 1:
+        raise _unclear("ends of the episode pay different positive rewards", at_ends, AdvisedError)
+    return GOAL_REWARD
+
+
+def _listed(rewards: Mapping[float, int]) -> str:
+    shown = [f"{reward:g}" for reward in sorted(rewards)]
+    return ", ".join(shown if len(shown) <= 5 else (*shown[:2], "...", *shown[-2:]))
+
+
+def _unclear(finding: str, ends: Mapping[float, int], kind: type[AdvisedError]) -> AdvisedError:
+    """Return an error that names the rules which tell the ends of a level apart."""
+    if ends:
+        highest = min(each for each in ends if max(ends) - each < 1e-9)
+        finding += f"; ends of the episode: {sum(ends.values())}, with the rewards {_listed(ends)}"
+        choices = ["terminated if every end is success"]
+        if len(ends) > 1:
+            choices.append(f"'terminated and reward>={highest!r}' if only ends with the highest reward are")
+        if len([each for each in ends if each > 0]) > 1 or (len(ends) > 1 and max(ends) > 0 >= min(ends)):
+            choices.append("'terminated and reward>0' if all ends with a positive reward are")
+    else:
+        finding += "; no step ends the episode"
+        choices = ["'reward>=X' if a reward of X or more is success"]
+    choices += ["info.KEY for a flag of info", "module:function for anything else"]
+    rules = ", ".join(choices)
+    return kind(
+        f"what success is cannot be seen: {finding}; say it with success=, which is {rules}",
+        f"what success is cannot be seen: {finding}; say it with gym.success, which is {rules}",
+    )
