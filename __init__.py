@@ -13,13 +13,13 @@ The main commands are functions here, which the command line calls::
     frames = pivot.load_store("runs/demo")  # lazy polars frames over a store
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
-``pivot.relabel``, ``probe``, ``bound``, ``compact``, ``migrate``, ``prune``, ``export``, ``estimate``, ``stats``,
+``pivot.relabel``, ``probe``, ``bound``, ``compact``, ``prune``, ``export``, ``estimate``, ``stats``,
 ``report``, ``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``, ``evaluate_baselines`` and
 ``evaluate_policy`` are named like their commands. ``pivot.append`` is ``pivot build --append``, ``import_rollouts`` is
 ``pivot import``, ``disk_usage`` is ``pivot du``, and ``bound_problems`` is ``pivot bound --check``. Without a command:
 ``pivot.certify_batch`` labels many episodes in memory, ``pivot.credit`` returns the needed turns, slack and score of
-each turn, ``pivot.explore`` searches a level of any gymnasium environment, and ``pivot.Recorder`` writes the episodes
-of your own trainer for ``pivot.import_rollouts``.
+each turn, ``pivot.explore`` searches a level of any gymnasium environment, ``pivot.Recorder`` writes the episodes of
+your own trainer for ``pivot.import_rollouts``, and ``pivot.allow_code`` lets environments of other packages be made.
 
 Names are imported when they are first used, so ``import pivot`` takes milliseconds.
 """
@@ -30,8 +30,9 @@ from .errors import PivotError
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .admission import allow_code
     from .api.reading import bound, bound_problems, export, probe, query, report, stats, verify
-    from .api.stores import Appended, append, build, compact, import_rollouts, migrate, relabel
+    from .api.stores import Appended, append, build, compact, import_rollouts, relabel
     from .api.training import (
         estimate,
         evaluate_analyzer,
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from .datasets.progress import Reporter
     from .datasets.proof.report import Report as VerifyReport
     from .datasets.store import StoreFrames
-    from .flows.forms import LabelChanges
     from .flows.pipeline import BuildResult
+    from .flows.relabel import LabelChanges
     from .imports.recorder import Recorder
     from .imports.run import ImportResult
     from .insight.probe.records import ProbeSettings
@@ -85,6 +86,7 @@ __all__ = [
     "Verdict",
     "VerifyReport",
     "__version__",
+    "allow_code",
     "append",
     "bound",
     "bound_problems",
@@ -103,7 +105,6 @@ __all__ = [
     "import_rollouts",
     "load_store",
     "make_tiny_model",
-    "migrate",
     "probe",
     "prune",
     "query",
@@ -133,7 +134,7 @@ _HOMES = {
     "BuildResult": "flows.pipeline",
     "Certificate": "solvers.base",
     "Graph": "solvers.closure",
-    "LabelChanges": "flows.forms",
+    "LabelChanges": "flows.relabel",
     "ProbeSettings": "insight.probe.records",
     "Reporter": "datasets.progress",
     "RunConfig": "datasets.config",
@@ -142,6 +143,7 @@ _HOMES = {
     "Unsolved": "solvers.base",
     "Verdict": "solvers.base",
     "VerifyReport": "datasets.proof.report:Report",
+    "allow_code": "admission",
     "append": "api.stores",
     "bound": "api.reading",
     "bound_problems": "api.reading",
@@ -156,7 +158,6 @@ _HOMES = {
     "Recorder": "imports.recorder",
     "export": "api.reading",
     "load_store": "datasets.parts",
-    "migrate": "api.stores",
     "disk_usage": "api.upkeep",
     "probe": "api.reading",
     "prune": "api.upkeep",

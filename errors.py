@@ -32,6 +32,12 @@ class PluginError(PivotError):
     status: ClassVar[int] = 2
 
 
+class NotAllowedError(PivotError):
+    """A module or model that a store or config names, and that this call does not allow to be loaded."""
+
+    status: ClassVar[int] = 2
+
+
 class LevelError(PivotError):
     """A level text that is not a well-formed state of its environment."""
 
@@ -59,6 +65,10 @@ class PolicyError(PivotError):
         """Say what happened; ``call`` holds what the ``calls`` table shall know about it, such as the attempts."""
         super().__init__(message)
         self.call: Mapping[str, Any] = call or {}
+
+
+class BrokenOffError(PolicyError):
+    """An answer that neither the model nor the token limit ended: an abort, a content filter, a tool call."""
 
 
 class ServerGoneError(PivotError):

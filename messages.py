@@ -78,16 +78,24 @@ class Call:
         bool, Stored("Whether the answer came from the call cache and another store had paid for it.")
     ] = False
     model_revision: Annotated[str | None, Stored("Checkpoint, model and build that answered, where known.")] = None
-    answered: Annotated[bool | None, Stored("Whether there was an answer. Null in older stores.", later=True)] = True
+    answered: Annotated[bool | None, Stored("Whether there was an answer.")] = True
     left_out: Annotated[
         tuple[str, ...] | None,
-        Stored("Fields that were left out because the server refuses them. Null in older stores.", later=True),
+        Stored("Fields that were left out because the server refuses them."),
     ] = ()
     answer: Annotated[
         str | None,
+        Stored("Raw answer of a teacher; null for a policy, whose replies are in `steps`."),
+    ] = None
+    broken_off: Annotated[
+        int,
         Stored(
-            "Raw answer of a teacher; null for a policy, whose replies are in `steps`, and in older stores.", later=True
+            "Attempts whose answer neither the model nor the token limit ended, such as an abort; none is an answer."
         ),
+    ] = 0
+    finish_reason: Annotated[
+        str | None,
+        Stored("Why a model ended its answer: `stop`, `length` or `unknown`; null without a model's answer."),
     ] = None
     kept: bool = field(default=False, compare=False)
     """Whether this is the row of an earlier try at the same store, as the call cache kept it."""
@@ -104,6 +112,7 @@ class Call:
         if self.cache_hit and not self.attempts:
             sums = {name: getattr(earlier, name) for name in sums}  # another store paid for this answer
         tries = self.attempts + earlier.attempts
+        sums["broken_off"] = self.broken_off + earlier.broken_off
         return replace(self, attempts=tries, cache_hit=self.cache_hit and not earlier.attempts, **sums)
 
     def reported(self, report: Mapping[str, Any]) -> "Call":

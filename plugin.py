@@ -4,7 +4,6 @@
 modules that are not listed there may change with any release. Plugins inherit the tests in :mod:`pivot.testing`.
 """
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from .environments.base import NO_FRAME, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
@@ -186,32 +185,11 @@ _HOMES = {
 }
 """Modules of names that are imported when they are first used."""
 
-_RENAMED = {"FactsFilter": "GuidanceFilter"}
-"""Names of release 0.1.0, with their names of today."""
-_GONE = {
-    "Claim": "a Domain offers each fact as a Statement, rendered by its `wordings`, so no text is searched for claims",
-    "Facts": "the methods of a Domain get a Failure, which has episode, profile and verdict",
-    "Truth": "the Offer of a Domain holds the true statements about a failure, so no answer to a claim is needed",
-}
-"""Names of release 0.1.0 without a successor of the same meaning, with what replaces them."""
-
 
 def __getattr__(name: str) -> Any:
-    """Import the contracts that bring whole rooms when they are first used.
-
-    A name that is gone raises ImportError, because ``from pivot.plugin import`` drops the text of an AttributeError.
-    """
+    """Import the contracts that bring whole rooms when they are first used."""
     from importlib import import_module  # noqa: PLC0415 - only needed here
 
-    if name in _GONE:
-        raise ImportError(f"pivot.plugin.{name} is gone since 0.2.0: {_GONE[name]}; see docs/how-to/extending.md")
-    if name in _RENAMED:
-        warnings.warn(
-            f"pivot.plugin.{name} is now pivot.plugin.{_RENAMED[name]}; the old name goes with the next release",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return globals()[_RENAMED[name]]
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_HOMES[name]}", __package__), name)

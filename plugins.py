@@ -11,7 +11,6 @@ import os
 import re
 import sys
 import traceback
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -41,17 +40,6 @@ class Plugin(Contract):
     terms: ClassVar[Terms] = Terms(arguments=1)
     config_type: ClassVar[type[Settings]]
     """Type of its settings, from which flags, ``--set``, ``--help`` and messages come; every plugin declares one."""
-
-    renamed: ClassVar[Mapping[str, str]] = {}
-    """Methods of the contract by their old name; a plugin that still defines one works, with a DeprecationWarning."""
-
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        """Accept methods under their old names for one release."""
-        super().__init_subclass__(**arguments)
-        for old, new in cls.renamed.items():
-            if old in vars(cls):
-                warnings.warn(f"{cls.__name__}.{old} is called {new} now; rename it", DeprecationWarning, stacklevel=2)
-                setattr(cls, new, vars(cls)[old])
 
     def __init__(self, settings: Settings | None = None, **values: Any) -> None:
         """Take settings, or single values of them and defaults for the rest.

@@ -30,8 +30,6 @@ class Stored:
     """True for an integer of 64 bits; one of 32 otherwise."""
     json: bool = False
     """True for data of any shape, stored as canonical JSON."""
-    later: bool = False
-    """True for a column that older stores lack: it is read as nulls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any, Unpack
 
 import polars as pl
 
+from ..admission import Names
 from ..datasets.config import PartConfig
 from ..datasets.progress import Reporter, Silent
 from ..datasets.proof.exports import verify_export
@@ -45,7 +46,7 @@ def verify(
         export: folder of an export of this store, whose rows are then checked against it, too.
         sources: read paths that ``run.json`` names outside the store, such as a folder of targets.
         limits: time and memory for one shard, or one check of the whole store; by default 600 s and 1,024 MiB.
-        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
+        **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
         The problems found (none if the store is valid), and what was checked.
@@ -85,7 +86,7 @@ def probe(
     Args:
         root: the finished store; its policy plays.
         settings: arms, resamples, discount, such as ``{"resamples": 8}``.
-        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
+        **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
         The number of retries, and how many of them this call played.
@@ -113,6 +114,7 @@ def bound(
     policy_options: Mapping[str, Any] | None = None,
     policy_service: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
+    allow: Names = (),
 ) -> bounds.BoundResult:
     """Bound the pivots of failures without an exact certificate by replaying them from their steps.
 
@@ -124,6 +126,7 @@ def bound(
         policy_options: its settings.
         policy_service: settings of its model server.
         reporter: receives the progress, in failures.
+        allow: modules or models that the store names and that may be loaded.
 
     Returns:
         A row per failure: the latest step from which a stored run reaches the goal, and failed retries by step.
@@ -132,6 +135,7 @@ def bound(
         ConfigError, PluginError: the policy cannot play. StoreError: the store cannot be read, or the file written.
         ServerGoneError: the model does not answer any more.
     """
+    del allow  # for the decorator
     if not isinstance(settings, bounds.BoundSettings):
         settings = read_settings(bounds.BoundSettings, settings or {}, "setting ")
     player = PartConfig(name=policy, options=dict(policy_options or {}), service=dict(policy_service or {}))
@@ -141,16 +145,18 @@ def bound(
 
 
 @public
-def bound_problems(root: str | Address, path: str | Path) -> list[str]:
+def bound_problems(root: str | Address, path: str | Path, *, allow: Names = ()) -> list[str]:
     """Execute the runs of a file of :func:`bound` again, and return what is wrong with it.
 
     Args:
         root: the store of the failures.
         path: the file.
+        allow: modules or models that the store names and that may be loaded.
 
     Raises:
         StoreError: the store or the file cannot be read.
     """
+    del allow  # for the decorator
     return bounds.bound_problems(parse_address(root), Path(path))
 
 
@@ -174,7 +180,7 @@ def export(
             ``privileged``, ``processbench``, ``analyzer``, ``dataset``.
         settings: settings of the format, such as ``{"layout": "swift"}``.
         environments: environments of the store; all by default.
-        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
+        **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
         The files, and their number of rows.
@@ -243,6 +249,7 @@ def report(
     other: str | Address | None = None,
     reporter: Reporter | None = None,
     follow_links: bool = False,
+    allow: Names = (),
 ) -> Contents:
     """Write a store as a site that opens from disk.
 
@@ -256,6 +263,8 @@ def report(
         other: a second finished store, which the site shows next to the first one.
         reporter: receives the progress.
         follow_links: follow links below the folder of your own store; without it they are refused.
+        allow: modules or models that the store names and that may be loaded; without them, pages lack what they
+            compute.
 
     Returns:
         Contents of the site.
@@ -264,6 +273,7 @@ def report(
         StoreError: the store is missing or unfinished, or the folder cannot be written.
         ConfigError: an environment is not in the store.
     """
+    del allow  # for the decorator
     selection = Selection(tuple(environments), failures_only, limit, draw_plans)
     second = None if other is None else parse_address(other, follow_links=follow_links)
     store = parse_address(root, follow_links=follow_links)

@@ -4,8 +4,9 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import ParamSpec, TypedDict, TypeVar, get_type_hints
+from typing import ParamSpec, TypedDict, TypeVar, cast, get_type_hints
 
+from ..admission import Names, allowing
 from ..datasets.progress import Reporter, Silent
 from ..flows.engines.base import WorkerPool, Workers, open_pool
 from ..storage import Address, parse_address
@@ -29,9 +30,19 @@ class Running(TypedDict, total=False):
     """Cluster of the engine; by default the workers are on this machine."""
     follow_links: bool
     """Follow links below the folder of your own store; without it they are refused."""
+    allow: Names
+    """Modules or models that the store names and that this call may load, such as ``"my_games"``; without it none of
+    them is loaded."""
 
 
-DEFAULTS: Running = {"workers": 1, "reporter": None, "engine": "local", "address": "", "follow_links": False}
+DEFAULTS: Running = {
+    "workers": 1,
+    "reporter": None,
+    "engine": "local",
+    "address": "",
+    "follow_links": False,
+    "allow": (),
+}
 
 
 def workers_of(running: Running) -> Workers:
@@ -70,7 +81,7 @@ def _whole_signature(function: Callable[..., object]) -> inspect.Signature:
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a misspelt keyword of a public function raise a TypeError that names the nearest one."""
+    """Let a misspelt keyword of a public function raise a TypeError that names the nearest one; allow what it names."""
     signature = _whole_signature(function)
     names = list(signature.parameters)
 
@@ -82,7 +93,8 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
                     f"{function.__name__}() has no parameter {name!r}{near_match(name, names)} "
                     f"(parameters: {', '.join(names)})"
                 )
-        return function(*arguments, **keywords)
+        with allowing(cast(Names, keywords.get("allow", ()))):
+            return function(*arguments, **keywords)
 
     call.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
     return call

@@ -1,11 +1,12 @@
-"""Functions that write stores: build, append, relabel, compact, migrate."""
+"""Functions that write stores: build, append, relabel, compact."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Unpack, runtime_checkable
 
-from ..datasets.config import RunConfig, make_config
+from ..admission import allowing
+from ..datasets.config import RunConfig, env_config, make_config
 from ..datasets.progress import Reporter
 from ..datasets.run import Run
 from ..datasets.store import RUN, Store
@@ -14,10 +15,8 @@ from ..flows.append import reserve_part, take_up_parts
 from ..flows.compact import compact_store
 from ..flows.engines.local import execute_with
 from ..flows.engines.server import start_server
-from ..flows.forms import LabelChanges
-from ..flows.migrate import Migration, migrate_store, open_older
 from ..flows.pipeline import BuildResult, build_store, finished_build, result_of
-from ..flows.relabel import part_roots, relabel_parts
+from ..flows.relabel import LabelChanges, part_roots, relabel_parts
 from ..imports.run import REQUIRED, ImportResult, import_store
 from ..plugins import read_settings
 from ..rollouts.policies.imported import Compared
@@ -39,10 +38,11 @@ def build(
     Args:
         config: a :class:`~pivot.datasets.config.RunConfig`, or plain data for one, such as
             ``{"environments": {"sokoban": {"tasks": 16}}}``. Shards get a size that fits the store unless it is set.
+            Modules that it names, such as ``gym.package``, are imported.
         out: folder of the store, or an address such as ``s3://bucket/folder``; new, empty, or begun with this config.
         refresh: remove the contents of the folder and build again from the beginning.
         prefect: run as a Prefect flow that is recorded, as the command line does.
-        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
+        **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
         Counts by environment, and whether there was anything to do.
@@ -51,7 +51,8 @@ def build(
         PivotError: its subclasses name what is wrong with config, levels, plugins or disk.
     """
     root, resolved = _resolve(config, out, running)
-    return _build(resolved, root, running, refresh=refresh, prefect=prefect)
+    with allowing(resolved.code):  # the caller names it
+        return _build(resolved, root, running, refresh=refresh, prefect=prefect)
 
 
 @public
@@ -83,7 +84,7 @@ def import_rollouts(
         model: the model that acted.
         config: other fields of the run config that decide labels and dataset, such as ``teacher`` or ``split``.
         stateless: folder for the episodes without a state; by default ``OUT-stateless`` beside a local ``out``.
-        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
+        **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
         Counts of the store, the episodes that were left out with their reasons, and counts of matching replays by
@@ -95,7 +96,8 @@ def import_rollouts(
     root, names = address_of(out, running), {each.value: each for each in Compared}
     if unknown := [each for each in require if each not in names]:
         raise ConfigError(f"require: found {unknown[0]!r}, expected some of {', '.join(names)}")
-    with pool_of(running, (), root) as pool:
+    code = [name for env, each in (settings or {}).items() for name in env_config(env, each).code]
+    with allowing(code), pool_of(running, (), root) as pool:
         return import_store(
             Path(source),
             format,
@@ -141,7 +143,7 @@ def append(
         out: the finished store.
         refresh: build the part again from the beginning.
         prefect: run as a recorded Prefect flow.
-        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
+        **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
         The number of the part and its counts.
@@ -157,7 +159,8 @@ def append(
         if done is None:
             raise StoreError(f"{root} lacks receipts; run the build of the store again to write them")
         return Appended(None, {name: run.tasks for name, run in resolved.environments.items()}, done)
-    result = _build(part.config, part.root, running, refresh=refresh, prefect=prefect)
+    with allowing(part.config.code):
+        result = _build(part.config, part.root, running, refresh=refresh, prefect=prefect)
     if result.is_whole:  # readers see a part when it is complete
         take_up_parts(root, [part.number])
     return Appended(part.number, part.left_out, result, part.fewer)
@@ -238,7 +241,7 @@ def relabel(
         keep_old: keep the replaced labels.
         refresh: ask the teacher for all guidance again.
         only_rejected: ask the teacher again where its guidance had a label rejected, and keep the rest.
-        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
+        **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
         Counts of all parts together.
@@ -298,7 +301,7 @@ def compact(
         shard_size: levels per shard; by default as many as a new build of its size would have.
         merge: merge all parts that have the same policy, teacher and settings.
         sources: read the folders of models that ``run.json`` names, for their revisions.
-        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
+        **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
         Counts of the new store.
@@ -315,28 +318,3 @@ def compact(
             merge=merge,
             follow=sources,
         )
-
-
-@public
-def migrate(
-    root: str | Address,
-    out: str | Address,
-    **running: Unpack[Running],
-) -> Migration:
-    """Write a store of an older version as a new store of this version; no model is called.
-
-    Args:
-        root: the finished store, which stays as it is.
-        out: the new one; empty, or begun by the same call.
-        **running: workers, reporter, engine, address and follow_links, see :class:`~pivot.api.running.Running`.
-
-    Returns:
-        Counts of the new store, and the settings that this version does not have.
-
-    Raises:
-        StoreError, ConfigError, PluginError, GenerationError: as :func:`~pivot.flows.migrate.migrate_store`.
-    """
-    source, target = address_of(root, running), address_of(out, running)
-    environments = list(open_older(source)[0].config.environments)
-    with pool_of(running, environments, target) as pool:
-        return migrate_store(source, target, execute_with(pool), reporter_of(running))

@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..admission import Names, allowing
 from ..datasets.config import env_config
 from ..datasets.progress import Reporter, Silent
 from ..flows.engines.local import InProcess, execute_with
 from ..flows.pipeline import finish_store
 from ..imports.stateless import Estimates, estimate_folder
 from ..models.extras import look_for
-from ..training.analyzer import Analyzer, Reading
+from ..training.analyzer import Analyzer
 from ..training.analyzer_sft.config import SftConfig, make_sft_config
 from ..training.config import checked
 from ..training.evaluation import run as evaluation
@@ -22,6 +23,7 @@ from ..training.evaluation.config import (
 )
 from ..training.evaluation.run import EvaluationReport
 from ..training.policy_rl.config import RlConfig, make_rl_config
+from .benchmarking import begin_of
 from .running import public
 from .stores import build
 
@@ -111,22 +113,23 @@ def train_rl(
         TrainingError: the config or the model cannot be used. PluginError: a package is missing.
     """
     settings = config if isinstance(config, RlConfig) else make_rl_config(config)
-    for name in settings.names:  # a mistake in a setting is reported before anything is loaded
-        env_config(name, settings.alone(name).settings)
+    # A mistake in a setting is reported before anything is loaded.
+    configs = [env_config(name, settings.alone(name).settings) for name in settings.names]
     check_packages(RL_PACKAGES)
     from ..training.policy_rl import loop  # noqa: PLC0415
     from ..training.policy_rl.rollout_store import FOLDER  # noqa: PLC0415
     from ..training.ranks import Ranks  # noqa: PLC0415
 
-    result = loop.train_rl(settings, report=report, on_prepared=on_prepared, callbacks=callbacks)
-    if (
-        result.memory is None
-        and settings.out is not None
-        and Ranks.current().is_main
-        and 0 < settings.keep_rollouts <= settings.updates
-    ):
-        report("labelling the stored rollouts …")
-        finish_store(settings.out / FOLDER, execute_with(InProcess()), Silent())
+    with allowing([name for each in configs for name in each.code]):  # the caller names it
+        result = loop.train_rl(settings, report=report, on_prepared=on_prepared, callbacks=callbacks)
+        if (
+            result.memory is None
+            and settings.out is not None
+            and Ranks.current().is_main
+            and 0 < settings.keep_rollouts <= settings.updates
+        ):
+            report("labelling the stored rollouts …")
+            finish_store(settings.out / FOLDER, execute_with(InProcess()), Silent())
     return result
 
 
@@ -134,38 +137,34 @@ def train_rl(
 def evaluate_analyzer(
     config: AnalyzerEvaluationConfig | Mapping[str, Any], *, reporter: Reporter | None = None
 ) -> EvaluationReport:
-    """Ask an Analyzer about labelled failures and measure its answers, next to baselines that read the log alone.
+    """Ask an Analyzer about labelled failures and score it, next to baselines that read the log alone; it resumes.
 
     Args:
         config: model and data, such as ``{"model": "runs/analyzer"}``.
-        reporter: receives the progress, in records.
+        reporter: receives the progress.
 
     Raises:
         ConfigError, TrainingError: the config, the model or the data cannot be used. PluginError: a package is missing.
     """
     settings = config if isinstance(config, AnalyzerEvaluationConfig) else checked(AnalyzerEvaluationConfig, config)
-    bars = reporter or Silent()
-
-    def begin(stage: str, count: int) -> Callable[[Reading], None]:
-        bars.start(stage, count)
-        return lambda _: bars.advance(stage, 1)
-
-    return evaluation.evaluate_analyzer(settings, begin=begin)
+    return evaluation.evaluate_analyzer(settings, begin_of(reporter))
 
 
 @public
-def evaluate_baselines(config: BaselinesConfig | Mapping[str, Any]) -> EvaluationReport:
+def evaluate_baselines(
+    config: BaselinesConfig | Mapping[str, Any], *, reporter: Reporter | None = None
+) -> EvaluationReport:
     """Measure the baselines that read the log alone; an Analyzer that uses the images has to beat them.
 
     Args:
-        config: data and split, such as ``{"data": "runs/first"}``.
+        config: data and folder, such as ``{"data": "runs/first", "out": "runs/log-alone"}``.
+        reporter: receives the progress.
 
     Raises:
         TrainingError: the config or the data cannot be used. PluginError: a package is missing.
     """
-    return evaluation.evaluate_baselines(
-        config if isinstance(config, BaselinesConfig) else checked(BaselinesConfig, config)
-    )
+    settings = config if isinstance(config, BaselinesConfig) else checked(BaselinesConfig, config)
+    return evaluation.evaluate_baselines(settings, begin_of(reporter))
 
 
 @public
@@ -205,13 +204,17 @@ def estimate(
 
 @public
 def evaluate_policy(
-    config: PolicyEvaluationConfig | Mapping[str, Any], *, report: Callable[[str], None] = _ignore
+    config: PolicyEvaluationConfig | Mapping[str, Any],
+    *,
+    report: Callable[[str], None] = _ignore,
+    allow: Names = (),
 ) -> "PolicyResult":
     """Play held-out levels with a policy alone and measure how often it succeeds; Analyzer and Teacher are not asked.
 
     Args:
         config: the run or checkpoint, such as ``{"model": "runs/agent"}``.
         report: receives single lines.
+        allow: modules or models that the run names and that may be loaded.
 
     Returns:
         The figures, which are also in ``evaluation/policy.json`` of the folder ``out``.
@@ -219,11 +222,14 @@ def evaluate_policy(
     Raises:
         TrainingError: the config or the model cannot be used. PluginError: a package is missing.
     """
+    del allow  # for the decorator
     settings = config if isinstance(config, PolicyEvaluationConfig) else checked(PolicyEvaluationConfig, config)
     check_packages(RL_PACKAGES[:3])
     from ..training.evaluation import policy  # noqa: PLC0415
 
-    return policy.evaluate_policy(settings, report)
+    named = env_config(settings.env, settings.settings).code if settings.env else ()
+    with allowing(named):
+        return policy.evaluate_policy(settings, report)
 
 
 TINY_STORE = {"environments": {"sokoban": {"tasks": 12}, "frozenlake": {"tasks": 12}}, "rollouts": 4}

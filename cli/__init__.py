@@ -16,7 +16,7 @@ from .benchmark import benchmark
 from .bound import bound
 from .build import build
 from .cache import cache
-from .compact import compact, migrate
+from .compact import compact
 from .compare import compare
 from .console import err, show_error
 from .deploy import deploy
@@ -28,8 +28,8 @@ from .evaluate_policy import policy
 from .export import export
 from .help_texts import Command, Group
 from .import_rollouts import import_rollouts
-from .links import with_links
 from .make_tiny_model import make_tiny_model
+from .opening import opening
 from .options import unwrapped
 from .peek import peek
 from .plot import plot
@@ -62,7 +62,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command(cls=WithSettings)(with_links(build))
+app.command(cls=WithSettings)(opening(build))
 for command in (
     verify,
     stats,
@@ -75,22 +75,21 @@ for command in (
     peek,
     relabel,
     compact,
-    migrate,
     du,
     prune,
     export,
     push,
 ):
-    app.command()(with_links(command))
-app.command("import")(with_links(import_rollouts))
+    app.command()(opening(command))
+app.command("import")(opening(import_rollouts))
 for command in (estimate, settings, doctor, cache, deploy):
     app.command()(command)
 app.command("serve-command")(serve_command)
 app.command("serve-env")(serve_env)
 app.command("make-tiny-model")(make_tiny_model)
-train.command(cls=WithSettings)(with_links(rl))
+train.command(cls=WithSettings)(opening(rl))
 app.add_typer(train)
-evaluation.command()(with_links(policy))
+evaluation.command()(opening(policy))
 app.add_typer(evaluation, name="evaluate")
 app.add_typer(benchmark, name="benchmark")
 for group in (app, train, evaluation, benchmark):
@@ -160,7 +159,7 @@ def _damage(error: Exception) -> str | None:
 _RESUME = "interrupted; run the same command again to resume"
 _INTERRUPTED = {
     **dict.fromkeys(
-        ("benchmark", "build", "import", "relabel", "probe", "compact", "migrate", "prune", "export", "push"), _RESUME
+        ("benchmark", "build", "import", "relabel", "probe", "compact", "prune", "export", "push"), _RESUME
     ),
     "train": f"{_RESUME}, with --resume",
     **dict.fromkeys(("verify", "report"), "interrupted; nothing was changed: run the same command again"),

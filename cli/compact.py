@@ -1,11 +1,10 @@
-"""``pivot compact`` and ``pivot migrate``: a store written once more as another one."""
+"""``pivot compact``: a store written once more as another one."""
 
 from pydantic import Field
 
 from ..api import stores as api
 from ..datasets.parts import members_of
 from ..datasets.store import Store
-from ..flows.migrate import open_older
 from ..flows.pipeline import BuildResult, result_of
 from .build import WORKERS
 from .console import ProgressBars, err, out, quoted
@@ -13,18 +12,13 @@ from .from_config import Flag, Form, from_config
 from .options import AddressField, Options, WorkerOptions
 
 
-class CopyOptions(Options):
-    """Options of a command that writes a store as a new one."""
+class CompactOptions(Options):
+    """Options of ``pivot compact``."""
 
     root: AddressField
     """Folder of a finished store, or its s3:// address."""
     out: AddressField
     """Folder of the new store, or its s3:// address; new, or an unfinished one to resume."""
-
-
-class CompactOptions(CopyOptions):
-    """Options of ``pivot compact``."""
-
     shard_size: int | None = Field(default=None, ge=1)
     """Tasks per shard; by default as many as a new build of this size has, 16 to 128."""
     merge: bool = False
@@ -36,7 +30,6 @@ class CompactOptions(CopyOptions):
 COMPACT = Form(
     "compact", CompactOptions, {"root": Flag(argument="DIR"), "merge": Flag(off="-"), "sources": Flag(off="-")}
 )
-MIGRATE = Form("migrate", CopyOptions, {"root": Flag(argument="DIR")})
 
 
 @from_config(COMPACT, WORKERS)
@@ -72,29 +65,6 @@ def compact(options: CompactOptions, workers: WorkerOptions) -> None:
             **workers.model_dump(),
         )
     _show_copy(store, result)
-
-
-@from_config(MIGRATE, WORKERS)
-def migrate(options: CopyOptions, workers: WorkerOptions) -> None:
-    """Write a store of an older version as a new store of this version: columns, ids, labels, dataset, card.
-
-    No model is called: episodes are replayed with the stored replies, and labels are certified again with the stored
-    guidance. If the teacher would get another request now, its answer is pending, and the next build asks for it. A
-    shard whose replay differs from its rows is refused by name.
-
-    The old store stays as it is. Run the same command again to resume. Older label versions and rollback probes are
-    not copied.
-
-    [bold]Example[/]
-
-    pivot migrate runs/last-year --out runs/this-year
-    """
-    store, _ = open_older(options.root)
-    with ProgressBars() as bars:
-        migration = api.migrate(options.root, options.out, reporter=bars, **workers.model_dump())
-    for setting in migration.left_out:
-        err.print(f"left out, because this version has no such setting: {setting}", soft_wrap=True)
-    _show_copy(store, migration.result)
 
 
 def _show_copy(old: Store, result: BuildResult) -> None:

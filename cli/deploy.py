@@ -1,13 +1,12 @@
 """``pivot deploy``: the file from which Prefect schedules builds, and a server and worker for it on this machine."""
 
 import signal
-from contextlib import AbstractContextManager
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
 from ..errors import ConfigError
-from ..flows.serve import Serving, serving, working
+from ..flows.serve import serve as run_worker
 from ..models.service import Service
 from ..storage import write_file
 from .console import err, out
@@ -44,9 +43,8 @@ def deploy(
     verifies their stores; and builds, relabelling, probes, copies and uploads on demand, with forms on Prefect's
     pages. Edit targets, folders and times in the file before deploying.
 
-    With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it. Runs that
-    Ctrl-C or a restart of the machine interrupted are marked as crashed and resumed at the next start. The history is
-    kept when Prefect is upgraded: its database is copied before a newer Prefect migrates it.
+    With --serve the file is written if it is not there, and deployed; flows run in the folder that holds it. A run that
+    Ctrl-C interrupted keeps its finished shards: start it again on Prefect's pages.
 
     With --work the server is one of your own, such as that of a container; its password is PREFECT_API_AUTH_STRING.
 
@@ -81,26 +79,22 @@ def deploy(
         written = f"{target} is there"
     else:
         raise ConfigError(f"{target} exists; remove it, or name another file with --to")
-    if serve:
-        err.print(f"{written}; starting a Prefect server and a worker (half a minute)", soft_wrap=True)
-        _run(serving(target, port, SLOTS, runs), "server and worker are ended; the next pivot deploy --serve")
-        return
-    if work:
-        err.print(f"{written}; deploying it to the server and starting a worker (half a minute)", soft_wrap=True)
-        _run(working(target, SLOTS, runs), "the worker is ended; the next pivot deploy --work")
-        return
+    if serve or work:
+        what = "starting a Prefect server and a worker" if serve else "deploying it to the server and starting a worker"
+        err.print(f"{written}; {what} (half a minute)", soft_wrap=True)
+        for each in (signal.SIGINT, signal.SIGTERM):  # a service manager's way to say Ctrl-C
+            signal.signal(each, signal.default_int_handler)
+        try:
+            run_worker(target, port if serve else None, SLOTS, runs, _show_address)
+        except KeyboardInterrupt:
+            ended = "server and worker are ended" if serve else "the worker is ended"
+            err.print(f"{ended}; start runs that were at work again", soft_wrap=True)
+            return
     out.print(f"{written}; edit it, then, on the machine that shall work:")
     for line in text.splitlines():
         if line.startswith(HEAD):
             out.print(f"  {line.removeprefix(HEAD)}", soft_wrap=True)
 
 
-def _run(children: AbstractContextManager[Serving], end: str) -> None:
-    for each in (signal.SIGINT, signal.SIGTERM):  # a service manager's way to say Ctrl-C
-        signal.signal(each, signal.default_int_handler)
-    try:
-        with children as running:
-            out.print(f"deployments, runs and forms: {running.address}/deployments until Ctrl-C", soft_wrap=True)
-            running.wait()
-    except KeyboardInterrupt:
-        err.print(f"{end} resumes runs that were at work", soft_wrap=True)
+def _show_address(address: str) -> None:
+    out.print(f"deployments, runs and forms: {address}/deployments until Ctrl-C", soft_wrap=True)

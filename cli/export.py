@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from ..api import reading as api
 from ..datasets.store import Store
 from .build import WORKERS
-from .console import ProgressBars, out, quoted, warn
+from .console import ProgressBars, out, quoted
 from .from_config import Flag, Form, from_config
-from .options import AddressField, Options, WorkerOptions, address_of, registered
+from .options import AddressField, Options, WorkerOptions, registered
 
 
 class ExportOptions(Options):
@@ -17,7 +17,7 @@ class ExportOptions(Options):
 
     kind: str
     """Registered format: credit, corrections, pairs, privileged, processbench, analyzer or dataset."""
-    store: AddressField | None = None
+    store: AddressField
     """Folder of a finished store, or its s3:// address."""
     out: AddressField
     """Folder of the export, or its s3:// address; new, or an unfinished one to resume."""
@@ -25,18 +25,6 @@ class ExportOptions(Options):
     """Environment of the store to export; all by default."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Setting of the format, such as layout=swift."""
-    format: str = ""
-    """Former name of KIND: pivot export DIR --format NAME."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _former_order(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Accept ``pivot export DIR --format NAME`` for one release."""
-        if values.get("store") is not None and not values.get("format"):
-            return values
-        kind, root = values.get("format") or "dataset", values.get("store") or values.get("kind")
-        warn(f"pivot export DIR --format {kind} is now pivot export {kind} DIR; the former order goes with a release")
-        return values | {"kind": kind, "store": address_of("STORE", root) if isinstance(root, str) else root}
 
     @field_validator("kind")
     @classmethod
@@ -66,7 +54,6 @@ def export(options: ExportOptions, workers: WorkerOptions) -> None:
 
     pivot export corrections runs/first --out runs/first-chats --env sokoban --set layout=chat
     """
-    assert options.store is not None
     Store.open(options.store)
     with ProgressBars() as bars:
         result = api.export(

@@ -57,8 +57,6 @@ class Flag:
     metavar: str = ""
     help: str = ""
     """Text in place of the description of the field."""
-    old: tuple[str, ...] = ()
-    """Former names: hidden, and with a warning."""
     switches: Mapping[str, str] = field(default_factory=dict[str, str])
     """Options without a value that set a choice, such as ``--bf16``."""
 
@@ -193,9 +191,6 @@ class Form(Generic[Model]):
             made = functools.partial(typer.Option, metavar=metavar, show_default=False)
             written = self._written(leaf, flag)
             yield parameter(name, kind, made(*written, help=text, rich_help_panel=panel))
-            for number, old in enumerate(flag.old):
-                former = made(old, hidden=True, help=f"Former name of {written[0]}.")
-                yield parameter(f"{name}__old{number}", kind, former)
             for number, (switch, value) in enumerate(flag.switches.items()):
                 about = typer.Option(switch, help=f"Same as {written[0]} {value}.", rich_help_panel=panel)
                 yield parameter(f"{name}__is{number}", bool, about)
@@ -241,11 +236,6 @@ class Form(Generic[Model]):
         for leaf, flag in self.leaves():
             name = self._parameter(leaf)
             label = self.flag_name(leaf, flag)
-            for number, old in enumerate(flag.old):
-                former = arguments.get(f"{name}__old{number}")
-                if former is not None and former != []:
-                    warn(f"{old} is now {label}; the old name goes with the next release")
-                    self._put(leaf, flag, former, old, values)
             for number, (switch, value) in enumerate(flag.switches.items()):
                 if arguments.get(f"{name}__is{number}"):
                     values.put(leaf.keys, value, switch)
@@ -336,6 +326,8 @@ def env_settings(env: str, texts: Sequence[str]) -> dict[str, Any]:
 
 # Commands
 
+OWN_FILE = "config file "
+"""How messages name a file that is no record of a run; what it names is its user's word."""
 FileOf = Callable[[Mapping[str, Any]], Address | None]
 """Names the config file of a command line that gives none."""
 
@@ -356,11 +348,12 @@ def from_config(
         @functools.wraps(command)
         def run(**arguments: Any) -> None:
             path = _file_of(arguments, old_config)
-            where = f"config file {path}"
             if path is None and file_otherwise is not None:
                 path = file_otherwise(arguments)
-                where = str(path)
             file = {} if path is None else read_file(path)
+            where = f"{OWN_FILE}{path}"
+            if isinstance(file.get("config"), dict):  # a run.json
+                file, where = file["config"], str(path)
             for key in file:
                 if key not in keys:
                     raise ConfigError(unknown_key(f"{where}: {key}", key, keys))

@@ -1,6 +1,7 @@
 """``pivot import``: rollouts of another program as a store."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,18 @@ from pydantic import Field, field_validator
 
 from ..api import stores as api
 from ..errors import ConfigError, PivotError
+from ..flows.pipeline import BuildResult
 from ..imports.dry_run import understood
-from ..imports.run import ImportResult, Reading
+from ..imports.reading import Problem, Reading
+from ..imports.run import ImportResult
 from ..rollouts.policies.imported import Compared
 from .build import WORKERS
-from .console import ProgressBars, err, out, styled
+from .console import ProgressBars, err, out, show_table, styled
 from .from_config import Flag, Form, from_config
+from .opening import allow_typed_code
 from .options import AddressField, Options, PathField, WorkerOptions, registered
 from .results import show_result
+from .values import Values
 
 _SHOWN_PROBLEMS = 20
 """Problems that are shown where the store has a table of all of them."""
@@ -45,7 +50,7 @@ class ImportOptions(Options):
     stateless: Path | None = None
     """Folder for the episodes without a state, which the store cannot have; by default OUT-stateless."""
     dry_run: bool = False
-    """Show how the first episode was parsed, and write nothing."""
+    """Read and audit all episodes, show how the first was parsed and what the source would yield, and write nothing."""
 
     @field_validator("format")
     @classmethod
@@ -53,7 +58,18 @@ class ImportOptions(Options):
         return registered("importers", name)
 
 
-IMPORT = Form(
+class ImportForm(Form[ImportOptions]):
+    """The options of an import."""
+
+    def resolve(self, values: Values) -> ImportOptions:
+        """Check the values, and allow the code that --set names; see the base class."""
+        options = super().resolve(values)
+        for env in options.settings:
+            allow_typed_code(values, env, ("settings", env))
+        return options
+
+
+IMPORT = ImportForm(
     "import",
     ImportOptions,
     {
@@ -85,6 +101,10 @@ def import_rollouts(options: ImportOptions, workers: WorkerOptions) -> None:
     if options.dry_run:
         reading = Reading(options.source, options.format, options.settings, options.require, options.option)
         understood(reading, _show_line)
+        with ProgressBars() as bars:
+            reading.run(bars)
+        _show_problems(reading.problems, all_of_them=False)
+        _show_yield(reading.yields(), None, [each.text for each in reading.remedies], reading.repeated)
         return
     if options.out is None:
         raise ConfigError("no folder given; name the folder of the store with --out DIR")
@@ -119,11 +139,7 @@ def _show(options: ImportOptions, result: ImportResult) -> None:
         ConfigError: there are none.
     """
     lost = [problem for problem in result.problems if not problem.kept]
-    shown = lost if result.build is None else lost[:_SHOWN_PROBLEMS]
-    for problem in shown:
-        err.print(styled(("✗", "red"), f" {problem.place}: {problem.detail} ({problem.kind})"), soft_wrap=True)
-    if len(lost) > len(shown):
-        err.print(f"… and {len(lost) - len(shown)} more; the table imports has all of them")
+    _show_problems(lost, all_of_them=result.build is None)
     if result.stateless is not None:
         out.print(
             f"{len(result.problems) - len(lost)} episodes have no state and are kept in {result.stateless}, "
@@ -136,6 +152,7 @@ def _show(options: ImportOptions, result: ImportResult) -> None:
             out.print(f"{kind}: {counts[True]} replays agree, {counts[False]} differ, {counts[None]} not recorded")
     if result.build is not None:
         show_result(result.build)
+    _show_yield(result.yields, result.build, result.remedies, result.repeated)
     if lost:
         kinds = Counter(problem.kind for problem in lost)
         reasons = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
@@ -147,6 +164,31 @@ def _show(options: ImportOptions, result: ImportResult) -> None:
         )
     if result.build is None and result.stateless is None:
         raise ConfigError(f"{options.source} holds no episode")
+
+
+def _show_problems(lost: Sequence[Problem], *, all_of_them: bool) -> None:
+    """Show episodes that were left out, with their reasons."""
+    shown = lost if all_of_them else lost[:_SHOWN_PROBLEMS]
+    for problem in shown:
+        err.print(styled(("✗", "red"), f" {problem.place}: {problem.detail} ({problem.kind})"), soft_wrap=True)
+    if len(lost) > len(shown):
+        err.print(f"… and {len(lost) - len(shown)} more; the table imports of the store has all of them")
+
+
+def _show_yield(
+    rows: Sequence[Mapping[str, Any]], build: BuildResult | None, remedies: Sequence[str], repeated: int
+) -> None:
+    """Show what became of the source, from reading to accepted labels, and what would import more of it."""
+    if not rows:
+        return
+    counts = {} if build is None else build.environments
+    later = [] if build is None else ["failed", "labels", "accepted"]
+    table = [[*row.values(), *(counts.get(row["environment"], {}).get(each, 0) for each in later)] for row in rows]
+    show_table("yield", [*rows[0], *("labelled" if each == "labels" else each for each in later)], table)
+    if repeated:
+        out.print(f"{repeated} episodes were in the source more than once; the store has each once")
+    for remedy in remedies:
+        err.print(styled(("→", "yellow"), f" {remedy}"), soft_wrap=True)
 
 
 class ImportIncompleteError(PivotError):

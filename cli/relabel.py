@@ -7,8 +7,7 @@ from typing import Any
 
 from ..api import stores as api
 from ..datasets.config import RunConfig
-from ..flows.forms import LabelChanges
-from ..flows.relabel import part_roots
+from ..flows.relabel import LabelChanges, part_roots
 from .build import WORKERS
 from .console import ProgressBars, out
 from .from_config import Flag, Form, from_config, nested_setting, parameter

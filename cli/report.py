@@ -5,6 +5,7 @@ from typing import Annotated
 
 from ..api import reading as api
 from .console import ProgressBars, out
+from .opening import note_missing_code
 from .options import StoreAddress, StorePath, address_option, option, path_option
 
 EnvironmentNames = Annotated[
@@ -55,5 +56,6 @@ def report(
             other=other,
             reporter=bars,
         )
+    note_missing_code(root)
     count, stored = contents.record["count"], contents.record["stored"]
     out.print(f"{count} of {stored} episodes; open it: {target / 'index.html'}", soft_wrap=True)

@@ -11,7 +11,7 @@ from ..datasets.config import RunConfig
 from ..datasets.parts import load_store
 from ..datasets.run import Run
 from ..datasets.store import Store, StoreFrames
-from ..datasets.usage import USAGE_HEADER, checkpoints, left_out, usage_rows
+from ..datasets.usage import USAGE_HEADER, checkpoints, endings, left_out, usage_rows
 from ..flows.estimate import estimate_bytes
 from ..flows.pipeline import BuildResult
 from ..labeling.base import UNANSWERED
@@ -54,7 +54,7 @@ def _show_usage(store: Store) -> None:
     usage = usage_rows(store)
     if usage:
         show_table("Models", USAGE_HEADER, usage)
-    for line in left_out(store):
+    for line in (*left_out(store), *endings(store)):
         out.print(line, soft_wrap=True)
     for role, counts in checkpoints(store).items():
         several = ", ".join(f"{name!r} ({count})" for name, count in counts.items())

@@ -13,6 +13,7 @@ from ..datasets.run import Run
 from ..errors import ConfigError, PluginError
 from .from_config import Flag, Form, nested_setting, parameter
 from .model_flags import PartFlags
+from .opening import allow_typed_code
 from .values import Values
 
 RUN_FLAGS = {
@@ -75,6 +76,8 @@ class RunForm(Form[RunConfig]):
         for part in (self.policy, self.teacher):
             part.check(values)
         config = read_run(values)
+        for name in config.environments:
+            allow_typed_code(values, name, ("environments", name, "settings"))
         Run(config).check_parts()
         return config
 

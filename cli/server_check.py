@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import ConfigError
+from ..errors import BrokenOffError, ConfigError
 from ..messages import EncodedFrame, cut_reply
 from ..models.address import KEY_VARIABLE, censored, secrets_of
 from ..models.extras import need
@@ -136,7 +136,7 @@ class Checker:
             said = f"status {error.status_code}{f' from {speaker}' if speaker else ''}: {self._shown(error.message)}"
             advice = PROXY_ADVICE if speaker else self._status_advice(error.status_code)
             raise _FailedError(said, advice, None if speaker else error.status_code) from error
-        except GarbledAnswerError as error:
+        except (GarbledAnswerError, BrokenOffError) as error:
             raise _FailedError(self._shown(str(error)), status=200) from error
         except self._sdk.APIError as error:
             if self._proxy is not None and is_about(error):

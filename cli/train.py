@@ -14,7 +14,7 @@ from ..training.checkpoint import CHECK_PICTURE, FINAL, LOSS_PICTURE
 from ..training.config import RECIPES, recipe_fields, recipes
 from .console import err, out, show_table, styled
 from .from_config import Flag, Form, from_config
-from .links import with_links
+from .opening import opening
 from .values import Values
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ SFT_FLAGS = {
     "recipe": recipe_flag(RECIPES),
     "lora": Flag(off="--full"),
     "precision": PRECISION,
-    "gradient_checkpointing": Flag(old=("--checkpointing/--no-checkpointing",)),
     "resume": Flag(off="-"),
     "check_only": Flag(off="-"),
     "dry_run": Flag(off="-"),
@@ -68,7 +67,7 @@ SFT = SftForm("sft", SftConfig, SFT_FLAGS)
 
 
 @train.command()
-@with_links
+@opening
 @from_config(SFT, old_config="sft__configs")
 def sft(config: SftConfig) -> None:
     """Train an Analyzer: from a collage and a log to the pivot step, the failure mode and guidance.

@@ -16,6 +16,7 @@ from ..training.policy_rl.config import RECIPES, RlConfig
 from ..training.policy_rl.hindsight.contexts import arm_of
 from .console import err, out, quoted, show_table
 from .from_config import Flag, Form, env_settings, from_config, key_and_value, parameter
+from .opening import allow_typed_code
 from .train import PRECISION, is_main, log_line, put_recipe, recipe_flag, show_estimate, show_outcome
 from .values import Values
 
@@ -49,6 +50,7 @@ class EnvForm(Form[AnyConfig]):
         config = super().resolve(values)
         if (env := values.get(("env",))) is not None:
             values.read(environment(env).config_type, ("settings",), f"setting {env}.")
+            allow_typed_code(values, env, ("settings",))
         return config
 
 
@@ -60,7 +62,6 @@ RL_FLAGS = {
     "server_devices": Flag("--server-device"),
     "target_vocabulary": Flag(default="the names that Stage I trained the model on, else certificate"),
     "credit": Flag(default="none"),
-    "shard": Flag(off="--no-shard"),
     "resume": Flag(off="-"),
     "recipe": recipe_flag(RECIPES),
     "dry_run": Flag(off="-"),
@@ -142,6 +143,7 @@ class RlForm(Form[RlConfig]):
         for name in names:
             at = ("environments", name, "settings") if values.get(("environments",)) else ("settings",)
             values.read(environment(name).config_type, at, f"setting {name}.")
+            allow_typed_code(values, name, at)
         return config
 
 

@@ -165,8 +165,7 @@ def read_file(path: Address) -> dict[str, Any]:
         raise ConfigError(f"--config: {path} is not valid {language}: {' '.join(str(error).split())}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"--config: {path} holds {_kind_of(data)}; expected keys and values, such as seed: 1")
-    resolved = data.get("config")  # of a run.json
-    return {str(key): value for key, value in (resolved if isinstance(resolved, dict) else data).items()}
+    return {str(key): value for key, value in data.items()}
 
 
 _LANGUAGES: Mapping[str, tuple[str, Any]] = {".json": ("JSON", json.loads), ".toml": ("TOML", tomllib.loads)}

@@ -10,6 +10,7 @@ from ..imports.folder_site import FolderSite
 from ..insight.report.contents import Selection
 from ..insight.report.serve import LiveSite, ViewServer
 from .console import out, show_error
+from .opening import note_missing_code
 from .options import StorePath, option
 from .report import EnvironmentNames, FailuresOnly, Limit, Other
 
@@ -45,6 +46,7 @@ def view(
         selection = Selection(tuple(environment or ()), failures_only, limit, draw_plans=True)
         site = LiveSite(root, selection, other)
         count = site.contents.record["count"]
+        note_missing_code(root)
     with ViewServer(site, port, show_error) as server:
         out.print(f"{count} episodes at {server.address} until Ctrl-C", soft_wrap=True)
         if browser:

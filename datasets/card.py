@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from ..identity import canonical_json, digest
 from ..images import encode_png
+from ..labeling.episode import PLAYED
 from ..labeling.prose import MISSED
 from ..labeling.vocabulary import PAPER_MODES, is_translated
 from ..storage import FileRecord
@@ -61,7 +62,7 @@ def contents(folder: str, files: Mapping[str, FileRecord]) -> dict[str, dict[str
 
 
 def card_configs(
-    environments: Sequence[str], rows: RowCounts, parts: Mapping[str, Mapping[str, str]], *, patterns: bool = False
+    environments: Sequence[str], rows: RowCounts, parts: Mapping[str, Mapping[str, str]]
 ) -> list[dict[str, Any]]:
     """Return the ``configs`` section: ``all`` first and default, then one config per environment, then episodes.
 
@@ -69,7 +70,6 @@ def card_configs(
         environments: names, in order.
         rows: how many rows each subfolder has on each side.
         parts: digests of the files by subfolder and name.
-        patterns: name patterns of files even where there are few, as the release before did.
 
     Each names the digest of its content: the library caches by what the card says, so that two stores, or one before
     and after it grew, would otherwise be the same to it.
@@ -80,7 +80,7 @@ def card_configs(
 
     def side_paths(side: str, parts_of: Sequence[str]) -> list[str]:
         files = [f"{part}/{name}" for part in parts_of for name in parts.get(part, {}) if name.startswith(f"{side}-")]
-        if patterns or len(files) > NAMED_FILES:
+        if len(files) > NAMED_FILES:
             return [f"{part}/{side}-*.parquet" for part in parts_of if rows[part][side]]
         return files
 
@@ -104,15 +104,8 @@ def card_text(
     run: Mapping[str, Any],
     files: Mapping[str, FileRecord],
     with_picture: bool,
-    *,
-    patterns: bool = False,
-    released: bool = False,
 ) -> str:
-    """Return the whole card; ``run`` is what ``run.json`` says, bound to the card by its digest.
-
-    ``patterns`` is that of :func:`card_configs`. ``released`` gives the card of release 0.1.0 of a store of it, which
-    does not say that nothing proves the guidance.
-    """
+    """Return the whole card; ``run`` is what ``run.json`` says, bound to the card by its digest."""
     config, environments = store.config, list(store.config.environments)
     rows, terms = row_counts(store, folder), terms_of(store.run)
     from huggingface_hub import DatasetCard, DatasetCardData  # noqa: PLC0415 - takes a tenth of the start of a command
@@ -123,13 +116,12 @@ def card_text(
         task_categories=["image-text-to-text", "reinforcement-learning"],
         tags=TAGS,
         size_categories=[_size_category(sum(sum(rows[env].values()) for env in environments))],
-        configs=card_configs(environments, rows, contents(folder, files), patterns=patterns),
+        configs=card_configs(environments, rows, contents(folder, files)),
     )
     settings = {name: chosen.settings for name, chosen in config.environments.items()}
     parts = (("Policy", config.policy), ("Teacher", config.teacher))
     usage, reach = usage_rows(store), predictors_reach(store, folder)
     reached = [[each.env, *each.cells] for each in reach]
-    released = released and config.guidance is None
     card = DatasetCard.from_template(
         head,
         template_path=str(TEMPLATE),
@@ -139,8 +131,9 @@ def card_text(
         predictors=_table(("environment", *Reach.CELLS), reached) if reached else None,
         predictors_read=AT_MOST if any(each.train < rows[each.env][TRAIN] for each in reach) else None,
         bounds=_bounds(store),
+        evidence=_evidence(store),
         config=config,
-        guidance=guidance_line(config, released=released),
+        guidance=guidance_line(config),
         solvers=_solvers(store),
         run=run,
         run_digest=digest(run),
@@ -153,29 +146,24 @@ def card_text(
         usage=_table(USAGE_HEADER, usage) if usage else None,
         left_out=left_out(store),
         settings=json.dumps(settings, indent=2, sort_keys=True),
-        columns=[column for column in DATASET.columns if not (released and column.later)],
+        columns=DATASET.columns,
         episode_columns=DATASET_EPISODES.columns,
         **_counts(store, rows),
     )
     return str(card).rstrip() + "\n"
 
 
-def guidance_line(config: RunConfig, *, released: bool = False) -> str:
+def guidance_line(config: RunConfig) -> str:
     """Say what the guidance is made of, and whether anything proves it."""
     teacher, rest = config.teacher.name, "rejected labels stay in the store with their reasons."
-    if released:
-        return f"teacher `{teacher}`, then a factual filter; {rest}"
     if config.guidance == "facts":
         return (
             f"teacher `{teacher}` chose among facts that the certificate, the log or the level proves, and the "
             f"sentences were rendered from that choice; {rest}"
         )
-    by = (
-        "of release 0.1.0, written before guidance was rendered from facts" if config.guidance is None else "as written"
-    )
     return (
-        f"**prose, not proved.** Free texts of teacher `{teacher}` {by}, behind a loose factual filter that misses "
-        f"much: {MISSED}. Column `guidance_source` says which texts were rendered from facts; "
+        f"**prose, not proved.** Free texts of teacher `{teacher}` as written, behind a loose factual filter that "
+        f"misses much: {MISSED}. Column `guidance_source` says which texts were rendered from facts; "
         f"{rest}"
     )
 
@@ -289,6 +277,15 @@ def _modes(store: Store) -> str:
         for row in modes.to_dicts()
     ]
     return _table(["environment", "mode", "records", "share", "mean pivot step"], rows)
+
+
+def _evidence(store: Store) -> str | None:
+    """Count the records by what confirms them; None if all are rollouts of PIVOT itself."""
+    usable = pl.col("accepted") & (pl.col("infeasible_at_start").not_() | pl.lit(store.config.include_infeasible))
+    words = pl.col("evidence").list.join(", ").alias("evidence")
+    counts = _labels(store).filter(usable).group_by("env", words).len().sort("env", "evidence").collect()
+    played = counts["evidence"].is_in([", ".join(PLAYED)]).all()
+    return None if played else _table(["environment", "evidence", "records"], counts.rows())
 
 
 def _bounds(store: Store) -> list[dict[str, Any]]:

@@ -23,7 +23,6 @@ from pydantic import (
     ValidationInfo,
     field_validator,
     model_serializer,
-    model_validator,
 )
 
 from .. import plugins
@@ -34,11 +33,11 @@ from ..labeling.base import GuidanceSource
 from ..labeling.vocabulary import Vocabulary
 from ..models.address import bare_url
 from ..models.base import Role
-from ..plugins import Settings, explain, read_settings
+from ..plugins import STORED, Settings, explain, read_settings
 from ..rollouts.base import GROUP_SIZE
 from ..solvers.base import Solver
 from ..storage import Address, open_storage
-from .filters import RETIRED, default_filters, released_filters
+from .filters import default_filters
 
 
 class PartConfig(BaseModel):
@@ -165,11 +164,9 @@ class RunConfig(BaseModel):
     solvers: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Settings of the solvers of individual environments, such as ``{"navigation": {"threshold": 1.0}}``; the solver's
     own defaults otherwise. They decide labels alone, not episodes."""
-    guidance: GuidanceSource | None = Field(default="facts", validate_default=True)
+    guidance: GuidanceSource = "facts"
     """Source of the texts in targets: ``facts`` renders sentences from proved facts that the teacher selected;
-    ``prose`` takes the teacher's own text, which nothing proves.
-
-    Null in a store of release 0.1.0, whose texts count as prose."""
+    ``prose`` takes the teacher's own text, which nothing proves."""
     filters: dict[str, tuple[str, ...]] = Field(default_factory=dict, validate_default=True)
     """Filters that check the labels of individual environments, by name, such as ``{"sokoban": ["target", "replay"]}``;
     by default every installed filter of the environment. A filter that is installed later changes no store."""
@@ -216,17 +213,11 @@ class RunConfig(BaseModel):
                 raise ValueError(
                     f"environment {name!r} is not part of this run ({', '.join(info.data['environments'])})"
                 )
-        return {
-            name: solver_settings(name, options).model_dump(mode="json") for name, options in solvers.items() if options
-        }
-
-    @model_validator(mode="before")
-    @classmethod
-    def _released_guidance(cls, values: Any, info: ValidationInfo) -> Any:
-        """Read a stored config without the field as one of the release that did not have it."""
-        if not isinstance(values, dict) or not (info.context or {}).get("stored"):
-            return values
-        return {"guidance": None} | values
+        resolved = {name: solver_settings(name, options) for name, options in solvers.items() if options}
+        for name, run in info.data.get("environments", {}).items():
+            if name in resolved and (refusal := solver_type(name).refusal(resolved[name], run.settings)):
+                raise ValueError(refusal)
+        return {name: settings.model_dump(mode="json") for name, settings in resolved.items()}
 
     @field_validator("filters", mode="before")
     @classmethod
@@ -239,23 +230,24 @@ class RunConfig(BaseModel):
     @field_validator("filters")
     @classmethod
     def _resolve_filters(cls, filters: dict[str, tuple[str, ...]], info: ValidationInfo) -> dict[str, tuple[str, ...]]:
-        """Complete the filters of every environment; a stored config without them is that of the first release."""
+        """Complete the filters of every environment."""
         environments = info.data.get("environments", filters)
         if unknown := sorted(filters.keys() - environments):
             raise ValueError(f"environment {unknown[0]!r} is not part of this run ({', '.join(environments)})")
-        default = released_filters if (info.context or {}).get("stored") else default_filters
-        retired = frozenset[str]() if info.data.get("guidance") is None else RETIRED
-        chosen = {env: tuple(sorted({*names} - retired)) for env, names in filters.items()}
-        return {env: chosen[env] if env in chosen else default(env) for env in environments}
+        chosen = {env: tuple(sorted({*names})) for env, names in filters.items()}
+        return {env: chosen[env] if env in chosen else default_filters(env) for env in environments}
 
     @model_serializer(mode="wrap")
     def _without_the_first_part(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the number of the first part, and the guidance of a store that lacks the field."""
+        """Leave out the number of the first part."""
         data: dict[str, Any] = serialise(self)
-        absent = [
-            name for name, is_absent in (("part", not self.part), ("guidance", self.guidance is None)) if is_absent
-        ]
-        return {key: value for key, value in data.items() if key not in absent}
+        return data if self.part else {key: value for key, value in data.items() if key != "part"}
+
+    @property
+    def code(self) -> dict[str, str]:
+        """Modules and models that the environments' settings name and that are not part of PIVOT, with the setting."""
+        configs = (env_config(name, run.settings, STORED) for name, run in self.environments.items())
+        return {name: setting for config in configs for name, setting in config.code.items()}
 
     def with_fitting_shards(self) -> "RunConfig":
         """Return the config with larger shards if the default size would make many small files.
@@ -371,12 +363,7 @@ def load_config(path: Address) -> RunConfig:
     if not isinstance(raw, dict):
         raise ConfigError(f"config file {path} holds a {type(raw).__name__}; expected an object such as run.json")
     try:
-        if "config" not in raw:
-            return make_config(raw)
-        config: dict[str, Any] = raw["config"]
-        released = {env: released_filters(env) for env in config.get("environments", {})}
-        first = {"filters": released, "guidance": None}
-        return make_config(first | config)
+        return make_config(raw.get("config", raw))
     except ConfigError as error:
         raise ConfigError(f"config file {path}: {error}") from error
 

@@ -297,6 +297,20 @@ DERIVED: dict[str, View] = {
             "labels": "Labels that it rejected for this kind; one label may be rejected by several rules.",
         },
     ),
+    "evidence": View(
+        "Labels by what confirms their actions and level: one row per environment and list of words.",
+        """
+        SELECT env, CASE WHEN len(evidence) > 0 THEN array_to_string(evidence, ', ') ELSE 'none' END AS evidence,
+            count(*) AS labels, count(*) FILTER (WHERE accepted) AS accepted
+        FROM failures GROUP BY ALL ORDER BY ALL""",
+        {
+            "env": "Environment name.",
+            "evidence": "The words of the column `evidence`, or `none`.",
+            "labels": "Labels with these words.",
+            "accepted": "Number of these that are in the dataset.",
+        },
+        by_shard=True,
+    ),
     "writers": View(
         "Labels of each guidance writer, and how many of them were accepted.",
         """

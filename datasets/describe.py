@@ -100,6 +100,7 @@ class EpisodeView:
             facts.append(("safe actions at the pivot", ", ".join(label["feasible_actions"])))
         if label["failure_reason"]:
             facts.append((f"guidance by {label['teacher']}", label["failure_reason"]))
+        facts.append(("rests on", ", ".join(label["evidence"] or ()) or "nothing that confirms its actions"))
         if not label["accepted"]:
             reasons = [f"{each['name']} ({each['kind']}): {each['detail']}" for each in label["reject_reasons"]]
             facts.append(("rejected", "; ".join(reasons)))

@@ -145,8 +145,9 @@ def described(
         configs=_configs(plan, folders, files),
     )
     rows = {folder: sum(_rows_of(storage, name) for name in names) for folder, names in folders.items()}
+    kinds = {env: run.solver().kind for member in members.values() for env, run in member.run.envs.items()}
     cells = [
-        f"| {env} | {solver_type(env).kind} | "
+        f"| {env} | {kinds[env]} | "
         + " | ".join(str(sum(rows[each] for each in folders if each[1:] == (env, side))) for side in SIDES)
         + " |"
         for env in plan.environments

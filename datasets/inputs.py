@@ -17,16 +17,16 @@ from ..labeling.label import TEACHER
 from ..rollouts.base import Status
 from ..rollouts.policies import ImportedPolicy
 from .config import RunConfig, Shard
-from .filters import filter_classes
-from .formats import EXPORT_FORMAT, FORMATS_SINCE, LABEL_FORMAT, STORE_FORMAT
+from .filters import filter_type
+from .formats import FORMAT
 from .run import Run
 from .schema import CALLS
 from .store import DATASET_FOLDER, Store
 
 ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
 
-PENDING_EPISODES = "owed"
-"""Fact of a receipt: ids of the episodes that ended in an error. Receipts have had it under this name since 0.1.0."""
+PENDING_EPISODES = "pending"
+"""Fact of a receipt: ids of the episodes that ended in an error."""
 
 
 def label_stage(config: RunConfig) -> str:
@@ -51,7 +51,7 @@ def rollout_inputs(run: Run, shard: Shard, tasks: Sequence[Task]) -> str:
     env = run.env(shard.env)
     return digest(
         {
-            "format": STORE_FORMAT,
+            "format": FORMAT,
             "run": run.run_ids(shard),
             "env": [shard.env, env.type.profile.version, env.config.decisive()],
             "policy": run.policy().config_for(shard.env),
@@ -77,31 +77,22 @@ def label_inputs(store: Store, run: Run, shard: Shard, earlier: Mapping[str, Any
 
     ``earlier`` is the config of a teacher of an earlier version in place of the run's.
     """
-    env, teacher, source = run.env(shard.env), run.writer(), run.config.guidance
+    env, teacher = run.env(shard.env), run.writer()
     solver, prover = env.solver(), env.prover(quick=True)
-    teacher_config = earlier if earlier is not None else teacher.config
-    teacher_config = teacher_config if source is not None else released_teacher(teacher_config)
     return digest(
         {
-            "format": LABEL_FORMAT,
-            "pivot": FORMATS_SINCE,
+            "format": FORMAT,
             "rollouts": _file_digests(store, ROLLOUT, shard),
             "solver": [solver.name, solver.version, solver.config],
-            "teacher": [teacher.name, teacher_config],
-            **({} if source is None else {"guidance": source}),
-            "filters": filter_classes(shard.env, run.config.filters[shard.env]),
+            "teacher": [teacher.name, teacher.config if earlier is None else earlier],
+            "guidance": run.config.guidance,
+            "filters": [filter_type(name).__qualname__ for name in run.config.filters[shard.env]],
             "prover": None if prover is None else type(prover).__qualname__,
             "label_version": run.config.label_version,
             "target_vocabulary": run.config.target_vocabulary,
             "analyzer": template_version(run.config.log),
         }
     )
-
-
-def released_teacher(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config of a teacher with the version of its texts in release 0.1.0."""
-    versions = {"version": "2"} if config.keys() <= {"version"} else {"prompt_version": "3"}
-    return {name: versions.get(name, value) for name, value in config.items()}
 
 
 def label_facts(labels: pa.Table) -> dict[str, Any]:
@@ -124,8 +115,7 @@ def export_inputs(store: Store, run: Run, shard: Shard, sides: Mapping[str, str]
     """Return the digest of everything that decides a shard's part of the dataset under ``folder``."""
     return digest(
         {
-            "format": EXPORT_FORMAT,
-            "pivot": FORMATS_SINCE,
+            "format": FORMAT,
             "rollouts": _file_digests(store, ROLLOUT, shard),
             "labels": _file_digests(store, label_stage(run.config), shard),
             "include_infeasible": run.config.include_infeasible,

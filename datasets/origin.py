@@ -36,10 +36,10 @@ def refuse_unfinished_copy(storage: Storage) -> None:
     if storage.stat(MANIFEST) is None and storage.stat(ORIGIN) is not None:
         origin = storage.read_json(ORIGIN)
         command = origin.get("command") if isinstance(origin, dict) else None
-        if command not in ("compact", "migrate"):
+        if command != "compact":
             raise StoreError(
-                f"{storage.address(ORIGIN)} does not name the command that began this store; expected compact or "
-                "migrate: remove the folder and start again"
+                f"{storage.address(ORIGIN)} does not name the command that began this store; expected compact: "
+                "remove the folder and start again"
             )
         raise StoreError(
             f"{storage.address()} is the unfinished store of `pivot {command}`; finish it with the same command: "

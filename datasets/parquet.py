@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from ..errors import StoreError
 from ..storage import FileRecord, Storage
 from ..storage.base import Fill, storage_error
-from .formats import migrate_hint
 from .schema import TableSchema
 from .sizes import read_rows, refuse_excess
 
@@ -98,11 +97,7 @@ def read_table(storage: Storage, name: str, schema: TableSchema, columns: Sequen
     """
     with _opened(storage, name, schema) as (file, file_bytes):
         selected = None if columns is None else [each for each in columns if each in file.schema_arrow.names]
-        table = read_rows(storage.address(name), file, file_bytes, selected, repeats=schema.repeats)
-    for column in schema.columns:
-        if column.later and column.name not in table.column_names and (columns is None or column.name in columns):
-            table = table.append_column(column.name, pa.nulls(table.num_rows, column.type))
-    return table
+        return read_rows(storage.address(name), file, file_bytes, selected, repeats=schema.repeats)
 
 
 def refuse_bombs(address: str, file: pq.ParquetFile, file_bytes: int) -> None:
@@ -152,17 +147,6 @@ def read_files(
     return table
 
 
-def absent_columns(storage: Storage, name: str, schema: TableSchema) -> list[str]:
-    """Return the columns that came after a file was written: the nulls that are read in their place claim nothing.
-
-    Raises:
-        StoreError: see :func:`read_table`.
-    """
-    with _opened(storage, name, schema) as (file, _):
-        present = set(file.schema_arrow.names)
-    return [column.name for column in schema.columns if column.name not in present]
-
-
 def check_file(storage: Storage, name: str, schema: TableSchema) -> None:
     """Check from its footer alone that a file is whole and has the schema's columns.
 
@@ -179,7 +163,7 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[tuple[
     address = storage.address(name)
     try:
         with storage.open(name) as stream, pq.ParquetFile(stream) as file:
-            check_columns(address, schema, file.schema_arrow, storage.address())
+            check_columns(address, schema, file.schema_arrow)
             file_bytes = stream.seek(0, io.SEEK_END)
             refuse_bombs(address, file, file_bytes)
             yield file, file_bytes
@@ -194,26 +178,24 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[tuple[
         ) from error
 
 
-def check_columns(address: str, schema: TableSchema, stored: pa.Schema, root: str = "DIR") -> None:
+def check_columns(address: str, schema: TableSchema, stored: pa.Schema) -> None:
     """Raise StoreError unless every declared column is there once with its type.
 
-    More columns are allowed, later ones may lack.
-
-    ``root`` is the store that the file belongs to, for the message.
+    More columns are allowed.
     """
     twice = [column.name for column in schema.columns if stored.names.count(column.name) > 1]
     if twice:
         raise StoreError(f"{address} has two columns {twice[0]}, expected one; restore it from a copy")
-    missing = [column.name for column in schema.columns if column.name not in stored.names and not column.later]
+    missing = [column.name for column in schema.columns if column.name not in stored.names]
     if missing:
         raise StoreError(
             f"{address} lacks column{'s' * (len(missing) > 1)} {', '.join(missing)} of table {schema.name}; "
-            f"an older version wrote it, or another program; {migrate_hint(root)}"
+            "another program wrote it; restore it from a copy"
         )
     for column in (column for column in schema.columns if column.name in stored.names):
         actual = stored.field(column.name).type
         if actual != column.type:
             raise StoreError(
                 f"{address}: column {column.name} of table {schema.name} has type {actual}, expected {column.type}; "
-                f"an older version wrote it, or another program; {migrate_hint(root)}"
+                "another program wrote it; restore it from a copy"
             )

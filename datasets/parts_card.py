@@ -6,9 +6,7 @@ from ..identity import digest
 from ..storage import FileRecord
 from .card import CARD, TAGS, TITLE
 from .licence import terms_of
-from .parquet import absent_columns
 from .parts import PARTS, Members, listed_parts, members_of, part_folder, unlike
-from .schema import DATASET
 from .split import SIDES
 from .store import DATASET_FOLDER, MANIFEST, NAMED_FILES, Store
 
@@ -29,8 +27,8 @@ Rows of all parts have the same columns and the same class names; no level and p
 """
 
 
-def parts_card(store: Store, *, patterns: bool = False) -> str:
-    """Return the text of ``DIR/README.md`` for a store with later parts; ``patterns`` as in ``card_configs``."""
+def parts_card(store: Store) -> str:
+    """Return the text of ``DIR/README.md`` for a store with later parts."""
     members = members_of(store)
     rows = []
     for prefix, member in members.items():
@@ -53,22 +51,22 @@ def parts_card(store: Store, *, patterns: bool = False) -> str:
         pretty_name=TITLE,
         task_categories=["image-text-to-text", "reinforcement-learning"],
         tags=TAGS,
-        configs=_configs(members, patterns=patterns),
+        configs=_configs(members),
     )
     return str(DatasetCard.from_template(head, template_str=_TEXT % (len(members), "\n".join(rows)))).rstrip() + "\n"
 
 
-def _configs(members: Members, *, patterns: bool) -> list[dict[str, Any]]:
+def _configs(members: Members) -> list[dict[str, Any]]:
     """Return the ``configs`` section: the configs of the parts' cards, each over the files of all parts."""
     environments = dict.fromkeys(env for member in members.values() for env in member.config.environments)
     files = [f"{prefix}{name}" for prefix, member in members.items() for name in sorted(_dataset_files(member))]
-    folders = [f"{prefix}{DATASET_FOLDER}/" for prefix in sorted(members, key=lambda each: _lacking(members[each]))]
+    folders = [f"{prefix}{DATASET_FOLDER}/" for prefix in members]
     content = digest({prefix: member.storage.record(MANIFEST).sha256 for prefix, member in members.items()})
 
     def side_paths(side: str, subfolders: list[str]) -> list[str]:
         starts = [f"{folder}{subfolder}/{side}-" for folder in folders for subfolder in subfolders]
         named = {start: [file for file in files if file.startswith(start)] for start in starts}
-        if patterns or sum(map(len, named.values())) > NAMED_FILES:
+        if sum(map(len, named.values())) > NAMED_FILES:
             return [f"{start}*.parquet" for start, some in named.items() if some]
         return [file for some in named.values() for file in some]
 
@@ -83,12 +81,6 @@ def _configs(members: Members, *, patterns: bool) -> list[dict[str, Any]]:
         *(config(f"{env}_episodes", [f"{env}_episodes"]) for env in environments),
     ]
     return [each for each in configs if each["data_files"]]
-
-
-def _lacking(store: Store) -> int:
-    """Count the columns that the dataset of an older part lacks: loaders take the columns of the first file."""
-    rows = sorted(name for name in _dataset_files(store) if not name.split("/")[1].endswith("_episodes"))
-    return len(absent_columns(store.storage, rows[0], DATASET)) if rows else 0
 
 
 def _dataset_files(store: Store) -> list[str]:
@@ -115,7 +107,7 @@ def part_problems(store: Store) -> list[str]:
     there = storage.stat(CARD) is not None
     if listed and not problems:
         stored = storage.read_bytes(CARD) if there else b""
-        if not any(stored == parts_card(store, patterns=patterns).encode() for patterns in (False, True)):
+        if stored != parts_card(store).encode():
             problems.append(f"{CARD}: it is not the card that the parts give; {remedy}")
     if not listed and there:
         problems.append(f"{CARD}: a card of parts, of which {PARTS} names none")

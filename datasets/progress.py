@@ -131,8 +131,6 @@ STAGE_NAMES = {
     "read": "reading",
     "import": "importing",
     "report": "writing pages",
-    "migrate": "playing again",
-    "migrate labels": "labelling",
     "compact": "copying rows",
     "compact labels": "copying labels",
 }

@@ -16,9 +16,8 @@ from ..environments.base import Task
 from ..errors import StoreError
 from ..storage import FileRecord
 from .config import Shard
-from .formats import migrate_hint
 from .inputs import ROLLOUT, label_inputs, label_stage, rollout_inputs
-from .parquet import absent_columns, read_table
+from .parquet import read_table
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from .store import MANIFEST, Store
 
@@ -62,12 +61,6 @@ class StoredShard:
                 f"{storage.address(name)} is not the file that {MANIFEST} lists; restore it from a copy "
                 f"(pivot verify {self.store.root} names all that is damaged)"
             )
-        lacking = absent_columns(storage, name, schema)
-        if lacking:
-            raise StoreError(
-                f"{storage.address(name)} lacks column {lacking[0]}, so an older version wrote it; "
-                f"{migrate_hint(self.store.root)}"
-            )
         return read_table(storage, name, schema, columns)
 
     def tasks_of(self, episodes: pa.Table) -> list[Task]:
@@ -88,7 +81,7 @@ class StoredShard:
         if receipt is not None and receipt.inputs != inputs:
             raise StoreError(
                 f"{self.store.storage.address(self.store.receipt_file(stage, self.shard))} is of another version of "
-                f"PIVOT or of a plugin than those installed; {migrate_hint(self.store.root)}"
+                f"PIVOT or of a plugin than those installed; build {self.store.root} again with --refresh"
             )
 
     def apart(self, what: str) -> StoreError:

@@ -34,7 +34,7 @@ from .config import (
     solver_settings,
     solver_type,
 )
-from .filters import RETIRED, filter_type
+from .filters import filter_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,7 @@ class Run:
         self.config = config
         self.home = home
         self._envs = {name: self._resolve(name) for name in config.environments}
-        self._filters = {
-            env: [filter_type(name) for name in names if name not in RETIRED] for env, names in config.filters.items()
-        }
+        self._filters = {env: [filter_type(name) for name in names] for env, names in config.filters.items()}
         self._parts = {role: _Part(role, part, home) for role, part in _roles(config).items()}
 
     def __reduce__(self) -> tuple[type["Run"], tuple[RunConfig, str]]:

@@ -45,8 +45,6 @@ class Column:
     doc: str
     labels: tuple[str, ...] | None = None
     """Class names, for a Hugging Face ``ClassLabel`` stored as int64."""
-    later: bool = False
-    """Whether older stores lack it; they are read as if it held nulls."""
     required: bool = False
     """Whether no row holds a null."""
 
@@ -58,8 +56,7 @@ def columns_of(record: type) -> tuple[Column, ...]:
             each.name,
             arrow_type(each.type, each.stored),
             each.stored.doc,
-            later=each.stored.later,
-            required=each.required and not each.stored.later,
+            required=each.required,
         )
         for each in stored_fields(record)
     )
@@ -209,7 +206,7 @@ DATASET = TableSchema(
         *EPISODES.only("policy"),
         *LABELS.only("teacher"),
         Column("solver", pa.string(), "Solver that proved the label, and its version."),
-        *LABELS.only("prompt_hash", "guidance_source", "pivot_action"),
+        *LABELS.only("prompt_hash", "guidance_source", "pivot_action", "evidence"),
     ),
 )
 

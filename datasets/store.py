@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
+from .. import admission
 from ..errors import ConfigError, NoStoreError, PluginError, StoreError
 from ..labeling.episode import FailedEpisode
 from ..plugins import STORED, WORD
@@ -25,17 +26,18 @@ from ..storage import Address, FileRecord, FollowedPath, Storage, Url, open_stor
 from ..storage.commit import Step, roll_forward
 from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, part_type, versions
-from .formats import formats
+from .formats import FORMAT, refuse_other_format
 from .location import RUN, no_store
-from .older import hint_for
 from .origin import MANIFEST, refuse_unfinished_copy
 from .parquet import check_file, read_sparse, read_table
 from .rows import check_rows
 from .run import Run, is_served
 from .schema import CALLS, EPISODES, FRAMES, IMPORTS, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
-from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, failed_episodes
+from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, IMPORT_COLUMNS, failed_episodes
 
 DATABASE = "pivot.duckdb"
+AUDIT = "audit.json"
+"""What an import found in its source; only an imported store has it."""
 DATASET_FOLDER = "dataset"
 RECEIPTS = ".receipts"
 
@@ -107,8 +109,7 @@ class Store:
         try:
             return Run(self.config, home_of(self.root))
         except (ConfigError, PluginError) as error:
-            hint = hint_for(self.config.model_dump(mode="json"), self.root)
-            raise type(error)(f"{self.storage.address(RUN)}: {error}{hint}") from error
+            raise type(error)(f"{self.storage.address(RUN)}: {error}") from error
 
     @property
     def stored_run_id(self) -> str:
@@ -123,9 +124,9 @@ class Store:
         return stored
 
     def run_record(self) -> dict[str, Any]:
-        """Return the content of ``run.json``: the resolved config, the versions that run now, and their formats."""
+        """Return the content of ``run.json``: the resolved config, the versions that run now, and the format."""
         config = self.config.model_dump(mode="json")
-        return {"run_id": self.run.run_id, "config": config, "versions": versions(), "formats": formats()}
+        return {"run_id": self.run.run_id, "config": config, "versions": versions(), "format": FORMAT}
 
     def write_run(self, name: str = RUN) -> FileRecord:
         """Write ``run.json``, or the file ``name`` that replaces it later."""
@@ -174,11 +175,12 @@ class Store:
 
     def rollout_files(self, shard: Shard) -> dict[str, TableSchema]:
         """Relative paths of all files of the rollout stage of a shard, with their schemas."""
-        schemas = (*STORE_TABLES, *((IMPORTS,) if self._is_imported else ()))
+        schemas = (*STORE_TABLES, *((IMPORTS,) if self.is_imported else ()))
         return {self.table_file(schema, shard): schema for schema in schemas}
 
     @cached_property
-    def _is_imported(self) -> bool:
+    def is_imported(self) -> bool:
+        """Whether the episodes were imported."""
         policy = part_type("student", self.config.policy.name)
         return issubclass(policy, Policy) and not policy.plays
 
@@ -205,6 +207,14 @@ class Store:
             StoreError: the file is missing, torn, or has other columns or cells.
         """
         return self.read_file(self.table_file(schema, shard), schema, columns, env=shard.env)
+
+    def imports(self, shard: Shard) -> pa.Table | None:
+        """Read what confirms the imported episodes of a shard; None in a store of rollouts of PIVOT itself.
+
+        Raises:
+            StoreError: the file is missing, torn, or has other columns or cells.
+        """
+        return self.read(IMPORTS, shard, IMPORT_COLUMNS) if self._is_imported else None
 
     def read_file(
         self, name: str, schema: TableSchema, columns: list[str] | None = None, *, env: str | None = None
@@ -295,13 +305,12 @@ class Store:
         )
 
     def scan(self, schema: TableSchema, shards: Sequence[Shard] | None = None) -> pl.LazyFrame:
-        """Return a lazy polars frame over a table, or some shards of it; columns that older files lack hold nulls."""
+        """Return a lazy polars frame over a table, or some shards of it."""
         files = [self.storage.address(name) for name in self.files(schema, shards)]
         empty = pl.DataFrame(schema.arrow.empty_table())
         if not files:
             return empty.lazy()
-        lacking: Literal["insert", "raise"] = "insert" if any(column.later for column in schema.columns) else "raise"
-        return pl.scan_parquet(files, glob=False, schema=empty.schema, missing_columns=lacking, extra_columns="ignore")
+        return pl.scan_parquet(files, glob=False, schema=empty.schema, extra_columns="ignore")
 
     # The manifest
 
@@ -356,10 +365,12 @@ def stored_config(root: Address, *, complete: bool = True, checked: bool = False
     raw = storage.read_json(RUN)
     if not isinstance(raw, dict) or "config" not in raw:
         raise StoreError(f"{run_file} has no field 'config'; restore it from a copy or build the store again")
+    refuse_other_format(raw, run_file)
     try:
         config = make_config(raw["config"], STORED)
     except (ConfigError, PluginError) as error:
-        raise type(error)(f"{run_file}: {error}{hint_for(raw['config'], root)}") from error
+        raise type(error)(f"{run_file}: {error}") from error
+    admission.note_store(config.code, run_file)
     if complete and not storage.remote:  # there it would be a request; verify compares the files
         _refuse_other_labels(root, run_file, config.label_version)
     return config
@@ -463,8 +474,8 @@ def stored_failures(store: Store, shard: Shard) -> list[FailedEpisode]:
     Raises:
         StoreError: a table is missing, torn, or has other columns.
     """
-    episodes = store.read(EPISODES, shard, FAILURE_COLUMNS)
-    return failed_episodes(episodes, store.read(STEPS, shard, FAILURE_STEP_COLUMNS))
+    episodes, steps = store.read(EPISODES, shard, FAILURE_COLUMNS), store.read(STEPS, shard, FAILURE_STEP_COLUMNS)
+    return failed_episodes(episodes, steps, store.imports(shard))
 
 
 def data_files(store: Store) -> Iterable[str]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ..environments.base import Task
 from ..errors import StoreError
 from ..labeling.base import Label
-from ..labeling.episode import FailedEpisode, inside_frames
+from ..labeling.episode import PLAYED, FailedEpisode, inside_frames
 from ..messages import Call, EncodedFrame, PromptMessages
 from ..records import from_row, to_row
 from ..rollouts.base import Episode, Step, TaskRollouts
@@ -89,6 +89,10 @@ FAILURE_STEP_COLUMNS = [
 """Columns of steps that :func:`failed_episodes` reads."""
 
 
+IMPORT_COLUMNS = ["episode_id", "evidence"]
+"""Columns of imports that :func:`failed_episodes` reads."""
+
+
 def parsed_cell(row: Mapping[str, Any], column: str) -> Any:
     """Parse a JSON text of a stored row.
 
@@ -104,15 +108,17 @@ def parsed_cell(row: Mapping[str, Any], column: str) -> Any:
         ) from error
 
 
-def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
+def failed_episodes(episodes: pa.Table, steps: pa.Table, imports: pa.Table | None = None) -> list[FailedEpisode]:
     """Return the failed, complete episodes of a shard as the labeller sees them, in stored order.
 
-    An episode without steps (an error before the first reply) is never ``failed``, so every result has a last frame.
+    ``imports`` has the columns ``IMPORT_COLUMNS`` of imported episodes; None for rollouts of PIVOT itself. An episode
+    without steps (an error before the first reply) is never ``failed``, so every result has a last frame.
     """
     columns = {name: steps[name].to_pylist() for name in FAILURE_STEP_COLUMNS}
     by_episode: dict[str, list[int]] = {}
     for index, name in enumerate(columns["episode_id"]):
         by_episode.setdefault(name, []).append(index)
+    confirmed = None if imports is None else evidence_by_episode(imports)
     settings: dict[str, dict[str, Any]] = {}
     infos: dict[str, Any] = {}
     failed: list[FailedEpisode] = []
@@ -138,9 +144,16 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table) -> list[FailedEpisode]:
                 reply_outcomes=cells["reply_outcome"],
                 finish_reasons=cells["finish_reason"],
                 submission_outcomes=cells["submission_outcome"],
+                evidence=PLAYED if confirmed is None else confirmed.get(row["episode_id"], ()),
             )
         )
     return failed
+
+
+def evidence_by_episode(imports: pa.Table) -> dict[str, tuple[str, ...]]:
+    """Return what confirms each imported episode; an empty tuple where nothing does."""
+    rows = imports.select(IMPORT_COLUMNS).to_pylist()
+    return {row["episode_id"]: tuple(row["evidence"] or ()) for row in rows if row["episode_id"] is not None}
 
 
 def label_table(labels: Sequence[Label]) -> pa.Table:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from ..messages import Call
+from ..models.base import UNKNOWN
 from .store import Store
 
 
@@ -98,6 +99,27 @@ def left_out(store: Store) -> list[str]:
         f"{row['left_out']}{_LOST.get(row['left_out'], '')}, which the server refuses"
         for row in rows.to_dicts()
     ]
+
+
+def endings(store: Store) -> list[str]:
+    """Say how many answers were broken off, and how many came without a finish reason, a sentence for each."""
+    if store.run.policy().is_stand_in and store.run.writer().is_stand_in:
+        return []
+    unknown = pl.col("finish_reason").eq(UNKNOWN).fill_null(False)
+    calls = (
+        store.lazy().calls.group_by("role").agg(pl.col("broken_off", "attempts").sum(), unknown.sum().alias("unknown"))
+    )
+    lines: list[str] = []
+    for row in calls.sort("role").collect(engine="streaming").to_dicts():
+        role = _ROLES.get(row["role"], row["role"])
+        if row["broken_off"]:
+            lines.append(
+                f"{row['broken_off']} of {row['attempts']} tries of the {role} were broken off by the server (abort, "
+                "content filter, tool call), and none of them is an answer"
+            )
+        if row["unknown"]:
+            lines.append(f"{row['unknown']} answers to the {role} have no finish reason: they are stored as {UNKNOWN}")
+    return lines
 
 
 def checkpoints(store: Store) -> dict[str, dict[str, int]]:

@@ -65,20 +65,18 @@ _MEMORY = "512MiB"
 """Memory of DuckDB before it spills to disk. The process needs another 200 MB for libraries and open files."""
 
 
-def _sources(store: Store, *, patterns: bool = False) -> dict[str, str]:
+def _sources(store: Store) -> dict[str, str]:
     members = members_of(store)
     return {
-        name: _parquet(
-            schema, [each for prefix, member in members.items() for each in _named(member, schema, prefix, patterns)]
-        )
+        name: _parquet(schema, [each for prefix, member in members.items() for each in _named(member, schema, prefix)])
         for name, schema in _BASE.items()
     }
 
 
-def _named(store: Store, schema: TableSchema, prefix: str, patterns: bool) -> list[str]:
-    """Return the files of a table of one part, or with ``patterns`` what fits them."""
+def _named(store: Store, schema: TableSchema, prefix: str) -> list[str]:
+    """Return the files of a table of one part, or patterns for many of them."""
     files = store.files(schema)
-    names = _patterns(store, schema) if patterns or len(files) > NAMED_FILES else files
+    names = _patterns(store, schema) if len(files) > NAMED_FILES else files
     return [store.storage.address(each) if store.storage.remote else f"{prefix}{each}" for each in names]
 
 
@@ -144,10 +142,8 @@ def write_database(store: Store, name: str = DATABASE) -> None:
         raise storage_error("write", store.storage.address(name), error) from error
 
 
-def write_views(store: Store, path: Path, *, patterns: bool = False) -> None:
+def write_views(store: Store, path: Path) -> None:
     """Write the views of a store into a new database at ``path``, with paths relative to the store.
-
-    With ``patterns`` every view names patterns of files, as that of a large store does.
 
     Raises:
         StoreError: a table of the store cannot be read.
@@ -155,7 +151,7 @@ def write_views(store: Store, path: Path, *, patterns: bool = False) -> None:
     try:
         with _relative_to(store.storage) as root, duckdb.connect(str(path)) as connection:
             _search_in(connection, store.storage, root)
-            create_views(connection, _sources(store, patterns=patterns))
+            create_views(connection, _sources(store))
     except duckdb.Error as error:
         store.check_files()
         raise StoreError(

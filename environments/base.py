@@ -130,9 +130,12 @@ class EnvConfig(Settings):
         return next((f"{name}={value}" for name, value in named.items() if value != fields[name].get_default()), None)
 
     @property
-    def loads_from_elsewhere(self) -> str | None:
-        """Setting that names a model or program to load, as ``name=value``; None if there is none."""
-        return None
+    def code(self) -> dict[str, str]:
+        """Modules and models that these settings name and that are not part of PIVOT, with their ``ENV.KEY``.
+
+        They are loaded only where the user allows it; see :mod:`pivot.admission`.
+        """
+        return {}
 
     def digest(self) -> str:
         """Return eight hex digits of the hash of :meth:`decisive`; part of every task id."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ..datasets.config import RunConfig, make_config
-from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import ROLLOUT, rollout_facts, rollout_inputs
 from ..datasets.origin import MERGED
 from ..datasets.parts import part_folder
@@ -102,10 +101,9 @@ def compacted_config(source: Store, tasks_per_shard: int | None = None, config: 
     ``config`` has the levels of the new store, if they are not those of ``source`` alone.
 
     Raises:
-        ConfigError: the store holds the rollouts of a training run. StoreError: another version wrote it.
+        ConfigError: the store holds the rollouts of a training run.
     """
     config = config or source.config
-    refuse_other_formats(source.storage.read_json(RUN), source.root)
     if config.policy.name == TRAINED:
         raise ConfigError(f"{source.root} holds the rollouts of a training run: each shard is one update and stays so")
     if not source.run.policy().plays:

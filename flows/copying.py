@@ -1,4 +1,4 @@
-"""Make a new store from a finished one, which is not changed: the common part of `pivot compact` and `pivot migrate`.
+"""Make a new store from a finished one, which is not changed, as `pivot compact` does.
 
 The new store has receipts like a build, so the same command resumes after an interruption; it is complete when its
 manifest is written. It records its origin, so that no other command resumes it, and only from the same state of the

@@ -6,29 +6,26 @@ for them (:mod:`.forms`), and Prefect checks the values before a run begins.
 
 import atexit
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import date, datetime
 from typing import Any
-from uuid import UUID
 
-import httpx
-from prefect import flow, get_client
-from prefect.client.schemas.objects import FlowRunPolicy
-from prefect.exceptions import PrefectException, PrefectHTTPStatusError
+from prefect import flow
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from pydantic import NonNegativeInt, PositiveInt
 
+from ..admission import allowing
 from ..datasets.config import RunConfig, make_config
 from ..datasets.progress import Reporter
 from ..datasets.proof.verify import verify_store
 from ..datasets.run import Run
 from ..datasets.store import Store
-from ..errors import ConfigError, EngineError, PluginError, StoreError
+from ..errors import ConfigError, EngineError, StoreError
 from ..identity import derive_seed
 from ..insight.probe.proof import probe_problems
 from ..insight.probe.rates import arm_rates
@@ -40,17 +37,14 @@ from ..insight.report.site import write_report
 from ..storage import Address, Url, parse_address
 from .append import Reservation, reserve_night, take_up_parts
 from .artifacts import file_address, show_store, usage_of
-from .attempts import attempts
 from .engines.base import WorkerPool, Workers, open_pool
-from .engines.prefect import execute_as_tasks, noted_run, stream_as_tasks
+from .engines.prefect import execute_as_tasks, stream_as_tasks
 from .engines.server import is_private
-from .forms import ConfigForm, LabelChanges, LabelChangesForm
-from .interrupted import schedule_again, times_resumed
 from .limits import model_slots
 from .metrics import FOLDER
 from .pipeline import BuildResult, build_store, result_of
 from .prune import Retention, Rules, prune, refuse_undated
-from .relabel import part_roots, relabel_parts
+from .relabel import LabelChanges, part_roots, relabel_parts
 from .review import review_stores
 from .watch import Watch, watched
 
@@ -77,34 +71,6 @@ atexit.register(_end_quietly)
 
 DATE = "{date}"
 """Placeholder in the folder of a build: the day that the run was scheduled for."""
-ON_FAILURE = "PIVOT_ON_FAILURE"
-"""Environment variable of a worker: a program that is started with the run's name and the error when a run of a
-deployment has failed after all retries."""
-
-
-def report_failure(flow: Any, flow_run: Any, state: Any) -> None:
-    """Start the operator's program for a run of a deployment that failed or crashed."""
-    del flow
-    program = os.environ.get(ON_FAILURE)
-    if program and flow_run.deployment_id is not None:  # a person who runs `pivot build` sees the error
-        name = flow_run.name
-        with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
-            name = client.read_flow_run(flow_run.id).name  # the worker's copy has the name before the run began
-        subprocess.run([program, str(name), str(state.message)], check=False, timeout=60)
-
-
-def resume_killed(flow: Any, flow_run: Any, state: Any) -> None:
-    """Schedule a run of a deployment again whose process died, as often as the worker retries after errors.
-
-    Calls :func:`report_failure` once it has died more often, and if the server does not answer.
-    """
-    if flow_run.deployment_id is not None:
-        with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
-            run = client.read_flow_run(flow_run.id)
-            if times_resumed(run) < attempts().retries:
-                schedule_again(client, run)
-                return
-    report_failure(flow, flow_run, state)
 
 
 def _dated(out: str, seed: int, *, append: bool = False) -> tuple[Address, int]:
@@ -138,37 +104,12 @@ def _build_name() -> str:
     return f"build {'+'.join(config.environments)} in {out}"
 
 
-@contextmanager
-def wrong_values_once() -> Iterator[None]:
-    """Remove the retries of a run whose values are wrong: trying them again would not help."""
-    try:
-        yield
-    except (ConfigError, PluginError):
-        with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
-            client.update_flow_run(UUID(str(flow_run.id)), empirical_policy=FlowRunPolicy(retries=0, retry_delay=0))
-        raise
-
-
-_ATTEMPTS = attempts()
-
-DEPLOYED: dict[str, Any] = {
-    "persist_result": False,
-    "retries": _ATTEMPTS.retries,
-    "retry_delay_seconds": _ATTEMPTS.retry_seconds,
-    "timeout_seconds": _ATTEMPTS.hours * 3600,
-    "on_failure": [report_failure],
-    "on_crashed": [resume_killed],
-}
-"""Options of every flow: retries, a time limit, and a report to the operator."""
-
-
 _NO_CHANGES, _USUAL_PROBE = LabelChanges(), ProbeSettings()
 
 
-@flow(name="build-dataset", flow_run_name=_build_name, **DEPLOYED)
-@wrong_values_once()
+@flow(name="build-dataset", flow_run_name=_build_name, persist_result=False)
 def build_dataset(
-    config: ConfigForm,
+    config: RunConfig,
     out: str,
     workers: NonNegativeInt = 0,
     refresh: bool = False,
@@ -205,7 +146,8 @@ def build_dataset(
     if retention:
         refuse_undated(out, DATE)
     config = config.model_copy(update={"seed": seed})
-    with at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
+    named = () if _pool.get() else config.code  # what parameters of a deployment name is the operator's own word
+    with allowing(named), at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
         part = reserve_night(root, config) if append else Reservation(0, root, config, {}, {})
         if part is None:
             take_up_parts(root)
@@ -214,7 +156,7 @@ def build_dataset(
 
         @contextmanager
         def around(store: Store) -> Iterator[None]:
-            with noted_run(store.storage), model_slots(store.run, watch.log, "student", "teacher"):
+            with model_slots(store.run, watch.log, "student", "teacher"):
                 yield
 
         checked = _pool.get() is not None
@@ -236,16 +178,16 @@ def build_dataset(
     return plain(result) | {"verified": verified}
 
 
-@flow(name="relabel-dataset", flow_run_name="relabel {root}", **DEPLOYED)
-@wrong_values_once()
+@flow(name="relabel-dataset", flow_run_name="relabel {root}", persist_result=False)
 def relabel_dataset(
     root: str,
-    changes: LabelChangesForm = _NO_CHANGES,
+    changes: LabelChanges = _NO_CHANGES,
     keep_old: bool = False,
     refresh: bool = False,
     workers: NonNegativeInt = 0,
     engine: str = "local",
     address: str = "",
+    allow: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Label a finished store and all its parts again, without new rollouts, as the next label version.
 
@@ -257,6 +199,7 @@ def relabel_dataset(
         workers: Worker processes; 0 for one per core.
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
         address: Cluster of the engine; empty for workers on the machine of this run.
+        allow: Modules or models that a store names and that may be loaded; without it none is.
 
     Raises:
         PivotError: as :func:`.relabel_parts`.
@@ -267,13 +210,13 @@ def relabel_dataset(
     def made(old: RunConfig) -> dict[str, Any]:
         if "solvers" not in fields:
             return fields
-        # A form sends the solver settings of all environments.
         solvers = {name: each for name, each in fields["solvers"].items() if name in old.environments}
         return fields | {"solvers": solvers}
 
     first = part_roots(store)[store]
     config = make_config(first.model_dump(mode="json") | made(first))
     with (
+        allowing(allow),
         at_work(config, store, Workers(engine, address, workers)) as (watch, pool),
         model_slots(Run(config), watch.log, "teacher"),
     ):
@@ -283,14 +226,14 @@ def relabel_dataset(
     return plain(result)
 
 
-@flow(name="probe-dataset", flow_run_name="probe {root}", **DEPLOYED)
-@wrong_values_once()
+@flow(name="probe-dataset", flow_run_name="probe {root}", persist_result=False)
 def probe_dataset(
     root: str,
     settings: ProbeSettings = _USUAL_PROBE,
     workers: NonNegativeInt = 0,
     engine: str = "local",
     address: str = "",
+    allow: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Replay the failures of a finished store from the pivot and from the steps next to it.
 
@@ -300,12 +243,15 @@ def probe_dataset(
         workers: Worker processes; 0 for one per core.
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
         address: Cluster of the engine; empty for workers on the machine of this run.
+        allow: Modules or models that a store names and that may be loaded; without it none is.
 
     Raises:
         PivotError: as :func:`.probe_store`.
     """
-    store = checked_store(parse_address(root), settings)
+    with allowing(allow):
+        store = checked_store(parse_address(root), settings)
     with (
+        allowing(allow),
         at_work(store.config, store.root, Workers(engine, address, workers)) as (watch, pool),
         model_slots(store.run, watch.log, "student"),
     ):
@@ -316,10 +262,14 @@ def probe_dataset(
     return {"root": root, "retries": result.retries, "played": result.played}
 
 
-@flow(name="review-stores", flow_run_name="review {folder}", **DEPLOYED)
-@wrong_values_once()
+@flow(name="review-stores", flow_run_name="review {folder}", persist_result=False)
 def weekly_review(
-    folder: str, newest: PositiveInt = 7, workers: NonNegativeInt = 0, engine: str = "local", address: str = ""
+    folder: str,
+    newest: PositiveInt = 7,
+    workers: NonNegativeInt = 0,
+    engine: str = "local",
+    address: str = "",
+    allow: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Verify the newest stores below a folder, and show the statistics of each.
 
@@ -329,11 +279,12 @@ def weekly_review(
         workers: Worker processes; 0 for one per core.
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
         address: Cluster of the engine; empty for workers on the machine of this run.
+        allow: Modules or models that a store names and that may be loaded; without it none is.
 
     Raises:
         StoreError: no store is there, or verification found problems.
     """
-    with watched(folder) as watch:
+    with allowing(allow), watched(folder) as watch:
         return review_stores(parse_address(folder), newest, watch, Workers(engine, address, workers))
 
 
@@ -413,7 +364,7 @@ def run_in_process(
         PivotError: as :func:`.build_store`.
     """
     tokens = _reporter.set(reporter), _pool.set(pool)
-    here = build_dataset.with_options(retries=0, timeout_seconds=0)
+    here = build_dataset.with_options(retries=0)
     # Nobody reads heartbeats on a temporary server, and Prefect waits up to a second for their thread to end.
     silent = temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
     try:

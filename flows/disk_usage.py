@@ -21,7 +21,7 @@ OF_LABELS = re.compile(r"labels/v(\d+)/.*|(?:prompts|calls)/.*-labels-v(\d+)\.pa
 """Files of one label version: its labels, their prompts and requests."""
 _PART = re.compile(r"(parts/\d{4,9})/(.*)")
 LEFTOVERS = re.compile(rf"(?:\{COMMIT}|\.tmp|\.{DATASET_FOLDER}-v\d+)/.*|(?:.*/)?\.[^/]*\.tmp")
-_RECORDS = (RUN, MANIFEST, DATABASE, PARTS, CARD, ".lock", ".flow-run.json")
+_RECORDS = (RUN, MANIFEST, DATABASE, PARTS, CARD, ".lock")
 _FOLDERS = {DATASET_FOLDER: "dataset", PROBE_FOLDER: "probe", f".{PROBE_FOLDER}": "probe", RECEIPTS: "receipts"}
 _TABLES = {schema.name for schema in (*STORE_TABLES, IMPORTS)}
 

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .. import plugins
+from .. import admission, plugins
 from ..datasets.config import Shard
 from ..datasets.export import ShardSplit, plan_split
 from ..datasets.exported import RECORD, ExportPlan, described, shard_tables
+from ..datasets.exporters.base import Exporter
 from ..datasets.parquet import write_tables
 from ..datasets.parts import members_of
 from ..datasets.progress import Reporter
@@ -63,12 +64,16 @@ def export_as(
         StoreError: the store is missing, unfinished or being written, or a file cannot be read or written.
         ConfigError: the target holds something else, or is in the store; a setting cannot be used, or the certificate
             of an environment has no rows in this format.
+        NotAllowedError: the format runs environments, and this call does not allow one of them.
     """
-    plugins.load("exporters", name)
+    kind: type[Exporter] = plugins.load("exporters", name)
     check_source(root)
     refuse_to_mix(root, target)
     source = Store.open(root)
     plan = ExportPlan.of(name, settings or {}, environments, source)
+    if kind.plays:
+        for env in plan.environments:
+            admission.require(source.run.env(env).config.code)
     _refuse_foreign(open_storage(target), name)
     with open_storage(target).lock() as leased:
         storage = open_storage(leased)

@@ -4,17 +4,14 @@ The pipeline gets an ``execute`` function that runs its shards (in this process,
 Every finished shard has receipts, so the same call resumes after an interruption.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..datasets.card import write_card
-from ..datasets.config import PartConfig, RunConfig, Shard, env_config, make_config
+from ..datasets.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.export import plan_split
-from ..datasets.filters import released_filters
-from ..datasets.formats import refuse_other_formats
 from ..datasets.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, label_stage
 from ..datasets.location import refuse_inside_store
 from ..datasets.origin import refuse_unfinished_copy
@@ -28,6 +25,7 @@ from ..datasets.stages.export import ExportStage
 from ..datasets.stages.label import LabelStage
 from ..datasets.stages.rollout import RolloutStage
 from ..datasets.store import (
+    AUDIT,
     DATABASE,
     DATASET_FOLDER,
     MANIFEST,
@@ -81,12 +79,6 @@ class BuildResult:
     def unanswered(self) -> int:
         """Labels whose teacher did not answer; the next build asks again."""
         return sum(counts[UNANSWERED] for counts in self.environments.values())
-
-    @property
-    def owed(self) -> int:
-        """Former name of :attr:`pending_episodes`; removed in 0.3.0."""
-        warnings.warn("BuildResult.owed is called pending_episodes now", DeprecationWarning, stacklevel=2)
-        return self.pending_episodes
 
 
 Around = Callable[[Store], AbstractContextManager[None]]
@@ -168,6 +160,8 @@ def seal_store(store: Store, results: Sequence[ShardResult]) -> BuildResult:
     files = {name: record for result in results for name, record in result.files.items()}
     files |= write_card(store, DATASET_FOLDER, files)
     files[RUN] = store.write_run()
+    if store.is_imported:
+        files[AUDIT] = store.storage.record(AUDIT)
     write_database(store)
     store.write_manifest(files | _older_label_versions(store))
     return summarise(store, results, already_complete=False)
@@ -333,14 +327,9 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
     """Return the config of the build after comparing it with the store's: a store may grow, but not change."""
     storage = open_storage(root)
     if refresh or storage.stat(RUN) is None:
-        return make_config(config.model_dump(mode="json")) if config.guidance is None else config
-    refuse_other_formats(storage.read_json(RUN), root, whole=storage.stat(MANIFEST) is not None)
+        return config
     old = stored_config(root, complete=False)
-    kept = {"label_version": old.label_version, "license": config.license or old.license}
-    if old.guidance is None and config.guidance != "prose":  # a store of release 0.1.0 grows as what it is
-        released = {env: tuple(sorted({*names} | {*released_filters(env)})) for env, names in config.filters.items()}
-        kept |= {"guidance": None, "filters": released}
-    config = config.model_copy(update=kept)
+    config = config.model_copy(update={"label_version": old.label_version, "license": config.license or old.license})
     changed = [
         name
         for name in type(config).model_fields

@@ -5,11 +5,13 @@ everything is in place, and a kill leaves the old store or the new one (see :mod
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict
+
+from .. import admission
 from ..datasets.card import write_card
-from ..datasets.config import RunConfig, make_config
-from ..datasets.formats import refuse_other_formats
+from ..datasets.config import PartConfig, RunConfig, make_config
 from ..datasets.inputs import ROLLOUT
 from ..datasets.parts import listed_parts, part_folder
 from ..datasets.progress import Reporter
@@ -18,12 +20,30 @@ from ..datasets.stages.base import ShardResult
 from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel, stored_config
 from ..datasets.views import write_database
 from ..errors import ConfigError, StoreError
+from ..labeling.action_log import LogDetail
+from ..labeling.base import GuidanceSource
+from ..labeling.vocabulary import Vocabulary
 from ..storage import Address, open_storage
 from ..storage.commit import COMMIT, bind
 from .append import take_up_parts
 from .engines.local import Execute
 from .pipeline import BuildResult, add_up, label_and_export, result_of, summarise
 from .preflight import preflight_models
+
+
+class LabelChanges(BaseModel):
+    """Fields of a run config that change, as described there; fields that are None stay."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    teacher: PartConfig | None = None
+    split: Literal["task", "episode"] | None = None
+    target_vocabulary: Vocabulary | None = None
+    include_infeasible: bool | None = None
+    solvers: dict[str, dict[str, Any]] | None = None
+    guidance: GuidanceSource | None = None
+    filters: dict[str, tuple[str, ...]] | None = None
+    log: LogDetail | None = None
 
 
 def relabel_store(
@@ -54,6 +74,7 @@ def relabel_store(
     Raises:
         StoreError: the store is missing or unfinished, or another run writes it.
         ConfigError: a change cannot be used, or the teacher gives the same answers again.
+        NotAllowedError: this call does not allow an environment of the store.
     """
     if refresh and only_rejected:
         raise ConfigError("found both refresh and only_rejected; choose one: ask for all guidance, or for the rejected")
@@ -62,7 +83,7 @@ def relabel_store(
     with storage.lock() as leased:
         finished_now = finish_relabel(storage)
         old = Store.open(leased)
-        refuse_other_formats(storage.read_json(RUN), root, "store")
+        admission.require(old.config.code)
         if finished_now and make_config(old.config.model_dump(mode="json") | changes) == old.config:
             finished = result_of(old)
             if finished is None:

@@ -1,7 +1,7 @@
-"""Run a worker on this machine, with the deployments of a file, and by default a Prefect server for it, until Ctrl-C.
+"""Deploy a file and run a worker for it on this machine, by default with a Prefect server, until Ctrl-C.
 
-Both are children in sessions of their own, so Ctrl-C reaches this process alone: it ends the worker with its flow runs,
-then the server. The next start resumes these flow runs. Both children end by themselves when this process is killed.
+Server and worker are ``prefect server start`` and ``prefect worker start`` with the settings that are known to work.
+Retries, time limits, concurrency, crashed runs and alarms are Prefect's: see docs/how-to/operations.md.
 """
 
 import contextlib
@@ -11,188 +11,120 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import ConfigError
 from ..processes import Child
 from ..storage import open_storage
-from .engines.server import FlowServer
-from .history import keep_history
+from .engines.server import FlowServer, first_writable, has_private_home
 
-POOL = "pivot"
-"""The work pool of ``prefect.yaml``."""
 LOOPBACK = "127.0.0.1"
-LEASE_STORAGE = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
-"""Setting of a Prefect server: the module that stores its leases."""
-ON_DISK = "prefect.server.concurrency.lease_storage.filesystem"
-"""Value of ``LEASE_STORAGE``: leases are files in ``PREFECT_HOME``, so their slots are freed also after a restart."""
-HEALTH_PORT = "PREFECT_WORKER_WEBSERVER_PORT"
-"""Setting of a Prefect worker; if it is set, ``--work`` answers there whether the worker still asks for runs."""
+POOL = ("--pool", "pivot", "--type", "process")
+"""The work pool of ``prefect.yaml``."""
+KNOWN_TO_WORK = {
+    # Leases in memory are lost with the server, and their slots stay taken.
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    "PREFECT_FLOWS_DEFAULT_RETRIES": "2",
+    "PREFECT_FLOWS_DEFAULT_RETRY_DELAY_SECONDS": "60",
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+}
+"""Settings of server, worker and runs; those in the environment win."""
 START_SECONDS = 900.0
-"""Longest wait for the server, ten seconds on an idle machine; one that ends meanwhile is noticed at once."""
-DEPLOY_SECONDS = 900.0
-"""Longest time that deploying a file may take; ten seconds on an idle machine."""
-_SERVER, _PASSWORD = "PREFECT_SERVER_", "API_AUTH_STRING"
-_WORKER = ("worker", "start", "--pool", POOL, "--type", "process")
-_LEAVE_SECONDS = 5.0
-"""Seconds that the worker may take to end by itself."""
+"""Longest wait for the server, or for deploying a file; ten seconds on an idle machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """The running server and worker."""
-
-    address: str
-    """Address of the server's pages."""
-    server: Child | None
-    """None for a server of the user."""
-    worker: Child
-
-    def wait(self) -> None:
-        """Wait until an error or Ctrl-C; never return.
-
-        Raises:
-            ConfigError: one of the two has ended.
-        """
-        while True:
-            for child, name in ((self.server, "server"), (self.worker, "worker")):
-                if child is not None and child.status(1.0) is not None:
-                    raise ConfigError(f"the Prefect {name} ended: {child.last_words() or 'it left no message'}")
-
-
-@contextlib.contextmanager
-def serving(file: Path, port: int, slots: int, runs: int | None = None) -> Iterator[Serving]:
-    """Run server and worker with the deployments of ``file``; flows start in the folder that holds it.
+def serve(file: Path, port: int | None, slots: int, runs: int | None, ready: Callable[[str], None]) -> NoReturn:
+    """Run server and worker with the deployments of ``file`` until Ctrl-C; flows start in the folder that holds it.
 
     Args:
         file: a ``prefect.yaml``.
-        port: port of the server, on loopback.
+        port: port of the server, on loopback; None for the server of ``PREFECT_API_URL``, with the worker's log here.
         slots: slots of the limit on model servers, if it does not exist yet.
         runs: runs that the worker has at the same time; None for no limit.
+        ready: gets the address of the server's pages when everything runs.
 
     Raises:
-        ConfigError: the port is taken, the server does not start, Prefect refuses the file, or as
-            :func:`.keep_history`.
+        ConfigError: the port is taken, no server is named, it refuses the password, Prefect refuses the file, or one of
+            the two has ended. EngineError: the server that was started does not answer.
     """
-    url = f"http://{LOOPBACK}:{port}/api"
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError as error:
-            raise ConfigError(
-                f"port {port} of {LOOPBACK} cannot be used ({error.strerror}); give another one with --port"
-            ) from error
-    # The runs must report to this server, not to one from Prefect's settings.
-    os.environ["PREFECT_API_URL"] = url
-    _share_password()
-    keep_history()
-    for name in ("NO_PROXY", "no_proxy"):
-        os.environ[name] = ",".join(filter(None, (os.environ.get(name), LOOPBACK)))
-    folder = file.resolve().parent
-    server = _prefect("server", folder, "server", "start", "--host", LOOPBACK, "--port", str(port))
-    worker: Child | None = None
+    file, server, worker = file.resolve(), None, None
+    url = f"http://{LOOPBACK}:{port}/api" if port is not None else _server_of_the_user()
+    if port is not None:
+        _refuse_taken(port)
+    if port is not None and has_private_home():
+        data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+        os.environ["PREFECT_HOME"] = str(first_writable([Path(data) / "pivot" / "prefect"]))
+    for name, value in KNOWN_TO_WORK.items():
+        os.environ.setdefault(name, value)
+    if password := os.environ.get("PREFECT_SERVER_API_AUTH_STRING"):
+        os.environ.setdefault("PREFECT_API_AUTH_STRING", password)
+    # Runs report to this server, not to one of Prefect's settings, and through no proxy.
+    past_proxies = ",".join(filter(None, (os.environ.get("NO_PROXY"), LOOPBACK)))
+    os.environ |= {"PREFECT_API_URL": url, "PREFECT_LOGGING_LEVEL": "INFO", "NO_PROXY": past_proxies}
+    limit = () if runs is None else ("--limit", str(runs))
+    health = ("--with-healthcheck",) if "PREFECT_WORKER_WEBSERVER_PORT" in os.environ else ()
+    open_log: dict[str, Any] = {"stdout": None, "stderr": None} if port is None else {}
     try:
-        FlowServer(url, server).wait(START_SECONDS)
-        _deploy(file.resolve(), slots)
-        worker = _prefect("worker", folder, *_WORKER, *_limit(runs))
-        yield Serving(url.removesuffix("/api"), server, worker)
+        if port is not None:
+            server = _prefect("server", file, "start", "--host", LOOPBACK, "--port", str(port))
+        FlowServer(url, server).wait(START_SECONDS, patient=True)
+        _deploy(file, slots)
+        worker = _prefect("worker", file, "start", *POOL, *limit, *health, **open_log)
+        ready(url.removesuffix("/api"))
+        while True:
+            for child, name in ((server, "server"), (worker, "worker")):
+                if child is not None and child.status(1.0) is not None:
+                    raise ConfigError(f"the Prefect {name} ended: {child.last_words() or 'it left no message'}")
     finally:
-        with _undisturbed():
-            if worker is not None:
-                _end(worker, url)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # no child is left by a second Ctrl-C
+        if worker is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGINT)
+            worker.status(5.0)  # it may end by itself
+            worker.end()
+            _end_flow_runs(url)
+        if server is not None:
             server.end()
 
 
-@contextlib.contextmanager
-def working(file: Path, slots: int, runs: int | None = None) -> Iterator[Serving]:
-    """Run the only worker of a server of the user, as :func:`serving` does, with its log on the standard output.
+def _refuse_taken(port: int) -> None:
+    try:
+        socket.create_server((LOOPBACK, port)).close()
+    except OSError as error:
+        message = f"port {port} of {LOOPBACK} cannot be used ({error.strerror}); give another one with --port"
+        raise ConfigError(message) from error
 
-    Interrupted runs are resumed if this ``PREFECT_HOME`` is that of the server, whose leases are there.
 
-    Raises:
-        ConfigError: no server is named or answers, it refuses the password, or Prefect refuses the file.
-    """
+def _server_of_the_user() -> str:
     from prefect.settings import Settings  # noqa: PLC0415 - takes a second
 
-    url = Settings().api.url or ""  # of the environment and Prefect's profile, as its own commands read them
-    if not url:
-        raise ConfigError(
-            "--work: PREFECT_API_URL is not set, expected the address of a Prefect server such as "
-            "http://127.0.0.1:4200/api; set it, or start a server here with --serve"
-        )
-    FlowServer(url, None).wait(patient=True)
-    _deploy(file.resolve(), slots, alone=False)
-    health = ("--with-healthcheck",) if HEALTH_PORT in os.environ else ()
-    worker = _prefect("worker", file.resolve().parent, *_WORKER, *_limit(runs), *health, stdout=None, stderr=None)
-    try:
-        yield Serving(url.removesuffix("/api"), None, worker)
-    finally:
-        with _undisturbed():
-            _end(worker, url)
+    if url := Settings().api.url:  # of the environment and Prefect's profile, as its own commands read them
+        return str(url)
+    expected = "expected the address of a Prefect server such as http://127.0.0.1:4200/api"
+    raise ConfigError(f"--work: PREFECT_API_URL is not set, {expected}; set it, or start a server here with --serve")
 
 
-def _limit(runs: int | None) -> tuple[str, ...]:
-    return () if runs is None else ("--limit", str(runs))
+def _prefect(name: str, file: Path, *arguments: str, **options: Any) -> Child:
+    command = [sys.executable, "-P", "-m", __name__, name, *arguments]
+    return Child(command, f"the Prefect {name}", ConfigError, answers=False, cwd=file.parent, **options)
 
 
-def _share_password() -> None:
-    """Give the password of the server to the worker and its runs.
-
-    Raises:
-        ConfigError: the two variables contradict each other.
-    """
-    expected = os.environ.get(f"{_SERVER}{_PASSWORD}")
-    if expected and os.environ.setdefault(f"PREFECT_{_PASSWORD}", expected) != expected:
-        raise ConfigError(
-            f"PREFECT_{_PASSWORD} differs from {_SERVER}{_PASSWORD}, expected the same password for the worker and its "
-            f"server; unset PREFECT_{_PASSWORD}"
-        )
+def _deploy(file: Path, slots: int) -> None:
+    """Create work pool and limit, unless they exist, and deploy every deployment of the file."""
+    pool, limit = ("work-pool", "create", "--type", "process", "pivot"), ("gcl", "create", "pivot-model-server")
+    for words in (pool, (*limit, "--limit", str(slots)), ("deploy", "--all", "--prefect-file", str(file))):
+        command = [sys.executable, "-P", "-m", "prefect", "--no-prompt", *words]
+        options: dict[str, Any] = {"cwd": file.parent, "stdin": subprocess.DEVNULL, "timeout": START_SECONDS}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+        if done.returncode and words[0] == "deploy":
+            message = " ".join((done.stdout + done.stderr).split())[-600:]
+            raise ConfigError(f"Prefect does not take {file}: {message or 'it left no message'}")
 
 
-def _prefect(name: str, folder: Path, *arguments: str, **options: Any) -> Child:
-    command = [sys.executable, "-P", "-m", __name__, *arguments]
-    env = {LEASE_STORAGE: ON_DISK} | os.environ | {"PREFECT_LOGGING_LEVEL": "INFO"}
-    return Child(command, f"the Prefect {name}", ConfigError, answers=False, cwd=folder, env=env, **options)
-
-
-def _deploy(file: Path, slots: int, *, alone: bool = True) -> None:
-    """Create the work pool and the limit if they are missing, and deploy every deployment of the file."""
-    command = [sys.executable, "-P", "-m", __name__, "deploy", str(file), str(slots), "serve" if alone else "work"]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=file.parent,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DEPLOY_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ConfigError(f"{file} was not deployed within {DEPLOY_SECONDS:.0f} s; try again") from None
-    if done.returncode:
-        message = " ".join((done.stdout + done.stderr).split())[-600:]
-        raise ConfigError(f"Prefect does not take {file}: {message or 'it left no message'}")
-
-
-def _end(worker: Child, url: str) -> None:
-    """End a worker and its flow runs, some of which have sessions of their own."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(worker.pid, signal.SIGINT)
-    worker.status(_LEAVE_SECONDS)
-    worker.end()
-    end_flow_runs(url)
-
-
-def end_flow_runs(url: str) -> None:
-    """Kill the processes of flow runs that report to the server at ``url``, also if their worker was killed.
-
-    Without a server they could not report their end, and nobody would notice it. The next start resumes these runs.
-    """
+def _end_flow_runs(url: str) -> None:
+    """End the processes of flow runs that report to a server that is ending: they have sessions of their own."""
     server = f"PREFECT_API_URL={url}".encode()
     for name in filter(str.isdecimal, open_storage(Path("/proc")).entries()):  # empty on systems without this folder
         with contextlib.suppress(OSError):
@@ -201,65 +133,14 @@ def end_flow_runs(url: str) -> None:
                 os.kill(int(name), signal.SIGKILL)
 
 
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ignore Ctrl-C while the children are ended, so that none is left."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-# The children's side
-
-
 def _end_with_parent() -> None:
     sys.stdin.buffer.read()
     os.killpg(0, signal.SIGKILL)
 
 
-def _make_room(slots: int, mode: str) -> None:
-    """Create the work pool and the limit on model servers, unless they exist, and resume runs that were interrupted.
+if __name__ == "__main__":  # a child, which ends when this process is gone
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    from prefect.cli import app
 
-    With a server of the user (``mode`` is "work") runs are resumed only if its leases are here.
-    """
-    from prefect import get_client  # noqa: PLC0415 - takes seconds, and only this process needs it
-    from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate  # noqa: PLC0415
-    from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound  # noqa: PLC0415
-    from prefect.settings import get_current_settings  # noqa: PLC0415
-
-    from .interrupted import recover  # noqa: PLC0415
-    from .limits import MODEL_SERVER  # noqa: PLC0415
-
-    with get_client(sync_client=True) as client:
-        with contextlib.suppress(ObjectAlreadyExists):
-            client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
-        try:
-            client.read_global_concurrency_limit_by_name(MODEL_SERVER)
-        except ObjectNotFound:
-            client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=MODEL_SERVER, limit=slots))
-        if mode == "serve" or (get_current_settings().home / "concurrency_leases").exists():
-            recover(client, POOL)
-
-
-def _run_prefect(arguments: list[str]) -> None:
-    """Run Prefect's command line, which ends the process that it runs in."""
-    from prefect.cli import app  # noqa: PLC0415
-
-    sys.argv = ["prefect", "--no-prompt", *arguments]
+    sys.argv = ["prefect", "--no-prompt", *sys.argv[1:]]
     app()
-
-
-def _main(what: str, *arguments: str) -> None:
-    if what == "deploy":
-        file, slots, mode = arguments
-        _make_room(int(slots), mode)
-        _run_prefect(["deploy", "--all", "--prefect-file", file])
-    else:
-        threading.Thread(target=_end_with_parent, daemon=True).start()
-        _run_prefect([what, *arguments])
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

@@ -1,11 +1,10 @@
-"""Flows that copy or publish finished stores: what ``pivot compact``, ``migrate`` and ``push`` do, for a worker."""
+"""Flows that copy or publish finished stores: what ``pivot compact`` and ``push`` do, for a worker."""
 
 from typing import Any
 
 from prefect import flow
 from pydantic import NonNegativeInt
 
-from ..datasets.config import RunConfig
 from ..datasets.publish import MAIN, PREFIX, parse_target, publish
 from ..datasets.store import Store
 from ..storage import parse_address
@@ -13,7 +12,6 @@ from .compact import compact_store
 from .deployments import DEPLOYED, at_work, plain, show, wrong_values_once
 from .engines.base import Workers
 from .engines.prefect import execute_as_tasks
-from .migrate import migrate_store, open_older
 from .watch import watched
 
 
@@ -49,33 +47,6 @@ def compact_dataset(
         result = compact_store(source, target, execute, watch, tasks_per_shard=shard_size or None, merge=merge)
         show(watch, result)
     return plain(result)
-
-
-@flow(name="migrate-dataset", flow_run_name="migrate {root} to {out}", **DEPLOYED)
-@wrong_values_once()
-def migrate_dataset(
-    root: str, out: str, workers: NonNegativeInt = 0, engine: str = "local", address: str = ""
-) -> dict[str, Any]:
-    """Write a store of an older version as a new store of this version; no model is called.
-
-    Args:
-        root: Folder of the older store, or its address; it stays as it is.
-        out: The new store: empty, or begun by an earlier run.
-        workers: Worker processes; 0 for one per core.
-        engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
-        address: Cluster of the engine; empty for workers on the machine of this run.
-
-    Raises:
-        PivotError: as :func:`.migrate_store`.
-    """
-    source, target = parse_address(root), parse_address(out)
-    config: RunConfig = open_older(source)[0].config
-    with at_work(config, target, Workers(engine, address, workers)) as (watch, pool):
-        migration = migrate_store(source, target, execute_as_tasks(pool), watch)
-        for each in migration.left_out:
-            watch.log.warning("this version does not have the setting %s; it is left out", each)
-        show(watch, migration.result)
-    return plain(migration.result) | {"left_out": migration.left_out}
 
 
 @flow(name="push-dataset", flow_run_name="push {root} to {target}", **DEPLOYED)

@@ -15,7 +15,7 @@ from prefect.context import FlowRunContext
 from prefect.runtime import deployment, flow_run
 
 from ..datasets.progress import STAGE_NAMES, Lines, Reporter, Silent
-from ..errors import ConfigError, PluginError, StoreError
+from ..errors import StoreError
 from .artifacts import Artifacts, Log
 from .engines.server import is_private
 from .metrics import HEARTBEAT_SECONDS, RunMetrics, StageTotals
@@ -111,7 +111,7 @@ def watched(name: str, beside: Reporter | None = None) -> Iterator[Watch]:
     """Report the current flow run; ``name`` names it if it has no deployment.
 
     The metrics show a run of a deployment as ended after its last attempt only: an error that is tried again is no
-    alarm, and an interrupted run is silent like one that was killed until it is scheduled again.
+    alarm, and an interrupted run is silent like one that was killed.
     """
     log = get_run_logger()
     name = deployment.name or name
@@ -129,7 +129,7 @@ def watched(name: str, beside: Reporter | None = None) -> Iterator[Watch]:
             yield watch
         watch.metrics.succeeded = True
     except BaseException as error:
-        is_over = deployment.id is None or (isinstance(error, Exception) and not _is_tried_again(error))
+        is_over = deployment.id is None or (isinstance(error, Exception) and not _is_tried_again())
         raise
     finally:
         if is_over:
@@ -139,9 +139,9 @@ def watched(name: str, beside: Reporter | None = None) -> Iterator[Watch]:
         watch.write_metrics()
 
 
-def _is_tried_again(error: Exception) -> bool:
-    """Whether Prefect tries the current flow run once more after this error."""
+def _is_tried_again() -> bool:
+    """Whether Prefect tries the current flow run once more after an error."""
     context = FlowRunContext.get()
-    if isinstance(error, (ConfigError, PluginError)) or context is None or context.flow_run is None:
+    if context is None or context.flow_run is None:
         return False
     return context.flow_run.run_count <= (context.flow_run.empirical_policy.retries or 0)

@@ -7,15 +7,16 @@ The file ``result.json`` of the trial, in the folder of the trajectory or above 
 Fields of PIVOT's own format, such as ``env`` and ``initial_state``, are read from ``extra`` of the trajectory.
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ..errors import ConfigError
 from ..plugins import Settings
-from .base import Importer, Place, UnreadableError, explained, folder_of, read_json_below
+from .base import Importer, Place, UnreadableError, explained, folder_of, read_json_below, validated
 from .chat import ChatSettings, Message, call_of, episode_of, text_and_images
 from .episode import RecordedEpisode
 
@@ -110,7 +111,7 @@ class AtifImporter(Importer):
         """Read one trajectory."""
         folder, path = folder_of(source), PurePosixPath(place.path)
         try:
-            trajectory = _Trajectory.model_validate_json(read_json_below(folder, place.path))
+            trajectory = validated(TypeAdapter(_Trajectory), read_json_below(folder, place.path))
             trial = _trial_of(folder, path)
         except ValidationError as error:
             raise explained(error) from error
@@ -125,7 +126,12 @@ class AtifImporter(Importer):
             "task": trial.task_name if trial else None,
         }
         messages = [each for step in trajectory.steps for each in _messages(step, path.parent)]
-        facts = {"success": None if reward is None else reward >= 1, **(trajectory.extra or {}), **origin, "atif": kept}
+        facts = {
+            "success": None if reward is None or not math.isfinite(reward) else reward >= 1,
+            **(trajectory.extra or {}),
+            **origin,
+            "atif": kept,
+        }
         try:
             return episode_of(messages, facts, self.settings)
         except ValidationError as error:

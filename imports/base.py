@@ -7,14 +7,15 @@ refused by its header before it is decoded. One class and one entry point in the
 import base64
 import binascii
 import codecs
+import json
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ..errors import ConfigError, ImageError, StoreError
 from ..images import Frame, decode, frame_id
@@ -49,10 +50,20 @@ class UnreadableError(StoreError):
     """A place of a source that is not an episode of its format."""
 
 
+class SourceSettings(Settings):
+    """What the user says about a source, in every format."""
+
+    evidence: Literal["audit", "declared"] = "audit"
+    """``declared``: the source is read as it was played, by the user's own word, so that episodes which nothing
+    confirms are labelled, too, and replies without an action are unusable turns."""
+    generator: Literal["", "pivot"] = ""
+    """``pivot``: the seeds of the source are those of PIVOT's generator."""
+
+
 class Importer(Plugin, ABC):
     """Reader of one format of recorded episodes."""
 
-    config_type: ClassVar[type[Settings]] = Settings
+    config_type: ClassVar[type[Settings]] = SourceSettings
     accepts_data_urls: ClassVar[bool] = False
     """Whether pictures may be in the text itself, as data URLs."""
 
@@ -215,6 +226,23 @@ def read_line(source: Path, place: Place) -> bytes:
     if not line.endswith(b"\n") and not line.rstrip().endswith(b"}"):
         raise UnreadableError("the last line is torn: it ends in the middle of an object")
     return line.removeprefix(codecs.BOM_UTF8 if place.offset == 0 else b"").strip()
+
+
+Record = TypeVar("Record")
+
+
+def validated(kind: TypeAdapter[Record], text: bytes) -> Record:
+    """Return a record of JSON text; half of a surrogate pair, which no text can hold, becomes a question mark.
+
+    Raises:
+        pydantic.ValidationError: the text is not JSON, or does not fit.
+    """
+    try:
+        return kind.validate_json(text)
+    except ValidationError as error:
+        if not any("hex escape" in each["msg"] for each in error.errors(include_url=False)):
+            raise
+        return kind.validate_json(json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace"))
 
 
 def explained(error: ValidationError) -> UnreadableError:

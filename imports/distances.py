@@ -15,8 +15,9 @@ from pydantic import Field, model_validator
 
 from .. import plugins
 from ..errors import CertifyError, ConfigError, LevelError, PluginError
-from ..plugins import Settings, read_settings
+from ..plugins import read_settings
 from ..solvers.base import Case, Certificate, Solver, Unsolved
+from .base import SourceSettings
 from .episode import RecordedEpisode
 from .levels import Slot
 
@@ -26,7 +27,7 @@ MILLIMETRE = 1e-3
 """Tolerance of distances that are compared, metres."""
 
 
-class StartSettings(Settings):
+class StartSettings(SourceSettings):
     """Start range of a dialect of navigation."""
 
     nearest_start: float = Field(default=0.0, ge=0)

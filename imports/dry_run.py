@@ -7,8 +7,8 @@ from ..identity import canonical_json
 from ..rollouts.policies.imported import Compared
 from .base import UnreadableError
 from .levels import LeftOutError, StatelessError, recover_task, slots_of
-from .replay import replay
-from .run import Reading
+from .reading import Reading
+from .replay import Pixels, replay
 
 
 def understood(reading: Reading, describe: Callable[[str, str], None]) -> None:
@@ -25,7 +25,7 @@ def understood(reading: Reading, describe: Callable[[str, str], None]) -> None:
         describe(f"level (from the {source})", task.initial_state)
         slots = slots_of(plan.env, episode)
         describe("actions", ", ".join("-" if slot.action is None else slot.action.name for slot in slots))
-        agreement = replay(plan.env, task, episode, slots, reading.pictures.frame_id)
+        agreement = replay(plan.env, task, episode, slots, Pixels(reading.pictures.frame_id, reading.pictures.frame))
         for kind in Compared:
             word = {True: "agree", False: f"differ: {agreement.first.get(kind)}", None: "not recorded"}[
                 getattr(agreement, kind)

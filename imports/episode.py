@@ -3,12 +3,14 @@
 ``episode.schema.json`` is the JSON Schema of :class:`RecordedEpisode`. Every other format is read into the same record.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from ..identity import canonical_json
+from ..rollouts.dialect import Call, Read
 
 FORMAT = "pivot-episode-1"
 MOST_TURNS = 1000
@@ -22,6 +24,26 @@ class _Record(BaseModel):
     """A part of the format; unknown fields are kept."""
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+_WITHOUT_NAN = frozenset({"env_config", "distances", "left", "starts", "solver"})
+"""Fields whose numbers decide states or labels, so that a missing one is an error."""
+_MOST_NOTES = 20
+
+
+def _finite(value: Any, where: str, names: list[str]) -> Any:
+    """Return JSON data with null in place of NaN and infinity; a list of log-probabilities with one of them is null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        names.append(where)
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(each, key if where == "turns" else f"{where}.{key}", names) for key, each in value.items()}
+    if isinstance(value, list):
+        if where.endswith("logprobs") and any(isinstance(each, float) and not math.isfinite(each) for each in value):
+            names.append(where)
+            return None
+        return [_finite(each, where, names) for each in value]
+    return value
 
 
 class RecordedAction(_Record):
@@ -58,7 +80,23 @@ class RecordedTurn(_Record):
     state: Text | None = None
     """State text before the turn, as the environment of PIVOT writes it."""
     info: dict[str, Any] | None = None
-    """Measurements after the turn, such as ``dist``; read only where no state can be had."""
+    """Measurements after the turn, such as ``dist`` and ``moved``; those of the environment are compared."""
+    _reading: Read | None = PrivateAttr(default=None)
+    _calls: tuple[Call, ...] = PrivateAttr(default=())
+
+    @property
+    def reading(self) -> Read | None:
+        """Return how the reply was read, if the format reads replies in a dialect."""
+        return self._reading
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """Return the calls of tools in the reply."""
+        return self._calls
+
+    def read_as(self, reading: Read, calls: Sequence[Call] = ()) -> None:
+        """Keep how the reply was read, and its calls of tools."""
+        self._reading, self._calls = reading, tuple(calls)
 
 
 class RecordedEpisode(_Record):
@@ -75,6 +113,9 @@ class RecordedEpisode(_Record):
     """Id of the episode in the source."""
     policy: Name | None = None
     """Model or checkpoint that acted."""
+    recorder: Name | None = None
+    """``pivot`` for an episode that was recorded in PIVOT's own environment: ``seed`` is that of its generator, and
+    integers are indices of its actions. Without it both need pictures, boards or rewards that agree."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] | None = None
     """Seed of ``reset``."""
     options: dict[str, Any] | None = None
@@ -100,6 +141,8 @@ class RecordedEpisode(_Record):
     """Picture after the last turn."""
     final_state: Text | None = None
     """State text after the last turn."""
+    final_observation: Text | None = None
+    """Text that followed the last turn."""
     distances: list[Annotated[float, Field(ge=0)]] | None = None
     """Metres to the target before the first turn and after each, of a navigation log without states. The first may be
     the smallest one that fits the log."""
@@ -117,6 +160,23 @@ class RecordedEpisode(_Record):
     truncated: bool | None = None
     """Whether the budget of turns ended it."""
 
+    _masked: int = PrivateAttr(default=0)
+    _agents: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def masked(self) -> int:
+        """Return the number of replies that a trainer would not learn from."""
+        return self._masked
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Return the names of the agents that replied, where the messages have them."""
+        return self._agents
+
+    def note_chat(self, *, masked: int, agents: tuple[str, ...]) -> None:
+        """Keep facts about the messages of a chat."""
+        self._masked, self._agents = masked, agents
+
     @model_validator(mode="before")
     @classmethod
     def _null_is_absent(cls, record: Any) -> Any:
@@ -129,6 +189,17 @@ class RecordedEpisode(_Record):
             for name, value in record.items()
             if value is not None or name not in fields or fields[name].is_required() or fields[name].default is None
         }
+
+    @model_validator(mode="before")
+    @classmethod
+    def _not_a_number_is_null(cls, record: Any) -> Any:
+        """Read NaN and infinity as null, but in settings; the field ``not_finite`` names where they were."""
+        if not isinstance(record, dict):
+            return record
+        kept = {name: value for name, value in record.items() if name not in _WITHOUT_NAN}
+        names: list[str] = []
+        finite = {name: _finite(value, name, names) for name, value in kept.items()}
+        return {**record, **finite, **({"not_finite": sorted({*names})[:_MOST_NOTES]} if names else {})}
 
     @model_validator(mode="after")
     def _can_be_stored(self) -> Self:

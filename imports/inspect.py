@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import ConfigError
 from ..plugins import Settings
-from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of, problem_of_file
-from .chat import ChatSettings, Message, call_of, episode_of, text_and_images, tool_calls_of
+from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of, problem_of_file, validated
+from .chat import ChatSettings, Message, calls_of, episode_of, text_and_images
 from .episode import RecordedEpisode
 
 _SAMPLE = re.compile(r"samples/[^/]+\.json")
@@ -88,7 +88,7 @@ class InspectImporter(Importer):
             raise UnreadableError(place.problem)
         text = _content(folder_of(source) / place.path, self._members[place.path][place.offset])
         try:
-            sample = _Sample.model_validate_json(text)
+            sample = validated(TypeAdapter(_Sample), text)
             attachments = _Attachments(sample.attachments)
             messages = [_message(each, attachments) for each in sample.messages]
             kept = {name: value for name, value in (sample.model_extra or {}).items() if name not in _REPEATED}
@@ -155,8 +155,7 @@ def _message(raw: Mapping[str, Any], attachments: _Attachments) -> Message:
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
     resolved = [_part(part, attachments) for part in parts]
     text, images = text_and_images(resolved, [])
-    calls = [call_of(each.get("function"), each.get("arguments")) for each in tool_calls_of(raw)]
-    return Message(str(raw.get("role")), text, images, calls=calls)
+    return Message(str(raw.get("role")), text, images, calls=calls_of(raw, content), raw=raw)
 
 
 def _part(part: Any, attachments: _Attachments) -> dict[str, Any]:

@@ -2,16 +2,38 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from ..errors import ConfigError
-from .base import EPISODES, LABELS, UNLABELLED, Importer, Place, UnreadableError, explained, line_places, read_line
+from ..plugins import Settings
+from ..rollouts.dialect import Words
+from .base import (
+    EPISODES,
+    LABELS,
+    UNLABELLED,
+    Importer,
+    Place,
+    SourceSettings,
+    UnreadableError,
+    explained,
+    line_places,
+    read_line,
+    validated,
+)
 from .episode import RecordedEpisode
+
+
+class JsonlSettings(SourceSettings, Words):
+    """What the user says about lines."""
 
 
 class JsonlImporter(Importer):
     """Reader of ``*.jsonl`` files with one episode per line; see ``episode.schema.json``."""
+
+    config_type: ClassVar[type[Settings]] = JsonlSettings
+    settings: JsonlSettings
 
     def places(self, source: Path) -> Iterator[Place]:
         """Yield the lines of the file, or of all ``*.jsonl`` files in the folder, by name.
@@ -29,8 +51,17 @@ class JsonlImporter(Importer):
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one line."""
         try:
-            return RecordedEpisode.model_validate_json(read_line(source, place))
+            episode = validated(TypeAdapter(RecordedEpisode), read_line(source, place))
         except ValidationError as error:
             raise explained(error) from error
         except RecursionError as error:
             raise UnreadableError("found JSON that is nested too deeply") from error
+        for turn in episode.turns if self.settings.words else ():
+            if turn.actions is not None:
+                turn.actions = [
+                    self.settings.vocabulary.get(str(each).strip().casefold(), each)
+                    if isinstance(each, str | int)
+                    else each
+                    for each in turn.actions
+                ]
+        return episode

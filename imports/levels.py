@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..environments.base import EnvConfig, NamedActions, ParsedAction, PivotEnv, Task, actions_per_turn
 from ..environments.grid import GridEnv
@@ -26,6 +27,8 @@ class LeftOutError(Exception):
         """Keep the kind of reason, and its description."""
         super().__init__(detail)
         self.kind = kind
+        self.finding: Any = None
+        """What the audit found in it, if it was replayed."""
 
 
 class StatelessError(LeftOutError):
@@ -48,10 +51,10 @@ def recover_task(env: PivotEnv, episode: RecordedEpisode, picture: Callable[[str
     try:
         if episode.initial_state is not None:
             return _task_of_state(kind, config, episode, episode.initial_state), StateSource(episode.state_source)
-        if episode.seed is not None:
-            return _generated(kind, config, episode.seed), StateSource.SEED
     except (PivotError, ValueError) as error:
         raise LeftOutError(LeftOut.NO_STATE, str(error)) from error
+    if episode.seed is not None:
+        return _level_of_seed(kind, config, episode, picture)
     if episode.distances is not None:
         raise StatelessError("the log has distances to the target, but no state of its simulator")
     first = episode.turns[0].frame
@@ -64,6 +67,27 @@ def recover_task(env: PivotEnv, episode: RecordedEpisode, picture: Callable[[str
             "that are known to the pixel",
         )
     return _task_of_state(kind, config, episode, level), StateSource.PICTURE
+
+
+def _level_of_seed(
+    kind: type[PivotEnv], config: EnvConfig, episode: RecordedEpisode, picture: Callable[[str], Frame]
+) -> tuple[Task, StateSource]:
+    """Return the level that PIVOT's generator makes from a seed, or that of the first picture if it shows another one.
+
+    Raises:
+        LeftOutError: there is none of them.
+    """
+    first = episode.turns[0].frame
+    shown = None if first is None else read_level(kind.profile.name, picture(first))
+    try:
+        task = _generated(kind, config, episode.seed or 0)
+    except (LeftOutError, PivotError, ValueError) as error:
+        if shown is None:
+            raise LeftOutError(LeftOut.NO_STATE, str(error)) from error
+        return _task_of_state(kind, config, episode, shown), StateSource.PICTURE
+    if shown is None or kind.canonical_state(shown) == kind.canonical_state(task.initial_state):
+        return task, StateSource.SEED
+    return _task_of_state(kind, config, episode, shown), StateSource.PICTURE
 
 
 def _generated(kind: type[PivotEnv], config: EnvConfig, seed: int) -> Task:

@@ -13,8 +13,18 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import ConfigError
 from ..plugins import Settings
-from .base import Importer, Place, UnreadableError, explained, folder_of, line_places, read_json_below, read_line
-from .chat import ChatSettings, Message, call_of, episode_of, text_and_images, tool_calls_of
+from .base import (
+    Importer,
+    Place,
+    UnreadableError,
+    explained,
+    folder_of,
+    line_places,
+    read_json_below,
+    read_line,
+    validated,
+)
+from .chat import ChatSettings, Message, calls_of, episode_of, text_and_images, with_reasoning
 from .episode import RecordedEpisode
 
 
@@ -55,7 +65,7 @@ class OpenAIImporter(Importer):
 
     def _places_of_list(self, source: Path, file: Path) -> Iterator[Place]:
         try:
-            rows = self._lists[file] = _ROWS.validate_json(read_json_below(file.parent, file.name))
+            rows = self._lists[file] = validated(_ROWS, read_json_below(file.parent, file.name))
         except (UnreadableError, ValidationError) as error:
             reason = explained(error) if isinstance(error, ValidationError) else error
             if file == source:
@@ -70,7 +80,7 @@ class OpenAIImporter(Importer):
         rows = self._lists.get(folder_of(source) / place.path)
         try:
             if rows is None:
-                return self._episode(_Row.model_validate_json(read_line(source, place)))
+                return self._episode(validated(TypeAdapter(_Row), read_line(source, place)))
             row = rows[place.offset]
             if not isinstance(row, dict):
                 raise UnreadableError(f"found a row of type {type(row).__name__}, expected an object")
@@ -83,10 +93,11 @@ class OpenAIImporter(Importer):
         total = len(images)
         messages: list[Message] = []
         for raw in row.messages:
-            text, pictures = text_and_images(raw.get("content"), images)
-            called = [each.get("function") for each in tool_calls_of(raw)]
-            calls = [call_of(each.get("name"), each.get("arguments")) for each in called if isinstance(each, dict)]
-            messages.append(Message(str(raw.get("role")), text, pictures, calls=calls))
+            content = raw.get("content")
+            text, pictures = text_and_images(content, images)
+            role = str(raw.get("role"))
+            text = with_reasoning(raw, text) if role == "assistant" else text
+            messages.append(Message(role, text, pictures, calls=calls_of(raw, content), raw=raw))
         if images:
             raise UnreadableError(f"found {total} images, but <image> tags for {total - len(images)} of them")
         return episode_of(messages, row.model_extra or {}, self.settings)

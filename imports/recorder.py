@@ -77,7 +77,13 @@ class _Episode:
     def __init__(self, env: Any, seed: int | None, options: Mapping[str, Any] | None, policy: str | None) -> None:
         """Describe the episode that ``env`` has just begun; ``env`` is None where it cannot be reached."""
         inner = getattr(env, "unwrapped", None)
-        self.record: dict[str, Any] = {"format": FORMAT, **_origin(inner), "seed": seed, "policy": policy, "turns": []}
+        self.record: dict[str, Any] = {
+            "format": FORMAT,
+            **_origin(inner, env),
+            "seed": seed,
+            "policy": policy,
+            "turns": [],
+        }
         if options and "state" not in options:
             self.record["options"] = options
         self.env = inner if hasattr(inner, "changing_state") else None
@@ -111,13 +117,27 @@ class _Episode:
         }
 
 
-def _origin(env: Any) -> dict[str, Any]:
-    """Return environment and settings as the record has them."""
-    profile, config = getattr(env, "profile", None), getattr(env, "config", None)
+def _origin(env: Any, wrapped: Any = None) -> dict[str, Any]:
+    """Return environment and settings as the record has them; the limit of a wrapper TimeLimit is the horizon."""
+    profile, config, limit = getattr(env, "profile", None), getattr(env, "config", None), _time_limit(wrapped)
     if profile is not None and config is not None:
-        return {"env": profile.name, "env_config": config.decisive()}
+        settings = config.decisive()
+        if limit is not None:
+            settings["horizon"] = min(limit, settings["horizon"])
+        return {"env": profile.name, "env_config": settings, "recorder": "pivot"}
     spec = getattr(env, "spec", None)
-    return {"env": spec.id if spec is not None else type(env).__name__}
+    name = spec.id if spec is not None else type(env).__name__
+    return {"env": name} if limit is None else {"env": name, "env_config": {"horizon": limit}}
+
+
+def _time_limit(env: Any) -> int | None:
+    """Return the smallest number of steps after which a wrapper ends an episode; None without such a wrapper."""
+    limits: list[int] = []
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.wrappers.TimeLimit):
+            limits.append(int(env._max_episode_steps))
+        env = env.env
+    return min(limits, default=None)
 
 
 def _note(kind: str, notes: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,7 +293,7 @@ class VectorRecorder(VectorWrapper[Any, Any, Any]):
             asks = hasattr(vector, "call") and all(vector.call("has_wrapper_attr", "changing_state"))
             if asks:
                 profile, config = vector.get_attr("profile")[0], vector.get_attr("config")[0]
-                self._remote_origin = {"env": profile.name, "env_config": config.decisive()}
+                self._remote_origin = {"env": profile.name, "env_config": config.decisive(), "recorder": "pivot"}
             else:
                 self._remote_origin = {} if spec is None else {"env": spec.id}
         if "env_config" not in self._remote_origin:

@@ -8,52 +8,35 @@ resumes after a kill.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from .. import plugins
+from ..datasets.audit import audit_record
 from ..datasets.config import EnvRun, PartConfig, RunConfig, make_config
 from ..datasets.progress import Reporter
 from ..datasets.schema import IMPORTS
 from ..datasets.stages.base import Pending, Product, ShardResult, rare_collections
 from ..datasets.stages.rollout import RolloutStage
-from ..datasets.store import RUN, Store
-from ..environments.base import PivotEnv, Task
+from ..datasets.store import AUDIT, RUN, Store
 from ..errors import StoreError
 from ..flows.engines.local import Execute
 from ..flows.pipeline import BuildResult, complete_result, complete_store, refuse_foreign_folder
 from ..identity import canonical_json
-from ..plugins import read_settings
 from ..records import to_row
 from ..rollouts.base import EndOfLogError, Policy, Reply, TaskRollouts, Turn
 from ..rollouts.ids import episode_id
 from ..rollouts.loop import roll_out_tasks
 from ..rollouts.policies import ImportedPolicy
-from ..rollouts.policies.imported import Compared, Imported, ImportedSettings, LeftOut, StateSource
+from ..rollouts.policies.imported import Compared, Imported, ImportedSettings
 from ..storage import Address, open_storage
-from .base import Importer, Pictures, Place, UnreadableError
+from .audit import Finding
+from .base import UnreadableError
 from .episode import RecordedEpisode
-from .levels import LeftOutError, StatelessError, recover_task, replies_of, slots_of
-from .replay import Agreement, replay
-from .settings import made, settings_of
-from .stateless import StatelessFolder
+from .levels import replies_of, slots_of
+from .reading import EPISODES_AT_ONCE, Entry, EnvPlan, Problem, Reading, digest_of
 
-READ, IMPORT = "read", "import"
-_EPISODES_AT_ONCE = 1024
-"""Episodes of a shard, about: a shard is held in memory."""
+IMPORT = "import"
 REQUIRED = (Compared.END, Compared.STATES)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """An episode of the source that is not in the store."""
-
-    place: str
-    kind: LeftOut
-    detail: str
-    kept: bool = False
-    """Whether the folder of episodes without a state has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,155 +55,12 @@ class ImportResult:
     """Labels in it that recorded distances gave."""
     compared: Mapping[Compared, Counter[bool | None]] = field(default_factory=dict)
     """Counts of agreement (True, False, or None where nothing was recorded) by kind, over the stored episodes."""
-
-
-@dataclass(slots=True)
-class _Entry:
-    """Facts about an episode that the first pass keeps."""
-
-    place: Place
-    task: int
-    sample: int
-    digest: bytes
-    source: StateSource
-    flags: tuple[bool | None, bool | None, bool | None, bool | None]
-
-
-@dataclass(slots=True)
-class _EnvPlan:
-    """Levels and episodes of one environment."""
-
-    env: PivotEnv
-    tasks: list[Task] = field(default_factory=list[Task])
-    entries: list[_Entry] = field(default_factory=list[_Entry])
-    index: dict[Task, int] = field(default_factory=dict[Task, int])
-    names: set[tuple[str, int, str]] = field(default_factory=set[tuple[str, int, str]])
-    samples: Counter[int] = field(default_factory=Counter[int])
-    parts: Counter[Task] = field(default_factory=Counter[Task])
-    """Tasks of each level."""
-
-    def add(self, task: Task, place: Place, digest: bytes, source: StateSource, agreement: Agreement) -> None:
-        """Add an episode of a level. Every 1,024 episodes of a level get a task of their own, to limit the memory.
-
-        Raises:
-            LeftOutError: another level has its name.
-        """
-        number = self.index.get(task)
-        if number is None or self.samples[number] >= _EPISODES_AT_ONCE:
-            parts = self.parts[task]
-            named = replace(task, task_id=f"{task.task_id}-part-{parts + 1}") if parts else task
-            name = (named.task_id, named.goal_idx, named.eval_set)
-            if name in self.names:
-                raise LeftOutError(LeftOut.LEVEL, f"task_id {named.task_id!r} names two different levels")
-            number = self.index[task] = len(self.tasks)
-            self.names.add(name)
-            self.tasks.append(named)
-            self.parts[task] += 1
-        flags = (agreement.end, agreement.states, agreement.rewards, agreement.frames)
-        self.entries.append(_Entry(place, number, self.samples[number], digest, source, flags))
-        self.samples[number] += 1
-
-
-class Reading:
-    """The first pass over a source."""
-
-    def __init__(
-        self,
-        source: Path,
-        format: str,
-        settings: Mapping[str, Mapping[str, Any]],
-        require: Sequence[Compared],
-        options: Mapping[str, Any],
-        stateless: Path | None = None,
-    ) -> None:
-        """Read ``source`` in a registered format with its ``options``; ``settings`` replace the recorded ones.
-
-        Episodes without a state go to the folder ``stateless``; without one they are only reported.
-        """
-        kind: type[Importer] = plugins.load("importers", format)
-        self.importer = kind(read_settings(kind.config_type, options, f"option of {format}: "))
-        self.source, self.format, self.require = source, format, tuple(require)
-        self.pictures = Pictures(source, data_urls=kind.accepts_data_urls)
-        self.stateless = None if stateless is None else StatelessFolder(stateless, self.pictures)
-        self.plans: dict[str, _EnvPlan] = {}
-        self.problems: list[Problem] = []
-        self._settings = settings
-        self._digest = sha256()
-
-    def run(self, reporter: Reporter) -> None:
-        """Read, replay and compare all episodes.
-
-        Raises:
-            ConfigError: the source or a setting cannot be used.
-        """
-        places = list(self.importer.places(self.source))
-        reporter.start(READ, len(places))
-        for place in places:
-            try:
-                self._take(place)
-            except StatelessError as error:
-                self.problems.append(Problem(place.label, error.kind, str(error), kept=self.stateless is not None))
-            except LeftOutError as error:
-                self.problems.append(Problem(place.label, error.kind, str(error)))
-            except UnreadableError as error:
-                self.problems.append(Problem(place.label, LeftOut.UNREADABLE, str(error)))
-            except MemoryError:
-                detail = "its environment needs more memory than there is"
-                self.problems.append(Problem(place.label, LeftOut.SETTINGS, detail))
-            reporter.advance(READ, 1)
-        reporter.finish(READ)
-        if self.stateless is not None:
-            self.stateless.close()
-        for plan in self.plans.values():
-            plan.env.close()
-
-    def _take(self, place: Place) -> None:
-        episode = self.importer.read(self.source, place)
-        plan = self.plan_of(episode)
-        try:
-            task, source = recover_task(plan.env, episode, self.pictures.frame)
-            agreement = replay(plan.env, task, episode, slots_of(plan.env, episode), self.pictures.frame_id)
-            agreement.require(self.require)
-            digest = _digest(episode)
-            plan.add(task, place, digest, source, agreement)
-            self.plans[episode.env] = plan
-            self._digest.update(digest)
-        except StatelessError as error:
-            if self.stateless is not None:
-                self.stateless.add(episode, plan.env, str(error))
-            raise
-        finally:
-            if episode.env not in self.plans:
-                plan.env.close()
-
-    def plan_of(self, episode: RecordedEpisode) -> _EnvPlan:
-        """Return the plan of the environment of an episode; the first episode that is taken decides its settings.
-
-        Raises:
-            LeftOutError: the environment is unknown, or the episode has other settings.
-        """
-        kind, config = settings_of(episode, self._settings.get(episode.env, {}))
-        plan = self.plans.get(episode.env)
-        if plan is None:
-            plan = _EnvPlan(made(kind, config))
-        elif plan.env.config.decisive() != config.decisive():
-            stored, other = vars(plan.env.config), vars(config)
-            name = next(name for name in other if name not in config.locations and other[name] != stored[name])
-            raise LeftOutError(
-                LeftOut.SETTINGS,
-                f"{episode.env}.{name} is {other[name]!r}, the store has {stored[name]!r}; import such episodes "
-                "into a store of their own, or name the setting with --set",
-            )
-        return plan
-
-    @property
-    def digest(self) -> str:
-        """Digest of the episodes that were taken, in order."""
-        return self._digest.hexdigest()[:32]
-
-
-def _digest(episode: RecordedEpisode) -> bytes:
-    return sha256(episode.model_dump_json().encode()).digest()[:16]
+    yields: Sequence[Mapping[str, Any]] = ()
+    """What became of the episodes of each environment, from reading to the store."""
+    repeated: int = 0
+    """Places of the source that have the same episode as an earlier one."""
+    remedies: Sequence[str] = ()
+    """What to do about episodes that were left out."""
 
 
 def import_store(
@@ -268,7 +108,12 @@ def import_store(
 
     def result(build: BuildResult | None) -> ImportResult:
         kept, labels = (folder.root, folder.labelled) if folder is not None and folder.episodes else (None, 0)
-        return ImportResult(build, episodes, reading.problems, kept, labels, compared)
+        return ImportResult(
+            *(build, episodes, reading.problems, kept, labels, compared),
+            yields=reading.yields(),
+            repeated=reading.repeated,
+            remedies=[each.text for each in reading.remedies],
+        )
 
     if not episodes:
         return result(None)
@@ -284,13 +129,17 @@ def import_store(
             return result(done)
         store.write_run()
         results = list(_stored(store, reading, reporter))
+        imported = store.read_all(IMPORTS).to_pylist()
+        store.storage.write_json(
+            AUDIT, audit_record(imported, reading.options, [each.text for each in reading.remedies])
+        )
         return result(complete_store(store, execute, reporter, results))
 
 
 def _compared(reading: Reading) -> dict[Compared, Counter[bool | None]]:
     kinds = (Compared.END, Compared.STATES, Compared.REWARDS, Compared.FRAMES)
     entries = [entry for plan in reading.plans.values() for entry in plan.entries]
-    return {kind: Counter(entry.flags[index] for entry in entries) for index, kind in enumerate(kinds)}
+    return {kind: Counter(entry.taken.agreement[index] for entry in entries) for index, kind in enumerate(kinds)}
 
 
 def _config_of(reading: Reading, model: str, more: Mapping[str, Any]) -> RunConfig:
@@ -319,14 +168,12 @@ def _config_of(reading: Reading, model: str, more: Mapping[str, Any]) -> RunConf
     )
 
 
-def _tasks_per_shard(plans: Iterable[_EnvPlan]) -> int:
-    """Return the most levels of a shard, so that none has more than about twice ``_EPISODES_AT_ONCE`` episodes."""
+def _tasks_per_shard(plans: Iterable[EnvPlan]) -> int:
+    """Return the most levels of a shard, so that none has more than about twice ``EPISODES_AT_ONCE`` episodes."""
     counts = [[plan.samples[task] for task in range(len(plan.tasks))] for plan in plans]
     size = 128
     while size > 1 and any(
-        sum(each[first : first + size]) > 2 * _EPISODES_AT_ONCE
-        for each in counts
-        for first in range(0, len(each), size)
+        sum(each[first : first + size]) > 2 * EPISODES_AT_ONCE for each in counts for first in range(0, len(each), size)
     ):
         size //= 2
     return size
@@ -351,8 +198,8 @@ def _stored(store: Store, reading: Reading, reporter: Reporter) -> Iterator[Shar
     reporter.finish(IMPORT)
 
 
-def _by_task(plan: _EnvPlan) -> list[list[_Entry]]:
-    grouped: list[list[_Entry]] = [[] for _ in plan.tasks]
+def _by_task(plan: EnvPlan) -> list[list[Entry]]:
+    grouped: list[list[Entry]] = [[] for _ in plan.tasks]
     for entry in plan.entries:
         grouped[entry.task].append(entry)
     return grouped
@@ -363,7 +210,7 @@ class _ImportStage(RolloutStage):
     """Stores the imported episodes of a shard; runs in the process that read the source."""
 
     reading: Reading
-    entries: Sequence[_Entry]
+    entries: Sequence[Entry]
     problems: Iterable[Problem]
 
     def make(self, pending: Pending) -> Product:
@@ -387,7 +234,7 @@ class _ImportStage(RolloutStage):
             replies[name] = replies_of(episode, slots)
             starts = tuple(index for index, slot in enumerate(slots) if slot.first)
             rows.append(_row(entry, episode, name, starts))
-        rows += [Imported(each.place, left_out=each.kind, detail=each.detail) for each in self.problems]
+        rows += map(_row_left_out, self.problems)
         rollouts = roll_out_tasks(
             env.type,
             env.config,
@@ -411,31 +258,31 @@ class _ImportStage(RolloutStage):
         name = self.store.table_file(IMPORTS, self.shard)
         return replace(product, tables=[*product.tables, (name, IMPORTS, IMPORTS.table(list(map(to_row, rows))))])
 
-    def _again(self, entry: _Entry) -> RecordedEpisode:
+    def _again(self, entry: Entry) -> RecordedEpisode:
         """Read an episode for the second time.
 
         Raises:
             StoreError: the source changed.
         """
         try:
-            episode = self.reading.importer.read(self.reading.source, entry.place)
-            if _digest(episode) == entry.digest:
+            episode = self.reading.read(entry.taken.place, entry.taken.masked)
+            if digest_of(episode) == entry.taken.digest:
                 return episode
         except UnreadableError:
             pass
-        raise StoreError(f"{self.reading.source}: {entry.place.label} changed during the import; run it again")
+        raise StoreError(f"{self.reading.source}: {entry.taken.place.label} changed during the import; run it again")
 
 
-def _row(entry: _Entry, episode: RecordedEpisode, name: str, starts: tuple[int, ...]) -> Imported:
+def _row(entry: Entry, episode: RecordedEpisode, name: str, starts: tuple[int, ...]) -> Imported:
     rewards = [turn.reward for turn in episode.turns]
     other = episode.other_fields()
-    end, states, pay, frames = entry.flags
+    end, states, pay, frames = entry.taken.agreement
     return Imported(
-        place=entry.place.label,
+        place=entry.taken.place.label,
         episode_id=name,
         source_id=episode.id,
         source_policy=episode.policy,
-        state_source=entry.source,
+        state_source=entry.taken.source,
         end_agrees=end,
         states_agree=states,
         rewards_agree=pay,
@@ -444,7 +291,28 @@ def _row(entry: _Entry, episode: RecordedEpisode, name: str, starts: tuple[int, 
         recorded_rewards=None if None in rewards else tuple(each for each in rewards if each is not None),
         recorded_success=episode.success,
         other=canonical_json(other) if other else None,
+        evidence=entry.evidence,
+        **_counts(entry.taken.finding),
     )
+
+
+def _row_left_out(problem: Problem) -> Imported:
+    counts = {} if problem.finding is None else _counts(problem.finding)
+    success = None if problem.finding is None else problem.finding.success
+    return Imported(problem.place, left_out=problem.kind, detail=problem.detail, recorded_success=success, **counts)
+
+
+def _counts(finding: Finding) -> dict[str, Any]:
+    """Return the columns of the audit."""
+    return {
+        "env": finding.env,
+        "turns": finding.turns,
+        "unread_turns": finding.unread,
+        "dropped_words": finding.dropped,
+        "trailing_turns": finding.trailing,
+        "confirmed_turns": finding.confirmation.turns,
+        "recorded_kinds": finding.recorded,
+    }
 
 
 class _RecordedReplies(Policy):

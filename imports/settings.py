@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from .. import admission
 from ..datasets.config import env_config, environment
-from ..environments.base import EnvConfig, PivotEnv
+from ..environments.base import EnvConfig, NamedActions, PivotEnv
 from ..errors import ConfigError, PivotError, PluginError
 from ..identity import canonical_json
 from ..rollouts.policies.imported import LeftOut
+from .chat import ChatSettings
 from .episode import RecordedEpisode
 from .levels import LeftOutError
 
@@ -34,10 +36,8 @@ def settings_of(episode: RecordedEpisode, replaced: Mapping[str, Any]) -> tuple[
         raise LeftOutError(LeftOut.SETTINGS, str(error)) from error
     if config.locations & chosen.keys():
         raise LeftOutError(LeftOut.SETTINGS, "its settings name a folder or file, which no import reads")
-    if (loaded := config.loads_from_elsewhere) is not None:
-        raise LeftOutError(
-            LeftOut.SETTINGS, f"its settings name {loaded}, a model or code that no import loads; leave that out"
-        )
+    if refused := admission.missing(config.code):
+        raise LeftOutError(LeftOut.SETTINGS, admission.refusal(refused))
     _refuse_large(config, replaced)
     return kind, config
 
@@ -78,3 +78,24 @@ def made(kind: type[PivotEnv], config: EnvConfig) -> PivotEnv:
         return kind(config)
     except PivotError as error:
         raise LeftOutError(LeftOut.SETTINGS, str(error)) from error
+
+
+def check_options(options: Any, settings: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse what no episode can use, once and before reading.
+
+    Raises:
+        ConfigError, PluginError: an environment is unknown, or one of its settings cannot be used.
+    """
+    for name, values in settings.items():
+        fields = environment(name).config_type.model_fields
+        missing = [each for each, field in fields.items() if field.is_required() and each not in values]
+        if not missing or not values.keys() <= fields.keys():
+            env_config(name, values)
+    if not isinstance(options, ChatSettings) or not options.env:
+        return
+    kind = environment(options.env)
+    if issubclass(kind, NamedActions) and (odd := sorted({*options.vocabulary.values()} - {*kind.actions})):
+        raise ConfigError(
+            f"option words: found the action {odd[0]!r}, expected one of {', '.join(kind.actions)}, as in "
+            f"words={kind.actions[0]}:north"
+        )

@@ -16,18 +16,11 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapt
 
 from ..errors import ConfigError
 from ..plugins import Settings
-from .base import Importer, Place, UnreadableError, explained, line_places, read_line
-from .chat import ChatSettings, Message, call_of, episode_of, text_and_images, tool_calls_of
+from .base import Importer, Place, UnreadableError, explained, line_places, read_line, validated
+from .chat import ChatSettings, Message, calls_of, episode_of, text_and_images, with_reasoning
 from .episode import RecordedEpisode
 
 _TRACES = "traces.jsonl"
-
-
-class VerifiersSettings(ChatSettings):
-    """Dialect of traces."""
-
-    agent: str = ""
-    """Agent whose trace is read, of lines with several; by default the first that is trained and has replied."""
 
 
 class _Node(BaseModel):
@@ -100,9 +93,9 @@ _LINE: TypeAdapter[_Episode | _Trace] = TypeAdapter(
 class VerifiersImporter(Importer):
     """Reader of ``traces.jsonl``, or of all such files below a folder."""
 
-    config_type: ClassVar[type[Settings]] = VerifiersSettings
+    config_type: ClassVar[type[Settings]] = ChatSettings
     accepts_data_urls: ClassVar[bool] = True
-    settings: VerifiersSettings
+    settings: ChatSettings
 
     def places(self, source: Path) -> Iterator[Place]:
         """Yield the lines of the file, or of all files of that name below the folder."""
@@ -115,7 +108,7 @@ class VerifiersImporter(Importer):
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one trace."""
         try:
-            line = _LINE.validate_json(read_line(source, place))
+            line = validated(_LINE, read_line(source, place))
             trace = line if isinstance(line, _Trace) else self._chosen(line)
             for call in trace.calls:
                 if call.node is not None and 0 <= call.node < len(trace.nodes):
@@ -159,8 +152,5 @@ def _message(node: _Node) -> Message:
         role = "user"  # an example in the prompt
     tokens = [token for token, own in zip(node.token_ids, node.mask, strict=False) if own]
     facts = {"token_ids": tokens or None, "logprobs": node.logprobs or None, "finish_reason": node.finish_reason}
-    reasoning = message.get("reasoning_content")
-    if role == "assistant" and isinstance(reasoning, str):
-        text = f"<think>{reasoning}</think>{text}"
-    called = [call_of(each.get("name"), each.get("arguments")) for each in tool_calls_of(message)]
-    return Message(role, text, images, facts, called)
+    text = with_reasoning(message, text) if role == "assistant" else text
+    return Message(role, text, images, facts, calls_of(message, message.get("content")), message)

@@ -10,18 +10,19 @@ where verl removed special tokens, lines that consist of a role do. The first pi
 agent was given before its first reply, gives the level; where both do, they have to agree. A dump has no seeds.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import ConfigError
 from ..plugins import Settings
 from ..rollouts.policies.imported import LeftOut
-from .base import Importer, Pictures, Place, UnreadableError, explained, folder_of, line_places, read_line
+from .base import Importer, Pictures, Place, UnreadableError, explained, folder_of, line_places, read_line, validated
 from .boards import board_in
 from .chat import ChatSettings, Message, episode_of
 from .episode import RecordedEpisode
@@ -72,13 +73,13 @@ class VerlImporter(Importer):
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one rollout."""
         try:
-            line = _Line.model_validate_json(read_line(source, place))
+            line = validated(TypeAdapter(_Line), read_line(source, place))
             row = dict(line.model_extra or {})
             messages = self._messages(line, source, place)
             env = str(row.get("env") or self.settings.env)
             board = None if row.get("initial_state") else _board(env, messages, source)
             said = row.get(self.settings.success)
-            derived = {"initial_state": board, "success": bool(said) if isinstance(said, bool | int | float) else None}
+            derived = {"initial_state": board, "success": _success(said)}
             kept = {"score": line.score, "step": line.step}
             return episode_of(messages, {**derived, **row, "id": place.label, "verl": kept}, self.settings)
         except ValidationError as error:
@@ -124,6 +125,11 @@ def _board(env: str, messages: Sequence[Message], source: Path) -> str | None:
     if shown is not None and shown != board:
         raise LeftOutError(LeftOut.DISAGREES, "the board in the text and the first picture show different levels")
     return board
+
+
+def _success(said: Any) -> bool | None:
+    """Return what the column of successes says; NaN says nothing."""
+    return bool(said) if isinstance(said, bool | int | float) and math.isfinite(said) else None
 
 
 def _exists(source: Path, name: str) -> bool:

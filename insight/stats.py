@@ -100,6 +100,12 @@ SUMMARY = (
         "SELECT env AS environment, name AS reason, kind, labels FROM reject_kinds",
     ),
     Summary(
+        "evidence",
+        "What confirms the actions and levels of imported episodes",
+        "SELECT env AS environment, evidence, labels, accepted FROM evidence WHERE evidence <> 'played'",
+        often_empty=True,
+    ),
+    Summary(
         "writers",
         "Writers of guidance",
         """SELECT env AS environment, writer, labels, accepted, round(100 * accepted_rate, 1) AS "accepted %",

@@ -7,7 +7,7 @@ conversation grows: a later observation repeats no text that the model has read,
 from collections.abc import Mapping
 from typing import Any
 
-from .. import plugins
+from .. import admission, plugins
 from ..datasets.config import env_config, environment
 from ..environments.base import PivotEnv, Task
 from ..errors import CertifyError, ConfigError, PolicyError
@@ -81,6 +81,7 @@ class Game:
         self.env, self.rule = env, rule
         self.kind: type[PivotEnv] = environment(env)
         self.config = env_config(env, dict(settings or {}))
+        admission.allow_code(*self.config.code)  # the caller names it
         self.kind.check_ready(self.config)
         self.prompt: StudentPrompt = plugins.load("prompts", env)
         self.policy = OutsidePolicy(trainer)

@@ -89,26 +89,32 @@ class Label:
         str | None,
         Stored(
             "`facts`: the guidance was rendered from checked facts; `prose`: a model wrote it freely and nothing "
-            "proves it. Null without guidance, and in stores of release 0.1.0, whose guidance counts as prose.",
-            later=True,
+            "proves it. Null without guidance.",
         ),
     ] = None
     guidance_facts: Annotated[
         str | None,
-        Stored("Sentences rendered from the facts that the teacher selected; null without any.", later=True),
+        Stored("Sentences rendered from the facts that the teacher selected; null without any."),
     ] = None
     guidance_prose: Annotated[
         str | None,
-        Stored("The teacher's own text, unverified; in no target by default. Null without one.", later=True),
+        Stored("The teacher's own text, unverified; in no target by default. Null without one."),
     ] = None
     pivot_action: Annotated[
         int | None,
         Stored(
             "With turns of several actions, the index within turn t* of the first action after which the goal was out "
             "of reach in the actions left. Null for turns of one action, and where no action of the turn made it so.",
-            later=True,
         ),
     ] = None
+    evidence: Annotated[
+        tuple[str, ...],
+        Stored(
+            "Confirmation of the actions and the level: `played` for a rollout of PIVOT; what a recording confirms "
+            "(`picture`, `board`, `state`, `reward`, `end`, `info`), or how its source was read (`success`, "
+            "`read`, `declared`). A label without any is not accepted.",
+        ),
+    ] = ()
     teacher_prompt: PromptMessages | None = field(default=None, repr=False)
     """Prompt of the teacher; stored like ``prompt``."""
     calls: tuple[Call, ...] = field(default=(), repr=False)
@@ -178,7 +184,6 @@ def _count_misfits(_: "GuidanceWriter", written: list[Guidance], requests: Seque
 class GuidanceWriter(Plugin, ABC):
     """Writes the guidance ``r*`` of certified failures: what to avoid and what to do at the pivot instead."""
 
-    renamed: ClassVar[Mapping[str, str]] = {"meet": "preflight"}
     name: str
     is_stand_in: ClassVar[bool] = False
     """True for a built-in writer that replaces a model; wherever its rows appear, this is stated."""

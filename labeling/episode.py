@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..environments.base import actions_per_turn
+from ..rollouts.policies.imported import Evidence
 from ..solvers.base import Case
+
+PLAYED = (Evidence.PLAYED.value,)
+"""Evidence of a rollout of PIVOT itself."""
 
 Vocabulary = Literal["certificate", "paper"]
 """Label names of a target: those of the certificate, or those of the paper (see :mod:`.vocabulary`)."""
@@ -50,6 +54,8 @@ class FailedEpisode:
     """Reason why the generation of each reply ended, length T, or empty where unknown."""
     submission_outcomes: Sequence[str | None] = ()
     """Outcome of each submission, length T, or empty where unknown; None where actions submit nothing."""
+    evidence: Sequence[str] = PLAYED
+    """Confirmation of the actions and the level, words of :class:`.Evidence`; empty for an import without any."""
 
     @property
     def num_steps(self) -> int:

@@ -38,6 +38,9 @@ from .vocabulary import Vocabulary, profile_under, target_mode
 PROVER = "prover"
 """Name of the reason against a label that an independent prover refuted."""
 
+EVIDENCE = "evidence"
+"""Name of the reason against a label of an imported episode that nothing confirms."""
+
 TEACHER = "teacher"
 """Name of the reason against a label whose teacher gave no usable guidance."""
 
@@ -216,6 +219,8 @@ class _Maker:
         draft = Draft(verdict, text, target, self._solver, self._vocabulary, replays, source, certified.offer)
         reasons = judge(episode, draft, filters)
         proof = Proof(undecided="no prover") if self._prover is None else self._prover.prove(episode.case(), verdict)
+        if not episode.evidence:
+            reasons = (RejectReason(EVIDENCE, "unconfirmed", _UNCONFIRMED), *reasons)
         if proof.problems:
             reasons = (RejectReason(PROVER, "refuted", proof.problems[0]), *reasons)
         if written is not None and written.problem is not None:
@@ -232,6 +237,7 @@ class _Maker:
             witness=verdict.witness,
             feasible_actions=verdict.feasible_actions,
             pivot_action=verdict.pivot_action,
+            evidence=tuple(episode.evidence),
             failure_reason=guidance,
             guidance_source=source if guidance else None,
             guidance_facts=facts or None,
@@ -265,12 +271,19 @@ class _Maker:
             accepted=False,
             proved=None,
             reject_reasons=(RejectReason(answer.reason, answer.reason, answer.detail),),
+            evidence=tuple(episode.evidence),
             teacher_prompt_hash=None,
             prompt_hash=prompt.prompt_hash,
             image_hashes=shown_frames(prompt),
             prompt=prompt,
             **self._constant,
         )
+
+
+_UNCONFIRMED = (
+    "nothing in the recording confirms the actions and the level; expected pictures, boards, states, rewards or ends "
+    "that agree with the replay, or a source that is read in full: see pivot import --dry-run, and import it again"
+)
 
 
 def _rendered(written: Guidance, episode: FailedEpisode) -> str:

@@ -17,7 +17,7 @@ from gymnasium.error import ResetNeeded
 
 from .. import plugins
 from ..environments.base import Frame, ParsedAction, PivotEnv
-from ..errors import ConfigError, PivotError, PluginError, SimulatorError
+from ..errors import ConfigError, NotAllowedError, PivotError, PluginError, SimulatorError
 from ..identity import canonical_json
 from ..images import frame_id
 from ..messages import EncodedFrame
@@ -121,7 +121,7 @@ class Replayer:
         """Call; if the environment fails, replace it and raise a disagreement."""
         try:
             return call(*arguments)
-        except (DisagreementError, ConfigError, PluginError):
+        except (DisagreementError, ConfigError, NotAllowedError, PluginError):
             raise
         except Exception as error:
             broken, self._env = self._env, type(self._env)(self._env.config)
@@ -228,7 +228,7 @@ class Replayer:
         try:
             more = {} if instruction is None else {"instruction": instruction}
             return self._env.reset(options={"state": state} | more)
-        except (ConfigError, PluginError, SimulatorError):
+        except (ConfigError, NotAllowedError, PluginError, SimulatorError):
             raise
         except (PivotError, ValueError) as error:
             raise DisagreementError("state", f"{error}") from error

@@ -8,20 +8,57 @@ a call cache can be placed between the two. An answer holds its cost, which is s
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, field_validator
 
-from ..contracts import Answer, Contract, Fits, JsonObject, Terms
-from ..errors import ConfigError
+from ..contracts import Answer, Contract, Fits, JsonObject, Terms, shown
+from ..errors import BrokenOffError, ConfigError
 from ..messages import EncodedFrame
 from ..plugins import Plugin, Settings
 from .extras import look_for
 
 Role = Literal["student", "teacher", "analyzer"]
 
-FINISHED, CUT = "stop", "length"
-"""Finish reasons: the model ended its reply, or ``max_tokens`` did. Other reasons of a server are stored unchanged."""
+FINISHED, CUT, UNKNOWN = "stop", "length", "unknown"
+"""Finish reasons of an answer: the model ended it, ``max_tokens`` did, or the server does not say."""
+
+_SPELLINGS = {
+    FINISHED: "stop eos eos_token end_turn end_of_turn end_id stop_sequence stop_token stop_words complete completed",
+    CUT: "length max_tokens max_output_tokens max_completion_tokens max_new_tokens max_length model_length "
+    "model_context_window_exceeded",
+    UNKNOWN: "unknown null none",
+}
+_ENDINGS = {word: ending for ending, words in _SPELLINGS.items() for word in words.split()}
+_REMEDIES = {
+    "content_filter": "see to the filter of the server",
+    "tool_calls": "serve the model without a tool parser",
+}
+
+
+def ending_of(reason: Any, text: str) -> str:
+    """Return which of the three finish reasons a server's word for the end of an answer means.
+
+    An answer is what the model ended or the token limit cut. Anything else, such as an abort, may have ended in the
+    middle of an action, so that its text says nothing about the model.
+
+    Args:
+        reason: the server's word, or an object whose ``type`` is the word; None or an empty text if it is missing.
+        text: the text of the answer; a missing reason without text is an error.
+
+    Raises:
+        BrokenOffError: something else ended the answer.
+    """
+    word: Any = cast(Mapping[str, Any], reason).get("type", reason) if isinstance(reason, Mapping) else reason
+    plain = "null" if word in (None, "") else str(word).strip().lower().replace("-", "_")
+    ending = _ENDINGS.get(plain)
+    if ending == UNKNOWN and not text.strip():
+        raise BrokenOffError("the answer is empty and its finish_reason missing; look at the server's log")
+    if ending is None:
+        advice = _REMEDIES.get(plain, "look at the server's log")
+        raise BrokenOffError(f"the answer ended with finish_reason {shown(reason)}, expected stop or length; {advice}")
+    return ending
+
 
 MAX_REPLY_TOKENS = 512
 """Longest reply of an acting model."""
@@ -64,6 +101,13 @@ class Sent:
     """Counter of the tries sent for one request, whether it ends in an answer, an error or the end of the run."""
 
     tries: int = 0
+    broken_off: int = 0
+    """Tries whose answer was broken off (:func:`ending_of`); the request was sent again."""
+
+    def add(self, other: "Sent") -> None:
+        """Count the tries of ``other``, too."""
+        self.tries += other.tries
+        self.broken_off += other.broken_off
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +151,7 @@ class ChatAnswer:
 
     text: str
     finish_reason: str = FINISHED
+    """A server's word, which becomes ``stop``, ``length`` or ``unknown``."""
     token_ids: tuple[int, ...] | None = None
     """Reply tokens, with the end token if the engine returns it."""
     logprobs: tuple[float, ...] | None = None
@@ -118,6 +163,17 @@ class ChatAnswer:
     call: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Columns of the ``calls`` table that the model knows: attempts, latency (s), prompt_tokens, completion_tokens,
     cost, cache_hit, model_revision, left_out."""
+
+    def __post_init__(self) -> None:
+        """Read the finish reason, so that an answer that was broken off never exists.
+
+        Raises:
+            BrokenOffError: neither the model nor the token limit ended the answer.
+        """
+        text = self.text if self.refusal is None else self.refusal
+        # The contract reports other types.
+        if isinstance(self.finish_reason, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            object.__setattr__(self, "finish_reason", ending_of(self.finish_reason, text))
 
 
 class ModelOptions(Settings):

@@ -4,8 +4,8 @@ It is one SQLite file in write-ahead mode: an answer is stored whole or not at a
 tool can read it (`pivot cache` does). The key is the digest of everything that decides an answer: model and revision,
 the server's name of the checkpoint, prompt hash, picture ids, sampling, seed, sample, schema, and whether
 log-probabilities were requested. The seed derives from episode and step, so equal prompts of different samples never
-share an answer. Errors, refusals and answers that the guidance writer cannot use are not stored. An empty answer is
-stored for policies only, so that an episode repeats as it was.
+share an answer. Errors, answers that were broken off, refusals and answers that the guidance writer cannot use are not
+stored. An empty answer is stored for policies only, so that an episode repeats as it was.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from ..identity import digest
 from .base import ChatAnswer, ChatModel, ChatRequest, image_ids
 from .service import Service
 
-FORMAT = 1
+FORMAT = 2
 """Part of every key; raised when stored answers must no longer be used."""
 
 BUSY_SECONDS = 60.0

@@ -161,12 +161,16 @@ class Breaker:
     def answered(self) -> None:
         """Note an answer of any kind that shows that the server works."""
         self.answers += 1
+        self._refusals.clear()
+        self.works()
+
+    def works(self) -> None:
+        """Note that the server works, though it may have broken off its answer."""
         if self._failures >= FEWEST_FAILURES:
             self._recovery.set()
             self._recovery = asyncio.Event()
         self._failures = 0
         self._silent_since = None
-        self._refusals.clear()
 
     async def pause(self, seconds: float) -> None:
         """Wait before another try; the wait ends early when the server answers again after an outage."""

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ..errors import ConfigError, PolicyError
+from ..errors import BrokenOffError, ConfigError, PolicyError
 from ..identity import derive_seed
 from ..messages import bare_messages
 from ..plugins import Settings
-from .base import CUT, FINISHED, Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, image_ids
+from .base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, Sent, image_ids
 from .extras import need
 from .service import Unserved
 from .transformers.model import DType, picture_of
@@ -35,6 +35,9 @@ MAX_MODEL_LEN = 8192
 
 MAX_IMAGES = 8
 """Most pictures in one prompt; memory is reserved for the worst case."""
+
+TRIES = 3
+"""Most tries of a request whose answers the engine breaks off."""
 
 
 class Engine:
@@ -104,6 +107,22 @@ class Engine:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._answer(request), self._loop))
 
     async def _answer(self, request: ChatRequest) -> ChatAnswer:
+        """Send the request until its answer is not broken off, at most ``TRIES`` times."""
+        for left in reversed(range(TRIES)):
+            request.sent.tries += 1
+            try:
+                return await self._try(request)
+            except BrokenOffError as error:
+                request.sent.broken_off += 1
+                if not left:
+                    sent = request.sent
+                    report = {"attempts": sent.tries, "answered": False, "broken_off": sent.broken_off}
+                    raise BrokenOffError(
+                        f"no answer from vLLM in {sent.tries} tries (last: {error})", report
+                    ) from error
+        raise AssertionError("the last try returns or raises")
+
+    async def _try(self, request: ChatRequest) -> ChatAnswer:
         started = perf_counter()
         pictures = [picture_of(request.images[key]) for key in image_ids(request.messages)]
         text = self._tokenizer.apply_chat_template(
@@ -122,7 +141,7 @@ class Engine:
             raise PolicyError(f"vLLM refuses the request: {error}") from error
         if not outputs:
             raise PolicyError("vLLM gave no output")
-        return _read(outputs[0], perf_counter() - started)
+        return _read(outputs[0], request.sent, perf_counter() - started)
 
     def _sampling_of(self, request: ChatRequest) -> Any:
         chosen = request.sampling
@@ -146,7 +165,7 @@ async def _start(engine: Any, arguments: Any) -> Any:
     return engine.from_engine_args(arguments)
 
 
-def _read(output: Any, seconds: float) -> ChatAnswer:
+def _read(output: Any, sent: Sent, seconds: float) -> ChatAnswer:
     made = output.outputs[0]
     ids = tuple(made.token_ids)
     chances = made.logprobs
@@ -154,11 +173,13 @@ def _read(output: Any, seconds: float) -> ChatAnswer:
     tokens = None if chances is None else [row[token].decoded_token for token, row in zip(ids, chances, strict=True)]
     return ChatAnswer(
         text=made.text,
-        finish_reason=CUT if made.finish_reason == CUT else FINISHED,
+        finish_reason=made.finish_reason or "abort",
         token_ids=ids,
         logprobs=logprobs,
         tokens=tuple(each or "" for each in tokens) if tokens is not None else None,
         call={
+            "attempts": sent.tries,
+            "broken_off": sent.broken_off,
             "latency": seconds,
             "prompt_tokens": len(output.prompt_token_ids or ()),
             "completion_tokens": len(ids),

@@ -112,6 +112,7 @@ class Reply:
 
     text: str
     finish_reason: str = "stop"
+    """A word that :func:`pivot.models.base.ending_of` knows; any other ends the episode as an error."""
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     call: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -123,7 +124,6 @@ class Reply:
 class Policy(Plugin, ABC):
     """Agent that answers turns. Episodes run concurrently in one event loop; a policy may batch waiting turns."""
 
-    renamed: ClassVar[Mapping[str, str]] = {"meet": "preflight"}
     name: str
     is_stand_in: ClassVar[bool] = False
     """True for an embedded policy that stands in for a model; named as such wherever its rows appear."""
@@ -207,7 +207,13 @@ class Step:
     prompt_hash: Annotated[str, Stored("Key into `prompts`.")]
     observation_text: Annotated[str, Stored("Text of the observation; empty if it is the image alone.")]
     response: Annotated[str, Stored("The policy's raw reply.")]
-    finish_reason: Annotated[str, Stored("Why generation ended: `stop` or `length`.")]
+    finish_reason: Annotated[
+        str,
+        Stored(
+            "Why generation ended: `stop`, `length`, or `unknown` where the server does not say. Imports keep what was "
+            "recorded."
+        ),
+    ]
     response_token_ids: Annotated[
         tuple[int, ...] | None, Stored("Tokens of the reply; null if the engine reports none.")
     ]
@@ -244,7 +250,7 @@ class Step:
     ] = None
     inside_frame_ids: Annotated[
         tuple[str, ...] | None,
-        Stored("Frames between the actions of a turn with several, in order; null for one action.", later=True),
+        Stored("Frames between the actions of a turn with several, in order; null for one action."),
     ] = None
     snapshot: Annotated[bytes | None, Stored("Simulator state, only where re-execution is not exact.")] = None
     state: Annotated[
@@ -252,7 +258,6 @@ class Step:
         Stored(
             "State text before the action. For navigation only the part of the agent, for svg only the scores: the "
             "rest is in `initial_state` and the last accepted `payload`.",
-            later=True,
         ),
     ] = None
     need: Annotated[
@@ -261,7 +266,6 @@ class Step:
             "Needed amount before the action, by the measure of the certificate: fewest turns to success (null if "
             "more than the horizon), for navigation the bound on them, for primitiveskill the open stages; null for "
             "svg.",
-            later=True,
         ),
     ] = None
 
@@ -317,7 +321,6 @@ class Episode:
         Stored(
             "Fewest turns to success from the start, where the certificate is exact; null if more than the horizon or "
             "unknown.",
-            later=True,
         ),
     ] = None
     steps: list[Step] = field(default_factory=list)

@@ -14,10 +14,11 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task, actions_per_turn
-from ..errors import CacheError, ConfigError, PluginError, PolicyError, ServerGoneError
+from ..errors import CacheError, ConfigError, NotAllowedError, PluginError, PolicyError, ServerGoneError
 from ..identity import canonical_json
 from ..images import Frame
 from ..messages import Call, EncodedFrame, PromptMessages, cut_reply
+from ..models.base import ending_of
 from .base import (
     EndOfLogError,
     Episode,
@@ -44,7 +45,7 @@ Result = TypeVar("Result")
 ERROR_LIMIT_BYTES = 2000
 """Longest stored error text; an error page of a server may have any length."""
 
-ENDS_THE_RUN = (CacheError, ConfigError, PluginError, ServerGoneError)
+ENDS_THE_RUN = (CacheError, ConfigError, NotAllowedError, PluginError, ServerGoneError)
 """Errors that concern every episode: the run has to stop and report them."""
 
 
@@ -171,6 +172,8 @@ class TaskRun:
         try:
             async with wall_clock:
                 reply = await self.policy.reply(turn)
+            if self.policy.plays:  # an import keeps what its source recorded
+                reply = replace(reply, finish_reason=ending_of(reply.finish_reason, reply.text))
             text = cut_reply(reply.text, self.profile.reply_limit)
             answered = True
         except ENDS_THE_RUN:
@@ -182,7 +185,8 @@ class TaskRun:
             raise _PolicyFailedError(cause) from error
         finally:
             if turn.sent.tries and not answered:
-                calls.append(asked({"attempts": turn.sent.tries, "answered": False}))
+                sent = turn.sent
+                calls.append(asked({"attempts": sent.tries, "answered": False, "broken_off": sent.broken_off}))
         if self.policy.plays:
             calls.append(asked(reply.call))
         return replace(reply, text=text)

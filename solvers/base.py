@@ -226,6 +226,12 @@ class Solver(Plugin, ABC):
         return super().misfit() or unfit_modes(getattr(cls, "modes", None))
 
     @classmethod
+    def refusal(cls, settings: Settings, environment: Mapping[str, Any]) -> str | None:
+        """Return why these settings cannot label an environment with its settings, and what to do; None if they can."""
+        del settings, environment
+        return None
+
+    @classmethod
     def actions_of(cls, initial_state: str) -> tuple[str, ...]:
         """Return the usable actions of a level, in the order that breaks ties; by default those of the class.
 

@@ -1,6 +1,5 @@
 """Stores for tests, and functions that damage a copy: one cell, with or without a new manifest."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,12 +7,11 @@ from typing import Any
 
 import pivot
 import pyarrow.parquet as pq
-from pivot.datasets.card import CARD, PICTURE, card_text
 from pivot.datasets.parquet import write_tables
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.schema import DATASET, DATASET_EPISODES, LABELS, STORE_TABLES, TableSchema
-from pivot.datasets.store import DATASET_FOLDER, RUN, Store
+from pivot.datasets.schema import DATASET, DATASET_EPISODES, IMPORTS, LABELS, STORE_TABLES, TableSchema
+from pivot.datasets.store import DATASET_FOLDER, Store
 from pivot.datasets.views import query
 from pivot.storage import LocalStorage
 
@@ -94,7 +92,7 @@ def schema_of(name: str) -> TableSchema:
     folder, *rest = name.split("/")
     if folder == DATASET_FOLDER:
         return DATASET_EPISODES if rest[0].endswith("_episodes") else DATASET
-    return {schema.name: schema for schema in (*STORE_TABLES, LABELS)}[folder]
+    return {schema.name: schema for schema in (*STORE_TABLES, IMPORTS, LABELS)}[folder]
 
 
 def table_files(root: Path, env: str) -> list[str]:
@@ -130,28 +128,3 @@ def change_rows(root: Path, name: str, change: Change) -> None:
     rows = rows if changed is None else changed
     is_dataset = name.startswith(f"{DATASET_FOLDER}/")
     write_tables(LocalStorage(root), [(name, schema, schema.table(rows, features=is_dataset))])
-
-
-def make_released(root: Path) -> Path:
-    """Turn a store of facts into one as release 0.1.0 wrote it: guidance of no known source, and no such columns."""
-    lacking = {"guidance_source", "guidance_facts", "guidance_prose", "pivot_action"}
-    for path in [*root.glob("labels/*/*/*.parquet"), *root.glob("dataset/*/*.parquet")]:
-        table = pq.read_table(path)
-        metadata = {key: json.loads(value) for key, value in (table.schema.metadata or {}).items()}
-        for info in metadata.values():
-            info["info"]["features"] = {
-                name: each for name, each in info["info"]["features"].items() if name not in lacking
-            }
-        table = table.drop_columns([name for name in table.column_names if name in lacking])
-        pq.write_table(table.replace_schema_metadata({key: json.dumps(each) for key, each in metadata.items()}), path)
-    run = json.loads((root / RUN).read_text())
-    del run["config"]["filters"], run["config"]["guidance"]
-    (root / RUN).write_text(json.dumps(run))
-    for path in [*root.glob(".receipts/label*"), *root.glob(".receipts/export*")]:
-        shutil.rmtree(path)
-    rewrite_manifest(root)
-    store, card = Store.open(root), root / DATASET_FOLDER / CARD
-    with_picture = (card.parent / PICTURE).exists()
-    card.write_text(card_text(store, DATASET_FOLDER, run, store.manifest(), with_picture, released=True))
-    rewrite_manifest(root)
-    return root

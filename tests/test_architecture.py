@@ -43,7 +43,7 @@ LAYERS = (
 )
 """Bottom to top; a module imports from its own layer, from layers before it, and from the root modules."""
 ROOT_MODULES = {
-    *("errors", "identity", "images", "containers", "contracts", "plugins", "compiled"),
+    *("admission", "errors", "identity", "images", "containers", "contracts", "plugins", "compiled"),
     *("intervals", "messages", "processes", "records", "version"),
 }
 OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
@@ -52,10 +52,11 @@ DATA = (
         "py.typed",
         "alerts.yaml",
         "prefect.yaml",
+        "environments/svg/motifs.yaml",
         "imports/episode.schema.json",
         "datasets/card_template.md",
         "training/analyzer_sft/card_template.md",
-        "training/benchmark/predictions.schema.json",
+        "training/evaluation/predictions.schema.json",
     ),
     *(f"training/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "qwen3-vl-2b", "tiny")),
     *(f"training/policy_rl/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "tiny")),

@@ -11,7 +11,6 @@ from typing import Any
 import pivot
 import polars as pl
 import pytest
-from pivot import plugin
 from pivot.datasets.config import make_config
 from pivot.errors import CertifyError, ConfigError, GenerationError, PluginError, StoreError
 from pivot.tests.flow_runs import clean_environment, config_of, fingerprint
@@ -33,14 +32,6 @@ HEAVY = {"prefect", "polars", "numba", "numpy", "pyarrow", "duckdb", "PIL", "cv2
 
 def test_importing_the_package_is_cheap() -> None:
     assert not HEAVY & _imported_by("import pivot; pivot.__version__, pivot.PivotError")
-
-
-def test_names_of_the_first_release_lead_to_those_of_today() -> None:
-    with pytest.warns(DeprecationWarning, match=r"is now pivot\.plugin\.GuidanceFilter"):
-        assert plugin.FactsFilter is plugin.GuidanceFilter
-    for name in ("Claim", "Facts", "Truth"):
-        with pytest.raises(ImportError, match=f"pivot.plugin.{name} is gone since 0.2.0: .*Domain"):
-            getattr(plugin, name)
 
 
 def test_a_spawned_process_gets_nothing_from_the_main_module() -> None:

@@ -6,7 +6,7 @@ it over the shards of a finished store; the format ``dataset`` is a part of ever
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ...collage import collage, panel
 from ...contracts import Answer, Fits, Terms
-from ...labeling.episode import FailedEpisode
+from ...labeling.episode import PLAYED, FailedEpisode
 from ...plugins import Plugin, Settings
 from ...solvers.base import Solver
 from ..config import Shard
@@ -24,7 +24,7 @@ from ..rows import check_steps
 from ..schema import EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from ..split import SIDES
 from ..store import Store
-from ..tables import FAILURE_COLUMNS, Rows, failed_episodes, steps_by_episode
+from ..tables import FAILURE_COLUMNS, Rows, evidence_by_episode, failed_episodes, steps_by_episode
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class LabelledEpisode:
     messages: str
     """Analyzer prompt of the label, JSON; empty without a label."""
     frames: FrameReader
+    evidence: Sequence[str]
+    """Confirmation of the actions and the level; empty for an import without any, from which no row may be made."""
 
     @property
     def prompt(self) -> list[dict[str, Any]]:
@@ -87,7 +89,8 @@ class LabelledShard:
     @cached_property
     def failures(self) -> dict[str, FailedEpisode]:
         """The failed, complete episodes by id, as replays take them."""
-        rows = failed_episodes(self.store.read(EPISODES, self.shard, FAILURE_COLUMNS), self.steps)
+        rows = self.store.read(EPISODES, self.shard, FAILURE_COLUMNS)
+        rows = failed_episodes(rows, self.steps, self.store.imports(self.shard))
         return {each.episode_id: each for each in rows}
 
     def episodes(self) -> Iterator[LabelledEpisode]:
@@ -100,7 +103,8 @@ class LabelledShard:
         frames = FrameReader(store.read(FRAMES, shard))
         steps = steps_by_episode(self.steps.to_pylist())
         labels = {row["episode_id"]: row for row in store.read(LABELS, shard).to_pylist()}
-        prompts = analyzer_prompts(store, shard)
+        prompts, imports = analyzer_prompts(store, shard), store.imports(shard)
+        confirmed = None if imports is None else evidence_by_episode(imports)
         for episode in store.read(EPISODES, shard).to_pylist():
             name = episode["episode_id"]
             if episode["status"] == "complete":
@@ -110,7 +114,8 @@ class LabelledShard:
                 messages = "" if label is None else prompts[label["prompt_hash"]]
                 mine = steps.get(name, [])
                 check_steps(episode, mine, label)
-                yield LabelledEpisode(episode, mine, self.sides[name], label, messages, frames)
+                evidence = PLAYED if confirmed is None else confirmed.get(name, ())
+                yield LabelledEpisode(episode, mine, self.sides[name], label, messages, frames, evidence)
 
 
 ExportTables = dict[tuple[TableSchema, str], pa.Table]
@@ -141,6 +146,8 @@ class Exporter(Plugin):
     config_type: ClassVar[type[Settings]] = Settings
     version: ClassVar[str] = "1"
     """Raised with every change of the rows that it makes of the same store."""
+    plays: ClassVar[bool] = False
+    """Whether it runs environments, whose code this call then has to allow."""
     summary: ClassVar[str] = ""
     """Description of a row for the card of an export; without one, the export gets no card."""
 

@@ -46,6 +46,7 @@ class CreditExporter(TrainerExporter):
     """Rows of credit."""
 
     name: ClassVar[str] = "credit"
+    plays: ClassVar[bool] = True
     summary: ClassVar[str] = (
         "Each row is one turn of an episode: what success took before and after it, the safe actions, and a score by "
         "a named rule."
@@ -63,9 +64,9 @@ class CreditExporter(TrainerExporter):
         return CREDIT
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the turns of all episodes; an episode that the solver cannot measure has none."""
+        """Yield the turns of all episodes; an episode has none that the solver cannot measure or nothing confirms."""
         solver = shard.store.run.env(shard.shard.env).solver()
-        episodes = list(shard.episodes())
+        episodes = [each for each in shard.episodes() if each.evidence]
         cases = [case_of(each) for each in episodes]
         for each, case, measured in zip(episodes, cases, solver.measure(cases), strict=True):
             if isinstance(measured, Unsolved):

@@ -26,6 +26,7 @@ EPISODE = (
         pa.string(),
         "Kind of the facts behind the row: `exact` is proved; `lower_bound`, `heuristic` and `convention` are weaker.",
     ),
+    *LABELS.only("evidence"),
 )
 """Provenance of a row about an episode."""
 TURN = (*EPISODE, Column("t", pa.int32(), "Step index of the turn, 0-based."))
@@ -40,7 +41,10 @@ def provenance(each: LabelledEpisode, kind: str, columns: Sequence[Column] = EPI
     """Return the cells of the columns that an episode or its label has, with the kind of its certificate."""
     names = {column.name for column in columns}
     rows = [each.episode] if each.label is None else [each.episode, each.label]
-    return {name: row[name] for row in rows for name in names & row.keys()} | {"certificate_kind": kind}
+    return {name: row[name] for row in rows for name in names & row.keys()} | {
+        "certificate_kind": kind,
+        "evidence": list(each.evidence),
+    }
 
 
 def answer(text: str) -> list[dict[str, Any]]:

@@ -39,6 +39,7 @@ class PrivilegedExporter(TrainerExporter):
     """Rows of privileged contexts."""
 
     name: ClassVar[str] = "privileged"
+    plays: ClassVar[bool] = True
     summary: ClassVar[str] = (
         "Each row is the pivot of a failure: the agent's prompt, and the same prompt with hindsight about the failure."
     )

@@ -42,10 +42,10 @@ class ProcessBenchExporter(TrainerExporter):
         return PROCESSBENCH
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield a row per success, and per labelled failure."""
+        """Yield a row per confirmed success, and per labelled failure."""
         kind = shard.store.run.env(shard.shard.env).solver().kind
         for each in shard.episodes():
-            if each.steps and (each.label is not None or each.episode["success"]):
+            if each.steps and each.evidence and (each.label is not None or each.episode["success"]):
                 yield each.side, provenance(each, kind, PROCESSBENCH.columns) | _row(shard, each)
 
 

@@ -52,7 +52,8 @@ class TrainerExporter(Exporter):
 class PlanExporter(TrainerExporter):
     """A format whose rows need actions that are certainly safe."""
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
+    plays: ClassVar[bool] = True
 
     @classmethod
     def refusal(cls, solver: type[Solver]) -> str | None:

@@ -11,12 +11,13 @@ from functools import cached_property
 from typing import Any
 
 from ...images import decode, frame_id
+from ...labeling.episode import PLAYED
 from ...rollouts.parser import parse_reply
-from ...solvers.base import TURN_SEPARATOR
-from ..config import Shard, environment, solver_type
+from ...solvers.base import TURN_SEPARATOR, Solver
+from ..config import Shard, environment
 from ..schema import EPISODES, LABELS, PROMPTS, STEPS
 from ..store import Store
-from ..tables import Rows, steps_by_episode
+from ..tables import Rows, evidence_by_episode, steps_by_episode
 
 Row = Mapping[str, Any]
 Problems = Iterator[str]
@@ -55,10 +56,28 @@ class Facts:
         parts = [part for content in contents if isinstance(content, list) for part in content]
         return [part["frame_id"] for part in parts if part["type"] == "image"]
 
+    @cached_property
+    def _confirmed(self) -> dict[str, tuple[str, ...]] | None:
+        imports = self.store.imports(self.shard)
+        return None if imports is None else evidence_by_episode(imports)
+
+    def evidence(self, name: str) -> list[str]:
+        """Return what confirms an episode, by the table of imports; ``played`` in a store of PIVOT's rollouts."""
+        return list(PLAYED if self._confirmed is None else self._confirmed.get(name, ()))
+
     @property
     def certificate_kind(self) -> str:
         """Kind of the certificates of the environment."""
-        return solver_type(self.shard.env).kind
+        return self._solver.kind
+
+    @cached_property
+    def _solver(self) -> Solver:
+        return self.store.run.env(self.shard.env).solver()
+
+    @cached_property
+    def needs_are_stored(self) -> bool:
+        """Whether the needs of the steps, which default settings give, are those of the solver."""
+        return self._solver.config == type(self._solver)().config
 
     @cached_property
     def _envs(self) -> dict[str, Any]:
@@ -96,6 +115,9 @@ def row_problems(kind: str, row: Row, facts: Facts) -> Problems:
     label = facts.labels.get(row["episode_id"])
     if row["certificate_kind"] != facts.certificate_kind:
         yield f"certificate_kind is {row['certificate_kind']!r}, the solver gives {facts.certificate_kind!r}"
+    confirmed = facts.evidence(row["episode_id"])
+    if row["evidence"] != confirmed or not confirmed:
+        yield f"evidence is {row['evidence']}, the store has {confirmed or 'none, which makes no row'}"
     if kind in ("credit", "processbench"):
         yield from CHECKS[kind](row, facts, episode, label or {})
     elif label is None or not label["accepted"]:
@@ -190,7 +212,8 @@ def _credit(row: Row, facts: Facts, episode: Row, label: Row) -> Problems:
         return
     before, after = row["need_before"], row["need_after"]
     stored = [(before, steps[t]["need"]), *([(after, steps[t + 1]["need"])] if t + 1 < len(steps) else [])]
-    yield from (f"a need is {mine}, the step has {need}" for mine, need in stored if need is not None and mine != need)
+    yield from (f"a need is {mine}, the step has {need}" for mine, need in stored
+                if facts.needs_are_stored and need is not None and mine != need)  # fmt: skip
     left = episode["horizon"] - 1 - t
     slack = None if after is None else left - after
     expected = {

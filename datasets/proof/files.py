@@ -1,8 +1,7 @@
 """Verify run.json, the card with its picture, and receipts."""
 
 import re
-from collections.abc import Collection, Mapping
-from itertools import product
+from collections.abc import Mapping
 from typing import Any
 
 from ...images import LOSSLESS, container_problem, decode, frame_id
@@ -10,7 +9,6 @@ from ...storage import FileRecord, Storage
 from ...storage.receipts import Receipt
 from ..card import CARD, PICTURE, card_text, example_picture
 from ..config import Shard, versions
-from ..formats import LATER_FIELDS, formats, migrate_hint
 from ..inputs import EXPORT, LABEL, ROLLOUT, export_stage
 from ..origin import ORIGIN
 from ..store import DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store
@@ -21,32 +19,16 @@ from .inventory import dataset_files
 def run_problems(store: Store, run_id: str) -> list[str]:
     """Check that ``run.json`` has exactly the content that a build writes; ``run_id`` is that of its rows."""
     raw, config = store.storage.read_json(RUN), store.config.model_dump(mode="json")
-    expected = {"run_id", "config", "versions"}
-    problems = [f"{RUN}: unknown field {name!r}" for name in sorted(map(str, raw.keys() - expected - {"formats"}))]
+    expected = {"run_id", "config", "versions", "format"}
+    problems = [f"{RUN}: unknown field {name!r}" for name in sorted(map(str, raw.keys() - expected))]
     problems += [f"{RUN}: the field {name!r} is missing" for name in sorted(expected - raw.keys())]
-    if raw.get("formats", formats()) != formats():  # a run.json from before there was the field is read as today's
-        hint = migrate_hint(store.root)
-        problems.append(f"{RUN}: the formats are {raw['formats']!r}, those of this version {formats()!r}; {hint}")
     if raw.get("run_id") not in (run_id, None):
         problems.append(f"{RUN}: {contrast('run_id', raw['run_id'], run_id)}")
     if not isinstance(raw["config"], dict):
         return [*problems, f"{RUN}: the config is not an object"]
-    # Its meaning was checked on reading. A field may be missing if the store is older than the field.
-    complete = _without_later(config, raw["config"], None if "formats" not in raw else LATER_FIELDS)
-    if raw["config"] != complete:
-        problems.append(f"{RUN}: {_config_contrast(raw['config'], complete)}")
+    if raw["config"] != config:
+        problems.append(f"{RUN}: {_config_contrast(raw['config'], config)}")
     return problems + _version_problems(raw)
-
-
-def _without_later(complete: Any, stored: Any, later: Collection[str] | None) -> Any:
-    """Drop from a config the fields that ``stored`` lacks, at any depth: those of ``later``, or all for None."""
-    if not isinstance(complete, dict) or not isinstance(stored, dict):
-        return complete
-    return {
-        name: _without_later(value, stored.get(name), later)
-        for name, value in complete.items()
-        if name in stored or (later is not None and name not in later)
-    }
 
 
 def _config_contrast(stored: dict[str, Any], complete: dict[str, Any]) -> str:
@@ -59,7 +41,7 @@ def _version_problems(raw: Mapping[str, Any]) -> list[str]:
     stored, names = raw.get("versions"), versions().keys()
     if not isinstance(stored, dict) or not all(isinstance(value, str) for value in stored.values()):
         return [f"{RUN}: versions are not texts by package name"]
-    odd = sorted(stored.keys() ^ names if "formats" in raw else stored.keys() - names)
+    odd = sorted(stored.keys() ^ names)
     return [f"{RUN}: versions name other packages than a build does: {', '.join(odd)}"] if odd else []
 
 
@@ -69,13 +51,8 @@ def card_problems(store: Store) -> list[str]:
     try:
         picture = example_picture(store)
         run, manifest, stored = storage.read_json(RUN), store.manifest(), storage.read_bytes(f"{DATASET_FOLDER}/{CARD}")
-        # Release 0.1.0 named files by patterns, which is checked apart, and did not say that guidance is not proved.
-        cards = (
-            card_text(store, DATASET_FOLDER, run, manifest, picture is not None, patterns=patterns, released=released)
-            for patterns, released in product((False, True), (False, True))
-        )
         problems = []
-        if not any(stored == card.encode() for card in cards):
+        if stored != card_text(store, DATASET_FOLDER, run, manifest, picture is not None).encode():
             problems.append(f"{DATASET_FOLDER}/{CARD}: its text is not the one that the tables and {RUN} give")
         return problems + _picture_problems(storage, f"{DATASET_FOLDER}/{PICTURE}", picture)
     except Exception as error:  # noqa: BLE001 - tables that contradict each other break what is counted in any way

@@ -19,7 +19,7 @@ from ..export import dataset_file
 from ..parts import PARTS, PARTS_FOLDER, listed_parts, part_folder
 from ..schema import CALLS, DATASET, DATASET_EPISODES, LABELS, PROMPTS, STORE_TABLES
 from ..split import SIDES
-from ..store import DATASET_FOLDER, MANIFEST, RUN, Store, data_files
+from ..store import AUDIT, DATASET_FOLDER, MANIFEST, RUN, Store, data_files
 
 PROBE_FOLDER = "probe"
 """The files of a rollback probe, which ``insight.probe.proof`` compares with the run."""
@@ -63,7 +63,7 @@ def made_files(store: Store) -> set[str]:
 
     Whether a shard makes files of labels and of the dataset depends on its rows, which are compared one by one.
     """
-    files = {RUN, f"{DATASET_FOLDER}/{CARD}"}
+    files = {RUN, f"{DATASET_FOLDER}/{CARD}", *((AUDIT,) if store.is_imported else ())}
     for schema in (*STORE_TABLES, LABELS):
         files.update(store.files(schema))
     for shard in store.config.shards():

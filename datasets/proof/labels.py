@@ -24,7 +24,6 @@ from ...plugins import read_settings
 from ...solvers.base import Certificate, Prover, Solver, Verdict
 from ...solvers.proofs import prover_of
 from ..config import Shard, solver_settings, solver_type
-from ..filters import RETIRED
 from ..schema import CALLS, EPISODES, LABELS, PROMPTS, STEPS, TableSchema
 from ..store import Store, shard_frames
 from ..tables import Rows, failed_episodes, label_prompt_table, label_table
@@ -35,12 +34,12 @@ from .report import ShardReport
 
 def verify_labels(store: Store, shard: Shard, report: ShardReport, stored: Mapping[TableSchema, pa.Table]) -> None:
     """Verify all labels of a shard, whose rollouts are ``stored``."""
-    episodes = failed_episodes(stored[EPISODES], stored[STEPS])
+    episodes = failed_episodes(stored[EPISODES], stored[STEPS], store.imports(shard))
     env, rows = store.run.env(shard.env), store.read(LABELS, shard)
-    proved = store.config.guidance is not None and are_current(store.run.writer(), rows.to_pylist())
+    proved = are_current(store.run.writer(), rows.to_pylist())
     teacher = _teacher(store.run.writer(), rows.to_pylist(), proved=proved)
     wording = (store.config.target_vocabulary, store.config.log)
-    source = store.config.guidance or "facts"
+    source = store.config.guidance
     report.problems += _differences(store, shard, rows, episodes, env.solver(), teacher, wording, source)
     calls = store.label_calls_file(shard)
     if calls is not None:
@@ -57,7 +56,7 @@ def verify_labels(store: Store, shard: Shard, report: ShardReport, stored: Mappi
 def _prose(store: Store, rows: pa.Table) -> int:
     """Count the accepted labels whose guidance nothing proves: a teacher wrote it freely, or an earlier version."""
     texts = rows.select(["accepted", "failure_reason", "guidance_source"]).to_pylist()
-    is_old = store.config.guidance is None or not are_current(store.run.writer(), rows.to_pylist())
+    is_old = not are_current(store.run.writer(), rows.to_pylist())
     return sum(
         bool(row["accepted"] and row["failure_reason"] and (is_old or row["guidance_source"] != "facts"))
         for row in texts
@@ -179,7 +178,7 @@ def _differences(
     config, (vocabulary, log) = store.config, wording
     rules, forgotten = store.run.filters(shard.env), isinstance(teacher, _Forgotten)
     unproved = isinstance(teacher, _Forgotten) and not teacher.proved
-    unread = {rule.name for rule in rules if rule.judges_text} | RETIRED if unproved else set[str]()
+    unread = {rule.name for rule in rules if rule.judges_text} if unproved else set[str]()
     labels = label_episodes(
         episodes,
         solver,

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from PIL import Image
 
+from ...admission import missing
 from ...environments.base import Task
 from ...errors import ImageError, StoreError
 from ...identity import canonical_json
@@ -36,7 +37,8 @@ from ..inputs import (
     rollout_facts,
     rollout_inputs,
 )
-from ..parquet import absent_columns, read_table
+from ..parquet import read_table
+from ..run import RunEnv
 from ..schema import (
     CALLS,
     DATASET,
@@ -120,6 +122,8 @@ def _verify(
         return
     for name, schema in files.items():
         report.problems += statistics_problems(store.storage, name, schema.arrow)
+    if refused_code(store.run.env(shard.env), follow=follow):
+        return  # the report of the store says so
     tasks = stored_tasks(stored[EPISODES]) if tasks is None else tasks
     _verify_rollouts(store, shard, tasks, stored, report, follow=follow)
     as_configured = _settings_are_the_runs(store, shard, stored[EPISODES], report)
@@ -129,6 +133,11 @@ def _verify(
     if as_configured and sides is not None:
         _verify_dataset(store, shard, sides, report)
     _note_receipts(store, shard, tasks, sides, stored[EPISODES], report)
+
+
+def refused_code(env: RunEnv, *, follow: bool) -> dict[str, str]:
+    """Return the code that the settings of an environment name and that this call does not allow."""
+    return missing((env.config if follow else env.config.without_locations()).code)
 
 
 _CONCURRENT_EPISODES = 8
@@ -230,14 +239,11 @@ def _verify_rollouts(
             actual, right = actual.drop(["image", "byte_size"]), right.drop(["image", "byte_size"])
         elif settings.tolerance:
             same = dict.fromkeys(schema.names, _near(settings.tolerance))
-        lacking = absent_columns(store.storage, store.table_file(schema, shard), schema)
-        actual, right = actual.drop(lacking), right.drop(lacking)
         if schema is EPISODES:
             same |= {"error": _both_texts, "stop_reason": _both_broke}
         report.problems += differences(schema.name, key, actual, right, same)
     of_a_model = ["request_id", "episode_id", "t", "role"]
-    lacking = absent_columns(store.storage, store.table_file(CALLS, shard), CALLS)
-    derivable = [name for name in CALLS.names if name not in (*_COSTS, *lacking)]
+    derivable = [name for name in CALLS.names if name not in _COSTS]
     report.problems += _call_problems(
         stored[CALLS],
         derived[CALLS],
@@ -355,27 +361,15 @@ def _frame_problems(frames: pa.Table) -> list[str]:
 
 def _verify_dataset(store: Store, shard: Shard, sides: dict[str, str], report: ShardReport) -> None:
     rows = 0
-    for (schema, side), complete in dataset_tables(store, shard, sides).items():
+    for (schema, side), derived in dataset_tables(store, shard, sides).items():
         path = dataset_file(DATASET_FOLDER, schema, shard, side)
         there = store.storage.stat(path) is not None
-        lacking = absent_columns(store.storage, path, schema) if there else []
-        if any(complete[name].null_count < complete.num_rows for name in lacking):
-            lacking = []
-        derived = _without(complete, lacking) if lacking else complete
-        stored = read_table(store.storage, path, schema).drop_columns(lacking) if there else derived.slice(0, 0)
+        stored = read_table(store.storage, path, schema) if there else derived.slice(0, 0)
         report.problems += schema_differences(path, stored.schema, derived.schema)
         same: dict[str, Same] = dict.fromkeys(_image_columns(schema), _same_pictures)
         report.problems += differences(path, ["episode_id"], stored, derived, same)
         rows += stored.num_rows if schema is DATASET else 0
     report.checked["training rows"] = rows
-
-
-def _without(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Return a table of the dataset without columns that came later, and without their features."""
-    metadata = json.loads(table.schema.metadata[b"huggingface"])
-    for name in columns:
-        del metadata["info"]["features"][name]
-    return table.drop_columns(columns).replace_schema_metadata({"huggingface": json.dumps(metadata)})
 
 
 def _image_columns(schema: TableSchema) -> set[str]:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ...admission import refusal
 from ...environments.base import Task
 from ...errors import ConfigError, ForbiddenError, GenerationError, StoreError
 from ...storage import Address, open_storage
@@ -22,11 +23,12 @@ from ..progress import Reporter
 from ..schema import EPISODES, STEPS
 from ..store import MANIFEST, RUN, Store
 from .files import card_problems, receipt_problems, run_problems
+from .imports import import_problems
 from .inventory import file_problems
 from .limits import LimitProblem, Limits, within
 from .parts import whole_problems
 from .report import Report, ShardReport
-from .shard import stored_policy, verify_shard
+from .shard import refused_code, stored_policy, verify_shard
 from .views import view_problems
 
 Stream = Callable[[Callable[..., ShardReport], Sequence[tuple[Any, ...]]], Iterator[ShardReport]]
@@ -108,7 +110,6 @@ def refuse_while_written(root: Address) -> None:
 
 def _verify(store: Store, progress: Reporter, stream: Stream, limits: Limits, *, follow: bool) -> Report:
     report = Report()
-    _refuse_what_is_loaded(store, follow=follow)
     manifest = store.manifest()
     for check in (file_problems, _run_problems):
         report.problems += _described(check, store, limits)
@@ -142,12 +143,15 @@ def _verify(store: Store, progress: Reporter, stream: Stream, limits: Limits, *,
         report.count(reports[shard].checked)
     if prose := sum(each.prose for each in reports.values()):
         report.notes.append(prose_note(store.config, prose))
+    if any(refused_code(env, follow=follow) for env in store.run.envs.values()):
+        report.notes.append("receipts, card and views were not derived: they need the labels")
+        return report
     expected = {shard: reports[shard].receipts for shard in shards}
     report.problems += _described(lambda store: receipt_problems(store, manifest, expected), store, limits)
     if any(isinstance(problem, LimitProblem) for problem in report.problems):
         report.notes.append("card and views were not derived: rows that reach a limit are not read again")
         return report
-    for check in (card_problems, view_problems):
+    for check in (card_problems, view_problems, *((import_problems,) if store.is_imported else ())):
         report.problems += _described(check, store, limits)
     report.vouches_for(store)
     return report
@@ -161,10 +165,7 @@ def prose_note(config: RunConfig, count: int) -> str:
             f"the guidance of {count} accepted labels was not proved: an earlier version rendered it in wordings that "
             "have changed since; render it again with: pivot relabel"
         )
-    why = "the run asked for free text of the teacher"
-    if config.guidance is None:
-        why = "release 0.1.0 wrote it, before guidance was rendered from facts"
-    return f"the guidance of {count} accepted labels {what}: {why}; {remedy}"
+    return f"the guidance of {count} accepted labels {what}: the run asked for free text of the teacher; {remedy}"
 
 
 def _one_by_one(call: Callable[..., ShardReport], arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardReport]:
@@ -190,20 +191,17 @@ def _run_problems(store: Store) -> list[str]:
     return run_problems(store, store.run.run_id_with(stored_policy(store, stored)[1]))
 
 
-def _refuse_what_is_loaded(store: Store, *, follow: bool) -> None:
-    named = [text for env in store.run.envs.values() if (text := env.config.loads_from_elsewhere) is not None]
-    if named and not follow:
-        raise ConfigError(
-            f"{store.storage.address(RUN)} names what would be loaded here: {named[0]}; look at it, then verify with "
-            "--sources"
-        )
-
-
 def _planned(store: Store, report: Report, *, follow: bool) -> Mapping[Shard, list[Task] | None]:
     """Plan the levels of each shard; None where they come from a place that is not followed or not there any more."""
     tasks: dict[str, list[Task] | None] = {}
     for name, env in store.run.envs.items():
         source = env.config.levels_from_elsewhere
+        if refused := refused_code(env, follow=follow):
+            report.problems.append(
+                f"{name}: levels, rewards, frames, labels and dataset were not derived again; {refusal(refused)}"
+            )
+            tasks[name] = None
+            continue
         if not store.run.policy().plays:
             report.notes.append(
                 f"levels, replies and actions of {name} are taken as they are stored; they were imported from "

@@ -64,23 +64,21 @@ def view_problems(store: Store) -> list[str]:
         with tempfile.TemporaryDirectory() as folder:
             copied = Path(folder) / "stored"
             copied.write_bytes(store.storage.read_bytes(name))
-            stored, expected = _catalogue(copied), list[Catalogue]()
-            for patterns in (False, True):  # releases before this one named files by patterns
-                derived = Path(folder) / f"derived-{patterns}"
-                write_views(store, derived, patterns=patterns)
-                expected.append(_catalogue(derived))
+            derived = Path(folder) / "derived"
+            write_views(store, derived)
+            stored, expected = _catalogue(copied), _catalogue(derived)
     except ForbiddenError:
         raise
     except (duckdb.Error, OSError, PivotError) as error:
         return [f"{name}: its views cannot be compared ({str(error).splitlines()[0]}); run the same build again"]
     problems = [
-        f"{name}: a {kind} {each} that the run does not make" for kind, each in sorted(stored.keys() - expected[0])
+        f"{name}: a {kind} {each} that the run does not make" for kind, each in sorted(stored.keys() - expected)
     ]
-    problems += [f"{name}: the {kind} {each} is missing" for kind, each in sorted(expected[0].keys() - stored)]
-    differing = [key for key, sql in stored.items() if not any(_same(sql, each.get(key)) for each in expected)]
+    problems += [f"{name}: the {kind} {each} is missing" for kind, each in sorted(expected.keys() - stored)]
+    differing = [key for key, sql in stored.items() if not _same(sql, expected.get(key))]
     if problems:
-        return problems + _contrasts(name, differing, stored, expected[0])
-    return _returned_problems(store, differing, stored, expected[0])
+        return problems + _contrasts(name, differing, stored, expected)
+    return _returned_problems(store, differing, stored, expected)
 
 
 def _contrasts(name: str, differing: list[tuple[str, str]], stored: Catalogue, expected: Catalogue) -> list[str]:

@@ -52,11 +52,9 @@ class GymConfig(EnvConfig, GameSettings):
         return (Source(f"levels and pictures of the environment {self.id} of {self.simulator}", licence),)
 
     @property
-    def loads_from_elsewhere(self) -> str | None:
-        """Functions that decide failure modes, or an environment that PIVOT does not know: both run foreign code."""
-        if self.failure_modes:
-            return f"the functions gym.failure_modes={canonical_json(self.failure_modes)}"
-        return None if self.is_known else f"gym.id={self.id}"
+    def code(self) -> dict[str, str]:
+        """The environment's package and the functions that decide failure modes."""
+        return self.game.code
 
     @property
     def game(self) -> GameSettings:
@@ -90,7 +88,6 @@ class GymEnv(PivotEnv):
         """
         super().__init__(config, render_mode)
         settings = self.config.game
-        settings.admit()
         modes = (*self.profile.failure_modes, *settings.failure_modes)
         self.profile = replace(self.profile, failure_modes=modes)  # pyright: ignore[reportAttributeAccessIssue]
         try:
@@ -112,9 +109,8 @@ class GymEnv(PivotEnv):
         if seed < 0:
             raise GenerationError(f"gym seed {seed} is negative; use a seed of 0 or more")
         seed = int(seed) % _LARGEST_SEED
-        config.game.admit()
         try:
-            level, env = first_level(config.game, seed)
+            level, env = first_level(config.game, seed, config.horizon)
         except CertifyError as error:
             raise GenerationError(str(error)) from error
         Game(env, level).reset()
@@ -186,7 +182,7 @@ class GymEnv(PivotEnv):
 
     def _load(self, text: str) -> None:
         level = Level.read(text)
-        expected = self.config.game.model_dump(exclude={"actions"})
+        expected = self.config.game.model_dump(exclude={"actions", "clock"})
         if {name: getattr(level, name) for name in expected} != expected:
             raise LevelError(
                 f"the gym level is of {level.id!r} with other settings than this environment's {self.config.id!r}"

@@ -20,16 +20,17 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from pydantic import Field, ValidationInfo, model_validator
 
+from ... import admission
 from ...errors import ConfigError, LevelError
 from ...identity import canonical_json
 from ...plugins import STORED
 from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
 from ..grid import first_level
+from .icons import GENERATOR, draw_target
 from .sandbox.pool import check_sandbox, rasterise
 from .sandbox.raster import MAX_DOCUMENT_BYTES, SIDE, Outcome, document_key, refusal
 from .scorers import Score, Scorer, load_scorer, scorer_version
 from .sources import absolute, checked_source, load_source
-from .targets.icons import GENERATOR, draw_target
 
 SVG, EMPTY = "svg", "empty"
 GENERATED = "generator"
@@ -110,13 +111,19 @@ class SvgConfig(EnvConfig):
         return 0.0 if self.scorer == "pixel" else 0.001
 
     @property
-    def loads_from_elsewhere(self) -> str | None:
+    def code(self) -> dict[str, str]:
         """Checkpoints of a learned scorer that are not the default ones."""
-        usual = type(self).model_fields["dino_model"].get_default()
-        return None if self.scorer == "pixel" or self.dino_model == usual else f"dino_model={self.dino_model}"
+        fields, names = type(self).model_fields, ("dino_model", "dreamsim_weights") if self.scorer != "pixel" else ()
+        chosen = {name: getattr(self, name) for name in names if getattr(self, name) != fields[name].get_default()}
+        return {value: f"svg.{name}" for name, value in chosen.items()}
 
     def make_scorer(self) -> Scorer:
-        """Return this process's scorer for these settings."""
+        """Return this process's scorer for these settings.
+
+        Raises:
+            NotAllowedError: this call does not allow its checkpoints.
+        """
+        admission.require(self.code)
         models = ("dino_model", "dreamsim_model", "dreamsim_weights") if self.scorer != "pixel" else ()
         return load_scorer(self.scorer, tuple((name, getattr(self, name)) for name in models))
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from pydantic import Field
 
 from ... import plugins
+from ...admission import Admitted, allowed_names
 from ...contracts import Answer, Terms
 from ...datasets.stages.base import ShardResult
 from ...plugins import Plugin, Settings
@@ -90,6 +91,39 @@ class Engine(Plugin):
 
 
 @dataclass(frozen=True, slots=True)
+class AdmittingPool:
+    """A pool whose calls may load what the call that submits them may load; see :mod:`pivot.admission`."""
+
+    pool: WorkerPool
+
+    @property
+    def workers(self) -> int:
+        """Number of calls that run at the same time."""
+        return self.pool.workers
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names under which the workers may reach this machine."""
+        return self.pool.hosts
+
+    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
+        """Submit a stage of a shard."""
+        return self.pool.submit(Admitted(allowed_names(), call), *arguments)
+
+    def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+        """Submit any call."""
+        return self.pool.beside(Admitted(allowed_names(), call), *arguments)
+
+    def stop(self) -> None:
+        """Cancel the running calls."""
+        self.pool.stop()
+
+    def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
+        """Run ``call`` once for each tuple."""
+        return self.pool.stream(Admitted(allowed_names(), call), arguments)
+
+
+@dataclass(frozen=True, slots=True)
 class Workers:
     """An engine by its name, with its settings."""
 
@@ -111,4 +145,4 @@ def open_pool(
     settings = {"workers": workers.count, "address": workers.address}
     chosen = kind(plugins.read_settings(kind.config_type, settings, f"engine {workers.engine}: "))
     with chosen.pool(environments, store, writes=writes) as pool:
-        yield pool
+        yield AdmittingPool(pool)

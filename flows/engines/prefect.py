@@ -5,67 +5,21 @@ process pool of the run, because task runners that start a process for each task
 Caching is left to the store's receipts: they also notice when an output file is gone.
 """
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
-from uuid import UUID
 
-import httpx
-from prefect import get_client, task
+from prefect import task
 from prefect.cache_policies import NO_CACHE
-from prefect.exceptions import PrefectException, TerminationSignal
+from prefect.exceptions import TerminationSignal
 from prefect.futures import PrefectFuture, as_completed
-from prefect.runtime import flow_run
-from prefect.states import Crashed
 
 from ...datasets.stages.base import ShardResult, Stage, run
-from ...errors import StoreError
-from ...storage import Storage
 from .local import Execute, WorkerPool, finished
 
 Result = TypeVar("Result")
-
-NOTE = ".flow-run.json"
-"""File in a store that is being built: the id of its flow run. A killed run leaves it there."""
-
-
-@contextlib.contextmanager
-def noted_run(storage: Storage) -> Iterator[None]:
-    """Record this flow run in the store that it writes, and mark an earlier run that was killed as crashed.
-
-    A killed process does not report its end, so its server would show the run as running for ever. The caller holds the
-    lock of the store, so no other run writes it.
-    """
-    here, before = flow_run.id, None
-    with contextlib.suppress(StoreError):  # missing or unreadable
-        before = storage.read_json(NOTE)
-    if isinstance(before, dict) and before.get("flow_run") not in (None, here):
-        _end_killed(str(before["flow_run"]))
-    storage.write_json(NOTE, {"flow_run": here})
-    try:
-        yield
-    finally:
-        storage.delete(NOTE)
-
-
-def _end_killed(run: str) -> None:
-    """Mark a flow run and its tasks as crashed, unless they have ended or the server does not know them."""
-    message = "its process was killed; a later run of the same store found it"
-    with contextlib.suppress(PrefectException, httpx.HTTPError, ValueError), get_client(sync_client=True) as client:
-        state = client.read_flow_run(UUID(run)).state
-        if state is not None and state.is_final():
-            return
-        filters = {"flow_runs": {"id": {"any_": [run]}}, "task_runs": {"state": {"type": {"any_": ALIVE}}}}
-        for each in client.request("POST", "/task_runs/filter", json=filters).json():
-            client.set_task_run_state(UUID(each["id"]), Crashed(message=message), force=True)
-        client.set_flow_run_state(UUID(run), Crashed(message=message), force=True)
-
-
-ALIVE = ["SCHEDULED", "PENDING", "RUNNING", "PAUSED", "CANCELLING"]
-"""Types of states that are not final."""
 
 
 @task(name="shard", task_run_name="{stage} {shard}", cache_policy=NO_CACHE, persist_result=False)

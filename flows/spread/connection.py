@@ -18,6 +18,7 @@ from typing import Any
 from ...datasets.stages.base import ShardResult
 from ...datasets.stages.rollout import RolloutJob
 from ...errors import PivotError
+from ...models.base import Sent
 from ...rollouts.base import Reply, Turn
 from ..engines.reach import DRIVER_HOST, LOOPBACK
 
@@ -103,7 +104,7 @@ class TurnResult:
     reply: Reply | None
     error: Exception | None
     """Error of the policy in place of a reply."""
-    tries: int
+    sent: Sent
     """Requests sent to the model for this turn, failed ones included."""
     share: int
 

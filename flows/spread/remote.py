@@ -129,9 +129,9 @@ class _RemoteLoop:
         except asyncio.CancelledError:
             self._connection.send(CancelRequest(number))
             if not self._connection.lost:
-                turn.sent.tries += (await answer).tries  # requests sent before the cancellation count
+                turn.sent.add((await answer).sent)  # requests sent before the cancellation count
             raise
-        turn.sent.tries += answered.tries
+        turn.sent.add(answered.sent)
         if answered.error is not None:
             raise answered.error
         assert answered.reply is not None

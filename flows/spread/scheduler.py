@@ -232,12 +232,12 @@ class _Scheduler:
             elif isinstance(error, ENDS_THE_RUN):
                 self._end(error)
             sendable = portable(error) if isinstance(error, Exception) else None
-            tries, share = request.turn.sent.tries, self._share()
+            sent, share = request.turn.sent, self._share()
             try:
-                worker.connection.send(TurnResult(request.number, reply, sendable, tries, share))
+                worker.connection.send(TurnResult(request.number, reply, sendable, sent, share))
             except Exception as unsent:  # noqa: BLE001 - a plugin's reply may hold objects that cannot be pickled
                 failure = PolicyError(f"the reply cannot be sent to another process ({unsent})")
-                worker.connection.send(TurnResult(request.number, None, failure, tries, share))
+                worker.connection.send(TurnResult(request.number, None, failure, sent, share))
 
         asking = worker.requests[request.number] = asyncio.create_task(self._reply(request.turn))
         asking.add_done_callback(send_result)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ... import admission
 from ...datasets.config import PartConfig
 from ...datasets.progress import Reporter
 from ...datasets.run import Run
@@ -153,9 +154,10 @@ def bound_store(
     Raises:
         ConfigError, PluginError: the policy cannot play, or an environment is not installed.
         StoreError: the store cannot be read, or ``out`` not be written.
-        ServerGoneError: the model stopped answering.
+        ServerGoneError: the model stopped answering. NotAllowedError: this call does not allow an environment.
     """
     store = Store.open(root)
+    admission.require(store.config.code)
     run = store.run if policy is None else Run(store.config.model_copy(update={"policy": policy}))
     player = run.policy()
     player.check()
@@ -345,6 +347,7 @@ def bound_problems(root: Address, path: Path) -> list[str]:
         StoreError: the store or the file cannot be read.
     """
     store = Store.open(root)
+    admission.require(store.config.code)
     failures = {each.episode_id: each for each in _failures_of(store, BoundSettings(certified=True))}
     problems: list[str] = []
     try:

@@ -19,7 +19,7 @@ from ...datasets.schema import EPISODES, LABELS, STEPS
 from ...datasets.store import Store
 from ...datasets.tables import steps_by_episode
 from ...environments.base import PivotEnv, Task
-from ...errors import StoreError
+from ...errors import NotAllowedError, StoreError
 from ...labeling.replay import DisagreementError, Replayer
 from ...records import from_row
 from ...rollouts.base import TaskRollouts
@@ -70,7 +70,7 @@ def _part_problems(store: Store, *, follow: bool) -> list[str]:
             continue
         try:
             problems += _shard_problems(store, shard, follow=follow)
-        except StoreError as error:
+        except (NotAllowedError, StoreError) as error:
             problems.append(str(error))
         except Exception as error:  # noqa: BLE001 - a stranger's rows break what derives from them in any way
             problems.append(f"{probe_file(shard)}: the rows do not fit together ({type(error).__name__}: {error})")

@@ -104,7 +104,7 @@ class RollbackPolicy(Policy):
             raise PolicyError(f"no retry with the id {turn.episode_id} was planned")
         if turn.t < plan.restore_step:
             logged = plan.failure.steps[turn.t]
-            return Reply(logged["response"], logged["finish_reason"])
+            return Reply(logged["response"])
         return await self._policy.reply(replace(turn, prompt=self._with_hint(turn, plan)))
 
     def _with_hint(self, turn: Turn, plan: Planned) -> PromptMessages:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from ... import admission
 from ...datasets.config import RunConfig, Shard
 from ...datasets.inputs import PENDING_EPISODES
 from ...datasets.progress import Reporter
@@ -106,12 +107,13 @@ def checked_store(root: Address, settings: ProbeSettings) -> Store:
     """Open a store and check that it can be probed, before any process starts.
 
     Raises:
-        ConfigError, StoreError: see :func:`probe_store`.
+        ConfigError, StoreError: see :func:`probe_store`. NotAllowedError: this call does not allow an environment.
     """
     unknown = [name for name in settings.arms if name not in PROBE_ARMS]
     if unknown:
         raise ConfigError(f"unknown arm {unknown[0]!r}, expected some of: {', '.join(PROBE_ARMS)}")
     store = Store.open(root)
+    admission.require(store.config.code)
     store.run.policy().check()
     _refuse_to_drop(store, settings)
     return store

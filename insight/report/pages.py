@@ -18,7 +18,7 @@ from ...datasets.proof.labels import stored_verdict
 from ...datasets.schema import EPISODES, FRAMES, LABELS, STEPS
 from ...datasets.store import Store
 from ...datasets.tables import steps_by_episode
-from ...errors import CertifyError, LevelError, PivotError
+from ...errors import CertifyError, LevelError, NotAllowedError, PivotError
 from ...images import CODECS
 from ...labeling.action_log import FLOAT_DECIMALS, log_decimals
 from ...labeling.base import GuidanceWriter
@@ -169,7 +169,7 @@ class ShardPages:
         if self._level is None or self._level[0] != episode.initial_state:
             try:
                 solved: DistanceMap | str = solver.distance_map(episode.initial_state, limit)
-            except (LevelError, CertifyError) as error:
+            except (LevelError, CertifyError, NotAllowedError) as error:
                 solved = str(error)
             self._level = (episode.initial_state, solved)
         distances = self._level[1]

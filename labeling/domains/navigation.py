@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from ..claims import claimed
 from ..statements import Statement, statement
-from .base import Domain, Failure, general_actions, general_facts
+from .base import Domain, Failure, exact_facts, general_actions, general_facts
 
 WORDINGS: Mapping[str, tuple[str, ...]] = {
     # What to look out for
@@ -84,8 +84,8 @@ WORDINGS: Mapping[str, tuple[str, ...]] = {
         "Up to step {step}, make every reply a move that brings the target nearer.",
     ),
     "lost_before": (
-        "At step {step}, no action helps any more: after step {since} the way through the room was already too long.",
-        "At step {step}, it is too late: step {since} already left too few turns for the way through the room.",
+        "At step {step}, no action helps any more: the way through the room was already too long.",
+        "At step {step}, it is too late: too few turns were left for the way through the room.",
     ),
     "walk_on": (
         "At step {step}, go on towards the target.",
@@ -136,7 +136,9 @@ class NavigationDomain(Domain):
         verdict, step, action = failure.verdict, failure.step, failure.action
         facts, (moves, left), (turns, rest) = verdict.certificate, failure.needs, failure.turns
         before, after = failure.measure(facts.raw_before), failure.measure(facts.raw_after)
-        if verdict.infeasible_at_start:
+        if facts.kind == "exact":
+            statements = [*exact_facts(failure), statement("away", step=step, metres=after, turns=rest)]
+        elif verdict.infeasible_at_start:
             statements = [statement("too_far", metres=before, moves=moves, turns=turns)]
         elif (facts.after or 0) > facts.budget_after:
             statements = [statement("far_after", step=step, metres=after, moves=left, turns=rest)]
@@ -159,9 +161,8 @@ class NavigationDomain(Domain):
             return general_actions(failure)
         if verdict.fallback:
             return [statement("walk_on", step=step)]
-        lost = _lost_before(failure)
-        if lost is not None:
-            return [statement("lost_before", step=step, since=lost)]
+        if _is_lost_before(failure):
+            return [statement("lost_before", step=step)]
         if not failure.is_usable:
             return [statement("reply_nearer", step=step)]
         if verdict.failure_mode == "blocked":
@@ -175,11 +176,12 @@ class NavigationDomain(Domain):
         return claimed(_REACHED, text)
 
 
-def _lost_before(failure: Failure) -> int | None:
-    """Return the step at which the exact search lost the goal if it is before the pivot of the bound; else None."""
+def _is_lost_before(failure: Failure) -> bool:
+    """Whether the exact search lost the goal before the pivot of the bound."""
     facts = failure.verdict.certificate
-    lost = facts.reference_pivot if facts.reference_kind == "exact" else None
-    return None if lost is None or lost >= failure.step else lost
+    return (
+        facts.reference_kind == "exact" and facts.reference_pivot is not None and facts.reference_pivot < failure.step
+    )
 
 
 def _was_no_gain(failure: Failure) -> bool:

@@ -58,7 +58,7 @@ class AnswerReader:
 def read_answer(answer: ChatAnswer, request: GuidanceRequest) -> Guidance | Unusable:
     """Return the choice and prose of an answer, or why it has none."""
     text = answer.text.strip()
-    if answer.refusal is not None or answer.finish_reason == "content_filter":
+    if answer.refusal is not None:
         return Unusable("refused", f"the teacher declined: {_excerpt(answer.refusal or text)}")
     if answer.finish_reason == CUT:
         return Unusable("truncated", "the answer was cut at the token limit; answer with fewer words")

@@ -112,7 +112,8 @@ class ModelWriter(ConcurrentWriter):
             except PolicyError as error:
                 calls.append(_call(chat, error.call, None))
                 return Guidance("", Objection(UNANSWERED, str(error)), tuple(calls), prepared.prompt)
-            calls.append(_call(chat, answer.call, cut_reply(answer.text or answer.refusal or "")))
+            report = {**answer.call, "finish_reason": answer.finish_reason}
+            calls.append(_call(chat, report, cut_reply(answer.text or answer.refusal or "")))
             reading = reader.read(answer)
             if isinstance(reading, Guidance):
                 return replace(reading, calls=tuple(calls), prompt=prepared.prompt)

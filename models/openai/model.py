@@ -2,9 +2,10 @@
 
 Every request is tried until it is answered, refused for good, or the server counts as gone. Tried again after a
 growing, randomised pause are 408, 409, 425, 429 (after the time that the server names), 5xx, time-outs, dropped
-connections and garbled answers; once the server has answered, also 401, 403, 404, 405 and redirects, which a proxy
-sends while the server behind it restarts. Other 4xx are final. The number of concurrent requests follows the server
-(``pacing``). The SDK's own retries are off, so that ``attempts`` in the ``calls`` table counts every request sent.
+connections, garbled answers, and answers that were broken off (:func:`.ending_of`); once the server has answered, also
+401, 403, 404, 405 and redirects, which a proxy sends while the server behind it restarts. Other 4xx are final. The
+number of concurrent requests follows the server (``pacing``). The SDK's own retries are off, so that ``attempts`` in
+the ``calls`` table counts every request sent.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from ...errors import ConfigError, PolicyError, ServerGoneError
+from ...errors import BrokenOffError, ConfigError, PolicyError, ServerGoneError
 from ...messages import cut_reply
 from ..address import censored, secrets_of, split_query
 from ..base import ChatAnswer, ChatModel, ChatRequest
@@ -50,6 +51,8 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FIRST_SERVER_ERROR = 500
 TOO_LARGE = 413
 """Status of contents that are too large; it stands for answers that are, too."""
+BROKEN_OFF = 200
+"""Status of answers that were broken off, by which the breaker counts them."""
 _CROWDED = frozenset({429, 503})
 """Statuses of a server that has too much to do."""
 
@@ -61,9 +64,11 @@ _taken: dict[str, int] = {}
 class _TryAgainError(Exception):
     """Failure of a try that may be repeated."""
 
-    def __init__(self, reason: str, retry_after: float | None = None) -> None:
+    def __init__(self, reason: str, retry_after: float | None = None, *, broken_off: bool = False) -> None:
         super().__init__(reason)
         self.retry_after = retry_after
+        self.broken_off = broken_off
+        """Whether the server works and broke off this answer."""
 
 
 class _RefusedError(Exception):
@@ -115,7 +120,8 @@ class OpenAIModel(ChatModel):
 
         def has_had_enough(state: Any) -> bool:
             # While no request is answered the breaker decides, not the number of tries: the server may be restarting.
-            return state.attempt_number >= self.service.tries and self._breaker.answers > answers_before
+            works = self._breaker.answers > answers_before or state.outcome.exception().broken_off
+            return state.attempt_number >= self.service.tries and works
 
         asked_for = 0.0  # the waiting time of the server's last Retry-After, which no recovery shortens
 
@@ -141,10 +147,14 @@ class OpenAIModel(ChatModel):
                     answer, seconds, level = await self._try(request)
                     return self._chat_answer(request, answer, seconds, level)
         except (_TryAgainError, PolicyError) as error:
-            tries, where = request.sent.tries, self.service.base_url
-            gave_up = f"no answer from {where} in {tries} tries (last: {error})"
-            message = gave_up if isinstance(error, _TryAgainError) else str(error)
-            raise PolicyError(message, {"attempts": tries, "answered": False}) from error
+            sent, where = request.sent, self.service.base_url
+            report = {"attempts": sent.tries, "answered": False, "broken_off": sent.broken_off}
+            if not isinstance(error, _TryAgainError):
+                raise PolicyError(str(error), report) from error
+            if error.broken_off:
+                self._breaker.refused(BROKEN_OFF, str(error))
+            kind = BrokenOffError if error.broken_off else PolicyError
+            raise kind(f"no answer from {where} in {sent.tries} tries (last: {error})", report) from error
         raise AssertionError("the loop above returns or raises")
 
     def _pause(self, state: Any) -> float:
@@ -166,6 +176,7 @@ class OpenAIModel(ChatModel):
             refusal=answer.refusal,
             call={
                 "attempts": request.sent.tries,
+                "broken_off": request.sent.broken_off,
                 "latency": seconds,
                 "prompt_tokens": answer.prompt_tokens,
                 "completion_tokens": answer.completion_tokens,
@@ -227,6 +238,12 @@ class OpenAIModel(ChatModel):
             async with asyncio.timeout(self.service.request_seconds):
                 raw = await self.send(self._encoder.body(request, LEVELS[level]))
             answer = read_answer(raw)
+        except BrokenOffError as error:
+            request.sent.broken_off += 1
+            self._breaker.works()
+            raise _TryAgainError(
+                cut_reply(censored(str(error), self._secrets), ERROR_BYTES), broken_off=True
+            ) from error
         except (TimeoutError, self._sdk.APIConnectionError, GarbledAnswerError) as error:
             if is_too_long(error):
                 raise self._too_long() from error

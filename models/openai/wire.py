@@ -15,7 +15,7 @@ from typing import Any
 
 from ...images import readable_formats
 from ...messages import EncodedFrame, cut_reply
-from ..base import CUT, FINISHED, ChatRequest
+from ..base import ChatRequest, ending_of
 
 ANSWER_LIMIT_BYTES = 16_000_000
 """Longest answer that is read; 512 tokens with log-probabilities are 60 kB, 100,000 of them 12 MB."""
@@ -137,6 +137,7 @@ def read_answer(raw: bytes) -> WireAnswer:
 
     Raises:
         GarbledAnswerError: the bytes are not a chat completion.
+        BrokenOffError: neither the model nor the token limit ended the answer.
     """
     try:
         data = json.loads(raw)
@@ -145,6 +146,11 @@ def read_answer(raw: bytes) -> WireAnswer:
     choice = _first_choice(data)
     message = choice["message"]
     refusal = message.get("refusal")
+    refusal = refusal if isinstance(refusal, str) and refusal else None
+    text = _text(message.get("content"))
+    reason = choice.get("finish_reason")
+    if not text.strip() and (message.get("tool_calls") or message.get("function_call")):
+        reason = "tool_calls"  # some servers call it stop
     token_ids = _token_ids(choice.get("token_ids"))
     logprobs = _logprobs(choice.get("logprobs"))
     if token_ids is not None and logprobs is not None and len(token_ids) != len(logprobs):
@@ -152,13 +158,13 @@ def read_answer(raw: bytes) -> WireAnswer:
     usage = data.get("usage")
     usage = usage if isinstance(usage, dict) else {}
     return WireAnswer(
-        text=_text(message.get("content")),
+        text=text,
         reasoning=_text(message.get("reasoning_content") or message.get("reasoning")),
-        finish_reason=_finish_reason(choice.get("finish_reason")),
+        finish_reason=ending_of(reason, refusal or text),
         token_ids=token_ids,
         logprobs=logprobs,
         tokens=None if logprobs is None else _tokens(choice["logprobs"]),
-        refusal=refusal if isinstance(refusal, str) and refusal else None,
+        refusal=refusal,
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
         revision=_revision(data),
@@ -184,12 +190,6 @@ def _text(content: Any) -> str:
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         return "".join(part for part in parts if isinstance(part, str))
     raise GarbledAnswerError(f"a message whose content is a {type(content).__name__}")
-
-
-def _finish_reason(value: Any) -> str:
-    if value in (FINISHED, CUT):
-        return value
-    return cut_reply(value, 64) if isinstance(value, str) and value else FINISHED
 
 
 def _token_ids(value: Any) -> tuple[int, ...] | None:

@@ -4,7 +4,7 @@ Replies and actions were read from the files of another program, so they exist i
 re-executed the actions; rewards, states and pictures are its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
@@ -34,7 +34,7 @@ class StateSource(StrEnum):
 
 
 class Evidence(StrEnum):
-    """What a label's actions and level rest on; a list of these is stored with every label.
+    """Confirmation of the actions and the level under a label; a list of these is stored with every label.
 
     A recorded value is evidence for a turn only if the replay of that turn as an unusable reply, or as another action,
     would contradict it.
@@ -62,6 +62,12 @@ class Evidence(StrEnum):
     """The episode is a rollout of PIVOT itself."""
 
 
+def evidence_of(kinds: Iterable[str]) -> tuple[Evidence, ...]:
+    """Return the evidence that kinds of recorded values are, in the order of the vocabulary."""
+    names = {kind.partition(":")[0] for kind in kinds}
+    return tuple(each for each in Evidence if each.value in names)
+
+
 class LeftOut(StrEnum):
     """Reason why an episode of a source is not in the store."""
 
@@ -72,6 +78,8 @@ class LeftOut(StrEnum):
     NO_STATE = "no_state"
     LEVEL = "level"
     DISAGREES = "disagrees"
+    UNCONFIRMED = "unconfirmed"
+    REPEATED = "repeated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +111,8 @@ class Imported:
         LeftOut | None,
         Stored(
             "Reason why the episode is not in the store: `unreadable`, `environment`, `settings`, `action`, "
-            "`no_state`, `level` or `disagrees`; null if it is."
+            "`no_state`, `level`, `disagrees`, `unconfirmed`, or `repeated` for one that the store has already; null "
+            "if it is."
         ),
     ] = None
     detail: Annotated[str | None, Stored("What was found and expected, for an episode that was left out.")] = None
@@ -116,6 +125,21 @@ class Imported:
     evidence: Annotated[
         tuple[Evidence, ...] | None,
         Stored("What confirms the actions and the level; null for an episode that was left out."),
+    ] = None
+    env: Annotated[str | None, Stored("Environment; null if the episode was not replayed.")] = None
+    turns: Annotated[int | None, Stored("Recorded turns up to the end of the replay; null if there was none.")] = None
+    unread_turns: Annotated[int | None, Stored("Turns whose reply holds no readable action.")] = None
+    dropped_words: Annotated[
+        int | None, Stored("Words and parts of replies that could be actions and were not used.")
+    ] = None
+    trailing_turns: Annotated[int | None, Stored("Replies after the end of the episode.")] = None
+    confirmed_turns: Annotated[int | None, Stored("Turns that recorded values confirm.")] = None
+    recorded_kinds: Annotated[
+        tuple[str, ...] | None,
+        Stored(
+            "Kinds of recorded values that agree with the replay, before the first turn and after each: `picture`, "
+            "`board`, `state`, `reward`, `info:KEY`, `end:terminated`, `end:success`, separated by blanks."
+        ),
     ] = None
 
 

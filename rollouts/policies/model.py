@@ -78,9 +78,10 @@ class ModelPolicy(Policy):
         try:
             answer = await self._model.answer(request)
         finally:
-            turn.sent.tries += request.sent.tries
+            turn.sent.add(request.sent)
         text = answer.text if answer.refusal is None else answer.text or answer.refusal
-        return Reply(text, answer.finish_reason, answer.token_ids, answer.logprobs, answer.call)
+        call = {**answer.call, "finish_reason": answer.finish_reason}
+        return Reply(text, answer.finish_reason, answer.token_ids, answer.logprobs, call)
 
     def request(self, turn: Turn) -> ChatRequest:
         """Return the request of a turn."""

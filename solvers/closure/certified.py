@@ -12,7 +12,8 @@ from ..base import Unsolved, Verdict
 from .explore import explore
 from .game import IDLE, named_actions
 from .graph import Graph
-from .worlds import Env, short
+from .advice import short
+from .worlds import Env
 
 CACHED_LEVELS = 64
 
@@ -33,7 +34,7 @@ def certify_played(
     """
     made = env if hasattr(env, "unwrapped") and not isinstance(env, type) else env()  # pyright: ignore[reportCallIssue]
     named = _named(made, settings.pop("actions_by_name", None))
-    graph = explore(made, actions=named, seed=seed, **settings)
+    graph = explore(made, actions=named, seed=seed, **{"horizon": horizon, **settings})
     names = [_name(named, action) for action in actions]
     answer = graph.certify(names, horizon)
     if isinstance(answer, Unsolved):

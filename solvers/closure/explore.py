@@ -1,7 +1,10 @@
 """Breadth-first search through all states of a level, and the checks that its result describes the environment."""
 
+import gc
 import random
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Literal, cast
@@ -9,13 +12,15 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from ...errors import CertifyError
+from .advice import AdvisedError, ContradictionError, advised, difference, raised, short
 from .fresh import Question, elsewhere
 from .game import named_actions
 from .graph import Graph
 from .packages import package_of
 from .search import Limits, Search
-from .state import counters, difference, state_of
-from .worlds import Env, How, Outcome, Reading, Success, advised, raised, short, world_of
+from .state import RANDOM, bare, counters, keys_of
+from .values import Reader
+from .worlds import Env, How, Outcome, Reading, Success, World, two_resets, worlds_of
 
 CHECKS = 256
 FRESH = 16
@@ -25,7 +30,17 @@ WALK = 60
 DELAYS = 8
 """Maximum number of plans that are played after waiting somewhere on their way; they show counters in the state."""
 DRAWN = 4
-"""Walks during which the environment is also rendered after every step."""
+"""Random walks during which the environment is also rendered, some after every step, some after a few."""
+PICTURES = 200
+"""Maximum number of pictures that are compared; rendering is slow."""
+JUMPS = 6_000
+"""Maximum number of steps that show whether a clock decides more than rewards."""
+REPEATS = 16
+"""Replays at the beginning and at the end of the checks that are made again before a different way back is tried."""
+_SEARCH_SHARE = 0.6
+"""Share of the time that the search may take; the rest is left for checks."""
+_CHECK_SECONDS = 1.0
+"""Least processor time of the checks, which take at most twice as long as the search if that is more."""
 
 
 def explore(
@@ -34,16 +49,19 @@ def explore(
     actions: Mapping[str, Any] | Sequence[Any] | None = None,
     seed: int | None = 0,
     options: dict[str, Any] | None = None,
-    key: Callable[[Env], Hashable] | Literal["state", "observation"] = "state",
+    key: Callable[[Env], Hashable] | Literal["state", "attributes", "observation"] = "state",
     success: Success | float = 0.0,
     clock: Sequence[str] | None = None,
+    drawing: Sequence[str] = (),
     how: How | None = None,
     max_states: int = 1_000_000,
     max_steps: int = 20_000_000,
     max_seconds: float = 600.0,
     max_megabytes: int = 2_000,
+    horizon: int | None = None,
     checks: int = CHECKS,
     fresh: bool = False,
+    joins: bool = True,
 ) -> Graph:
     """Search all states of one level of a deterministic environment, and check the result.
 
@@ -54,21 +72,27 @@ def explore(
         seed: seed of ``reset``, which chooses the level.
         options: options of ``reset``.
         key: state key of the environment; equal keys must mean equal futures. By default all its attributes, or those
-            that matter in a known package (MiniGrid, toy text); ``observation`` is quicker where it shows everything.
+            that matter in a known package (MiniGrid, toy text); ``attributes`` for all of them there, too;
+            ``observation`` is quicker where it shows everything.
         success: whether a step succeeds: a function of environment, reward, ``terminated`` and ``info``; or the reward
             above which it does where ``info`` has no ``success``.
         clock: attributes of ``env.unwrapped`` that count turns, such as MiniGrid's ``step_count``; they are held still,
-            and checked to decide nothing but rewards. By default the integers that every step raises equally.
-        how: how to come back to a state; the first that the environment offers of ``snapshot``, ``deepcopy``,
-            ``replay``.
+            and checked to decide nothing but rewards. By default the integers that every step raises equally; if more
+            than rewards depends on them, they are part of the state. Empty: no clock.
+        drawing: attributes of ``env.unwrapped`` that decide nothing but pictures.
+        how: how to come back to a state; by default the first of ``snapshot``, ``deepcopy`` and ``replay`` that the
+            environment offers and that leads where a replay leads.
         max_states: limit on states.
         max_steps: limit on steps of the environment.
-        max_seconds: limit on the time of the search.
+        max_seconds: limit on the time of the search and of its checks.
         max_megabytes: limit on the growth of memory.
+        horizon: turns from the start after which the search ends where a clock is part of the state, whose states would
+            not end otherwise; None for no limit.
         checks: number of states whose successors are tried again by replay, by each of two paths that lead there, and
             of random walks that are replayed. A level with no more states is checked completely in this respect.
         fresh: whether walks are also replayed in a new process, which takes about a second and shows state outside of
             the environment, such as global variables. The environment must then be a function or class of a module.
+        joins: whether a clock that was found by play becomes part of the state if more than rewards depends on it.
 
     Raises:
         CertifyError: a setting does not fit, a step raised, or the environment contradicts the graph: it is random, or
@@ -81,24 +105,81 @@ def explore(
                 f"env: found {short(env)}, expected a gymnasium environment or a function that makes one"
             )
         env = env()
+    observed = key == "observation"
+    env = bare(env, observed=observed)
     named = _named(env, actions)
-    turns = _clock(env, list(named.values()), seed, options) if clock is None else tuple(clock)
-    read = partial(_reading, key=key, success=success, clock=turns)
-    reading = read(env)
-    world = world_of(env, seed, options, reading, how)
-    search = Search(world, tuple(named.values()), Limits(max_states, max_steps, max_seconds, max_megabytes))
-    limit = search.run()
-    steps = search.steps + (_check(search, checks) if search.keys else 0)
+    counted = _clock(env, list(named.values()), seed, options) if clock is None or horizon else ()
+    turns = counted if clock is None else tuple(clock)
+    end = time.monotonic() + max_seconds
+    limits = Limits(max_states, max_steps, max_seconds, max_megabytes)
+    if clock is not None and set(counted) - set(turns):
+        limits = replace(limits, depth=horizon)
+    declared = clock is not None and joins
+    read = partial(_reading, key=key, success=success, clock=turns, drawing=tuple(drawing), is_declared=declared)
+    try:
+        search = _searched(env, named, seed, options, read, limits, how, checks, end)
+    except ClockError:
+        if clock is not None or not joins:
+            raise
+        read = partial(read, clock=())
+        limits = replace(limits, depth=horizon)
+        search = _searched(env, named, seed, options, read, limits, how, checks, end)
     if fresh and search.keys:
         walks = [walk for walk, _ in zip(_walks(search, checks), range(FRESH + 2 * len(named)), strict=False)]
         plays = [[search.actions[place] for place in walk] for walk in walks]
-        for walk, outcomes in zip(walks, elsewhere(Question(factory, seed, options, read, plays)), strict=True):
+        question = Question(partial(_bare, factory, observed), seed, options, read, plays)
+        for walk, outcomes in zip(walks, elsewhere(question, end - time.monotonic()), strict=True):
             _compare(search, walk, outcomes)
     shape = (len(search.keys), len(named))
     search.complete()
     successors = np.frombuffer(search.targets, np.int32).reshape(shape)
     rewards = np.frombuffer(search.rewards, np.float64).reshape(shape)
-    return Graph(tuple(named), successors, rewards, world.how, steps, limit, won_at_start=not search.keys)
+    return Graph(tuple(named), successors, rewards, search.world.how, search.steps, search.limit, won_at_start=not search.keys)
+
+
+class ClockError(AdvisedError):
+    """More than rewards depends on a clock that was held still."""
+
+
+def _bare(factory: Callable[[], Env], observed: bool) -> Env:  # noqa: FBT001 - for partial
+    return bare(factory(), observed=observed)
+
+
+def _searched(
+    env: Env,
+    named: Mapping[str, Any],
+    seed: int | None,
+    options: dict[str, Any] | None,
+    read: Callable[[Env], Reading],
+    limits: Limits,
+    how: How | None,
+    checks: int,
+    end: float,
+) -> Search:
+    """Search a level and check the result, with the first way back to states that leads where a replay leads."""
+    kinds = worlds_of(env, how, snapshots=read(env).snapshot is not None)
+    while True:
+        kind = kinds.pop(0)
+        reading = read(env)
+        check: Check | None = None
+        begun, left = time.process_time(), max(end - time.monotonic(), 0.0)
+        search = Search(kind(env, seed, options, reading), tuple(named.values()), replace(limits, seconds=_SEARCH_SHARE * left))
+        try:
+            search.limit = search.run(limits.seconds)
+            search.world.finish()
+            if search.keys:
+                now = time.process_time()
+                check = Check(search, checks, now + max(_CHECK_SECONDS, 2 * (now - begun)), end)
+                search.steps += check.run()
+            return search
+        except ContradictionError:
+            if not kinds or not (check is None or check.repeats()):
+                raise
+            del search, check
+            gc.collect()  # copies that the environment's own registers may hold
+        except Exception as error:  # foreign code, such as a snapshot that means something else
+            if isinstance(error, CertifyError) or not kinds:
+                raise
 
 
 def _clock(env: Env, actions: Sequence[Any], seed: int | None, options: dict[str, Any] | None) -> tuple[str, ...]:
@@ -111,20 +192,22 @@ def _clock(env: Env, actions: Sequence[Any], seed: int | None, options: dict[str
 
 def _reading(
     env: Env,
-    key: Callable[[Env], Hashable] | Literal["state", "observation"],
+    key: Callable[[Env], Hashable] | Literal["state", "attributes", "observation"],
     success: Success | float,
     clock: tuple[str, ...],
+    drawing: tuple[str, ...],
+    *,
+    is_declared: bool,
 ) -> Reading:
     """Fill in what the caller left to the package."""
     package = package_of(env)
-    skip = frozenset((*clock, *package.constant))
     if key == "observation":
         read = None
-    elif key == "state":
-        read = package.key or (lambda each: state_of(each, skip))
+    elif key in ("state", "attributes"):
+        read = (package.key if key == "state" else None) or keys_of(env, (*clock, *drawing))
     else:
         read = key
-    return Reading(read, success, clock, package.snapshot, package.restore)
+    return Reading(read, success, clock, package.snapshot, package.restore, (*drawing, *package.drawing), is_declared)
 
 
 def _named(env: Env, actions: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Any]:
@@ -141,23 +224,117 @@ def _named(env: Env, actions: Mapping[str, Any] | Sequence[Any] | None) -> dict[
     return named
 
 
-def _check(search: Search, checks: int) -> int:
-    """Hold the graph against the environment by replay from ``reset``; return the steps that took.
+@dataclass
+class Check:
+    """Comparison of a graph with the environment, by replay from ``reset``."""
 
-    Raises:
-        CertifyError: they contradict each other; two paths are named.
-    """
-    steps = 0
-    for number in _spread(search.expanded, checks):
-        for path in search.paths(number):
-            for place in range(len(search.actions)):
-                steps += _replay(search, [*path, place], drawn=False)
-    walks = _walks(search, checks)
-    for count, walk in enumerate(walks):
-        steps += _replay(search, walk, drawn=count < DRAWN + 2 * len(search.actions))
-        if search.world.reading.clock:
-            steps += _replay(search, walk, drawn=False, running=True)
-    return steps
+    search: Search
+    checks: int
+    enough: float
+    """Processor time after which it ends once a few states and walks are checked."""
+    end: float
+    """Time at which it must be done."""
+    steps: int = 0
+    states: int = 0
+    walks: int = 0
+    agreed: list[list[int]] = field(default_factory=list[list[int]])
+    """Replays that agreed with the graph."""
+
+    def run(self) -> int:
+        """Hold the graph against the environment; return the steps that took.
+
+        Raises:
+            CertifyError: they contradict each other, and two paths are named; or there is too little time.
+        """
+        search, world = self.search, self.search.world
+        package = package_of(world.env)
+        is_known = package.key is not None
+        if package.dice and (name := package.dice(world.env)):
+            raise advised(f"a step draws a random number from {name}: the environment is random", *RANDOM)
+        checks = self.checks if is_known else max(self.checks, 24)
+        walks = enumerate(_walks(search, checks))
+        draws = DRAWN + 2 * len(search.actions)
+        for number in _spread(search.expanded, checks):
+            for path in search.paths(number):
+                for place in range(len(search.actions)):
+                    self.steps += _replay(search, [*path, place], known=len(path) if place else 0)
+                    self.agreed.append([*path, place])
+            self.states += 1
+            self._walk(islice(walks, 1), draws)
+            if self._is_late():
+                return self.steps
+        self._walk(walks, draws)
+        if world.reading.clock and not is_known:
+            self._jump()
+        return self.steps
+
+    def _walk(self, walks: Iterator[tuple[int, list[int]]], draws: int) -> None:
+        is_known = package_of(self.search.world.env).key is not None
+        for count, walk in walks:
+            if self._is_late():
+                return
+            self.steps += _replay(self.search, walk, every=1 + count % 3 if count < draws else 0)
+            if self.search.world.reading.clock and (is_known or count % 4 == 0):
+                self.steps += _replay(self.search, walk, running=True)
+            self.walks += 1
+            self.agreed.append(walk)
+
+    def repeats(self) -> bool:
+        """Return whether replays that agreed with the graph still do, so that a way back may be wrong and nothing else."""
+        try:
+            for places in [*self.agreed[:REPEATS], *self.agreed[-REPEATS:]]:
+                _replay(self.search, places)
+        except CertifyError:
+            return False
+        return True
+
+    def _is_late(self) -> bool:
+        """Return whether the time is over; a few states and walks are checked in any case."""
+        now = time.monotonic()
+        if time.process_time() < self.enough and now < self.end:
+            return False
+        if self.states < min(8, self.search.expanded) or self.walks < 8:
+            if now < self.end:
+                return False
+            raise advised(
+                f"the checks of {self.states} states and {self.walks} walks took longer than what the search left of "
+                "max_seconds, expected at least 8 of each",
+                "raise max_seconds, or lower max_states",
+                "raise max_seconds, or lower max_states, with --solver",
+            )
+        return True
+
+    def _jump(self) -> None:
+        """Take steps with the clock set to later turns: those to success at many turns, then all others at some.
+
+        Raises:
+            ClockError: one has an end, a key or an observation that it has not with the clock held still.
+        """
+        search, width = self.search, len(self.search.actions)
+        rates = self._rates()
+        choose, latest = random.Random(1), max(WALK, 2 * search.depth)
+        decisive = [step for step, target in enumerate(search.targets) if target < 0]
+        others = [step for step, target in enumerate(search.targets) if target >= 0]
+        choose.shuffle(others)
+        every = len(search.targets) * latest * search.depth <= JUMPS
+        until, budget = time.process_time() + _CHECK_SECONDS, self.steps + JUMPS
+        for step in [*decisive, *others]:
+            state, place = divmod(step, width)
+            path = search.path(state)
+            turns = range(latest) if every or search.targets[step] < 0 else choose.sample(range(latest), 4)
+            for turn in turns:
+                if self.steps > budget or time.process_time() > until or time.monotonic() > self.end:
+                    return
+                later = {name: search.world.still[name] + rate * (len(path) + turn) for name, rate in rates.items()}
+                self.steps += _replay(search, [*path, place], ahead=later, known=len(path))
+
+    def _rates(self) -> dict[str, Any]:
+        """Return by how much a step raises each counter of the clock."""
+        world = self.search.world
+        world.reset()
+        world.act(world.env, self.search.actions[0], running=True)
+        level = world.env.unwrapped
+        return {name: getattr(level, name) - start for name, start in world.still.items() if type(start) in (int, float)}
 
 
 def _spread(count: int, most: int) -> Iterator[int]:
@@ -215,43 +392,97 @@ def _compare(search: Search, places: Sequence[int], outcomes: Sequence[Outcome])
         state = search.numbers[actual.key]
 
 
-def _replay(search: Search, places: Sequence[int], *, drawn: bool, running: bool = False) -> int:
+def _replay(
+    search: Search,
+    places: Sequence[int],
+    *,
+    every: int = 0,
+    running: bool = False,
+    ahead: Mapping[str, Any] | None = None,
+    known: int = 0,
+) -> int:
     """Replay actions from ``reset`` until the graph ends, and compare every step with it; return the steps taken.
 
-    With the clock running, rewards may differ.
+    Args:
+        search: the search with the graph.
+        places: numbers of the actions.
+        every: number of steps after which a picture is drawn; 0 for none.
+        running: whether the clock runs, so that rewards may differ.
+        ahead: values of the clock at the last step, whose reward may differ then.
+        known: number of steps that a replay of before compared with the graph; they are taken without a look.
     """
     world, state, path = search.world, 0, list[Any]()
     first, _ = world.reset()
     if first != search.keys[0]:
-        raise advised(
-            f"two calls of reset with seed {world.seed} differ in {difference(search.keys[0], first)}, "
-            "expected equal states",
-            "pass a seed that the environment obeys, or remove what is random from key",
-            "let reset set all attributes, by the seed alone, or use gym.key=observation if the observation shows the "
-            "full state",
-        )
-    draws = drawn and getattr(world.env, "render_mode", None) is not None
-    for place in places:
-        if draws:
-            world.env.render()
-        action = search.actions[place]
-        actual, expected = world.act(world.env, action, lambda: path, running=running), search.outcome(state, place)
-        if running:
+        raise two_resets(world.seed, difference(search.keys[0], first))
+    draws = every and getattr(world.env, "render_mode", None) is not None
+    for step, place in enumerate(places):
+        if draws and step % every == 0:
+            _draw(search, state, path)
+        action, expected = search.actions[place], search.outcome(state, place)
+        timed = running or (ahead is not None and step == len(places) - 1)
+        if timed and ahead is not None:
+            for name, value in ahead.items():
+                setattr(world.env.unwrapped, name, value)
+        try:
+            if step < known:
+                world.go(action, lambda: path)
+                path.append(action)
+                state = search.targets[state * len(search.actions) + place]
+                continue
+            actual = world.act(world.env, action, lambda: path, running=timed)
+        except CertifyError as error:
+            if not timed or world.reading.is_declared:
+                raise
+            raise _timed(world, [*path, action]) from error
+        if timed:
             actual = actual._replace(reward=expected.reward)
-        if _differ(expected, actual):
-            first_path = search.path_of(state)
-            raise advised(
-                f"the actions {first_path} and {path} lead to the same key {short(search.keys[state])}, but then "
-                f"{action!r} gives {expected.shown}, and {actual.shown}{_apart(expected, actual)}; the environment is "
-                f"random, has state that key does not show, or does not come back to a state by {world.how}",
-                "add that state to key, name counters of turns in clock, or use how='replay'",
-                "use gym.key=state, keep all state in attributes that a copy contains (a counter of turns may decide "
-                "rewards only), and draw random numbers in reset alone, from its seed",
-            )
         path.append(action)
+        if _differ(expected, actual):
+            raise _timed(world, path) if timed else _contradiction(search, state, path, expected, actual)
         if actual.won or actual.ended or (running and world.truncated):
             break
         state = search.numbers[actual.key]
+        if world.seen != search.seen[state] and not (timed and world.reading.is_declared):
+            raise _timed(world, path) if timed else search.two_observations(state, path)
         if state >= search.expanded:
             break  # beyond the limits of the search
+    world.finish()
     return len(path)
+
+
+def _draw(search: Search, state: int, path: Sequence[Any]) -> None:
+    """Render a state, and compare the picture with the one of before, if no attribute for drawing differs."""
+    world = search.world
+    picture: Any = world.env.render()
+    if len(search.pictures) >= PICTURES or not isinstance(picture, np.ndarray):
+        return
+    level = world.env.unwrapped
+    drawing = Reader().read([getattr(level, name, None) for name in world.reading.drawing])
+    shown = hash((picture.shape, picture.tobytes()))
+    if search.pictures.setdefault((state, drawing), shown) != shown:
+        raise search.two_observations(state, path, "pictures")
+
+
+def _timed(world: World, path: Sequence[Any]) -> ClockError:
+    names = ", ".join(world.reading.clock)
+    return ClockError(
+        f"after the actions {list(path)}, more than the reward depends on {names}, which every step raises; pass "
+        "clock=(), which makes it part of the state",
+        f"after the actions {list(path)}, more than the reward depends on {names}, which every step raises; set "
+        "gym.clock=[], which makes it part of the state",
+    )
+
+
+def _contradiction(
+    search: Search, state: int, path: Sequence[Any], expected: Outcome, actual: Outcome
+) -> AdvisedError:
+    return advised(
+        f"the actions {search.path_of(state)} and {list(path[:-1])} lead to the same key {short(search.keys[state])}, but "
+        f"then {path[-1]!r} gives {expected.shown}, and {actual.shown}{_apart(expected, actual)}; the environment is "
+        f"random, has state that key does not show, or does not come back to a state by {search.world.how}",
+        "add that state to key, name counters of turns in clock, or use how='replay'",
+        "use gym.key=state, keep all state in attributes that a copy contains (a counter of turns may decide "
+        "rewards only), and draw random numbers in reset alone, from its seed",
+        ContradictionError,
+    )

@@ -4,9 +4,10 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ...admission import allowed_names, allowing
 from ...errors import CertifyError
 from .worlds import Env, Outcome, Reading, Replays
 
@@ -24,6 +25,8 @@ class Question:
     options: dict[str, Any] | None
     reading: Callable[[Env], Reading]
     walks: Sequence[Sequence[Any]]
+    allowed: Sequence[str] = field(default_factory=allowed_names)
+    """Names of modules that the new process may load."""
 
     def outcomes(self) -> list[list[Outcome]]:
         """Replay the walks; each ends with its episode."""
@@ -41,8 +44,8 @@ class Question:
         return replayed
 
 
-def elsewhere(question: Question) -> list[list[Outcome]]:
-    """Return the outcomes of the walks in a new process.
+def elsewhere(question: Question, seconds: float = TIME_LIMIT) -> list[list[Outcome]]:
+    """Return the outcomes of the walks in a new process, which has some seconds, 20 in any case.
 
     Raises:
         CertifyError: the question cannot be sent, or the process ended with an error.
@@ -56,10 +59,10 @@ def elsewhere(question: Question) -> list[list[Outcome]]:
         ) from error
     try:
         run = subprocess.run(
-            [sys.executable, "-c", _RUN], input=sent, capture_output=True, check=False, timeout=TIME_LIMIT
+            [sys.executable, "-c", _RUN], input=sent, capture_output=True, check=False, timeout=(limit := min(TIME_LIMIT, max(seconds, 20.0)))
         )
     except subprocess.TimeoutExpired as error:
-        raise CertifyError(f"fresh: the new process took longer than {TIME_LIMIT:g} s; lower checks") from error
+        raise CertifyError(f"fresh: the new process took longer than {limit:g} s; raise max_seconds, or lower checks") from error
     if run.returncode:
         last = run.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise CertifyError(f"fresh: the new process ended with {run.returncode}: {''.join(last)}")
@@ -71,6 +74,7 @@ def answer() -> None:
     output, sys.stdout = sys.stdout, sys.stderr  # the environment may print
     sys.path[:] = pickle.load(sys.stdin.buffer)  # noqa: S301 - the caller, our own process, wrote both
     question: Question = pickle.load(sys.stdin.buffer)  # noqa: S301
-    outcomes = question.outcomes()
+    with allowing(question.allowed):
+        outcomes = question.outcomes()
     output.buffer.write(pickle.dumps(outcomes))
     output.flush()

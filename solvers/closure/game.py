@@ -7,28 +7,32 @@ import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from itertools import product
 from typing import Any, ClassVar, Literal, Self, cast
 
 import gymnasium
+from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from ...errors import CertifyError, LevelError
+from ... import admission
+from ...errors import CertifyError, LevelError, NotAllowedError
 from ...identity import canonical_json
 from ...plugins import WORD, Settings
 from ..base import FAILURE_MODES
+from .advice import AdvisedError, advised, naming_settings, raised
 from .packages import PACKAGES, blind, package_of
-from .state import counters, state_of
-from .worlds import AdvisedError, advised, hashable, naming_settings, raised
+from .state import Keys, bare, counters, keys_of
+from .values import hashable
+from .worlds import How
 
 MAX_ACTIONS = 64
 _PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 IDLE = "invalid"
 """Name of a turn without a usable action."""
-FOREIGN: set[str] = set()
-"""Environments outside of :data:`PACKAGES` that the settings of a run in this process name; levels may use them."""
+_KNOWN = frozenset({"", *(each.module for each in PACKAGES)})
+"""Modules that may be imported without the user's word; empty for none."""
 
 
 class GameSettings(Settings):
@@ -52,6 +56,14 @@ class GameSettings(Settings):
     episode with such a reward."""
     success_above: float = 0.0
     """Reward above which a step succeeds."""
+    clock: tuple[str, ...] | None = Field(default=None, strict=False)
+    """Attributes that count turns and decide nothing but rewards; they are no part of a state. By default found by
+    play; empty for none, so that all attributes are part of the state."""
+    drawing: tuple[str, ...] = Field(default=(), strict=False)
+    """Attributes that decide nothing but pictures, such as fonts and windows; they are no part of a state."""
+    how: How | None = None
+    """Way to come back to a state: ``snapshot`` (the environment's own), ``deepcopy`` or ``replay``; by default the
+    first that leads where a replay leads."""
     failure_modes: dict[str, str] = Field(default={})
     """Failure modes of your own, each with a predicate, ``module:function``. The function gets the environment after
     the pivot action, the reward and ``info`` of that step, and returns whether the failure is of this mode. The first
@@ -86,20 +98,22 @@ class GameSettings(Settings):
         return is_listed and not self.failure_modes
 
     @property
-    def _code(self) -> str:
-        """Name of everything whose code the level runs."""
-        return canonical_json([self.module, self.id, self.failure_modes])
-
-    def admit(self) -> None:
-        """Let levels of this process use the environment and its predicates, whatever their packages."""
-        FOREIGN.add(self._code)
+    def code(self) -> dict[str, str]:
+        """Modules outside of gymnasium and :data:`PACKAGES` whose code the level runs, each with its setting."""
+        named: dict[str, str] = {}
+        if self.module not in _KNOWN:
+            named[self.module] = "gym.package"
+        elif registered := _registered_by(self.id):
+            named[registered] = "gym.id"
+        return {text.partition(":")[0]: "gym.failure_modes" for text in self.failure_modes.values()} | named
 
     def predicates(self) -> dict[str, Callable[[Any, float, Mapping[str, Any]], bool]]:
         """Return the functions that decide the failure modes of the settings, in their order.
 
         Raises:
-            CertifyError: a module or a function is missing.
+            CertifyError: a module or a function is missing. NotAllowedError: this call does not allow it.
         """
+        admission.require(self.code)
         functions: dict[str, Callable[[Any, float, Mapping[str, Any]], bool]] = {}
         for mode, name in self.failure_modes.items():
             module, _, function = name.partition(":")
@@ -112,28 +126,44 @@ class GameSettings(Settings):
         return functions
 
     def make(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
-        """Make the environment, without a limit on its time.
+        """Make the environment, without a limit on its time and without wrappers that only keep account.
 
         Raises:
-            CertifyError: it cannot be made; the message says what to install.
+            CertifyError: it cannot be made; the message says what to install. NotAllowedError: this call does not
+                allow its code.
         """
-        if not self.is_known and self._code not in FOREIGN:
-            raise CertifyError(
-                f"the level needs the environment {self.id!r} of {self.module or 'gymnasium'}, which no setting of "
-                "this run names; look at it, then name it in gym.id"
-            )
+        admission.require(self.code)
         try:
             if self.module:
                 import_module(self.module)
-            return gymnasium.make(
+            admission.require(self.code)  # the id may be registered only now
+            env = gymnasium.make(
                 self.id, max_episode_steps=-1, disable_env_checker=True, render_mode=render_mode, **self.kwargs
             )
+            return bare(env, observed=self.key == "observation")
+        except NotAllowedError:
+            raise
         except (Exception, SystemExit) as error:  # foreign code
             raise CertifyError(
                 f"gym.id={self.id!r} cannot be made: {raised(error)}; install its package (for "
                 "MiniGrid and gymnasium's toy text: pip install 'pivot-vlm[gym]'), and set gym.package to the module "
                 "that registers it"
             ) from error
+
+
+def _registered_by(name: str) -> str:
+    """Return the module that an id of the registry runs; empty for gymnasium, minigrid and ids that nobody registered.
+
+    Nothing is imported: an id that only a package registers is known after its import.
+    """
+    with suppress(gymnasium.error.Error):
+        namespace, kind, version = parse_env_id(name)
+        version = find_highest_version(namespace, kind) if version is None else version
+        spec = gymnasium.registry.get(get_env_id(namespace, kind, version))
+        entry: Any = None if spec is None else spec.entry_point
+        module = "" if entry is None else entry.partition(":")[0] if isinstance(entry, str) else entry.__module__
+        return "" if module.partition(".")[0] in {"gymnasium", *_KNOWN} else module
+    return ""
 
 
 @cache
@@ -191,8 +221,10 @@ class Level(GameSettings):
     model_config = ConfigDict(strict=True)
 
     seed: int = Field(ge=0)
-    clock: tuple[str, ...] = Field(default=(), strict=False)
+    clock: tuple[str, ...] = Field(default=(), strict=False)  # pyright: ignore[reportIncompatibleVariableOverride]
     """Attributes of the environment that count turns."""
+    turns: int | None = Field(default=None, ge=1)
+    """Turns from the start after which a search ends, where counters of turns are part of the state."""
     taken: tuple[str, ...] = Field(default=(), strict=False)
     """Actions since the start; turns without a usable action are left out."""
     written: ClassVar[frozenset[str]] = frozenset({"id", "actions", "seed"})
@@ -248,8 +280,14 @@ def close(env: Any) -> None:
         env.close()
 
 
-def first_level(settings: GameSettings, seed: int) -> tuple[Level, Any]:
+def first_level(settings: GameSettings, seed: int, horizon: int | None = None) -> tuple[Level, Any]:
     """Return the level of a seed, with the names of its actions and its clock, and the environment.
+
+    Args:
+        settings: settings of the game.
+        seed: seed of the level.
+        horizon: turn budget; with it, a part of the level is searched to see whether more than rewards depends on the
+            clock, which is then part of the state. Known packages need no search.
 
     Raises:
         CertifyError: the environment cannot be made, or its actions cannot be listed.
@@ -257,18 +295,55 @@ def first_level(settings: GameSettings, seed: int) -> tuple[Level, Any]:
     env = settings.make()
     with naming_settings(f"gym.id={settings.id!r}: "):
         actions = named_actions(env, settings.actions)
-    level = Level.model_validate(settings.model_dump() | {"actions": actions, "seed": seed})
+    declared = settings.clock
+    fields = settings.model_dump() | {"actions": actions, "seed": seed, "clock": declared or ()}
+    level = Level.model_validate(fields)
     played = f"reset with seed {seed}"
     try:
         env.reset(seed=seed, options=level.options or None)
         played = f"a step in the level of seed {seed}"
-        clock = counters(env, list(actions.values()), seed, level.options or None)
+        counted = counters(env, list(actions.values()), seed, level.options or None)
     except (Exception, SystemExit) as error:  # foreign code
         raise CertifyError(
             f"gym.id={settings.id!r}: {played} of {type(env.unwrapped).__name__} {raised(error)}; expected a level "
             "for every seed, and an answer to every action; repair the environment"
         ) from error
-    return level.model_copy(update={"clock": clock}), env
+    if declared is None:
+        level = level.model_copy(update={"clock": counted})
+        if horizon and counted and package_of(env).key is None and _decides(level, env):
+            level = level.model_copy(update={"clock": ()})
+    if set(counted) - set(level.clock):
+        level = level.model_copy(update={"turns": horizon})
+    return level, env
+
+
+def _decides(level: Level, env: Any) -> bool:
+    """Return whether the clock of a level decides more than rewards, as far as a short search shows."""
+    from .explore import ClockError, explore  # noqa: PLC0415 - it imports this module
+
+    try:
+        explore(env, **search_of(level), max_states=500, max_seconds=5.0, checks=16, joins=False)
+    except ClockError:
+        return True
+    except (Exception, SystemExit):  # noqa: BLE001 - foreign code; the search for labels says what is wrong
+        return False
+    return False
+
+
+def search_of(level: Level) -> dict[str, Any]:
+    """Return the arguments of :func:`.explore` for a level, without limits."""
+    game = Game(None, level)
+    return {
+        "actions": {name: game.action(name) for name in level.actions},
+        "seed": level.seed,
+        "options": game.options,
+        "key": {"observation": "observation", "package": "state", "state": "attributes"}[level.key],
+        "success": partial(succeeds, level),
+        "clock": level.clock,
+        "drawing": level.drawing,
+        "how": level.how,
+        "horizon": level.turns,
+    }
 
 
 @dataclass
@@ -277,6 +352,7 @@ class Game:
 
     env: Any
     level: Level
+    _keys: Callable[[Any], Hashable] | None = None
 
     @property
     def options(self) -> dict[str, Any] | None:
@@ -296,6 +372,8 @@ class Game:
         """
         with self._staying():
             answer = self.env.reset(seed=self.level.seed, options=self.options)
+        if isinstance(self._keys, Keys):
+            self._keys.begin()
         for step, name in enumerate(self.level.taken):
             observation, _, terminated, _, info = self.step(name)
             if terminated and step < len(self.level.taken) - 1:
@@ -359,18 +437,25 @@ class Game:
     def key(self, observation: Any) -> Hashable:
         """Return the key of the current state, of which ``observation`` was the last answer."""
         with naming_settings(f"gym.id={self.level.id!r}: "):
-            return hashable(observation) if self.level.key == "observation" else level_key(self.level, self.env)
+            if self.level.key == "observation":
+                return hashable(observation)
+            if self._keys is None:
+                self._keys = level_keys(self.level, self.env)
+            return self._keys(self.env)
 
 
-def level_key(level: Level, env: Any) -> Hashable:
-    """Return the state key of a level's environment."""
+def level_keys(level: Level, env: Any, *, whole: bool = False) -> Callable[[Any], Hashable]:
+    """Return the function of the state keys of a level's environment.
+
+    Args:
+        level: the level.
+        env: its environment.
+        whole: whether keys hold all attributes also where the package has a shorter key.
+    """
     package = package_of(env)
-    return package.key(env) if level.key == "package" and package.key is not None else level_state(level, env)
-
-
-def level_state(level: Level, env: Any) -> Hashable:
-    """Return all attributes of a level's environment, without the clock and what decides nothing but pictures."""
-    return state_of(env, frozenset((*level.clock, *package_of(env).constant)))
+    if level.key == "package" and package.key is not None and not whole:
+        return package.key
+    return keys_of(env, (*level.clock, *level.drawing))
 
 
 def succeeds(level: Level, env: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
@@ -382,8 +467,7 @@ def succeeds(level: Level, env: Any, reward: float, terminated: bool, info: Mapp
 
 
 def level_env(level: Level) -> Any:
-    """Make the environment of a level that this process may use, in any process, for a search of its states."""
-    level.admit()
+    """Make the environment of a level, in any process, for a search of its states."""
     env = level.make()
     if level.key != "observation":
         blind(env)

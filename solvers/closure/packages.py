@@ -21,8 +21,12 @@ class Package:
     """State key of an environment; None: all its attributes."""
     snapshot: Callable[[Any], Any] | None = None
     restore: Callable[[Any, Any], None] | None = None
+    drawing: tuple[str, ...] = ()
+    """Attributes that decide nothing but pictures."""
     constant: tuple[str, ...] = ()
-    """Attributes that no step changes, or that decide nothing but pictures."""
+    """Attributes that no step changes."""
+    dice: Callable[[Any], str] | None = None
+    """Return what is random in an environment whose generator every step moves; empty if its numbers decide nothing."""
     unseen: tuple[str, ...] = ()
     """Methods that make observations and nothing else; a search that reads other keys leaves them out."""
 
@@ -46,6 +50,13 @@ def _toy_restore(env: Any, snapshot: Any) -> None:
     values, state = snapshot
     vars(env.unwrapped).update(values)
     env.unwrapped.np_random.bit_generator.state = state
+
+
+def _toy_dice(env: Any) -> str:
+    """Return what is random in a table of transitions; all steps draw one, mostly from a single one."""
+    level = env.unwrapped
+    several = any(sum(each[0] > 0 for each in moves) > 1 for row in level.P.values() for moves in row.values())
+    return "P, its table of transitions" if several else "fickle_step" * getattr(level, "fickle_passenger", False)
 
 
 def _object(each: Any) -> Hashable:
@@ -91,10 +102,16 @@ MINIGRID = Package(
     _minigrid_key,
     _minigrid_snapshot,
     _minigrid_restore,
-    constant=_MINIGRID_PICTURE,
+    drawing=_MINIGRID_PICTURE,
     unseen=("gen_obs",),
 )
-BABYAI = Package("minigrid", ("BabyAI-",), ("minigrid.envs.babyai.",), constant=_MINIGRID_PICTURE)
+BABYAI = Package(
+    "minigrid",
+    ("BabyAI-",),
+    ("minigrid.envs.babyai.",),
+    drawing=_MINIGRID_PICTURE,
+    constant=("action_space", "observation_space", "spec", "metadata"),
+)
 """Its instructions remember what was done, so all attributes are the key."""
 TOY_TEXT = Package(
     "",
@@ -103,16 +120,37 @@ TOY_TEXT = Package(
     _toy_state,
     _toy_snapshot,
     _toy_restore,
-    constant=("P", "initial_state_distrib", "lastaction", "window_surface", "clock", "window_size", "cell_size"),
+    drawing=("lastaction", "window_surface", "clock", "window_size", "cell_size"),
+    constant=("P", "initial_state_distrib"),
+    dice=_toy_dice,
 )
 PACKAGES = (TOY_TEXT, BABYAI, MINIGRID)
 OTHER = Package("", (), ())
 
 
+_WRAPPERS = ("gymnasium.wrappers.", "minigrid.wrappers")
+
+
 def package_of(env: Any) -> Package:
-    """Return the package of an environment."""
+    """Return the package of an environment; with a wrapper that is not known, nothing but its drawing is known."""
     inside = type(env.unwrapped).__module__
-    return next((each for each in PACKAGES if inside.startswith(each.inside)), OTHER)
+    package = next((each for each in PACKAGES if inside.startswith(each.inside)), OTHER)
+    if package is OTHER:
+        return _derived(env)
+    while hasattr(env, "env"):
+        if not type(env).__module__.startswith(_WRAPPERS):
+            return Package("", (), (), drawing=package.drawing, dice=package.dice)
+        env = env.env
+    return package
+
+
+def _derived(env: Any) -> Package:
+    """Return what is known of an environment that derives from one of toy text, and steps as that does."""
+    for kind in type(env.unwrapped).__mro__:
+        if kind.__module__.startswith(TOY_TEXT.inside):
+            same = type(env.unwrapped).step is kind.step  # pyright: ignore[reportAttributeAccessIssue]
+            return Package("", (), (), drawing=TOY_TEXT.drawing, dice=_toy_dice) if same else OTHER
+    return OTHER
 
 
 def blind(env: Any) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .advice import ContradictionError, advised, short
 from .graph import LOST, UNSEEN, WON
 from .worlds import Outcome, World
 
@@ -24,6 +25,8 @@ class Limits:
     """Maximum time of the search."""
     megabytes: int
     """Maximum growth of the peak memory of the process."""
+    depth: int | None = None
+    """Maximum number of turns from the start; None for no limit."""
 
 
 @dataclass
@@ -39,6 +42,10 @@ class Search:
     numbers: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
     """State number by key."""
     keys: list[Hashable] = field(default_factory=list[Hashable])
+    seen: list[int | None] = field(default_factory=list[int | None])
+    """Hash of the observation of each state, where observations are compared."""
+    pictures: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
+    """Hash of the picture of a state, by its number and the attributes that decide nothing but pictures."""
     first: "array[int]" = field(default_factory=lambda: array("q"))
     """Step by which each state was first met; -1 for the start."""
     again: "array[int]" = field(default_factory=lambda: array("q"))
@@ -49,14 +56,16 @@ class Search:
     """Reward of each step."""
     steps: int = 0
     depth: int = 0
+    limit: str | None = None
+    """Limit that ended the search."""
 
     @property
     def expanded(self) -> int:
         """Number of states whose steps were all taken."""
         return len(self.targets) // len(self.actions)
 
-    def run(self) -> str | None:
-        """Expand all states, or return the limit that ended the search."""
+    def run(self, stated: float) -> str | None:
+        """Expand all states, or return the limit that ended the search; ``stated`` is the user's limit of time."""
         key, won = self.world.reset()
         if won:
             return None
@@ -69,7 +78,7 @@ class Search:
             number += 1
             if number > last_of_depth:
                 self.depth, last_of_depth = self.depth + 1, len(self.keys) - 1
-            if limit := self._limit(number, end, peak):
+            if limit := self._limit(number, end, peak, stated):
                 return limit
             handle = waiting.popleft()
             for action in self.actions:
@@ -84,27 +93,44 @@ class Search:
                     waiting.append(world.here())
                 else:
                     again[target] = len(targets)
+                    if world.seen != self.seen[target]:
+                        raise self.two_observations(target, [*self.path_of(number), action])
                 targets.append(target)
             self.steps += len(self.actions) * (self.depth + 1 if replays else 1)
         return None
+
+    def two_observations(self, state: int, path: Sequence[Any], what: str = "observations") -> ContradictionError:
+        """Return the error of a state that is shown in two ways."""
+        error = advised(
+            f"the actions {self.path_of(state)} and {list(path)} lead to the same key {short(self.keys[state])}, but to "
+            f"different {what}; what they show is not in the key, or decided by something random",
+            "add it to key, or name attributes that only draw in drawing=",
+            "use gym.key=state and keep all state in attributes, or name attributes that only draw in gym.drawing",
+            ContradictionError,
+        )
+        assert isinstance(error, ContradictionError)
+        return error
 
     def _meet(self, key: Hashable, step: int) -> int:
         """Number a new state."""
         number = self.numbers[key] = len(self.keys)
         self.keys.append(key)
+        self.seen.append(self.world.seen)
         self.first.append(step)
         self.again.append(-1)
         return number
 
-    def _limit(self, number: int, end: float, peak: float) -> str | None:
+    def _limit(self, number: int, end: float, peak: float, stated: float) -> str | None:
         limits = self.limits
         if len(self.keys) > limits.states:
             return f"max_states = {limits.states}"
         if self.steps >= limits.steps:
             return f"max_steps = {limits.steps}"
+        if limits.depth is not None and self.depth > limits.depth:
+            return f"a depth of {limits.depth} turns"
         if number % 64 == 0:
             if time.monotonic() > end:
-                return f"max_seconds = {limits.seconds:g}"
+                return f"max_seconds = {stated:g}"
             if _peak() - peak > limits.megabytes:
                 return f"max_megabytes = {limits.megabytes}"
         return None

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 
 from pydantic import Field
 
-from ...errors import CertifyError, LevelError, PivotError
+from ...errors import CertifyError, LevelError, NotAllowedError, PivotError
 from ...plugins import Settings
 from ..base import (
     Case,
@@ -23,9 +23,9 @@ from ..base import (
     Verdict,
 )
 from .explore import explore
-from .game import IDLE, Level, close, level_env, level_key, succeeds
+from .game import IDLE, Level, close, level_env, search_of
 from .graph import OUT_OF_BUDGET, Graph
-from .worlds import naming_settings
+from .advice import naming_settings
 
 Answer = TypeVar("Answer")
 
@@ -119,6 +119,7 @@ class ClosureSolver(ExactSolver):
 
         Raises:
             CertifyError: the environment cannot be made or searched. LevelError: the level does not fit it.
+            NotAllowedError: this call does not allow the environment's code.
         """
         key = (level.text(), self.settings.model_dump_json())
         graph = self._graphs.get(key)
@@ -126,6 +127,8 @@ class ClosureSolver(ExactSolver):
             try:
                 with naming_settings():
                     graph = self._search(level)
+            except NotAllowedError:
+                raise  # another call may allow it
             except PivotError as error:
                 graph = error
             self._graphs[key] = graph
@@ -136,17 +139,11 @@ class ClosureSolver(ExactSolver):
         return graph
 
     def _search(self, level: Level) -> Graph:
-        game, limits = level.game(), self.settings
+        limits = self.settings
         kind = level.model_copy(update={"seed": 0}).text()
-        close(game.env)
         graph = explore(
             partial(level_env, level),
-            actions={name: game.action(name) for name in level.actions},
-            seed=level.seed,
-            options=game.options,
-            key="observation" if level.key == "observation" else partial(level_key, level),
-            success=partial(succeeds, level),
-            clock=level.clock,
+            **search_of(level),
             max_states=limits.max_states,
             max_steps=limits.max_steps,
             max_seconds=limits.max_seconds,

@@ -1,145 +1,193 @@
 """The state of any Python environment as one hashable value, and the counters of turns in it."""
 
 import random
+import threading
 from collections.abc import Hashable, Mapping, Sequence
-from enum import Enum
-from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import gymnasium
-import numpy as np
-from gymnasium.envs.registration import EnvSpec
+from gymnasium import wrappers
 
-from .worlds import advised
+from .packages import package_of
+from .outside import Outside, Scope, global_dice
+from .values import Part, Reader, parts_of
+from .advice import AdvisedError, advised
 
-MAX_DEPTH = 40
-"""Maximum depth of objects within objects."""
-_OTHER_KEY = (
-    "pass key=, a function from the environment to a hashable state",
-    "set gym.key=observation if the observation shows the full state, or remove the attribute",
-)
-_PLAIN = (str, bytes, bool, int, float, complex, type(None))
-_UNREAD = (
-    *(type, ModuleType, FunctionType, MethodType, gymnasium.Space, EnvSpec),
-    *(np.random.Generator, np.random.RandomState, random.Random),
-)
-"""Types of values that are no part of a state: code, spaces, and sources of randomness, which replays detect."""
-_PICTURES = frozenset({"pygame", "matplotlib", "mpl_toolkits", "PIL", "cv2", "pyglet", "tkinter"})
-"""Packages whose objects only draw."""
-_WRAPPER = frozenset(
-    {
-        *("env", "_saved_kwargs", "_cached_spec", "metadata", "_metadata", "spec"),
-        *("checked_reset", "checked_step", "checked_render"),
-    }
-)
+Env = Any
+
+_WRAPPER = frozenset({"env", "_saved_kwargs", "_cached_spec", "checked_reset", "checked_step", "checked_render"})
 """Attributes of wrappers that are no part of a state."""
-_CONSTANT = frozenset({"spec", "metadata", "_ezpickle_args", "_ezpickle_kwargs"})
-"""Attributes of environments that are no part of a state."""
+RANDOM = (
+    "draw random numbers in reset alone, from its seed; what stays random can be probed, not certified",
+    "draw random numbers in reset alone, from its seed (fix what its transitions draw); what stays random can be probed, "
+    "not certified",
+)
+_COUNTING: tuple[type, ...] = (
+    *(wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker, wrappers.RecordEpisodeStatistics),
+    *(wrappers.RecordVideo, wrappers.HumanRendering, wrappers.RenderCollection, wrappers.Autoreset),
+    wrappers.NormalizeReward,
+)
+"""Wrappers that only count, check, record or scale what an episode gives; PIVOT's own turn budget replaces time limits."""
+_SHOWING: tuple[type, ...] = (
+    wrappers.FrameStackObservation,
+    wrappers.NormalizeObservation,
+    wrappers.TimeAwareObservation,
+)
+"""Wrappers that show earlier observations, turns or statistics."""
 
 
-def state_of(env: Any, skip: frozenset[str] = frozenset()) -> Hashable:
-    """Return all attributes of an environment and of its wrappers, however deep, as one hashable value.
+def bare(env: Env, *, observed: bool = False) -> Env:
+    """Return an environment without the wrappers that only keep account, which would make a new state of every turn.
 
     Args:
-        env: a gymnasium environment.
-        skip: attributes of the environment to leave out, such as counters of turns.
-
-    Raises:
-        CertifyError: an attribute is an object that cannot be read; the message names it.
+        env: an environment; it is left as it is.
+        observed: whether its observation is the key, so that wrappers which change it stay.
     """
-    layers: list[Hashable] = []
-    seen: dict[int, int] = {id(env.unwrapped): 0}
-    while isinstance(env, gymnasium.Wrapper):
-        layers.append(_attributes(env, _WRAPPER, seen, type(env).__name__, 0))  # pyright: ignore[reportUnknownArgumentType]
-        env = env.env  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return (*layers, _attributes(env, skip | _CONSTANT, seen, type(env).__name__, 0))  # pyright: ignore[reportUnknownArgumentType]
+    if not isinstance(env, gymnasium.Wrapper):
+        return env
+    inner: Env = env.env  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    below = bare(inner, observed=observed)
+    if type(env) in (_COUNTING if observed else (*_COUNTING, *_SHOWING)):  # pyright: ignore[reportUnknownArgumentType]
+        return below
+    if below is inner:
+        return env  # pyright: ignore[reportUnknownVariableType]
+    other = object.__new__(type(env))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    vars(other).update(vars(env) | {"env": below})  # pyright: ignore[reportUnknownArgumentType]
+    return other  # pyright: ignore[reportUnknownVariableType]
 
 
-def _attributes(value: Any, skip: frozenset[str], seen: dict[int, int], path: str, depth: int) -> Hashable:
-    names = [*getattr(value, "__dict__", ())]
-    for kind in type(value).__mro__:
-        slots: Any = vars(kind).get("__slots__", ())
-        names += [slots] if isinstance(slots, str) else slots
-    return tuple(
-        (name, _frozen(getattr(value, name), seen, f"{path}.{name}", depth + 1))
-        for name in dict.fromkeys(names)
-        if name not in skip and name not in ("__dict__", "__weakref__") and hasattr(value, name)
-    )
+class Keys:
+    """Keys of the states of one environment: all that its steps may depend on.
+
+    They hold its attributes and those of its wrappers, however deep, and what changes outside of it. The state of a
+    generator of random numbers is no part of them: an environment whose steps draw from one is refused as random.
+    """
+
+    def __init__(self, skip: frozenset[str] = frozenset(), drawn: frozenset[str] = frozenset()) -> None:
+        """Begin for one environment.
+
+        Args:
+            skip: attributes of the environment to leave out, such as counters of turns.
+            drawn: generators whose numbers decide nothing, by the attribute of the environment.
+        """
+        self.skip, self._drawn = skip, drawn
+        self._outside: Outside | None = None
+        self._dice: dict[str, Hashable] | None = None
+        self._shared: dict[str, Hashable] = {}
+        self._draws = 0
+        self._pool: dict[Hashable, Hashable] = {}
+        self.changed = ""
+        """Name of something outside of the environment that differs from the first reading."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send settings alone to another process."""
+        return Keys, (self.skip, self._drawn)
+
+    def begin(self) -> None:
+        """Let the next reading be that of a start, from where no generator may change."""
+        self._dice, self._shared = None, global_dice()
+
+    def finish(self) -> None:
+        """Refuse steps that drew from a generator that all code shares, since ``begin``.
+
+        Raises:
+            AdvisedError: they did; where several threads run, only if they did so three times.
+        """
+        if self._shared and (now := global_dice()) != self._shared:
+            name = next(name for name in now if now[name] != self._shared[name])
+            self._shared, self._draws = now, self._draws + 1
+            if self._draws >= (1 if threading.active_count() == 1 else 3):
+                raise _random(f"the generator of {name}, which all code shares")
+
+    def __call__(self, env: Env) -> Hashable:
+        """Return the key of the current state.
+
+        Raises:
+            AdvisedError: an attribute cannot be read in full, or a step drew a random number; the message names it.
+        """
+        layers = _layers(env)
+        if self._outside is None:
+            kinds = [type(each) for each in layers]
+            outside = Outside(Scope(kinds))
+            reader = Reader()
+            self._inside(layers, reader)
+            outside.add([*kinds, *reader.code.values()], layers, first=True)
+            self._outside = outside
+        reader = Reader(self._outside.numbers)
+        inside = self._inside(layers, reader)
+        if unknown := [each for name, each in reader.code.items() if name not in self._outside.known]:
+            self._outside.add(unknown, layers, first=False)
+        token = self._outside.token(layers)
+        self.changed = self._outside.changed
+        dice = reader.dice | self._outside.dice
+        if self._dice is None:
+            self._dice = dice
+        elif dice != self._dice:
+            for name, state in dice.items():
+                if self._dice.setdefault(name, state) != state:
+                    raise _random(name)
+        return (inside, token) if token else inside
+
+    def _inside(self, layers: Sequence[Env], reader: Reader) -> Hashable:
+        for each in layers:
+            reader.seen[id(each)] = len(reader.seen)
+        return tuple([self._layer(each, reader, each is layers[-1]) for each in layers])
+
+    def _layer(self, layer: Env, reader: Reader, is_last: bool) -> Hashable:
+        skip = self.skip if is_last else _WRAPPER
+        reader.path = [type(layer).__name__]
+        parts: list[Part] = [each for each in parts_of(layer) if each[0] not in skip]
+        if is_last and "metadata" not in vars(layer):
+            parts.append(("metadata", type(layer).metadata))
+        read: list[Hashable] = []
+        for name, each in parts:
+            if is_last and name in self._drawn:
+                continue
+            pair: Hashable = (name, reader.read(each, name))
+            read.append(self._pool.setdefault(pair, pair) if len(self._pool) < 100_000 else pair)
+        reader.path = []
+        return type(layer).__name__, tuple(read)
 
 
-def _frozen(value: Any, seen: dict[int, int], path: str, depth: int) -> Hashable:
-    if isinstance(value, (*_PLAIN, *_UNREAD, Enum, np.generic)) or type(value).__module__.split(".")[0] in _PICTURES:
-        return _single(value)
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return value.shape, value.dtype.str, value.tobytes()
-    if depth > MAX_DEPTH:
-        raise advised(f"key: {path} is nested more than {MAX_DEPTH} deep", *_OTHER_KEY)
-    if id(value) in seen:
-        return "same", seen[id(value)]
-    seen[id(value)] = len(seen)
-    return _composed(value, seen, path, depth)
+def _random(where: str) -> AdvisedError:
+    return advised(f"a step drew a random number from {where}: the environment is random", *RANDOM)
 
 
-def _single(value: Any) -> Hashable:
-    if isinstance(value, Enum):
-        return type(value).__name__, value.name
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, bool):
-        return "bool", value
-    return value if isinstance(value, _PLAIN) else None
+def _layers(env: Env) -> list[Env]:
+    layers = [env]
+    while isinstance(layers[-1], gymnasium.Wrapper):
+        layers.append(layers[-1].env)
+    return layers
 
 
-def _composed(value: Any, seen: dict[int, int], path: str, depth: int) -> Hashable:
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return tuple(
-            (_frozen(name, seen, path, depth + 1), _frozen(each, seen, f"{path}[{name!r}]", depth + 1))
-            for name, each in value.items()
-        )
-    if isinstance(value, set | frozenset):
-        return frozenset(_frozen(each, seen, path, depth + 1) for each in value)
-    if isinstance(value, Sequence):
-        return tuple(_frozen(each, seen, f"{path}[{place}]", depth + 1) for place, each in enumerate(value))
-    if not hasattr(value, "__dict__") and not hasattr(type(value), "__slots__"):
-        raise advised(
-            f"key: found {path} of type {type(value).__module__}.{type(value).__name__}, which cannot be read, "
-            "expected attributes of plain data",
-            *_OTHER_KEY,
-        )
-    return type(value).__name__, _attributes(value, frozenset(), seen, path, depth)
+def keys_of(env: Env, skip: Sequence[str] = ()) -> Keys:
+    """Return the keys of an environment, without attributes that are no part of its state.
 
-
-def difference(one: Hashable, other: Hashable, path: str = "") -> str:
-    """Return the first place where two keys differ, and both values there, shortened; empty for equal keys."""
-    if one == other:
-        return ""
-    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):  # pyright: ignore[reportUnknownArgumentType]
-        pairs = list(zip(one, other, strict=True))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        if len(pairs) == 2 and isinstance(one[0], str) and one[0] == other[0]:
-            return difference(one[1], other[1], f"{path}.{one[0]}")
-        for place, (left, right) in enumerate(pairs):
-            named = isinstance(left, tuple) and len(left) == 2 and isinstance(left[0], str)  # pyright: ignore[reportUnknownArgumentType]
-            if left != right:
-                return difference(left, right, path if named else f"{path}[{place}]")
-    left, right = (text if len(text := repr(each)) < 60 else f"{text[:60]}…" for each in (one, other))
-    return f"{path.removeprefix('.') or 'the key'}: {left} and {right}"
+    Args:
+        env: the environment, whose package may be known.
+        skip: counters of turns, and attributes that decide nothing but pictures.
+    """
+    package = package_of(env)
+    return Keys(frozenset((*skip, *package.drawing, *package.constant)), frozenset({"_np_random"} if package.dice else ()))
 
 
 def counters(env: Any, actions: Sequence[Any], seed: int | None, options: dict[str, Any] | None) -> tuple[str, ...]:
     """Return the integer attributes that every step raises by the same amount, whatever the action.
 
-    Random plays are compared until they have 24 steps; with fewer than four, nothing is a counter.
+    Random plays are compared; with fewer than four steps, nothing is a counter. Some states are also drawn, so that
+    what drawing keeps for later is there before the search.
     """
     changes: dict[str, set[int]] = {}
-    steps = 0
-    for play in range(24):
+    steps, most = 0, 24 if package_of(env).key else 96
+    draws = getattr(env, "render_mode", None) == "rgb_array"
+    for play in range(most):
         choose = random.Random(play)
         env.reset(seed=seed, options=options)
         before = _integers(env)
         ended = False
-        while not ended and steps < 24:
+        while not ended and steps < most:
+            if draws and steps < 12:
+                env.render()
             ended = bool(env.step(choose.choice(actions))[2])
             after = _integers(env)
             for name in before:

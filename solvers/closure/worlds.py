@@ -2,17 +2,18 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
 from gymnasium.utils import EzPickle
 
 from ...errors import CertifyError
+from .advice import AdvisedError, ContradictionError, advised, difference, raised, short
+from .outside import touches
+from .values import hashable
 
 Env = Any
 """A ``gymnasium.Env``, wrapped or not."""
@@ -22,34 +23,19 @@ Path = Callable[[], Sequence[Any]]
 Success = Callable[[Env, float, bool, Mapping[str, Any]], bool]
 
 
-class AdvisedError(CertifyError):
-    """An error whose remedy has one name in Python and a different one in the settings of ``gym``."""
+@runtime_checkable
+class Watching(Protocol):
+    """A key that also watches what is outside of the environment, and generators of random numbers."""
 
-    def __init__(self, message: str, in_settings: str = "") -> None:
-        """Keep the message with names of Python arguments, and the one with names of settings."""
-        super().__init__(message)
-        self.in_settings = in_settings or message
+    changed: str
 
+    def begin(self) -> None:
+        """Let the next reading be that of a start."""
+        ...
 
-def advised(finding: str, python: str, settings: str) -> AdvisedError:
-    """Return an error with a remedy for each kind of user."""
-    return AdvisedError(f"{finding}; {python}", f"{finding}; {settings}")
-
-
-@contextmanager
-def naming_settings(where: str = "") -> Iterator[None]:
-    """Let errors name settings in place of Python arguments, after the words ``where``."""
-    try:
-        yield
-    except AdvisedError as error:
-        raise CertifyError(where + error.in_settings) from error
-
-
-def raised(error: BaseException) -> str:
-    """Return an error of the environment for a message, on one line."""
-    if isinstance(error, SystemExit):
-        return f"called sys.exit({'' if error.code is None else repr(error.code)})"
-    return " ".join(f"raised {type(error).__name__}: {error}".split())[:300]
+    def finish(self) -> None:
+        """Refuse the steps since then, if they did what no state shows."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +53,10 @@ class Reading:
     snapshot: Callable[[Env], Any] | None = None
     """Return what ``restore`` needs to come back; None: the environment's own ``snapshot()``."""
     restore: Callable[[Env, Any], None] | None = None
+    drawing: tuple[str, ...] = ()
+    """Attributes of ``env.unwrapped`` that decide nothing but pictures."""
+    is_declared: bool = False
+    """Whether the user named the clock, so that observations may show it."""
 
 
 class Outcome(NamedTuple):
@@ -92,7 +82,11 @@ class World(ABC):
     def __init__(self, env: Env, seed: int | None, options: dict[str, Any] | None, reading: Reading) -> None:
         """Wrap an environment; nothing is reset yet."""
         self.env, self.seed, self.options, self.reading = env, seed, options, reading
-        self._still: dict[str, Any] = {}
+        self.still: dict[str, Any] = {}
+        """Values of the clock after ``reset``."""
+        self._watch = reading.key if isinstance(reading.key, Watching) else None
+        self.seen: int | None = None
+        """Hash of the last observation, where the environment is not of a known package."""
         self.truncated = False
         """Whether the environment cut the episode off at the last step; the search goes on."""
 
@@ -102,6 +96,7 @@ class World(ABC):
         Raises:
             CertifyError: the reset raised.
         """
+        self.finish()
         try:
             observation, info = self.env.reset(seed=self.seed, options=self.options)
         except (Exception, SystemExit) as error:  # foreign code
@@ -110,13 +105,41 @@ class World(ABC):
                 "for every seed"
             ) from error
         try:
-            self._still = {name: deepcopy(getattr(self.env.unwrapped, name)) for name in self.reading.clock}
+            self.still = {name: deepcopy(getattr(self.env.unwrapped, name)) for name in self.reading.clock}
         except AttributeError as error:
             raise CertifyError(
                 f"clock: found {', '.join(self.reading.clock)}, expected attributes of "
                 f"{type(self.env.unwrapped).__name__} after reset; {error}"
             ) from error
+        if self._watch:
+            self._watch.begin()
         return self._key(self.env, observation), bool(info.get("success", False))
+
+    def finish(self) -> None:
+        """Refuse the steps since the last reset if they drew random numbers from a generator that all code shares."""
+        if self._watch:
+            self._watch.finish()
+
+    def go(self, action: Any, path: Path, *, env: Env = None, running: bool = False) -> Any:
+        """Step an environment, by default that of ``reset``, and return its answer; see :meth:`act`."""
+        env = self.env if env is None else env
+        if self.still and not running:
+            for name, value in self.still.items():
+                setattr(env.unwrapped, name, value)
+        try:
+            if self._watch:
+                return self._watched(env, action)
+            return env.step(action)
+        except AdvisedError:
+            raise
+        except (Exception, SystemExit) as error:  # foreign code; there, the action has no defined successor
+            raise advised(
+                f"step({action!r}) of {type(env.unwrapped).__name__} {raised(error)}, after the actions "
+                f"{list(path())}; expected an answer to every action in every state",
+                "leave the action out of actions, or repair the environment",
+                "leave the action out of gym.actions, or repair the environment",
+                AdvisedError if self.how == "replay" else ContradictionError,
+            ) from error
 
     def act(self, env: Env, action: Any, path: Path = tuple, *, running: bool = False) -> Outcome:
         """Step an environment with its clock held still, or running; ``path`` led there, for the message of an error.
@@ -124,18 +147,7 @@ class World(ABC):
         Raises:
             CertifyError: the step raised.
         """
-        if self._still and not running:
-            for name, value in self._still.items():
-                setattr(env.unwrapped, name, value)
-        try:
-            observation, reward, terminated, truncated, info = env.step(action)
-        except (Exception, SystemExit) as error:  # foreign code; there, the action has no defined successor
-            raise advised(
-                f"step({action!r}) of {type(env.unwrapped).__name__} {raised(error)}, after the actions "
-                f"{list(path())}; expected an answer to every action in every state",
-                "leave the action out of actions, or repair the environment",
-                "leave the action out of gym.actions, or repair the environment",
-            ) from error
+        observation, reward, terminated, truncated, info = self.go(action, path, env=env, running=running)
         self.truncated = bool(truncated)
         try:
             reward = float(reward)
@@ -156,8 +168,34 @@ class World(ABC):
             won = bool(info["success"]) if "success" in info else reward > rule
         return Outcome(self._key(env, observation), reward, bool(terminated), won)
 
+    def _watched(self, env: Env, action: Any) -> Any:
+        """Step, and refuse what the step does outside of the environment."""
+        assert self._watch is not None
+        with touches() as found:
+            answer = env.step(action)
+        if found:
+            raise advised(
+                f"step({action!r}) of {type(env.unwrapped).__name__} touches what is outside of it: {found[0]}; no "
+                "search brings that back",
+                "keep the state in attributes, or pass key= if that decides nothing",
+                "keep the state in attributes, or set gym.key=observation if the observation shows the full state",
+            )
+        return answer
+
     def _key(self, env: Env, observation: Any) -> Hashable:
-        return self.reading.key(env) if self.reading.key else hashable(observation)
+        if self.reading.key is None:
+            return hashable(observation)
+        key = self.reading.key(env)
+        if self._watch:
+            self.seen = _glance(observation)
+            if self._watch.changed and self.how != "replay":
+                raise advised(
+                    f"a step changes {self._watch.changed}, which {self.how} does not bring back",
+                    "keep it in an attribute of the environment, or use how='replay' and set it in reset",
+                    "keep it in an attribute of the environment, or set gym.how=replay and set it in reset",
+                    ContradictionError,
+                )
+        return key
 
     @abstractmethod
     def step(self, handle: Any, path: Path, action: Any) -> Outcome:
@@ -166,6 +204,14 @@ class World(ABC):
     @abstractmethod
     def here(self) -> Any:
         """Return a handle of the state after the last ``reset`` or ``step``."""
+
+
+def _glance(observation: Any) -> int | None:
+    """Return the hash of an observation; None where it is an object that cannot be compared."""
+    try:
+        return hash(hashable(observation))
+    except AdvisedError:
+        return None
 
 
 class Snapshots(World):
@@ -211,9 +257,15 @@ class Replays(World):
 
     how: ClassVar[How] = "replay"
 
+    _first: Hashable = None
+
     def step(self, handle: Any, path: Path, action: Any) -> Outcome:
         """Replay and step; see the base class."""
-        self.reset()
+        first, _ = self.reset()
+        if self._first is None:
+            self._first = first
+        elif first != self._first:
+            raise two_resets(self.seed, difference(self._first, first))
         played: list[Any] = []
         for each in path():
             self.act(self.env, each, lambda: played)
@@ -224,17 +276,32 @@ class Replays(World):
         """Return nothing: the path is enough; see the base class."""
 
 
+def two_resets(seed: int | None, where: str) -> AdvisedError:
+    """Return the error of a reset that does not come back to the first state."""
+    return advised(
+        f"two calls of reset with seed {seed} differ in {where}, expected equal states",
+        "pass a seed that the environment obeys, or remove what is random from key",
+        "let reset set all attributes, by the seed alone, or use gym.key=observation if the observation shows the "
+        "full state",
+    )
+
+
 WORLDS: tuple[type[World], ...] = (Snapshots, Copies, Replays)
 
 
-def world_of(env: Env, seed: int | None, options: dict[str, Any] | None, reading: Reading, how: How | None) -> World:
-    """Return the first way back that an environment offers, or the named one.
+def worlds_of(env: Env, how: How | None, *, snapshots: bool) -> list[type[World]]:
+    """Return the ways back that an environment offers, or the named one.
+
+    Args:
+        env: the environment.
+        how: the way to take; None for all, the quickest first.
+        snapshots: whether its package is known to have snapshots.
 
     Raises:
         CertifyError: the named way is not offered.
     """
     offered = {"replay"}
-    if reading.snapshot or all(callable(getattr(env.unwrapped, name, None)) for name in ("snapshot", "restore")):
+    if snapshots or all(callable(getattr(env.unwrapped, name, None)) for name in ("snapshot", "restore")):
         offered.add("snapshot")
     try:
         if restarted := _restarts(env):
@@ -246,8 +313,7 @@ def world_of(env: Env, seed: int | None, options: dict[str, Any] | None, reading
             raise CertifyError(f"how: found 'deepcopy', but the environment cannot be copied: {error}") from error
     if how is not None and how not in offered:
         raise CertifyError(f"how: found {how!r}, expected one of {', '.join(sorted(offered))} for this environment")
-    kind = next(kind for kind in WORLDS if kind.how == how or (how is None and kind.how in offered))
-    return kind(env, seed, options, reading)
+    return [kind for kind in WORLDS if kind.how == how or (how is None and kind.how in offered)]
 
 
 def _restarts(env: Env) -> str:
@@ -258,34 +324,3 @@ def _restarts(env: Env) -> str:
         if not hasattr(env, "env"):
             return ""
         env = env.env
-
-
-def hashable(value: Any) -> Hashable:
-    """Return an observation as a key.
-
-    Raises:
-        CertifyError: it is none of number, text, bytes, array, tuple, list and mapping.
-    """
-    if isinstance(value, str | bytes | bool | int | float | type(None)):
-        return value
-    if isinstance(value, np.ndarray | np.generic):
-        array = np.asarray(value)
-        if array.dtype == object:  # its bytes are addresses
-            return array.shape, hashable(array.tolist())
-        return (array.shape, array.dtype.str, array.tobytes())
-    if isinstance(value, Mapping):
-        items = cast(Mapping[Any, Any], value).items()
-        return tuple(sorted((str(name), hashable(each)) for name, each in items))
-    if isinstance(value, list | tuple):
-        return tuple(hashable(each) for each in cast(Sequence[Any], value))
-    raise advised(
-        f"observation: found {type(value).__name__}, expected numbers, texts, arrays, or tuples and mappings of them",
-        "pass key=, a function from the environment to a hashable state",
-        "use gym.key=state, or wrap the environment in one with such observations",
-    )
-
-
-def short(value: object) -> str:
-    """Return a value for a message, at most 80 characters."""
-    text = " ".join(repr(value).split())
-    return f"{text[:80]}…" if len(text) > 80 else text

@@ -6,8 +6,8 @@ a missing one is carried forward, starting with the initial distance. Flags of t
 mode at ``t*``: ``format``, ``blocked``, ``stagnation``, else ``budget``.
 
 In an embedded room, the exact number of turns is known too (``room.py``). It is stored with the bound as the better
-bound (columns ``reference_*``), with the pivot that it gives. If the target is still reachable from ``s_{t*}``, the
-shortest plan is the witness.
+bound (columns ``reference_*``), with the pivot that it gives; with ``pivot_rule=exact`` it is the certificate. If the
+target is still reachable from ``s_{t*}``, the shortest plan is the witness.
 """
 
 import json
@@ -45,7 +45,9 @@ FARTHEST = 1e9
 LOG_TOLERANCE = 0.01
 """Largest difference between a logged distance and that of the embedded room, metres; logs may have two decimals."""
 
-PivotRule = Literal["budget", "earliest_event"]
+PivotRule = Literal["budget", "earliest_event", "exact"]
+ROOMS = "embedded"
+"""Backend whose states hold a room."""
 
 
 class NavigationSettings(SolverSettings):
@@ -62,7 +64,8 @@ class NavigationSettings(SolverSettings):
     pivot_rule: PivotRule = "budget"
     """``budget``: only the bound determines the pivot. ``earliest_event`` (the paper's literal definition): the first
     blocked movement, the end of the first stagnant window, or the first of the unusable replies at the end of an
-    episode is the pivot, if it is not later than the bound's pivot."""
+    episode is the pivot, if it is not later than the bound's pivot. ``exact`` (built-in rooms only): the shortest way
+    through the room determines the pivot."""
 
 
 class NavigationSolver(Solver):
@@ -77,6 +80,27 @@ class NavigationSolver(Solver):
     config_type: ClassVar[type[Settings]] = NavigationSettings
     settings: NavigationSettings
 
+    def __init__(self, settings: Settings | None = None, **options: Any) -> None:
+        """Create the solver; its certificates are exact if the rule is."""
+        super().__init__(settings, **options)
+        if self._is_exact:
+            self.kind = "exact"  # pyright: ignore[reportAttributeAccessIssue] - one class, two kinds
+
+    @property
+    def _is_exact(self) -> bool:
+        return self.settings.pivot_rule == "exact"
+
+    @classmethod
+    def refusal(cls, settings: Settings, environment: Mapping[str, Any]) -> str | None:
+        """Refuse the exact rule for a simulator, whose states hold no room; see the base class."""
+        rule, backend = getattr(settings, "pivot_rule", None), environment.get("backend", ROOMS)
+        if rule != "exact" or backend == ROOMS:
+            return None
+        return (
+            f"pivot_rule=exact searches the built-in rooms, and backend={backend} has none; choose "
+            "navigation.pivot_rule=budget"
+        )
+
     @classmethod
     def read_distance(cls, metres: float) -> str:
         """Return a state without a room, with agent and target at a distance; see the base class."""
@@ -90,15 +114,21 @@ class NavigationSolver(Solver):
         """
         return [self._label(case) for case in cases]
 
-    def needed(self, raw: float) -> int:
-        """Return the smallest number of turns for a distance of ``raw`` metres."""
+    def needed(self, raw: float) -> int | None:
+        """Return the smallest number of turns for a distance of ``raw`` metres; None where the room decides."""
+        return None if self._is_exact else self._bound(raw)
+
+    def _bound(self, raw: float) -> int:
         return math.ceil(max(0.0, raw - self.settings.threshold) / self.settings.step - ROUNDING)
 
     def needs(self, case: Case) -> list[float | None] | None:
         """Return the turns for the logged distances; see :meth:`Solver.needs`."""
         try:
-            start = read_state(case.initial_state, self.settings.threshold).start_distance
-            return [self.needed(distance) for distance in _distances(start, case.steps)]
+            state = read_state(case.initial_state, self.settings.threshold)
+            if self._is_exact:
+                room = _room_of(state)
+                return [room.turns(pose) for pose in _poses(room, case.actions)]
+            return [self._bound(distance) for distance in _distances(state.start_distance, case.steps)]
         except (LevelError, CertifyError):
             return None
 
@@ -111,10 +141,14 @@ class NavigationSolver(Solver):
             _, distances, room, poses = self._read(case)
         except (LevelError, CertifyError) as error:
             return Unsolved("bad_episode", str(error))
+        needs: list[int | None] = [self._bound(distance) for distance in distances]
         safe: list[tuple[str, ...]] = [()] * len(case.actions)
         if room is not None and poses is not None:
             safe = [_safe_actions(room, pose, case.horizon - 1 - turn) for turn, pose in enumerate(poses[:-1])]
-        return Needs([self.needed(distance) for distance in distances], safe)
+            if self._is_exact:
+                turns = [room.turns(pose) for pose in poses]
+                needs = [each if _in_time(each, case.horizon) else None for each in turns]
+        return Needs(needs, safe)
 
     def _read(self, case: Case) -> tuple[Sequence[Mapping[str, Any]], list[float], Room | None, list[Pose] | None]:
         """Return log, distances, room and poses of an episode.
@@ -123,6 +157,8 @@ class NavigationSolver(Solver):
             LevelError, CertifyError: level, actions and log are not a valid episode.
         """
         state = read_state(case.initial_state, self.settings.threshold)
+        if self._is_exact:
+            _room_of(state)
         steps = _checked_steps(case, state)
         poses = None if state.room is None else _poses(state.room, case.actions)
         distances = _distances(state.start_distance, steps)
@@ -148,7 +184,9 @@ class NavigationSolver(Solver):
         room: Room | None,
         poses: list[Pose] | None,
     ) -> Verdict:
-        needed = [self.needed(distance) for distance in distances]
+        true: list[int | None] = [] if room is None or poses is None else [room.turns(pose) for pose in poses]
+        exact, bounds = self._is_exact, [self._bound(distance) for distance in distances]
+        needed: Sequence[int | None] = true if exact else bounds
         fatal, fallback = _first_fatal(needed, case.horizon)
         pivot, event = fatal, None
         if self.settings.pivot_rule == "earliest_event":
@@ -158,21 +196,21 @@ class NavigationSolver(Solver):
         fitting = self._fitting(case.actions, steps, distances, pivot)
         mode = self.modes[event] if event is not None else fitting[0] if fitting else "budget"
         before, after = case.horizon - pivot, case.horizon - 1 - pivot
-        true: list[int | None] = [] if room is None or poses is None else [room.turns(pose) for pose in poses]
+        reference = [] if exact else true
         certificate = Certificate(
-            kind="lower_bound",
+            kind="exact" if exact else "lower_bound",
             unit="turns",
             budget_before=before,
             budget_after=after,
             before=needed[pivot],
             after=needed[pivot + 1],
-            reachable_after=None,
+            reachable_after=needed[pivot + 1] is not None if exact else None,
             raw_before=distances[pivot],
             raw_after=distances[pivot + 1],
-            reference_pivot=_first_fatal(true, case.horizon)[0] if true else None,
-            reference_kind="exact" if true else None,
-            reference_before=true[pivot] if true else None,
-            reference_after=true[pivot + 1] if true else None,
+            reference_pivot=_first_fatal(reference, case.horizon)[0] if reference else None,
+            reference_kind="exact" if reference else None,
+            reference_before=reference[pivot] if reference else None,
+            reference_after=reference[pivot + 1] if reference else None,
         )
         witness, feasible = None, ()
         if room is not None and poses is not None and _in_time(true[pivot], before):
@@ -184,7 +222,7 @@ class NavigationSolver(Solver):
             certificate=certificate,
             secondary_modes=tuple(other for other in fitting if other != mode),
             fallback=fallback and event is None,
-            infeasible_at_start=needed[0] > case.horizon,
+            infeasible_at_start=not _in_time(needed[0], case.horizon),
             witness=witness,
             feasible_actions=feasible,
         )
@@ -220,6 +258,20 @@ class NavigationSolver(Solver):
             [self._stagnates(distances, t) for t in range(len(actions))],
         )
         return [(row.index(True), mode) for mode, row in enumerate(fires) if True in row]
+
+
+def _room_of(state: State) -> Room:
+    """Return the room of a state.
+
+    Raises:
+        CertifyError: it holds none.
+    """
+    if state.room is None:
+        raise CertifyError(
+            f"the level holds no room (backend {state.backend!r}), but pivot_rule=exact searches one; use "
+            "pivot_rule=budget"
+        )
+    return state.room
 
 
 def _safe_actions(room: Room, pose: Pose, turns: int) -> tuple[str, ...]:

@@ -10,12 +10,13 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ...errors import CertifyError, LevelError
+from ...errors import CertifyError, LevelError, NotAllowedError
 from ...plugins import Settings
 from ..base import Case, Proof, Prover, Verdict
-from ..closure.game import IDLE, Level, level_state, succeeds
+from ..closure.game import IDLE, Level, level_keys, succeeds
 from ..closure.packages import blind
-from ..closure.worlds import hashable, naming_settings, raised
+from ..closure.advice import naming_settings, raised
+from ..closure.values import hashable
 from .replay import MAX_STEPS, Game, prove
 
 
@@ -62,13 +63,14 @@ class GymProver(Prover):
         return Game(
             game.env,
             {name: game.action(name) for name in level.actions},
-            key=hashable if by_observation else partial(level_state, level),
+            key=hashable if by_observation else level_keys(level, game.env, whole=True),
             by_observation=by_observation,
             won=partial(succeeds, level),
             seed=level.seed,
             options=game.options,
             clock=level.clock,
             idle=IDLE,
+            turns=None if level.turns is None else level.turns + 1,
             max_steps=self.settings.max_steps,
         )
 
@@ -77,6 +79,8 @@ class GymProver(Prover):
         try:
             with naming_settings():
                 return self._prove(case, verdict)
+        except NotAllowedError:
+            raise
         except CertifyError as error:
             return Proof(undecided=str(error))
         except LevelError as error:

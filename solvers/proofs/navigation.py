@@ -70,17 +70,20 @@ class NavigationProver(Prover):
         return max(0, math.ceil((metres - self._threshold) / Fraction(self._config["step"]) - _SLACK))
 
     def _differences(self, level: "_Level", log: "_Log", horizon: int, verdict: Verdict) -> list[str]:
-        needed = [self._needed(metres) for metres in log.metres]
+        exact, true = self._config["pivot_rule"] == "exact", log.true
+        if exact and not true:
+            return ["pivot_rule=exact, but the level has no room"]
+        needed: list[int | None] = true if exact else [self._needed(metres) for metres in log.metres]
         pivot, modes, lost = self._reading(log, needed, horizon)
-        left, facts, true = horizon - pivot, verdict.certificate, log.true
-        has_room = bool(true)
+        left, facts = horizon - pivot, verdict.certificate
+        has_room, has_reference = bool(true), bool(true) and not exact
         plans = has_room and _within(true[pivot], left)
         fields: dict[str, tuple[Any, Any]] = {
             "pivot_step": (verdict.pivot_step, pivot),
             "failure_mode": (verdict.failure_mode, modes[0]),
             "secondary_modes": (tuple(verdict.secondary_modes), modes[1:]),
             "fallback": (verdict.fallback, not lost),
-            "infeasible_at_start": (verdict.infeasible_at_start, needed[0] > horizon),
+            "infeasible_at_start": (verdict.infeasible_at_start, not _within(needed[0], horizon)),
             "witness": (verdict.witness, level.plan(log.way[pivot]) if plans else None),
             "feasible_actions": (
                 tuple(verdict.feasible_actions),
@@ -88,19 +91,19 @@ class NavigationProver(Prover):
                 if plans
                 else (),
             ),
-            "certificate.kind": (facts.kind, "lower_bound"),
+            "certificate.kind": (facts.kind, "exact" if exact else "lower_bound"),
             "certificate.unit": (facts.unit, "turns"),
             "certificate.budget_before": (facts.budget_before, left),
             "certificate.budget_after": (facts.budget_after, left - 1),
             "certificate.before": (facts.before, needed[pivot]),
             "certificate.after": (facts.after, needed[pivot + 1]),
-            "certificate.reachable_after": (facts.reachable_after, None),
+            "certificate.reachable_after": (facts.reachable_after, true[pivot + 1] is not None if exact else None),
             "certificate.raw_before": (_rounded(facts.raw_before), _rounded(log.metres[pivot])),
             "certificate.raw_after": (_rounded(facts.raw_after), _rounded(log.metres[pivot + 1])),
-            "certificate.reference_pivot": (facts.reference_pivot, _lost(true, horizon)[0] if has_room else None),
-            "certificate.reference_kind": (facts.reference_kind, "exact" if has_room else None),
-            "certificate.reference_before": (facts.reference_before, true[pivot] if has_room else None),
-            "certificate.reference_after": (facts.reference_after, true[pivot + 1] if has_room else None),
+            "certificate.reference_pivot": (facts.reference_pivot, _lost(true, horizon)[0] if has_reference else None),
+            "certificate.reference_kind": (facts.reference_kind, "exact" if has_reference else None),
+            "certificate.reference_before": (facts.reference_before, true[pivot] if has_reference else None),
+            "certificate.reference_after": (facts.reference_after, true[pivot + 1] if has_reference else None),
             "pivot_action": (verdict.pivot_action, None),
         }
         return [
@@ -109,7 +112,7 @@ class NavigationProver(Prover):
             if stored != right
         ]
 
-    def _reading(self, log: "_Log", needed: list[int], horizon: int) -> tuple[int, tuple[str, ...], bool]:
+    def _reading(self, log: "_Log", needed: list[int | None], horizon: int) -> tuple[int, tuple[str, ...], bool]:
         """Return the pivot, its matching modes (that of the label first), and whether it is not the fallback."""
         last, lost = _lost(needed, horizon)
         if self._config["pivot_rule"] == "earliest_event":

@@ -46,6 +46,8 @@ class Game:
     """Whether the level declares that its observation shows the full state."""
     idle: str = "invalid"
     """Name of a turn without an action, which leaves the state as it is."""
+    turns: int | None = None
+    """Turns from the start after which the search ends; None for no limit."""
     max_steps: int = MAX_STEPS
     """Maximum number of steps of the environment for the search."""
     steps: int = 0
@@ -58,6 +60,8 @@ class Game:
         The list is shorter if the episode ends before the plan.
         """
         observation, _ = self.env.reset(seed=self.seed, options=self.options)
+        if begin := getattr(self.key, "begin", None):
+            begin()
         begun = {name: getattr(self.env.unwrapped, name) for name in self.clock}
         keys: list[Hashable] = []
         for turn, name in enumerate(plan):
@@ -89,6 +93,8 @@ class Game:
         plans: dict[Hashable, tuple[str, ...]] = {start: ()}
         after: dict[Hashable, list[Hashable]] = {}
         for key in _growing(plans):
+            if self.turns is not None and len(plans[key]) >= self.turns:
+                break
             after[key] = []
             for name in self.actions:
                 plan = (*plans[key], name)

@@ -12,10 +12,9 @@ import yaml
 from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from pivot.cli import from_config
 from pivot.cli.build import OPTIONS as BUILD
 from pivot.cli.build import RUN_FORM, WORKERS
-from pivot.cli.compact import COMPACT, MIGRATE
+from pivot.cli.compact import COMPACT
 from pivot.cli.evaluate import ANALYZER, BASELINES
 from pivot.cli.evaluate_policy import POLICY
 from pivot.cli.export import EXPORT
@@ -35,7 +34,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 TRAINING = (SFT, RL, ANALYZER, BASELINES, POLICY)
-FORMS = (RUN_FORM, BUILD, WORKERS, PROBE, PROBE_OPTIONS, RELABEL, VERIFY, COMPACT, MIGRATE, EXPORT, *TRAINING)
+FORMS = (RUN_FORM, BUILD, WORKERS, PROBE, PROBE_OPTIONS, RELABEL, VERIFY, COMPACT, EXPORT, *TRAINING)
 
 # Any valid value of a field
 
@@ -58,10 +57,10 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "opd_objective": st.sampled_from(("printed", "gap")),
     "advantages": st.just("grpo"),
     "opd_scope": st.just("all"),
-    "hand_over": st.just("restart"),
     "teacher_model": st.none(),
     "teacher_url": st.none(),
     "recipe": st.sampled_from((None, "tiny")),
+    "kind": st.sampled_from(("credit", "pairs", "dataset")),
     "configs": st.sampled_from((("all",), ("sokoban", "svg"))),
 }
 """Values of fields that depend on each other or on a registry."""
@@ -137,9 +136,7 @@ def run_configs(draw: st.DrawFn) -> RunConfig:
     parts = ("environments", "solvers", "policy", "teacher")
     for name, field in RunConfig.model_fields.items():
         if name not in parts and draw(st.booleans()):
-            # No guidance: a store of the first release, which nobody asks for.
-            values = values_of(field)
-            raw[name] = draw(values.filter(lambda value: value is not None) if name == "guidance" else values)
+            raw[name] = draw(values_of(field))
     for role in ("policy", "teacher"):
         options = {
             "model": draw(WORDS),
@@ -301,7 +298,7 @@ class Sample(BaseModel):
     inner: Inner = Inner()
 
 
-SAMPLE = Form("sample", Sample, {"size": Flag(old=("--width",)), "level": Flag(switches={"--high": "high"})})
+SAMPLE = Form("sample", Sample, {"level": Flag(switches={"--high": "high"})})
 
 
 def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
@@ -318,13 +315,6 @@ def test_each_shape_of_a_field_is_an_option() -> None:
         name="x", many=(1, 2), open_fields={"a": 1, "b": "two"}, nested={"n": {"k": [1]}}, level="high", size=None
     )
     assert read(SAMPLE, *line, *more) == expected
-
-
-def test_a_former_name_works_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
-    monkeypatch.setattr(from_config, "warn", lines.append)
-    assert read(SAMPLE, "--name", "x", "--width", "4") == Sample(name="x", size=4)
-    assert lines == ["--width is now --size; the old name goes with the next release"]
 
 
 @pytest.mark.parametrize(

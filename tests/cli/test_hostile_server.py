@@ -30,7 +30,8 @@ QUICK = {"tries": 1, "pause_seconds": 0.01, "longest_pause": 0.02, "patience_sec
 def hostile_player(body: dict[str, Any]) -> dict[str, Any]:
     """Acts, and says more than it should, in every field that is kept."""
     reply = walker(body)
-    return reply | {"text": f"<think>{TEXT}</think>{reply['text']}", "finish_reason": HOSTILE[:30]}
+    ending = HOSTILE[:30] if number_of(body["seed"]) % 40 == 0 else "stop"
+    return reply | {"text": f"<think>{TEXT}</think>{reply['text']}", "finish_reason": ending}
 
 
 def hostile_coach(body: dict[str, Any]) -> dict[str, Any]:

@@ -296,10 +296,6 @@ WRONG = [
     ("compact STORE --out file", "file is a file; name a folder"),
     ("compact STORE --out poisoned/x --shard-size 2 --workers 1", "is in the store .*/poisoned, expected a folder"),
     ("compact STORE --out y --shard-size 0", "--shard-size: found '0', expected 1 or more"),
-    ("migrate gone --out y", NO_STORE),
-    ("migrate STORE", "missing option '--out'"),
-    ("migrate STORE --out file", "file is a file; name a folder"),
-    ("migrate STORE --out poisoned/x --workers 1", "is in the store .*/poisoned, expected a folder outside of it"),
     ("push gone hub:me/x", NO_STORE),
     ("push STORE", "missing argument 'hub:OWNER/NAME'"),
     ("push STORE me", "'me' names no dataset of the hub; expected hub:OWNER/NAME"),
@@ -359,10 +355,6 @@ WRONG = [
     ("export xml STORE --out y", "KIND: found 'xml', expected one of analyzer, corrections, credit, dataset"),
     ("export dataset STORE --out y --workers x", "--workers: found 'x', expected a whole number"),
     ("export dataset STORE --out y --nope", "no such option: --nope"),
-    ("migrate ''  --out y", "DIR: found '', expected a path"),
-    ("migrate STORE --out ''", "--out: found '', expected a path"),
-    ("migrate STORE --out STORE --workers 1", "STORE is the store that is read; choose another --out"),
-    ("migrate STORE --out y --shard-size 3", "no such option: --shard-size"),
     ("compact STORE --out y --engine slurm", "--engine: found 'slurm', expected"),
     (
         "relabel STORE --only-rejected --workers 1",
@@ -383,7 +375,7 @@ WRONG = [
     ("build sokoban --out x --guidance poetry", "--guidance: found 'poetry', expected one of"),
     ("evaluate analyzer m", f"{NOT_HERE}|--data"),
     ("evaluate policy STORE --resamples 0", "--resamples"),
-    ("evaluate baselines STORE --seed x", "--seed: found 'x', expected a whole number"),
+    ("evaluate baselines STORE --limit x", "--limit: found 'x', expected a whole number"),
     ("deploy --port many", "--port: found 'many', expected a whole number"),
 ]
 """Commands, and what their message says; ``STORE`` is a finished store."""

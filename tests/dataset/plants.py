@@ -353,7 +353,7 @@ def configs(env: str) -> Iterator[Plant]:
         "a version more": lambda run, env: run["versions"].update(trust="1.0"),
         "a version less": lambda run, env: run["versions"].pop("numpy"),
         "a version that is not a text": lambda run, env: run["versions"].update(numpy=["2.0"]),
-        "other formats": lambda run, env: run["formats"].update(store=1),
+        "another format": lambda run, env: run.update(format=2),
         "no run id": lambda run, env: run.pop("run_id"),
         "the seed": lambda run, env: run["config"].update(seed=1),
         "the rollouts": lambda run, env: run["config"].update(rollouts=3),

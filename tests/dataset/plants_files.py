@@ -262,7 +262,7 @@ def names(env: str) -> Iterator[Plant]:
         ),
         "a config that is a list": lambda run, _: run.update(config=[]),
         "versions that are a list": lambda run, _: run.update(versions=[]),
-        "formats that are a text": lambda run, _: run.update(formats="new"),
+        "a format that is a text": lambda run, _: run.update(format="new"),
     }
     for name, change in changes.items():
         if name != "ten million tasks":

@@ -1,6 +1,5 @@
 """The filters of each environment are recorded in the config: what is installed later changes no finished store."""
 
-import json
 import shutil
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -10,17 +9,15 @@ from typing import ClassVar
 import pytest
 from pivot import plugins
 from pivot.api.stores import build
-from pivot.datasets.config import load_config, make_config
-from pivot.datasets.filters import RELEASED, RETIRED, default_filters, filter_classes, released_filters
-from pivot.datasets.inputs import released_teacher
+from pivot.datasets.config import make_config
+from pivot.datasets.filters import default_filters
 from pivot.datasets.progress import Silent
-from pivot.datasets.proof.files import run_problems
 from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import RUN, Store
+from pivot.datasets.store import Store
 from pivot.errors import ConfigError, PluginError, StoreError
 from pivot.labeling.base import Draft, Filter, Objection
 from pivot.labeling.episode import FailedEpisode
-from pivot.plugins import STORED, Settings
+from pivot.plugins import Settings
 
 
 class Strict(Filter):
@@ -49,19 +46,11 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Strict]]:
     plugins.load.cache_clear()
 
 
-@pytest.mark.parametrize("env", ["sokoban", "frozenlake", "svg", "navigation", "primitiveskill"])
-def test_the_defaults_are_those_of_the_first_release(env: str) -> None:
-    """The exceptions are filters of free texts: nothing runs them any more, but digests of old stores list them."""
-    assert default_filters(env) == tuple(name for name in released_filters(env) if name not in RETIRED)
-    assert filter_classes(env, released_filters(env)) == [RELEASED[name][0] for name in sorted(RELEASED)]
-
-
 def test_a_config_records_the_filters_of_each_environment(strict: type[Strict]) -> None:
     config = make_config({"environments": {"sokoban": {"tasks": 1}, "frozenlake": {"tasks": 1}}})
     assert "strict" in config.filters["sokoban"]
     assert "strict" not in config.filters["frozenlake"]
     assert make_config(config.model_dump(mode="json")) == config
-    assert filter_classes("sokoban", config.filters["sokoban"]).count("Strict") == 1
 
 
 def test_filters_can_be_chosen() -> None:
@@ -78,33 +67,6 @@ def test_an_unknown_filter_is_refused(tmp_path: Path) -> None:
     config = make_config({"environments": {"frozenlake": {"tasks": 1}}, "filters": {"frozenlake": ["modes"]}})
     with pytest.raises(PluginError, match=r"unknown filter 'modes'; registered: .*mode, "):
         build(config, tmp_path / "store")
-
-
-@pytest.fixture
-def old_store(tiny_store: Path, tmp_path: Path) -> Path:
-    """A finished store as the first release wrote it: ``run.json`` names no filters and no guidance."""
-    root = Path(shutil.copytree(tiny_store, tmp_path / "old"))
-    run = json.loads((root / RUN).read_text())
-    del run["config"]["filters"], run["config"]["guidance"]
-    (root / RUN).write_text(json.dumps(run))
-    return root
-
-
-def test_a_store_without_the_field_has_the_released_filters(old_store: Path, strict: type[Strict]) -> None:
-    config = make_config(json.loads((old_store / RUN).read_text())["config"], STORED)
-    assert config == load_config(old_store / RUN)
-    assert config.filters["frozenlake"] == released_filters("frozenlake")
-    store = Store(old_store, config)
-    assert [rule.name for rule in store.run.filters("sokoban")] == [
-        *("guidance", "mode", "replay", "sokoban_deadlock", "strict", "target")
-    ]
-    assert run_problems(store, store.run.run_id) == []
-
-
-def test_receipts_of_the_first_release_still_hold() -> None:
-    """The digest of what decided its labels, as release 0.1.0 computed it."""
-    assert released_teacher({"version": "3"}) == {"version": "2"}
-    assert released_teacher({"model": "m", "prompt_version": "4"}) == {"model": "m", "prompt_version": "3"}
 
 
 def test_a_plugin_for_another_environment_changes_no_finished_store(

@@ -61,8 +61,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 def _says(error: PivotError, path: Path, what: str) -> None:
     assert str(path) in str(error)
     assert what in str(error)
-    fix = "pivot migrate " if "column" in what else "run the same build again"
-    assert fix in str(error)
+    assert ("restore it from a copy" if "column" in what else "run the same build again") in str(error)
     assert "\n" not in str(error)
 
 
@@ -184,7 +183,8 @@ def _changed_config(**fields: Any) -> Callable[[dict[str, Any]], Any]:
     [
         (lambda raw: [raw], StoreError, "has no field 'config'"),
         (lambda raw: {}, StoreError, "has no field 'config'"),
-        (lambda raw: {"config": 5}, ConfigError, "expected an object"),
+        (lambda raw: {"config": 5, "format": 1}, ConfigError, "expected an object"),
+        (lambda raw: raw | {"format": 2}, StoreError, "found format 2, expected 1"),
         (_changed_config(rollout=8), ConfigError, "unknown config field rollout; known: environments, rollouts"),
         (_changed_config(rollouts=0), ConfigError, "config field rollouts"),
         (_changed_config(split="level"), ConfigError, "config field split"),

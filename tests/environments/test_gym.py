@@ -1,6 +1,7 @@
 """Gymnasium environments by id: the contract, a whole store of MiniGrid, and what is refused."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ import numpy as np
 import pivot
 import polars as pl
 import pytest
+from pivot.admission import allowing
 from pivot.environments.gym import GymConfig, GymEnv
 from pivot.errors import ConfigError, GenerationError
 from pivot.rollouts.plan import plan_tasks
@@ -27,6 +29,12 @@ DOORKEY = {"id": "MiniGrid-DoorKey-5x5-v0", "kwargs": {"tile_size": 8}, "horizon
 CLIFF = {"id": "CliffWalking-v1", "horizon": 20, "success": "terminated", "success_above": -50.0}
 LAKE = {"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}, "horizon": 14}
 LEVEL = '{"actions":{"down":1,"left":0,"right":2,"up":3},"id":"FrozenLake-v1","kwargs":{"is_slippery":false},"seed":3}'
+
+
+@pytest.fixture(autouse=True)
+def _code_of_the_tests() -> Iterator[None]:
+    with allowing([lanes.__name__, __name__, "no"]):
+        yield
 
 
 class TestGymContract(EnvironmentContract):
@@ -125,11 +133,6 @@ def test_settings_that_fit_no_environment_are_refused(settings: dict[str, Any], 
 def test_what_could_not_be_labelled_ends_before_a_run(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         pivot.build({"environments": {"gym": {"tasks": 1, "settings": settings}}}, tmp_path)
-
-
-def test_levels_of_environments_that_no_setting_names_are_refused() -> None:
-    with pytest.raises(pivot.PivotError, match="needs the environment 'CartPole-v1'"):
-        pivot.certify("gym", LEVEL.replace("FrozenLake-v1", "CartPole-v1"), ["left"], 5)
 
 
 def fell(env: Any, reward: float, info: Any) -> bool:

@@ -21,8 +21,6 @@ import yaml
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store
-from pivot.flows.deployments import ON_FAILURE
-from pivot.flows.engines.prefect import NOTE
 from pivot.flows.limits import MODEL_SERVER
 from pivot.flows.metrics import FOLDER
 from pivot.identity import derive_seed
@@ -60,9 +58,6 @@ class Served:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/api"
         self.folder = folder
-        program = folder / "tell"
-        program.write_text(f'#!/bin/sh\nprintf "%s: %s" "$1" "$2" > {folder}/message\n')
-        program.chmod(0o700)
         self.env = clean_environment() | {
             "PREFECT_HOME": str(home),
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -71,7 +66,6 @@ class Served:
             "PREFECT_SERVER_SERVICES_SCHEDULER_RECENT_DEPLOYMENTS_LOOP_SECONDS": "1",
             "XDG_CACHE_HOME": str(home.parents[1]),
             FOLDER: str(folder / "metrics"),
-            ON_FAILURE: str(program),
             **(variables or {}),
         }
         (folder / "metrics").mkdir()
@@ -240,32 +234,6 @@ def _samples(text: str) -> list[Any]:
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
-@pytest.mark.operations
-def test_a_triggered_run_that_was_killed_is_scheduled_again(served: Served, tmp_path: Path) -> None:
-    root = served.folder / "killed"
-    run = served.start("build", config=WIDE, out="killed", workers=2)
-    _when(lambda: len(list((root / ".receipts").rglob("*.json"))) > 2, 0.01)
-    writer = int((root / ".lock").read_text())
-    group = [psutil.Process(writer), *psutil.Process(writer).children(recursive=True)]
-    for process in group:
-        process.kill()
-    assert not (root / "manifest.json").exists()
-    assert served.until(run)["state_type"] == "CRASHED"
-    of_build = {"deployments": {"id": {"any_": [served.deployment("build")["id"]]}}}
-    tagged = of_build | {"flow_runs": {"tags": {"all_": ["resumed"]}}}
-    _when(lambda: bool(served.get("flow_runs/filter", tagged)))  # the worker's hook schedules it
-    (resumed,) = served.get("flow_runs/filter", tagged)
-    again = served.completed(resumed["id"])
-    assert not (served.folder / "message").exists()  # nothing for the operator to do
-    assert again["name"] == "build sokoban in killed"
-    assert ": kept, " in served.log(again["id"])
-    assert_whole(root)
-    (counts,) = json.loads(served.artifacts(again["id"])["pivot-counts-build"]["data"])
-    assert (counts["environment"], counts["episodes"]) == ("sokoban", 240)
-    pivot.build(WIDE, tmp_path / "undisturbed")
-    assert fingerprint(root) == fingerprint(tmp_path / "undisturbed")
-
-
 ASKING = """
 import json, sys
 from pivot.errors import ConfigError
@@ -369,29 +337,6 @@ def _kill_in_the_middle(arguments: list[str | Path], root: Path, env: dict[str, 
         run.wait()
 
 
-@pytest.mark.operations
-def test_after_a_kill_the_next_run_of_the_store_ends_what_still_runs(served: Served, tmp_path: Path) -> None:
-    root, env = tmp_path / "store", {"PREFECT_API_URL": served.url, "XDG_CACHE_HOME": str(tmp_path)}
-    build = ["build", "sokoban", "--tasks", "40", "--shard-size", "4", "--workers", "1", "--out", root]
-    _kill_in_the_middle(build, root, env)
-    killed = json.loads((root / NOTE).read_text())["flow_run"]
-    assert served.get(f"flow_runs/{killed}")["state"]["type"] == "RUNNING"  # nobody has reported the kill to the server
-    done = command(*build, env=env)
-    assert done.returncode == 0, done.stderr
-    assert not (root / NOTE).exists()
-    state = served.get(f"flow_runs/{killed}")["state"]
-    assert (state["type"], state["message"][:23]) == ("CRASHED", "its process was killed;")
-    of_both = {"flow_runs": {"name": {"any_": [f"build sokoban in {root}"]}}}
-    tasks: list[dict[str, Any]] = []
-    for _ in range(100):  # states of task runs reach the server's database a moment later
-        tasks = served.get("task_runs/filter", of_both)
-        if {task["state_type"] for task in tasks} <= {"COMPLETED", "CRASHED"}:
-            break
-        time.sleep(0.1)
-    assert {task["state_type"] for task in tasks} <= {"COMPLETED", "CRASHED"}
-    assert sorted(run["state_type"] for run in served.get("flow_runs/filter", of_both)) == ["COMPLETED", "CRASHED"]
-
-
 FLOWS = """
 import json, sys, threading
 from pivot.flows.engines import local
@@ -415,7 +360,7 @@ local.InProcess.submit = counted
 
 from pivot.flows import watch
 from pivot.flows.deployments import build_dataset, probe_dataset, relabel_dataset, weekly_review
-from pivot.flows.upkeep import compact_dataset, migrate_dataset
+from pivot.flows.upkeep import compact_dataset
 
 advance, watch.LONG, watch.OFTEN = watch.Watch.advance, 0.0, 0.0
 
@@ -431,18 +376,8 @@ relabel_dataset(root, {"log": "actions"}, workers=1, engine="dask")
 probe_dataset(root, {"arms": ["no_hint"]}, workers=1, engine="dask")
 weekly_review(root + "/..", workers=1, engine="dask")
 compact_dataset(root, root + "/../large", shard_size=4, workers=1)
-migrate_dataset(root, root + "/../moved", workers=1)
 print(json.dumps([most, result["shards"], result["environments"]]))
 """
-
-
-@pytest.mark.operations
-def test_a_wrong_value_fails_once_with_its_reason(served: Served) -> None:
-    run = served.until(served.start("build", out="ftp://host/store"))
-    assert (run["state_type"], run["run_count"]) == ("FAILED", 1), served.log(run["id"])
-    assert "ftp" in run["state"]["message"]
-    _when((served.folder / "message").exists)
-    assert (served.folder / "message").read_text().startswith("build frozenlake in ftp://host/store: ")
 
 
 @pytest.mark.operations

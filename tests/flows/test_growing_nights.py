@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-import httpx
 import pivot
 import pytest
 from pivot.datasets.config import RunConfig, make_config
@@ -33,15 +32,9 @@ class Nights:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._set = monkeypatch.setattr
-        self._set(deployments, "get_client", self._no_server)
-        self._set(deployments, "noted_run", lambda _: nullcontext())
         self._set(deployments, "at_work", lambda *_: nullcontext((_Watch(), InProcess())))
         self._set(deployments, "execute_as_tasks", lambda _: execute_with(InProcess()))
         self._set(deployments, "show", lambda *_: None)
-
-    @staticmethod
-    def _no_server(**_: object) -> None:
-        raise httpx.ConnectError("these tests have no server")
 
     def run(self, day: str, out: Path | str, **parameters: Any) -> dict[str, Any]:
         """Return the result of the night of a day."""

@@ -26,7 +26,6 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "push": ("push", "DIR", "hub:nobody/nothing", "--dry-run"),
     "relabel": ("relabel", "DIR", "--workers", "1"),
     "compact": ("compact", "DIR", "--out", "OUT", "--shard-size", "1", "--workers", "1"),
-    "migrate": ("migrate", "DIR", "--out", "OUT", "--workers", "1"),
     "build": ("build", "--out", "DIR", "--workers", "1"),
 }
 
@@ -105,7 +104,7 @@ def test_a_journal_alone_stops_readers_and_is_checked_by_writers(small_store: Pa
     root = Path(shutil.copytree(small_store, tmp_path / "store"))
     (root / ".commit").mkdir()
     (root / ".commit/journal.json").write_text(json.dumps({"source": "labels", "target": "episodes"}))
-    for command in ("verify", "push", "compact", "migrate"):
+    for command in ("verify", "push", "compact"):
         error = _run(command, root, small_store, tmp_path / "out")
         assert f"finish it with: pivot relabel {root}" in str(error), command
     for command in ("relabel", "build"):

@@ -123,8 +123,6 @@ def test_a_server_that_stays_down_costs_nothing_that_was_made(tmp_path: Path, mo
     result = pivot.build(CONFIG, tmp_path / "store")
     assert result.pending_episodes == 5 * ROLLOUTS
     assert {counts["accepted"] for counts in result.environments.values()} == {0}
-    with pytest.warns(DeprecationWarning, match="called pending_episodes now"):
-        assert pivot.build(CONFIG, tmp_path / "store").owed == 5 * ROLLOUTS
     monkeypatch.setattr(FlakyPolicy, "fails", staticmethod(lambda turn: False))
     pivot.build(CONFIG, tmp_path / "faultless")
     assert pivot.build(CONFIG, tmp_path / "store").pending_episodes == 0

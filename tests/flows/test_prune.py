@@ -14,7 +14,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from uuid import UUID
 
-import httpx
 import pivot
 import pytest
 from pivot.cli.console import size_text
@@ -438,13 +437,8 @@ def test_a_nightly_prunes_after_a_night_that_completed(
     nights_in(tmp_path, night, ["2020-01-01", "2020-01-02"])
     made, day = tmp_path / "2020-01-03", datetime(2020, 1, 3, tzinfo=UTC)
 
-    def no_server(**_: object) -> None:
-        raise httpx.ConnectError("these tests have no server")
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(deployments, "flow_run", SimpleNamespace(id=str(UUID(int=1)), scheduled_start_time=day))
-    monkeypatch.setattr(deployments, "get_client", no_server)
-    monkeypatch.setattr(deployments, "noted_run", lambda _: nullcontext())
     watch = nullcontext((_Watch(), None))
     monkeypatch.setattr(deployments, "at_work", lambda *_: watch)
     monkeypatch.setattr(deployments, "execute_as_tasks", lambda _: execute_with(InProcess()))

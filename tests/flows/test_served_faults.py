@@ -14,12 +14,13 @@ from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store
-from pivot.datasets.usage import left_out, model_usage
+from pivot.datasets.usage import endings, left_out, model_usage
 from pivot.errors import ServerGoneError
 from pivot.models.cache import CallCache
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
+from pivot.tests.flows.test_writers import coach
 from pivot.tests.flows.victim import Victim
-from pivot.tests.models.chat_server import FAULTS, MODEL, ChatServer, number_of, served, stop_after
+from pivot.tests.models.chat_server import BROKEN_OFF, FAULTS, MODEL, ChatServer, number_of, served, stop_after, walker
 
 QUICK: dict[str, Any] = {
     "cache": "",
@@ -108,6 +109,61 @@ def test_every_request_is_counted_and_paid_for_once_whatever_became_of_it(tmp_pa
             assert usage.unanswered == pending[-1]
             assert verify_store(tmp_path / "store", Silent()).problems == []
     assert len(pending) > 2
+
+
+@pytest.mark.parametrize("tasks", [2, pytest.param(25, marks=pytest.mark.long)], ids=["16 episodes", "200 episodes"])
+def test_no_step_and_no_label_rests_on_an_answer_that_was_broken_off(tmp_path: Path, tasks: int) -> None:
+    """Every request is broken off once, one in thirty always; guidance likewise."""
+
+    def fault(key: str, tried: int) -> str | None:
+        always = number_of(key, "always") % 30 == 0
+        return [*BROKEN_OFF][number_of(key, tried) % len(BROKEN_OFF)] if tried == 1 or always else None
+
+    def config(player: ChatServer, teacher: ChatServer) -> dict[str, Any]:
+        parts = config_at(player, {"sokoban": tasks}, tries=3), config_at(teacher, {"sokoban": tasks}, tries=3)
+        return parts[0] | {"teacher": parts[1]["policy"]}
+
+    with served() as player, served(coach) as teacher:
+        pivot.build(config(player, teacher), tmp_path / "whole")
+    with served(fault=fault) as player, served(coach, fault=fault) as teacher:
+        result = pivot.build(config(player, teacher), tmp_path / "store")
+        assert player.log.faults.keys() | teacher.log.faults.keys() == BROKEN_OFF.keys()
+    whole, frames = load_store(tmp_path / "whole"), load_store(tmp_path / "store")
+    episodes, steps = frames.episodes.collect(), frames.steps.collect()
+    complete = episodes.filter(status="complete")
+    errors = episodes.filter(status="error")
+    assert 0 < result.pending_episodes == errors.height < episodes.height
+    assert errors["error"].str.contains("BrokenOffError: no answer from .* in 3 tries").all()
+    assert set(steps["finish_reason"]) == {"stop"}
+    assert steps.filter(pl.col("response").str.contains("lost")).is_empty()
+    of_complete = steps.join(complete, on="episode_id", how="semi")
+    assert of_complete.equals(whole.steps.collect().join(complete, on="episode_id", how="semi"))
+    labels = frames.labels.collect()
+    assert set(labels["episode_id"]) == set(complete.filter("failed")["episode_id"])
+    unanswered = labels.filter(pl.col("reject_reasons").list.len() > 0)
+    kinds = unanswered["reject_reasons"].explode().struct.field("kind")
+    assert result.unanswered == kinds.is_in(["unanswered"]).sum()
+    answered = labels.join(unanswered, on="episode_id", how="anti")
+    theirs = whole.labels.collect().join(answered, on="episode_id", how="semi")
+    assert not answered.is_empty() and answered.select("target", "pivot_step").equals(
+        theirs.select("target", "pivot_step")
+    )
+    calls = frames.calls.collect()
+    for role, server in (("student", player), ("teacher", teacher)):
+        assert calls.filter(role=role)["broken_off"].sum() == server.log.faults.total() > 0
+    lines = endings(Store.open(tmp_path / "store"))
+    assert [line.partition(" of ")[0] for line in lines] == [str(each.log.faults.total()) for each in (player, teacher)]
+
+
+def test_a_missing_finish_reason_is_stored_as_unknown_and_counted(tmp_path: Path) -> None:
+    with served(lambda body: walker(body) | {"finish_reason": None if body["seed"] % 2 else "eos"}) as server:
+        pivot.build(config_at(server, {"sokoban": 1}), tmp_path / "store")
+    steps = load_store(tmp_path / "store").steps.collect()
+    unknown = steps.filter(finish_reason="unknown").height
+    assert set(steps["finish_reason"]) == {"stop", "unknown"}
+    (line,) = endings(Store.open(tmp_path / "store"))
+    assert line == f"{unknown} answers to the policy have no finish reason: they are stored as unknown"
+    assert verify_store(tmp_path / "store", Silent()).problems == []
 
 
 def test_what_a_server_refuses_is_said_on_the_card(tmp_path: Path) -> None:

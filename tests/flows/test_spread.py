@@ -29,6 +29,7 @@ from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import BuildResult, build_store, plan
 from pivot.flows.spread import connection, remote, scheduler, shards
 from pivot.flows.spread.connection import ConnectionLostError
+from pivot.models.base import Sent
 from pivot.rollouts.base import Reply
 from pivot.rollouts.policies import ModelPolicy
 from pivot.rollouts.policies.example import example_turn
@@ -361,7 +362,7 @@ def test_a_turn_is_answered_whatever_becomes_of_it(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr("pivot.flows.served._roll_out_here", _never)
         build(config_at(server, {"sokoban": 2}) | {"tasks_per_shard": 1}, tmp_path, 2)
     (answer,) = heard
-    assert (answer.number, answer.reply, answer.tries) == (7, None, 0)
+    assert (answer.number, answer.reply, answer.sent) == (7, None, Sent())
 
 
 class NeverPlayedError(Exception):

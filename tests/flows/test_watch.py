@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -21,9 +20,8 @@ from pivot.datasets.config import make_config
 from pivot.datasets.progress import ShardReporter
 from pivot.datasets.run import Run
 from pivot.errors import ConfigError, StoreError
-from pivot.flows import artifacts, deployments, limits
+from pivot.flows import artifacts, limits
 from pivot.flows.artifacts import Artifacts, data_uri, show_store
-from pivot.flows.deployments import ON_FAILURE, report_failure
 from pivot.flows.engines.base import Workers
 from pivot.flows.limits import MODEL_SERVER, model_slots, slots_of
 from pivot.flows.metrics import FOLDER, RunMetrics, StageTotals
@@ -33,7 +31,7 @@ from pivot.flows.watch import Watch
 from pivot.storage import LocalStorage
 from pivot.tests.flow_runs import config_of
 from prefect.cli.deploy._models import PrefectYamlModel
-from prefect.exceptions import PrefectException
+from prefect.events.schemas.automations import AutomationCore
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -233,53 +231,6 @@ def test_a_review_proves_the_newest_stores_and_names_what_is_wrong(
         review_stores(tmp_path / "single-report", 2, watch, Workers(count=1))
 
 
-# The hook
-
-
-def test_a_failure_of_a_deployment_starts_the_operators_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "tell"
-    program.write_text(f'#!/bin/sh\nprintf "%s: %s" "$1" "$2" > {tmp_path}/message\n')
-    program.chmod(0o700)
-    monkeypatch.setenv(ON_FAILURE, str(program))
-
-    def read_flow_run(_: UUID) -> Any:
-        raise PrefectException("the server is gone")
-
-    client = nullcontext(SimpleNamespace(read_flow_run=read_flow_run))
-    monkeypatch.setattr(deployments, "get_client", lambda **_: client)
-    state = SimpleNamespace(message="2 problems found")
-    report_failure(None, SimpleNamespace(name="build by hand", deployment_id=None), state)
-    assert not (tmp_path / "message").exists()
-    report_failure(None, SimpleNamespace(name="build of a night", id=uuid4(), deployment_id=uuid4()), state)
-    assert (tmp_path / "message").read_text() == "build of a night: 2 problems found"
-
-
-# Wrong values
-
-
-def test_a_run_with_a_wrong_value_has_a_name_and_no_second_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = make_config(config_of({"frozenlake": 1}))
-    run = SimpleNamespace(id=str(uuid4()), parameters={"config": config, "out": "ftp://host/store"})
-    updates: list[tuple[UUID, Any]] = []
-
-    def update_flow_run(run_id: UUID, empirical_policy: Any) -> None:
-        updates.append((run_id, empirical_policy.retries))
-
-    client = nullcontext(SimpleNamespace(update_flow_run=update_flow_run))
-    monkeypatch.setattr(deployments, "get_client", lambda **_: client)
-    monkeypatch.setattr(deployments, "flow_run", run)
-    assert deployments._build_name() == "build frozenlake in ftp://host/store"
-    with pytest.raises(ConfigError, match="ftp"):
-        deployments.build_dataset.fn(config, "ftp://host/store")
-    assert updates == [(UUID(run.id), 0)]
-    updates.clear()
-    with pytest.raises(StoreError), deployments.wrong_values_once():  # a full disk may have room a minute later
-        raise StoreError("no room")
-    assert updates == []
-
-
 # Slots of model servers
 
 
@@ -330,9 +281,13 @@ def test_the_limit_of_a_server_goes_before_that_of_all(
 # The documentation
 
 
-def test_the_snippets_for_kubernetes_are_what_prefect_knows() -> None:
+def test_the_snippets_are_what_prefect_knows() -> None:
     page = (ROOT / "docs/how-to/operations.md").read_text(encoding="utf-8")
-    file, manifest = (yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL))
+    automations, file, manifest = (
+        yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
+    )
+    for each in automations["automations"]:
+        assert AutomationCore.model_validate(each).model_dump(mode="json", exclude_unset=True).keys() == each.keys()
     read = PrefectYamlModel.model_validate(file).model_dump(mode="json", by_alias=True, exclude_unset=True)
     assert read == file
     (deployment,) = file["deployments"]

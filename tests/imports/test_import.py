@@ -2,17 +2,21 @@
 
 import json
 from collections import Counter
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pivot
 import pyarrow.parquet as pq
 import pytest
+from pivot.datasets.describe import find_episode
+from pivot.datasets.store import Store
+from pivot.datasets.views import query
 from pivot.errors import ConfigError, PluginError, StoreError
 from pivot.imports import episode as schema
-from pivot.imports import run as importing
+from pivot.imports import reading as importing
 from pivot.imports.run import _ImportStage
-from pivot.tests.stores import build_tiny, problems, rewrite_manifest
+from pivot.tests.stores import Patient, build_tiny, change_rows, problems, rewrite_manifest
 
 from .recorded import LEVEL, SETTINGS, episode, imports_of, lines_of_store, write_lines
 
@@ -69,7 +73,8 @@ def test_the_seed_gives_the_level(tmp_path: Path) -> None:
     task = SokobanEnv.make_task(SokobanConfig(), 5)
     recorded = episode(*["up"] * 9, env_config={}, seed=task.seed)
     del recorded["initial_state"]
-    pivot.import_rollouts(write_lines(tmp_path / "source", recorded), tmp_path / "store")
+    options = {"generator": "pivot"}
+    pivot.import_rollouts(write_lines(tmp_path / "source", recorded), tmp_path / "store", options=options)
     assert pivot.load_store(tmp_path / "store").episodes.collect()["initial_state"].to_list() == [task.initial_state]
     assert imports_of(tmp_path / "store")[0]["state_source"] == "seed"
 
@@ -77,13 +82,14 @@ def test_the_seed_gives_the_level(tmp_path: Path) -> None:
 def test_a_wrong_record_is_left_out_unless_it_is_allowed(tmp_path: Path) -> None:
     wrong = episode("up", "up", "up", "up", success=True, terminated=True, id="wrong")
     source = write_lines(tmp_path / "source", wrong, episode("up", "up", "up", "up"))
-    result = pivot.import_rollouts(source, tmp_path / "strict")
+    options = {"evidence": "declared"}  # a success that does not replay takes back what the words have earned
+    result = pivot.import_rollouts(source, tmp_path / "strict", options=options)
     (problem,) = result.problems
     assert (problem.place, problem.kind) == ("episodes.jsonl line 1", "disagrees")
     assert "the log says True" in problem.detail
     left_out = [row for row in imports_of(tmp_path / "strict") if row["left_out"]]
     assert [(row["place"], row["episode_id"]) for row in left_out] == [("episodes.jsonl line 1", None)]
-    pivot.import_rollouts(source, tmp_path / "lax", require=())
+    pivot.import_rollouts(source, tmp_path / "lax", require=(), options=options)
     assert [row["end_agrees"] for row in imports_of(tmp_path / "lax")] == [False, None]
 
 
@@ -150,6 +156,68 @@ def test_verify_finds_a_changed_row(tmp_path: Path, column: str) -> None:
     pq.write_table(table.set_column(index, table.schema.field(index), pa.array(cells, table.schema.types[index])), path)
     rewrite_manifest(tmp_path / "store")
     assert problems(tmp_path / "store")
+
+
+WORDS: tuple[list[str] | None, ...] = (["picture", "reward"], ["read"], [], None)
+
+
+@pytest.fixture(scope="module")
+def confirmed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an imported store whose episodes rest on ``WORDS``, labelled again."""
+    root = tmp_path_factory.mktemp("confirmed") / "store"
+    pivot.import_rollouts(lines_of_store(built, root.parent / "source"), root)
+    words = cycle(WORDS)
+
+    def confirm(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            row["evidence"] = next(words)
+
+    for path in sorted(root.glob("imports/*/*.parquet")):
+        change_rows(root, path.relative_to(root).as_posix(), confirm)
+    rewrite_manifest(root)
+    pivot.relabel(root, {})
+    return root
+
+
+def test_no_label_without_evidence_is_accepted_and_every_row_says_what_it_rests_on(confirmed: Path) -> None:
+    assert [each for each in problems(confirmed) if not each.startswith(".receipts/")] == []  # of the changed imports
+    labels = pivot.load_store(confirmed).labels.collect().to_dicts()
+    imported = {row["episode_id"]: row["evidence"] or [] for row in imports_of(confirmed)}
+    expected = {row["episode_id"]: imported[row["episode_id"]] for row in labels}
+    assert {row["episode_id"]: row["evidence"] for row in labels} == expected
+    assert len({tuple(row["evidence"]) for row in labels}) == 3
+    for row in labels:
+        reasons = [(each["name"], each["kind"]) for each in row["reject_reasons"]]
+        assert (("evidence", "unconfirmed") in reasons) == (not row["evidence"])
+        assert row["accepted"] == (not reasons) and row["pivot_step"] is not None
+    accepted = {row["episode_id"]: row["evidence"] for row in labels if row["accepted"]}
+    records = [row for path in confirmed.glob("dataset/*/*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert {row["episode_id"]: row["evidence"] for row in records if "evidence" in row} == accepted != {}
+    counts = dict(Counter(", ".join(words) or "none" for words in (row["evidence"] for row in labels)))
+    assert dict(query(confirmed, "SELECT evidence, sum(labels)::INT FROM evidence GROUP BY ALL")[1]) == counts
+    assert dict(query(confirmed, "SELECT episode_id, evidence FROM failures")[1]) == expected
+    assert "| sokoban | picture, reward | " in (confirmed / "dataset" / "README.md").read_text()
+    names = {
+        words: next(row["episode_id"] for row in labels if tuple(row["evidence"]) == words) for words in ((), ("read",))
+    }
+    store = Store.open(confirmed)
+    facts = {words: dict(find_episode(store, name).facts())["rests on"] for words, name in names.items()}
+    assert facts == {(): "nothing that confirms its actions", ("read",): "read"}
+
+
+@pytest.mark.parametrize("kind", ["analyzer", "corrections", "credit", "processbench"])
+def test_an_export_has_confirmed_episodes_alone(confirmed: Path, tmp_path: Path, kind: str) -> None:
+    pivot.export(confirmed, tmp_path / "out", format=kind, workers=1)
+    rows = [row for path in (tmp_path / "out").rglob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert {tuple(row["evidence"]) for row in rows} == {("picture", "reward"), ("read",)}
+
+
+@pytest.mark.parametrize("table", ["labels", "dataset", "imports"])
+def test_verify_finds_changed_evidence(confirmed: Path, tmp_path: Path, table: str) -> None:
+    patient = Patient(confirmed, tmp_path / "store")
+    name = patient.file("frozenlake", table)
+    change_rows(patient.root, name, lambda rows: rows[0].update(evidence=["board"]))
+    assert any("evidence" in problem for problem in patient.found())
 
 
 def test_an_imported_store_cannot_be_played_or_compacted(tmp_path: Path) -> None:
@@ -224,7 +292,7 @@ def test_the_schema_file_is_that_of_the_models() -> None:
 
 
 def test_a_level_with_many_episodes_becomes_several_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "_EPISODES_AT_ONCE", 3)
+    monkeypatch.setattr(importing, "EPISODES_AT_ONCE", 3)
     lines = [episode(*["up"] * 4, id=str(number), task_id="level") for number in range(8)]
     result = pivot.import_rollouts(write_lines(tmp_path / "source", *lines), tmp_path / "store")
     assert result.problems == [] and result.episodes == 8

@@ -37,14 +37,19 @@ def test_an_estimate_names_what_is_missing(tmp_path: Path) -> None:
     assert "holds no episodes.jsonl" in str(error)
 
 
+SOURCE = ("evidence", "generator")
+CHAT = (
+    *SOURCE,
+    *("env", "tag", "pattern", "separator", "actions_per_turn", "argument", "words", "spelling"),
+    *("dialect", "masked", "examples", "agent"),
+)
 DIALECTS = {
-    "jsonl": (),
-    "vagen": ("nearest_start", "farthest_start"),
-    "embodiedbench": ("step", "success_distance", "horizon", "nearest_start", "farthest_start"),
-    **dict.fromkeys(("openai", "inspect"), ("env", "tag", "separator", "actions_per_turn", "argument")),
-    "verifiers": ("env", "tag", "separator", "actions_per_turn", "argument", "agent"),
-    "atif": ("env", "tag", "separator", "actions_per_turn", "argument", "reward"),
-    "verl": ("env", "tag", "separator", "actions_per_turn", "argument", "template", "success"),
+    "jsonl": (*SOURCE, "words"),
+    "vagen": (*SOURCE, "nearest_start", "farthest_start"),
+    "embodiedbench": (*SOURCE, "step", "success_distance", "horizon", "nearest_start", "farthest_start"),
+    **dict.fromkeys(("openai", "inspect", "verifiers"), CHAT),
+    "atif": (*CHAT, "reward"),
+    "verl": (*CHAT, "template", "success"),
 }
 
 

@@ -63,8 +63,8 @@ ADVICE = {
         rf"look where the way is free; {BAD} was blocked there\.",
     ],
     "lost before": [
-        r"no action helps any more: after step (?P<since>\d+) the way through the room was already too long\.",
-        r"it is too late: step (?P<since>\d+) already left too few turns for the way through the room\.",
+        r"no action helps any more: the way through the room was already too long\.",
+        r"it is too late: too few turns were left for the way through the room\.",
     ],
     "open end": [
         r"(?:go on|keep walking|take the next move) towards the target\.",

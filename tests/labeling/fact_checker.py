@@ -101,8 +101,9 @@ def _fewest(env: str, text: str, state: Hashable) -> float:
 class Checker:
     """Facts of one failure whose pivot step is proved elsewhere."""
 
-    def __init__(self, episode: FailedEpisode, step: int, mode: str) -> None:
-        self.episode, self.step, self.mode, self.env = episode, step, mode, episode.env
+    def __init__(self, episode: FailedEpisode, step: int, mode: str, *, by_room: bool = False) -> None:
+        """Read about the pivot of an episode; ``by_room`` counts the turns of a walk by its room, not by metres."""
+        self.episode, self.step, self.mode, self.env, self.by_room = episode, step, mode, episode.env, by_room
         self.action = episode.actions[step]
         self.budget = {"before": episode.horizon - step, "after": episode.horizon - step - 1}
         self.info = episode.infos[step]
@@ -158,7 +159,7 @@ class Checker:
         index = self.step + (when == "after")
         if self.env == "primitiveskill":
             return self.stages[index]
-        if self.env == "navigation":
+        if self.env == "navigation" and not self.by_room:
             return math.ceil(max(0.0, self.measures[index] - 1.5) / 0.5 - 1e-6)
         return self.turns_from(self.states[index])
 
@@ -244,11 +245,12 @@ class Checker:
     def amounts(self, said: str) -> Iterator[tuple[str, bool]]:
         """Yield the claims of a sentence about turns, moves, stages and measurements."""
         early = (
-            r"[Bb]efore step|[Jj]ust before|the start|at the start|too small for this room|At the start|The task begins"
+            r"[Bb]efore step|[Uu]ntil step|[Jj]ust before|the start|at the start|too small for this room|At the start|"
+            r"The task begins"
         )
         when = "before" if re.search(early, said) else "after"
         turns = re.findall(r"(\d+) turns?\b", said)
-        needs = re.findall(r"(\d+) (?:moves?|stages?)\b", said)
+        needs = re.findall(r"(\d+) (?:moves?|stages?|actions?)\b", said)
         if self.episode.env_config.get("actions_per_turn", 1) > 1:  # what is needed is said in turns, too
             needed, left = self.needed(when), self.budget[when]
             yield "turns", {int(number) for number in turns} <= {needed, left} and len(turns) in (0, 2)
@@ -281,7 +283,7 @@ class Checker:
 
     def advice(self, claim: str, named: dict[str, str | None]) -> Iterator[tuple[str, bool]]:
         """Yield the claims of an advice: the actions that it names, and what it takes for granted."""
-        bad, good, since = named.get("bad"), named.get("good"), named.get("since")
+        bad, good = named.get("bad"), named.get("good")
         if bad is not None:
             yield "the logged action", bad == self.action not in ("invalid", "empty")
         if claim.startswith("better") and bad is not None and self.env != "primitiveskill":
@@ -292,9 +294,6 @@ class Checker:
             yield f"{good} is safe", good == self.action if self.env == "primitiveskill" else self.is_safe(good)
         if claim in self.takes_for_granted:
             yield claim, self.takes_for_granted[claim]()
-        elif since is not None:
-            late = self.turns_from(self.states[int(since) + 1]) > self.episode.horizon - 1 - int(since)
-            yield claim, int(since) < self.step and late
         elif self.env == "svg":
             yield claim, self.is_remedy(claim)
 
@@ -311,6 +310,7 @@ class Checker:
             "in place of no action": lambda: self.action in ("invalid", "empty"),
             "no action": lambda: self.action in ("invalid", "empty"),
             "hopeless": self.was_hopeless,
+            "lost before": lambda: self.turns_from(self.states[t]) > self.budget["before"],
             "too many stages": self.was_hopeless,
             "not nearer": lambda: not is_nearer(),
             "little nearer": is_nearer,

@@ -123,7 +123,6 @@ UNUSABLE: dict[str, tuple[ChatAnswer, str]] = {
     "empty": (ChatAnswer(""), "empty"),
     "blank": (ChatAnswer(" \n\t "), "empty"),
     "refusal field": (ChatAnswer("", refusal="I will not."), "refused"),
-    "filtered": (ChatAnswer(answer(), "content_filter"), "refused"),
     "refusal": (ChatAnswer("I'm sorry, but I can't help with that."), "refused"),
     "cut": (ChatAnswer(answer()[:-5], CUT), "truncated"),
     "cut but whole": (ChatAnswer(answer(), CUT), "truncated"),

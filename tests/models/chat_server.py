@@ -26,6 +26,26 @@ HUGE = 100_000_000
 FAULTS = ("500", "503", "429", "hang", "drop", "cut body", "wrong json", "html", "no choices", "slow", "reset")
 """Faults that replace the answer to a try; ``slow`` is an answer, sent piece by piece."""
 
+_CALL = {"content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
+_LOST = "<think>lost</think><action>left</action>"
+BROKEN_OFF: dict[str, dict[str, Any]] = {
+    "abort": {"text": "", "finish_reason": "abort"},
+    "abort after an action": {"text": _LOST, "finish_reason": "abort"},
+    "error": {"text": "<think>", "finish_reason": "error"},
+    "filtered": {"text": _LOST, "finish_reason": "content_filter"},
+    "tool call": {"text": "", "message": _CALL, "finish_reason": "tool_calls"},
+    "tool call and stop": {"text": "", "message": _CALL, "finish_reason": "stop"},
+    "old tool call": {
+        "text": "",
+        "message": {"content": None, "function_call": {"name": "f"}},
+        "finish_reason": "stop",
+    },
+    "nothing": {"text": " ", "finish_reason": None},
+    "typed abort": {"text": _LOST, "finish_reason": {"type": "abort", "message": "gone"}},
+    "a word of nobody": {"text": _LOST, "finish_reason": "repetition"},
+}
+"""Faults under status 200: answers that neither the model nor the token limit ended."""
+
 
 def number_of(*parts: Any) -> int:
     """A number that is a function of the parts."""
@@ -208,6 +228,8 @@ class ChatServer:
         fault = self.fault(key, self._tried[key])
         if fault is not None:
             self.log.faults[fault] += 1
+            if fault in BROKEN_OFF:
+                return await self._send(writer, 200, completion(BROKEN_OFF[fault]))
             if fault != "slow":
                 return await self._misbehave(fault, body, writer)
         async with self._slots:

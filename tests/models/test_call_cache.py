@@ -216,7 +216,7 @@ def test_refresh_asks_and_stores_anew(tmp_path: Path) -> None:
 def test_any_sqlite_tool_can_read_it(tmp_path: Path) -> None:
     ask(tmp_path / "c", FakeModel([ChatAnswer("hello", call={"prompt_tokens": 3})]), REQUEST)
     with sqlite3.connect(tmp_path / "c") as connection:
-        row = connection.execute("SELECT model, json_extract(answer, '$.text'), request FROM calls_v1").fetchone()
+        row = connection.execute("SELECT model, json_extract(answer, '$.text'), request FROM calls_v2").fetchone()
     assert row[:2] == ("fake", "hello")
     assert json.loads(row[2])["images"] == ["f1"]
 

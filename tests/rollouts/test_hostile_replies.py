@@ -13,8 +13,9 @@ from pivot.datasets.parts import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.environments.base import ParsedAction
-from pivot.errors import PolicyError
+from pivot.errors import BrokenOffError, PolicyError
 from pivot.messages import cut_reply
+from pivot.models.base import ChatAnswer
 from pivot.models.openai.wire import GarbledAnswerError, read_answer
 from pivot.rollouts.base import ReplyOutcome
 from pivot.rollouts.parser import parse_reply
@@ -122,10 +123,12 @@ def test_what_is_no_chat_completion_is_asked_for_again(raw: bytes) -> None:
         ({"message": {"content": "a", "refusal": ""}}, {"refusal": None}),
         ({"message": {"content": "a", "reasoning_content": "why"}}, {"text": "a", "reasoning": "why"}),
         ({"finish_reason": "length"}, {"finish_reason": "length"}),
-        ({"finish_reason": None}, {"finish_reason": "stop"}),
-        ({"finish_reason": {"a": 1}}, {"finish_reason": "stop"}),
-        ({"finish_reason": "x" * 10_000}, {"finish_reason": "x" * 64}),
-        ({"finish_reason": "\ud800"}, {"finish_reason": "?"}),
+        *(({"finish_reason": word}, {"finish_reason": "unknown"}) for word in (None, "", "null")),
+        *(
+            ({"finish_reason": word}, {"finish_reason": "stop"})
+            for word in ("eos", "end_turn", "STOP", {"type": "stop"})
+        ),
+        *(({"finish_reason": word}, {"finish_reason": "length"}) for word in ("max_tokens", "model-length")),
         ({"token_ids": [1, 2]}, {"token_ids": (1, 2)}),
         ({"token_ids": []}, {"token_ids": None}),
         ({"token_ids": [1, -2]}, {"token_ids": None}),
@@ -145,6 +148,29 @@ def test_what_is_no_chat_completion_is_asked_for_again(raw: bytes) -> None:
 def test_only_what_has_the_right_type_is_taken_over(change: dict[str, Any], expected: dict[str, Any]) -> None:
     answer = read_answer(json.dumps({"choices": [CHOICE | change]}).encode())
     assert {name: getattr(answer, name) for name in expected} == expected
+
+
+WORDS = ("abort", "error", "content_filter", "tool_calls", "x" * 10_000, "\ud800\x1b[31m", 5, True, [], {"a": 1}, {})
+
+
+@pytest.mark.parametrize("word", WORDS, ids=lambda word: str(word)[:20].encode("unicode_escape").decode())
+def test_any_other_end_is_no_answer(word: Any) -> None:
+    with pytest.raises(BrokenOffError, match="expected stop or length") as error:
+        read_answer(json.dumps({"choices": [CHOICE | {"finish_reason": word}]}).encode())
+    assert len(str(error.value)) < 250 and str(error.value).isprintable()
+
+
+def test_no_model_of_a_plugin_can_answer_with_an_abort() -> None:
+    """Policies, teachers, the Analyzer and benchmarks get a ``ChatAnswer``, or the error of one that is pending."""
+    for reason, text in (("abort", "<action>up</action>"), ("content_filter", "a"), ("unknown", " ")):
+        with pytest.raises(PolicyError):
+            ChatAnswer(text, reason)
+    assert [ChatAnswer("a", word).finish_reason for word in ("eos_token", "MAX_TOKENS", "")] == [
+        "stop",
+        "length",
+        "unknown",
+    ]
+    assert ChatAnswer("", "unknown", refusal="no").finish_reason == "unknown"
 
 
 @pytest.mark.parametrize("usage", [None, [], {"prompt_tokens": -1}, {"prompt_tokens": 1.5}, {"prompt_tokens": True}])

@@ -33,6 +33,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"window": 3, "eps": 0.6},
     {"pivot_rule": "earliest_event"},
     {"pivot_rule": "earliest_event", "window": 8, "threshold": 0.75},
+    {"pivot_rule": "exact"},
+    {"pivot_rule": "exact", "threshold": 0.75},
 ]
 
 
@@ -194,6 +196,7 @@ def test_the_bound_is_never_above_the_true_number_of_turns() -> None:
             distance = room.distance(pose)
             assert distance == pytest.approx(brute.distance(brute_pose), abs=1e-12)
             bound = solver.needed(distance)
+            assert bound is not None
             assert true is None or bound <= true, (data, pose)
             states += 1
             detours += true is not None and bound < true
@@ -313,6 +316,10 @@ def test_any_log_of_a_simulator_is_proved_by_the_second_reading(
     case = Case(thor_state(data.draw(st.floats(1.51, 20))), actions, len(actions) + spare, steps)
     for options in SETTINGS:
         solver = NavigationSolver(**options)
+        if options.get("pivot_rule") == "exact":
+            (answer,) = solver.certify([case])
+            assert isinstance(answer, Unsolved) and "pivot_rule=budget" in answer.detail
+            continue
         assert prove("navigation", case, label(case, **options), solver.config).problems == ()
 
 

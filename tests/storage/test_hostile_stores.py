@@ -33,7 +33,6 @@ READERS = {
     "plot": ["plot", "{store}", "--out", "{home}/plots"],
     "probe --show": ["probe", "{store}", "--show"],
     "compact": ["compact", "{store}", "--out", "{home}/compacted", "--workers", "1"],
-    "migrate": ["migrate", "{store}", "--out", "{home}/migrated", "--workers", "1"],
     "push": ["push", "{store}", "hub:a/b", "--dry-run"],
     "baselines": ["evaluate", "baselines", "{store}", "--no-learned"],
 }

@@ -108,7 +108,8 @@ def test_a_case_is_the_same_from_a_row_and_from_the_episode(small_store: Path) -
 
 
 def ask(server: ChatServer, some: list[AnalyzerCase], **shots: Any) -> list[Any]:
-    return Analyzer(served_backend(server.url), **shots).read_all(some)
+    backend = served_backend(server.url, tries=3, pause_seconds=0.01)
+    return Analyzer(backend, **shots).read_all(some)
 
 
 def test_readings_come_back_in_order_with_their_probabilities(small_store: Path) -> None:
@@ -126,7 +127,8 @@ def test_readings_come_back_in_order_with_their_probabilities(small_store: Path)
     assert body["logprobs"] is True
 
 
-def test_unreadable_and_unanswered_cases_are_typed(small_store: Path) -> None:
+@pytest.mark.parametrize("fault", ["400", "filtered"])
+def test_unreadable_and_unanswered_cases_are_typed(small_store: Path, fault: str) -> None:
     some = cases(small_store)
 
     def reply(body: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +141,7 @@ def test_unreadable_and_unanswered_cases_are_typed(small_store: Path) -> None:
 
     def refused(key: str, tried: int) -> str | None:
         del tried
-        return "400" if int(key[:2], 16) % 2 else None
+        return fault if int(key[:2], 16) % 2 else None
 
     with served(reads, fault=refused) as server:
         readings = ask(server, some)

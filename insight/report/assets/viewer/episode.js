@@ -149,6 +149,7 @@
           ["environment", `${episode.env} ${episode.env_version}, ${episode.backend}`], ["environment settings", episode.env_config],
           ["solver", label && `${label.solver} ${label.solver_version}`], ["solver settings", label?.solver_config],
           ["writer", label?.teacher], ["writer settings", label?.teacher_config],
+          ["rests on", label && ((label.evidence ?? []).join(", ") || "nothing that confirms its actions")],
           ["label version", label?.label_version], ["analyzer prompt", label?.prompt_hash], ["writer's prompt", label?.teacher_prompt_hash],
           [`student prompt, ${where}`, at?.prompt_hash], [`frame, ${where}`, at?.frame_id],
         ]} />

@@ -1,0 +1,31 @@
+"""The audit of an import, stored as ``audit.json``: how its source was read, and what its rows add up to.
+
+The counts follow from the table ``imports``, so that ``pivot verify`` makes them again. The options and remedies are
+what the import was told and what it printed; nothing in the store proves them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+COUNTED = ("turns", "unread_turns", "dropped_words", "trailing_turns", "confirmed_turns")
+"""Columns of ``imports`` that are summed."""
+
+
+def audit_record(
+    rows: Iterable[Mapping[str, Any]], options: Mapping[str, Any], remedies: Iterable[str]
+) -> dict[str, Any]:
+    """Return the content of ``audit.json``: the rows of ``imports`` by environment, and how the source was read."""
+    counts: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        mine = counts.setdefault(
+            row["env"] or "",
+            {"episodes": 0, "imported": 0, "left_out": {}, "evidence": {}, **dict.fromkeys(COUNTED, 0)},
+        )
+        mine["episodes"] += 1
+        mine["imported"] += row["left_out"] is None
+        for name in COUNTED:
+            mine[name] += row[name] or 0
+        for name, values in (("left_out", [row["left_out"]]), ("evidence", row["evidence"] or ())):
+            mine[name] = dict(sorted((Counter(mine[name]) + Counter(filter(None, values))).items()))
+    return {"options": dict(options), "environments": dict(sorted(counts.items())), "remedies": list(remedies)}

@@ -1,0 +1,85 @@
+"""Verify the audit of an import: its counts, what confirms each episode, and what the source earned.
+
+The replay of a row and the kinds of the values that were recorded with it give again which turns are confirmed. That
+the recording held these values, how replies with calls of tools were read, and what the user declared is taken as
+stored.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from ...environments.base import PivotEnv
+from ...rollouts.confirm import Move, confirm
+from ...rollouts.policies.imported import Evidence, evidence_of
+from ..audit import audit_record
+from ..config import Shard
+from ..schema import EPISODES, IMPORTS, STEPS
+from ..store import AUDIT, Store
+from ..tables import Rows, steps_by_episode
+
+_CONFIRMS = frozenset({*Evidence} - {Evidence.SUCCESS, Evidence.READ, Evidence.DECLARED, Evidence.PLAYED})
+_LEAST_READ, _LEAST_SUCCESSES = 0.95, 3
+
+
+def import_problems(store: Store) -> list[str]:
+    """Describe what the audit of an import says that its rows do not."""
+    rows = [(shard, row) for shard in store.config.shards() for row in store.read(IMPORTS, shard).to_pylist()]
+    stored = store.storage.read_json(AUDIT)
+    derived = audit_record([row for _, row in rows], stored.get("options", {}), stored.get("remedies", []))
+    problems = [] if derived == stored else [f"{AUDIT}: its counts are not those of the table {IMPORTS.name}"]
+    for shard in store.config.shards():
+        problems += _shard_problems(store, shard, [row for own, row in rows if own == shard and row["episode_id"]])
+    by_env: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for _, row in rows:
+        by_env[row["env"] or ""].append(row)
+    declares = stored.get("options", {}).get("evidence") == "declared"
+    for env, mine in by_env.items():
+        problems += [f"{AUDIT}: {env}: {what}" for what in _unearned(mine, declares=declares)]
+    return problems
+
+
+def _unearned(rows: Sequence[Mapping[str, Any]], *, declares: bool) -> Iterator[str]:
+    """Yield the evidence of labels that the rows of an environment do not bear out."""
+    claimed = {each for row in rows for each in row["evidence"] or ()}
+    turns, unread = (sum(row[name] or 0 for row in rows) for name in ("turns", "unread_turns"))
+    if Evidence.READ in claimed and (turns - unread < _LEAST_READ * turns or any(row["dropped_words"] for row in rows)):
+        yield f"evidence 'read' with {unread} of {turns} turns unread, or words dropped"
+    won = [row for row in rows if row["recorded_success"]]
+    if Evidence.SUCCESS in claimed and (len(won) < _LEAST_SUCCESSES or any(row["end_agrees"] is False for row in won)):
+        yield "evidence 'success' without three recorded successes that all replay to success"
+    if Evidence.DECLARED in claimed and not declares:
+        yield "evidence 'declared', which the options of the import do not declare"
+
+
+def _shard_problems(store: Store, shard: Shard, rows: Rows) -> Iterator[str]:
+    """Yield the episodes whose rows do not confirm what they are said to."""
+    episodes = {row["episode_id"]: row for row in store.read(EPISODES, shard).to_pylist()}
+    steps = steps_by_episode(store.read(STEPS, shard).to_pylist())
+    run = store.run.env(shard.env)
+    env = run.type(run.config)
+    try:
+        for row in rows:
+            if {*(row["evidence"] or ())} & _CONFIRMS or row["confirmed_turns"]:
+                yield from _row_problems(env, row, episodes[row["episode_id"]], steps[row["episode_id"]])
+    finally:
+        env.close()
+
+
+def _row_problems(env: PivotEnv, row: Mapping[str, Any], episode: Mapping[str, Any], steps: Rows) -> Iterator[str]:
+    bounds = [*row["turn_starts"], len(steps)]
+    turns: list[list[Move]] = [
+        [(step["action"], step["payload"]) for step in steps[first:stop]] for first, stop in pairwise(bounds)
+    ]
+    recorded = [kinds.split() for kinds in row["recorded_kinds"]][: len(turns) + 1]
+    start = {"state": episode["initial_state"], "instruction": episode["instruction"]}
+    derived, stored = confirm(env, start, turns, recorded), {*(row["evidence"] or ())} & _CONFIRMS
+    name = f"{IMPORTS.name}: {row['place']}"
+    if derived.turns != row["confirmed_turns"]:
+        yield f"{name}: {derived.turns} turns are confirmed, the row says {row['confirmed_turns']}"
+    own = {*evidence_of(derived.kinds)} if derived.whole else set[Evidence]()
+    is_won = bool(row["recorded_success"] and episode["success"]) and stored == {Evidence.END}
+    if stored and stored != own and not is_won:
+        said, found = (", ".join(sorted(each)) or "nothing" for each in (stored, own))
+        yield f"{name}: its values confirm {found}, the row says {said}"

@@ -1,0 +1,239 @@
+"""The audit between reading and labelling: what confirms an episode, and what its source has earned.
+
+An episode is taken if the recording confirms every turn of its replay (:mod:`pivot.rollouts.confirm`), or if it ended
+in the recorded success. One that nothing confirms is taken only whole, with every turn read and no word dropped, and
+only if the dialect of its source has earned it: all recorded successes, three or more, replay to success; or at least
+95 % of the turns were read and nothing was dropped. A recorded value that contradicts a replay takes that back for the
+source: its words may mean something else. Integers need confirmation or declared words. ``evidence=declared`` is the
+user's own word in place of what the dialect has not earned.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from ..environments.base import Task
+from ..identity import digest
+from ..rollouts.confirm import Confirmation
+from ..rollouts.policies.imported import Evidence, evidence_of
+from .episode import RecordedEpisode
+from .levels import Slot
+from .replay import Agreement
+
+LEAST_SUCCESSES = 3
+LEAST_READ = 0.95
+_MOST_CONTRADICTED = 1 / 3
+"""Largest share of contradicted episodes among those with an unread turn or a dropped word; above it, the dialect
+misses actions, and those that happen to be confirmed are left out, too."""
+_LEAST_CHATS = 4
+"""Fewest chats of different levels whose equal beginnings are no accident."""
+_MOST_EXAMPLES = 8
+_KNOWN = 3
+"""Confirmed turns with the same kind of unusable reply that show that it is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the audit found in one episode."""
+
+    env: str
+    turns: int
+    unread: int = 0
+    """Turns without a readable action; of a source that lists its actions, none."""
+    dropped: int = 0
+    """Words and parts that could be actions and are not used."""
+    trailing: int = 0
+    """Replies after the end."""
+    forms: tuple[str, ...] = ()
+    """Kinds of the replies without an action."""
+    example: str = ""
+    """First word or reply that was not used."""
+    integers: bool = False
+    """Whether actions are indices."""
+    confirmation: Confirmation = field(default_factory=Confirmation)
+    recorded: tuple[str, ...] = ()
+    """Kinds of recorded values that agree: before the first turn and after each."""
+    contradicted: bool = False
+    success: bool | None = None
+    """Recorded success."""
+    succeeded: bool = False
+    """Success of the replay."""
+    begins: tuple[str, ...] = ()
+    """Digests of its first replies."""
+    level: str = ""
+    """Digest of its level."""
+    doubt: str = ""
+    """Reason why only a confirmation, or the user, can take the episode: two agents, masked replies, a foreign seed."""
+    remedy: str = ""
+    """Option that settles the doubt."""
+
+    @property
+    def is_won(self) -> bool:
+        """Whether it ended in the recorded success."""
+        return self.success is True and self.succeeded
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every turn was read and nothing was dropped."""
+        return not self.unread and not self.dropped
+
+
+def finding_of(
+    episode: RecordedEpisode,
+    slots: Sequence[Slot],
+    agreement: Agreement,
+    confirmation: Confirmation,
+    task: Task,
+    *,
+    asks: bool,
+    doubt: str = "",
+    remedy: str = "",
+) -> Finding:
+    """Return the facts about an episode that the audit keeps; ``asks`` for those about examples in its prompt."""
+    played = len(agreement.moves) or len(episode.turns)
+    acts = {slot.turn for slot in slots if slot.action is not None}
+    unread, forms, dropped, example = 0, list[str](), 0, ""
+    for t, turn in enumerate(episode.turns[:played]):
+        reading = turn.reading
+        listed = reading is None and turn.actions is not None
+        if t not in acts and not listed:
+            unread += 1
+            forms.append(reading.form if reading is not None else _form(turn.response))
+            example = example or (turn.response or "").strip()[-80:]
+        if reading is not None:
+            dropped += len(reading.dropped)
+            example = example or next(iter(reading.dropped), "")
+    chat = [turn for turn in episode.turns if turn.reading is not None]
+    integers = episode.recorder != "pivot" and any(
+        isinstance(action, int) for turn in episode.turns for action in turn.actions or ()
+    )
+    return Finding(
+        env=episode.env,
+        turns=played,
+        unread=unread,
+        dropped=dropped,
+        trailing=agreement.trailing,
+        forms=tuple(forms),
+        example=example,
+        integers=integers,
+        confirmation=confirmation,
+        recorded=tuple(" ".join(kinds) for kinds in agreement.recorded),
+        contradicted=bool(agreement.contradiction) or agreement.refuted,
+        success=episode.success,
+        succeeded=agreement.success,
+        begins=tuple(digest([turn.response, repr(turn.calls)], 12) for turn in chat[:_MOST_EXAMPLES]) if asks else (),
+        level=digest([task.initial_state], 12),
+        doubt=doubt,
+        remedy=remedy,
+    )
+
+
+def _form(reply: str | None) -> str:
+    return "no container" if (reply or "").strip() else "blank"
+
+
+@dataclass(slots=True)
+class SourceAudit:
+    """The audit of the episodes of one environment."""
+
+    declared: bool = False
+    """Whether the user vouches for the dialect."""
+    findings: int = 0
+    turns: int = 0
+    unread: int = 0
+    dropped: int = 0
+    trailing: int = 0
+    confirmed: int = 0
+    successes: Counter[bool] = field(default_factory=Counter[bool])
+    """Recorded successes by whether they replay to success."""
+    contradicted: int = 0
+    incomplete: Counter[bool] = field(default_factory=Counter[bool])
+    """Episodes with an unread turn or a dropped word, by whether they are contradicted."""
+    begins: tuple[str, ...] | None = None
+    """Digests of the replies with which all chats begin."""
+    levels: set[str] = field(default_factory=set[str])
+    forms: Counter[str] = field(default_factory=Counter[str])
+    """Kinds of unusable replies in confirmed turns."""
+
+    def add(self, finding: Finding) -> None:
+        """Count an episode, one that is left out because it disagrees included."""
+        self.findings += 1
+        self.turns += finding.turns
+        self.unread += finding.unread
+        self.dropped += finding.dropped
+        self.trailing += finding.trailing
+        self.contradicted += finding.contradicted
+        self.levels.add(finding.level)
+        pairs = zip(finding.begins if self.begins is None else self.begins, finding.begins, strict=False)
+        self.begins = tuple(own for own, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        if finding.success:
+            self.successes[finding.succeeded] += 1
+        if not finding.is_whole:
+            self.incomplete[finding.contradicted] += 1
+        if not finding.contradicted and (finding.confirmation.whole or finding.is_won):
+            self.confirmed += 1
+            self.forms.update(finding.forms)
+
+    @property
+    def common(self) -> int:
+        """Replies with which all chats of several levels begin: they may be examples of the prompt."""
+        return len(self.begins or ()) if len(self.levels) > 1 and self.findings >= _LEAST_CHATS else 0
+
+    @property
+    def earned(self) -> tuple[Evidence, ...]:
+        """What the dialect of the source has earned for an episode that nothing confirms."""
+        if self.contradicted or self.successes[False]:
+            return ()
+        earned = [Evidence.SUCCESS] if self.successes[True] >= LEAST_SUCCESSES else []
+        if self.turns - self.unread >= LEAST_READ * self.turns and not self.dropped:
+            earned.append(Evidence.READ)
+        return tuple(earned)
+
+    def evidence(self, finding: Finding) -> tuple[Evidence, ...]:
+        """Return what the actions and the level of an episode rest on; nothing for one that has to be left out."""
+        many = _MOST_CONTRADICTED * sum(self.incomplete.values())
+        misses = self.incomplete[True] > many and not finding.is_whole
+        if finding.doubt:
+            return ()
+        if finding.confirmation.whole and not misses:
+            return evidence_of(finding.confirmation.kinds)
+        if finding.is_won:
+            return (Evidence.END,)
+        if self.declared:
+            return (Evidence.DECLARED,)
+        if finding.integers or (finding.begins and self.common):
+            return ()
+        earned = [each for each in self.earned if each is Evidence.SUCCESS or finding.is_whole]
+        known = all(self.forms[form] >= _KNOWN and form != "mention" for form in finding.forms)
+        return tuple(earned) if not finding.dropped and known else ()
+
+    def reason(self, finding: Finding) -> str:
+        """Return why an episode is left out."""
+        head = "nothing recorded confirms it"
+        if finding.confirmation.turns:
+            head = f"only {finding.confirmation.turns} of its {finding.turns} turns are confirmed"
+        example = f", such as {finding.example!r}" if finding.example else ""
+        if finding.doubt:
+            why = f"{finding.doubt}: {finding.remedy}"
+        elif finding.integers:
+            why = "its actions are numbers: say what they mean, as in --option words=up:0,down:1,left:2,right:3"
+        elif finding.begins and self.common:
+            why = (
+                f"all chats of the source begin with the same {self.common} replies: say whether they are examples of "
+                f"the prompt with --option examples=0 or --option examples={self.common}"
+            )
+        elif finding.unread:
+            why = f"{finding.unread} of its {finding.turns} replies hold no readable action{example}"
+        elif finding.dropped:
+            why = f"{finding.dropped} of its words or parts were not used{example}"
+        elif self.contradicted:
+            lost = f"{self.successes[False]} of {sum(self.successes.values())} recorded successes do not replay"
+            why = (
+                f"recorded values contradict {self.contradicted} of {self.findings} episodes of the source ({lost}), "
+                "so its words may mean something else"
+            )
+        else:
+            read = self.turns - self.unread
+            why = f"of the source {read} of {self.turns} turns were read, {self.dropped} words dropped"
+        return f"{head}, and {why}"

@@ -1,0 +1,206 @@
+"""Confirmation of a replay: which of its turns a recording proves, so that no other actions fit what was recorded.
+
+The search carries every state that some actions reach in agreement with the recorded values, the replayed one among
+them. A turn is *confirmed* if all these histories are in the replay's state after it: replaying it as an unusable
+reply, or as another action, would then contradict a recorded value of this turn or of a later one. A reward that an
+unusable turn earns, too, a picture that no action would have changed, or the length of the log confirm nothing.
+
+Recorded values that differ from the replay are found before (:mod:`pivot.imports.replay`), so that here every recorded
+value is that of the replay itself, and a recording is described by the kinds of its values alone.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..environments.base import NamedActions, PivotEnv, actions_per_turn
+from ..environments.grid import GridEnv
+from ..errors import PivotError
+from ..images import Frame
+from ..solvers.base import TURN_SEPARATOR
+
+PICTURE, BOARD, STATE, REWARD, END, INFO = "picture", "board", "state", "reward", "end", "info"
+"""Kinds of recorded values; a measurement is ``info`` and its key, such as ``info:moved``."""
+_MOST_STATES = 48
+"""Most states at one moment; a recording that allows more of them confirms none."""
+_MOST_TURNS = 400
+"""Most different turns of several actions that are tried from a state."""
+
+Move = tuple[str, str | None]
+"""Name and payload of an action."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """What a recording confirms of a replay."""
+
+    turns: int = 0
+    """Confirmed turns; a last turn that cannot change the label counts as one."""
+    whole: bool = False
+    """Whether every turn is confirmed."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of values that excluded another action somewhere."""
+
+
+@dataclass(slots=True)
+class _Sight:
+    """Values of one moment."""
+
+    env: PivotEnv
+    reward: float
+    ended: tuple[bool, bool]
+    """Whether the episode was terminated, and succeeded."""
+    info: Mapping[str, Any]
+    state: str
+    snapshot: bytes
+    over: bool
+    key: Any
+    frame: Frame | None = None
+
+    def picture(self) -> Frame:
+        """Return the picture of the moment."""
+        if self.frame is None:
+            self.env.restore(self.snapshot)
+            self.frame = self.env.render()  # pyright: ignore[reportAttributeAccessIssue]
+        return self.frame  # pyright: ignore[reportReturnType]
+
+    def differs(self, other: "_Sight", kind: str) -> bool:
+        """Return whether another moment has another value of a kind."""
+        if kind in (STATE, BOARD):
+            return self.state != other.state
+        if kind == REWARD:
+            return not math.isclose(self.reward, other.reward, rel_tol=0, abs_tol=1e-6)
+        if kind.startswith(END):
+            which = kind.endswith(":success")
+            return self.ended[which] != other.ended[which]
+        if kind == PICTURE:
+            if self.state == other.state or (self.key is not None and self.key == other.key):
+                return False
+            return not np.array_equal(self.picture(), other.picture())
+        key = kind.partition(":")[2]
+        return self.info.get(key) != other.info.get(key)
+
+
+@dataclass(slots=True)
+class _Layer:
+    """All states at one moment, by snapshot, with those before each."""
+
+    states: dict[bytes, set[bytes]] = field(default_factory=dict[bytes, set[bytes]])
+    replayed: bytes = b""
+
+
+class _Search:
+    def __init__(self, env: PivotEnv) -> None:
+        self._env = env
+        self._success = env.profile.has_success_bit
+
+    def step(self, snapshot: bytes, moves: Sequence[Move]) -> _Sight:
+        """Play one turn from a snapshot."""
+        env, reward = self._env, 0.0
+        env.restore(snapshot)
+        terminated = truncated = False
+        info: Mapping[str, Any] = {}
+        for name, payload in moves:
+            if terminated or truncated:
+                break
+            _, gain, terminated, truncated, info = env.step(env.encode_action(name, payload))
+            reward += float(gain)
+        ended = (bool(terminated), bool(info.get("success")) if self._success else False)
+        over = bool(terminated or truncated)
+        return _Sight(env, reward, ended, dict(info), env.changing_state(), env.snapshot(), over, env.frame_key())
+
+    def turns(self, snapshot: bytes, played: Sequence[Move]) -> Iterator[Sequence[Move]]:
+        """Yield the turns that could have been played in place of ``played``."""
+        env = self._env
+        unusable: Move = (env.profile.unusable_action, None)
+        yield [unusable] * len(played)
+        most = actions_per_turn(env.config)
+        if not isinstance(env, NamedActions) or env.config.most_instances is not None:
+            return
+        if most == 1 and len(played) == 1:
+            yield from ([(name, None)] for name in env.actions)
+            return
+        # Turns of several actions: prefixes that reach the same state with the same reward are continued once.
+        count = most if most > 1 else len(played)
+        known = set[tuple[str, float, bool]]()
+        prefixes: list[tuple[str, ...]] = [()]
+        for _ in range(count):
+            longer = [(*prefix, name) for prefix in prefixes for name in env.actions]
+            prefixes = []
+            for names in longer:
+                turn = _turn(names, count, unusable, joined=most > 1)
+                sight = self.step(snapshot, turn)
+                result = (sight.state, round(sight.reward, 6), sight.over)
+                if result not in known and len(known) < _MOST_TURNS:
+                    known.add(result)
+                    prefixes.append(names)
+                    yield turn
+
+
+def _turn(names: Sequence[str], count: int, unusable: Move, *, joined: bool) -> list[Move]:
+    if joined:
+        return [(TURN_SEPARATOR.join(names), None)]
+    return [*((name, None) for name in names), *[unusable] * (count - len(names))]
+
+
+def confirm(
+    env: PivotEnv, start: Mapping[str, Any], turns: Sequence[Sequence[Move]], recorded: Sequence[Sequence[str]]
+) -> Confirmation:
+    """Return what a recording confirms of a replay.
+
+    Args:
+        env: the environment; it is left in any state.
+        start: options of its ``reset``.
+        turns: moves of each turn of the replay, up to the end of the episode.
+        recorded: kinds of values that agree with the replay, before the first turn and after each.
+    """
+    if not any(recorded[1:]):
+        return Confirmation()
+    env.draw_frames = False
+    env.reset(options=dict(start))
+    search, first = _Search(env), env.snapshot()
+    layers = [_Layer({first: set()}, first)]
+    kinds: dict[str, None] = {}
+    harmless, lost = False, False
+    for number, (played, seen) in enumerate(zip(turns, recorded[1:], strict=True), 1):
+        before = layers[-1]
+        right = search.step(before.replayed, played)
+        layer = _Layer({right.snapshot: {before.replayed}}, right.snapshot)
+        endings: list[_Sight] = []
+        for snapshot in list(before.states):
+            for moves in search.turns(snapshot, played):
+                try:
+                    sight = search.step(snapshot, moves)
+                except (PivotError, ValueError):
+                    continue  # the environment refuses this action here, so nobody played it
+                endings.append(sight)
+                differing = [kind for kind in seen if sight.differs(right, kind)]
+                if snapshot == before.replayed and sight.snapshot != right.snapshot:
+                    kinds |= dict.fromkeys(differing)
+                if not differing and (number == len(turns) or not sight.over):  # no turn follows an end
+                    layer.states.setdefault(sight.snapshot, set()).add(snapshot)
+        lost = lost or len(layer.states) > _MOST_STATES
+        if lost:
+            layer.states = {right.snapshot: {before.replayed}}
+        # Without a success within the last turn, it was too late before: the label rests on the turns before alone.
+        harmless = isinstance(env, GridEnv) and all(each.over and not each.ended[1] for each in (*endings, right))
+        layers.append(layer)
+    confirmed = _confirmed(layers)
+    if harmless and len(confirmed) > 1:
+        confirmed[-1] = True
+    if lost:
+        confirmed = [False] * len(confirmed)
+    return Confirmation(sum(confirmed), all(confirmed), tuple(kinds))
+
+
+def _confirmed(layers: Sequence[_Layer]) -> list[bool]:
+    """Return, for each turn, whether all histories that reach the last moment are in the replayed state after it."""
+    alive = set(layers[-1].states)
+    result: list[bool] = []
+    for layer in layers[:0:-1]:
+        result.append(alive == {layer.replayed})
+        alive = set().union(*(layer.states[each] for each in alive))
+    return result[::-1]

@@ -1,0 +1,269 @@
+"""Reading of replies in the dialect of another program: which part holds the actions, and how they are spelled.
+
+A reply has one *container*: a pair of tags, the match of a pattern, or the argument of a tool call. The words in it are
+the actions. Whatever else looks like an action, in the container or beside it, is *dropped*, and counted: a program
+that acted on it would have played something else.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from ..environments.base import ParsedAction
+from ..plugins import Settings
+from .parser import THINK_TAGS, parse_reply
+
+_AROUND = " \t\r\n.,;:!?/\"'`*_()[]{}<>|#~\\“”‘’«»。！，、：·\ufe0e\ufe0f"
+"""Characters around a word that loose spelling ignores."""
+_PAIR = re.compile(r"<(\w{1,40})>([^<>]{1,200})</\1>", re.IGNORECASE)
+_LABELLED = re.compile(
+    r"^\W{0,8}(?:final |next |my )?(?:action|answer|move)s?\W{0,4}[:=]\s*([^\n]{1,100})$", re.IGNORECASE | re.MULTILINE
+)
+_BETWEEN = re.compile(r"[\s,;|/>\-]+|\band\b|\bthen\b", re.IGNORECASE)
+_MOST_CHARACTERS = 64 * 1024
+
+
+class Words(Settings):
+    """Meaning of the words of a source."""
+
+    words: str = ""
+    """Words of the source for the actions, such as ``up:north,down:south``, or ``left:0,down:1`` for numbers."""
+
+    @field_validator("words")
+    @classmethod
+    def _are_pairs(cls, words: str) -> str:
+        if words and any(not all(map(str.strip, each.partition(":")[::2])) for each in words.split(",")):
+            raise ValueError(f"found {words!r}, expected pairs such as up:north,down:south")
+        return words
+
+    @property
+    def vocabulary(self) -> Mapping[str, str]:
+        """Return the actions by the words of the replies, case-folded."""
+        return _vocabulary(self.words)
+
+
+class Dialect(Words):
+    """Where the replies of a source hold their actions, and how they spell them."""
+
+    tag: str = ""
+    """Tag that encloses the actions in a reply, such as ``answer``; by default that of the environment."""
+    pattern: str = ""
+    """Regular expression whose first group holds the actions, in place of a tag; case is ignored, and text in closed
+    think tags is not searched."""
+    separator: str = ""
+    """Text between the actions of a reply, such as a comma; ``any`` for blanks, punctuation, "and" and "then"; empty
+    for one action per reply."""
+    actions_per_turn: int = Field(default=1, ge=1, le=64)
+    """Maximum number of actions of a reply; further ones did not run."""
+    argument: str = ""
+    """Argument of a tool call that holds the actions, such as ``direction``; by default a call has the name of an
+    action, or its only argument is a text that holds them."""
+    spelling: Literal["exact", "loose"] = "exact"
+    """``loose`` ignores punctuation, quotes and brackets around a word, as in ``Down.``"""
+
+    @field_validator("pattern")
+    @classmethod
+    def _is_an_expression(cls, pattern: str) -> str:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(f"found {pattern!r}, expected a regular expression: {error}") from error
+        return pattern
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether replies are read by the grammar of the environment."""
+        return self.actions_per_turn == 1 and not (
+            self.tag or self.pattern or self.separator or self.words or self.spelling == "loose"
+        )
+
+
+@lru_cache(maxsize=64)
+def _vocabulary(words: str) -> Mapping[str, str]:
+    pairs = [each.partition(":") for each in words.split(",")] if words else []
+    return {word.strip().casefold(): action.strip().casefold() for action, _, word in pairs}
+
+
+_ANY, _COMMAS = Dialect(separator="any"), Dialect(separator=",")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Result of reading one reply."""
+
+    actions: tuple[str, ...] = ()
+    """Actions in order."""
+    dropped: tuple[str, ...] = ()
+    """Words and parts that could be actions and are not used."""
+    form: str = ""
+    """Kind of a reply without an action: ``blank``, ``no container``, ``mention`` (an action outside of a container),
+    or the text of the container."""
+    said: bool = True
+    """Whether the source holds the reply that was read; False where it lists the actions itself."""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the reply holds an action, or the source says that it has none."""
+        return bool(self.actions) or not self.said
+
+
+@dataclass(slots=True)
+class _Parts:
+    """Parts of a reply, in the course of reading."""
+
+    actions: list[str] = field(default_factory=list[str])
+    dropped: list[str] = field(default_factory=list[str])
+    content: str | None = None
+
+
+def read_reply(
+    names: Sequence[str], tag: str, dialect: Dialect, text: str, calls: Sequence[Call] = (), most: int = 0
+) -> Read:
+    """Read the actions of a reply.
+
+    Args:
+        names: actions of the environment.
+        tag: its answer tag.
+        dialect: how the source writes replies.
+        text: the reply.
+        calls: its calls of tools; if there are any, they are the container.
+        most: most actions of a turn, if the environment says more than the dialect.
+    """
+    text = text[:_MOST_CHARACTERS]
+    most = max(most, dialect.actions_per_turn)
+    parts = _Parts()
+    if calls:
+        _read_calls(parts, names, dialect, calls, most)
+    else:
+        contents = contents_of(text, dialect, tag)
+        if contents:
+            parts.content = contents[0]
+            _read_words(parts, names, dialect, contents[0], most)
+            used = parts.actions[:most]
+            parts.dropped += [each for each in contents[1:] if _is_other(each, names, dialect, used)]
+    parts.dropped += parts.actions[most:]
+    actions = parts.actions[:most]
+    parts.dropped += _beside(text, names, dialect, actions) if actions else []
+    form = "" if actions else _form(text, parts.content, names, dialect, calls)
+    return Read(tuple(actions), tuple(each[:80] for each in parts.dropped), form)
+
+
+def contents_of(text: str, dialect: Dialect, tag: str) -> list[str]:
+    """Return what the containers of a reply hold, the one that is used first."""
+    if dialect.pattern:
+        found = re.finditer(dialect.pattern, without_thoughts(text), re.IGNORECASE | re.MULTILINE)
+        groups = (next((each for each in match.groups() if each is not None), match[0]) for match in found)
+        return [each.strip() for each in groups if each.strip()]
+    tag = dialect.tag or tag
+    parsed = parse_reply(text, tag, ParsedAction)
+    if parsed.action is None:
+        return []
+    others = [
+        each.strip().casefold() for each in re.findall(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", text, re.DOTALL)
+    ]
+    return [parsed.action.name, *(each for each in others if each != parsed.action.name)]
+
+
+def without_thoughts(text: str) -> str:
+    """Return a reply after its last closing think tag; a thought that is never closed stays."""
+    for name in THINK_TAGS:
+        text = text.rpartition(f"</{name}>")[2]
+    return text
+
+
+def words_of(content: str, dialect: Dialect) -> list[str]:
+    """Return the words of a container."""
+    if dialect.separator == "any":
+        parts = _BETWEEN.split(content)
+    else:
+        parts = content.split(dialect.separator) if dialect.separator else [content]
+    loose = dialect.spelling == "loose" or dialect.separator == "any"
+    words = [each.strip(_AROUND) if loose else each.strip() for each in parts]
+    return [each.casefold() for each in words if each or not loose]
+
+
+def action_of(word: str, names: Sequence[str], dialect: Dialect) -> str | None:
+    """Return the action that a word means; None for none."""
+    action = dialect.vocabulary.get(word, word)
+    return action if action in names else None
+
+
+def _read_words(parts: _Parts, names: Sequence[str], dialect: Dialect, content: str, most: int) -> None:
+    """Read the words up to the first that is not an action; in the environment's grammar it costs its place alone."""
+    words = words_of(content, _COMMAS if dialect.is_plain and most > 1 else dialect)
+    for index, word in enumerate(words):
+        action = action_of(word, names, dialect)
+        if action is not None:
+            parts.actions.append(action)
+        elif dialect.is_plain:
+            parts.dropped += [word] if word else []
+        else:
+            parts.dropped += [each for each in words[index:] if each]
+            return
+
+
+def _read_calls(parts: _Parts, names: Sequence[str], dialect: Dialect, calls: Sequence[Call], most: int) -> None:
+    for call in calls:
+        name, values = call.name.strip().casefold(), dict(call.arguments)
+        if dialect.argument:
+            value = values.pop(dialect.argument, None)
+        elif action_of(name, names, dialect) is not None:
+            value = name
+        else:
+            value = values.pop(next(iter(values))) if len(values) == 1 else None
+        before = len(parts.actions)
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str | int) and not isinstance(text, bool):
+                _read_words(parts, names, dialect, str(text), most)
+        if len(parts.actions) == before:
+            parts.dropped.append(f"call {call.name}")
+        parts.dropped += [f"{key}={each!r:.40}" for key, each in values.items() if _could_act(each, names, dialect)]
+
+
+def _could_act(value: Any, names: Sequence[str], dialect: Dialect) -> bool:
+    """Return whether an unused argument could change what a call does: a number, a list, or an action."""
+    if isinstance(value, str):
+        return bool(lenient(value, names, dialect)) or (value.strip().lstrip("+-").isdigit() and value.strip() != "1")
+    return value not in (None, 1, True, False)
+
+
+def lenient(content: str, names: Sequence[str], dialect: Dialect) -> list[str]:
+    """Return the actions of a text that consists of actions alone, in any spelling; none for any other text."""
+    words = words_of(content, _ANY)
+    actions = [action_of(word, names, dialect) for word in words]
+    return [] if None in actions else [each for each in actions if each is not None]
+
+
+def _is_other(content: str, names: Sequence[str], dialect: Dialect, used: Sequence[str]) -> bool:
+    actions = lenient(content, names, dialect)
+    return bool(actions) and actions != list(used)
+
+
+def _beside(text: str, names: Sequence[str], dialect: Dialect, used: Sequence[str]) -> list[str]:
+    """Return other containers after the thought that hold other actions."""
+    visible = without_thoughts(text)
+    pairs = [content for name, content in _PAIR.findall(visible) if name.casefold() not in THINK_TAGS]
+    return [each for each in (*pairs, *_LABELLED.findall(visible)) if _is_other(each, names, dialect, used)]
+
+
+def _form(text: str, content: str | None, names: Sequence[str], dialect: Dialect, calls: Sequence[Call]) -> str:
+    if calls:
+        return f"call {calls[0].name}"
+    if content is not None:
+        return content.casefold()[:80]
+    if not text.strip():
+        return "blank"
+    words = {word.strip(_AROUND).casefold() for word in text.split()}
+    return "mention" if any(action_of(word, names, dialect) is not None for word in words) else "no container"

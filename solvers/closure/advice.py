@@ -1,0 +1,63 @@
+"""Messages of errors, with a remedy for Python and one for the settings of ``gym``."""
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+
+from ...errors import CertifyError
+
+
+class AdvisedError(CertifyError):
+    """An error whose remedy has one name in Python and a different one in the settings of ``gym``."""
+
+    def __init__(self, message: str, in_settings: str = "") -> None:
+        """Keep the message with names of Python arguments, and the one with names of settings."""
+        super().__init__(message)
+        self.in_settings = in_settings or message
+
+
+class ContradictionError(AdvisedError):
+    """Two ways to a state led to different ones; a different way to come back to states may not."""
+
+
+def advised(finding: str, python: str, settings: str, kind: type[AdvisedError] = AdvisedError) -> AdvisedError:
+    """Return an error with a remedy for each kind of user."""
+    return kind(f"{finding}; {python}", f"{finding}; {settings}")
+
+
+@contextmanager
+def naming_settings(where: str = "") -> Iterator[None]:
+    """Let errors name settings in place of Python arguments, after the words ``where``."""
+    try:
+        yield
+    except AdvisedError as error:
+        raise CertifyError(where + error.in_settings) from error
+
+
+def raised(error: BaseException) -> str:
+    """Return an error of the environment for a message, on one line."""
+    if isinstance(error, SystemExit):
+        return f"called sys.exit({'' if error.code is None else repr(error.code)})"
+    return " ".join(f"raised {type(error).__name__}: {error}".split())[:300]
+
+
+def short(value: object) -> str:
+    """Return a value for a message, at most 80 characters."""
+    text = " ".join(repr(value).split())
+    return f"{text[:80]}…" if len(text) > 80 else text
+
+
+def difference(one: Hashable, other: Hashable, path: str = "") -> str:
+    """Return the first place where two keys differ, and both values there, shortened; empty for equal keys."""
+    if one == other:
+        return ""
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):  # pyright: ignore[reportUnknownArgumentType]
+        pairs = list(zip(one, other, strict=True))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        if len(pairs) in (2, 3) and isinstance(one[0], str) and one[0] == other[0]:
+            name = "" if one[0].startswith("<") else f".{one[0]}"
+            return next(difference(left, right, path + name) for left, right in pairs[1:] if left != right)
+        for place, (left, right) in enumerate(pairs):
+            named = isinstance(left, tuple) and len(left) == 2 and isinstance(left[0], str)  # pyright: ignore[reportUnknownArgumentType]
+            if left != right:
+                return difference(left, right, path if named else f"{path}[{place}]")
+    left, right = (text if len(text := repr(each)) < 60 else f"{text[:60]}…" for each in (one, other))
+    return f"{path.removeprefix('.') or 'the key'}: {left} and {right}"

@@ -1,0 +1,281 @@
+"""No command loads what a store names without the user's word, and every command that needs it does with that word."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pivot
+import pytest
+from pivot import plugins
+from pivot.admission import allowed_names, allowing, missing
+from pivot.cli import app
+from pivot.environments.gym import GymConfig
+from pivot.environments.svg import SvgConfig
+from pivot.errors import NotAllowedError, PivotError
+from pivot.insight.report.serve import ViewServer
+from pivot.solvers.closure.game import Level
+from pivot.tests.cli.command_line import error_of, run
+from typer.main import get_command
+from typer.testing import CliRunner
+
+MODULE = "games_of_a_stranger"
+SOURCE = '''"""Leaves a file when it is imported."""
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+
+Path(__file__).with_suffix(".ran").touch()
+
+
+class Lane(gymnasium.Env):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+        self.action_space = gymnasium.spaces.Discrete(3)
+        self.observation_space = gymnasium.spaces.Discrete(5)
+        self.cell = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.cell = (seed or 0) % 3
+        return self.cell, {}
+
+    def step(self, action):
+        self.cell += int(action) - 1
+        return self.cell, float(self.cell == 4), self.cell in (-1, 4), False, {}
+
+    def render(self):
+        picture = np.zeros((8, 40, 3), np.uint8)
+        picture[:, 8 * self.cell : 8 * self.cell + 8] = 255
+        return picture
+
+
+def fell(env, reward, info):
+    return env.unwrapped.cell == -1
+
+
+gymnasium.register("StrangersLane-v0", entry_point=Lane)
+'''
+SETTINGS = {"id": "StrangersLane-v0", "package": MODULE, "horizon": 6, "failure_modes": {"fell": f"{MODULE}:fell"}}
+CONFIG = {"environments": {"gym": {"tasks": 2, "settings": SETTINGS}}, "rollouts": 4, "tasks_per_shard": 1}
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A store of somebody else, and the module that it names."""
+
+    store: Path
+    marker: Path
+
+    def forget(self) -> None:
+        """Make the module one that nobody has imported."""
+        self.marker.unlink(missing_ok=True)
+        sys.modules.pop(MODULE, None)
+        gymnasium.registry.pop(SETTINGS["id"], None)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stranger]:
+    folder = tmp_path_factory.mktemp("stranger")
+    (folder / f"{MODULE}.py").write_text(SOURCE)
+    stranger = Stranger(folder / "store", folder / f"{MODULE}.ran")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setenv("PYTHONPATH", str(folder))
+        pivot.build(CONFIG, stranger.store)
+        assert stranger.marker.exists()
+        yield stranger
+
+
+@pytest.fixture
+def stranger(built: Stranger, tmp_path: Path) -> Iterator[Stranger]:
+    built.forget()
+    shutil.copytree(built.store, tmp_path / "store")
+    yield Stranger(tmp_path / "store", built.marker)
+    built.forget()
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command of the command line."""
+    for name, each in group.commands.items():
+        yield from commands(each, (*path, name)) if hasattr(each, "commands") else [((*path, name), each)]
+
+
+STORE, OUT = "{store}", "{out}"
+WORDS = {"ENV": ["gym"], "ENV...": ["gym"], "hub:OWNER/NAME": ["hub:owner/name"], "EPISODE_ID": [], "NAME...": []}
+"""What arguments get that are no path; all others get the store."""
+FILES = {"PATH": STORE, "FILE": f"{STORE}/run.json"}
+"""What options get that are paths, by their placeholder."""
+ALWAYS = {"--out": OUT, "--workers": "1", "--model": STORE}
+"""What options get in every line of a command that has them."""
+NEEDY = {"build", "probe", "bound", "relabel", "migrate"} | {
+    f"export {kind}" for kind in ("corrections", "credit", "pairs", "privileged")
+}
+"""Commands that can do nothing of their work without the code."""
+USEFUL = {"compare", "plot", "report", "view", "peek", "compact", "du", "prune"} | {
+    f"export {kind}" for kind in ("analyzer", "dataset", "processbench")
+}
+"""Commands that end well without it."""
+
+
+def lines() -> Iterator[list[str]]:
+    """Yield command lines that put the store wherever a command takes a path."""
+    yield ["build", "--out", STORE]
+    for path, command in commands(get_command(app)):
+        line, paths = [*path], dict[str, str]()
+        for each in command.params:
+            name, metavar = each.opts[0], each.metavar
+            if each.param_type_name == "argument":
+                line += ["{kind}"] if metavar == "KIND" else WORDS.get(metavar, [STORE])
+            elif name in ALWAYS:
+                line += [name, ALWAYS[name]]
+            elif metavar in FILES:
+                paths[name] = FILES[metavar]
+        line += ["--no-open"] * (path == ("view",))
+        for more in ([], *([name, value] for name, value in paths.items())):
+            kinds = plugins.names("exporters") if "{kind}" in line else [""]
+            if any(STORE in word for word in (*line, *more)):
+                yield from ([word.replace("{kind}", kind) for word in (*line, *more)] for kind in kinds)
+
+
+def name_of(line: Sequence[str]) -> str:
+    """Return the name of a command, of an export with its kind."""
+    return " ".join(line[:2]) if line[0] == "export" else line[0]
+
+
+@pytest.mark.parametrize("line", list(lines()), ids=" ".join)
+def test_no_command_runs_what_a_store_names(
+    line: Sequence[str], stranger: Stranger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(server: ViewServer) -> None:
+        page = server.site.content("episodes/0/0.json")
+        assert page is not None
+        assert b"--allow" in page
+
+    monkeypatch.setattr(ViewServer, "serve_forever", ask)
+    monkeypatch.chdir(tmp_path)
+    words = [word.format(store=stranger.store, out=tmp_path / "out") for word in line]
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, PivotError | SystemExit | None), result.output
+    assert not stranger.marker.exists()
+    assert MODULE not in sys.modules
+    if name_of(line) in NEEDY and "--config" not in line and line[:2] != ["build", "gym"]:
+        assert isinstance(result.exception, NotAllowedError)
+        expected = f"{stranger.store}/run.json: gym.package names '{MODULE}', .* --allow {MODULE} "
+        assert re.search(expected, str(result.exception))
+    elif name_of(line) in USEFUL and not {"--config", "--png"} & {*line}:
+        assert result.exit_code == 0, result.output
+
+
+def test_every_kind_of_command_is_tried() -> None:
+    names = {name_of(line) for line in lines()}
+    assert names >= NEEDY | USEFUL | {"verify", "import", "train", "evaluate", "benchmark"}
+
+
+def test_commands_say_what_they_leave_out(stranger: Stranger, tmp_path: Path) -> None:
+    """The files are still checked: a changed one is found beside what is missing."""
+    report = pivot.verify(stranger.store)
+    assert [each for each in report.problems if "not derived again" in each and f"--allow {MODULE}" in each]
+    assert "needed turns and plans are left out" in run("report", stranger.store, "--out", tmp_path / "report")
+    with (stranger.store / "steps/gym/00000.parquet").open("ab") as file:
+        file.write(b"more")
+    assert len(pivot.verify(stranger.store).problems) > len(report.problems) == 1
+    assert not stranger.marker.exists()
+
+
+STEPS = (
+    ["relabel", STORE, "--infeasible"],
+    ["build", "--out", STORE],
+    ["verify", STORE],
+    ["probe", STORE, "--resamples", "1"],
+    ["export", "corrections", STORE, "--out", OUT],
+    ["verify", STORE, "--export", OUT],
+)
+
+
+@pytest.mark.parametrize(("workers", "steps"), [(1, STEPS[:2]), (2, STEPS)])
+def test_with_the_word_every_process_may(
+    workers: int, steps: Sequence[Sequence[str]], stranger: Stranger, tmp_path: Path
+) -> None:
+    """Each command is a process of its own; the build has rollouts, and labels each of them anew."""
+    count = pivot.load_store(stranger.store).labels.collect().height
+    for line in steps:
+        if line[0] == "build":
+            for name in ("manifest.json", "labels", "dataset", *(f".receipts/{each}" for each in LATER)):
+                path = stranger.store / name
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        words = [word.format(store=stranger.store, out=tmp_path / "out") for word in line]
+        command = [sys.executable, "-m", "pivot", *words, "--workers", str(workers), "--allow", MODULE]
+        ended = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr + ended.stdout
+        assert stranger.marker.exists(), line
+        stranger.marker.unlink()
+        labels = pivot.load_store(stranger.store).labels.collect()
+        assert labels["accepted"].all()
+        assert labels.height == count > 0
+
+
+LATER = ("label-v2", "export-v2-staged", "export-v1", "label-v1")
+
+
+# What is a word, and what is not
+
+
+def test_a_call_ends_with_its_word(stranger: Stranger, tmp_path: Path) -> None:
+    """Also where the environment was made before: a later call does not inherit it."""
+    pivot.relabel(stranger.store, {}, allow=MODULE)
+    assert allowed_names() == ()
+    with pytest.raises(NotAllowedError, match="would be loaded"):
+        pivot.relabel(stranger.store, {})
+    run("export", "credit", stranger.store, "--out", tmp_path / "out", "--allow", MODULE)
+    assert allowed_names() == ()
+
+
+def test_options_and_files_of_the_user_are_a_word(stranger: Stranger, tmp_path: Path) -> None:
+    """The run.json of a store is none, whatever its name."""
+    record, own = tmp_path / "record.json", tmp_path / "own.json"
+    shutil.copy(stranger.store / "run.json", record)
+    own.write_text(json.dumps(CONFIG))
+    line = ["build", "--out", tmp_path / "new", "--dry-run"]
+    assert str(record) in str(error_of(*line, "--config", record))
+    assert not stranger.marker.exists()
+    for words in (["--config", own], ["--config", record, "--set", f"gym.package={MODULE}"]):
+        assert "nothing was written" in run(*line, *words)
+    assert allowed_names() == ()
+
+
+def test_levels_are_no_word() -> None:
+    """Nor is an id that only the code of somebody else registers."""
+    for settings in ({"package": "os"}, {"id": "Strangers-v0"}, {"failure_modes": {"fell": "os:fell"}}):
+        gymnasium.register("Strangers-v0", entry_point="os:nothing")
+        level = Level(**{"id": "CartPole-v1", "seed": 0, "actions": {"a": 0}, **settings})
+        with pytest.raises(NotAllowedError, match="names 'os'"):
+            pivot.certify("gym", level.text(), ["a"], 5)
+    gymnasium.registry.pop("Strangers-v0")
+
+
+def test_settings_name_their_code() -> None:
+    assert GymConfig(id="CartPole-v1").code == GymConfig(id="MiniGrid-Empty-5x5-v0").code == GymConfig().code == {}
+    assert GymConfig(package="my.games", failure_modes={"fell": "modes:fell"}).code == {
+        "my.games": "gym.package",
+        "modes": "gym.failure_modes",
+    }
+    assert SvgConfig().code == SvgConfig(dino_model="models/mine").code == {}
+    learned = SvgConfig(scorer="dino+dreamsim", dino_model="models/mine")
+    assert learned.code == {"models/mine": "svg.dino_model"}
+    with pytest.raises(NotAllowedError, match=r"svg\.dino_model names 'models/mine'"):
+        learned.make_scorer()
+
+
+def test_a_name_stands_for_what_is_below_it() -> None:
+    with allowing(["my", "modes"]):
+        assert missing({"my.games": "", "my": "", "mystery": "", "modes": ""}) == {"mystery": ""}

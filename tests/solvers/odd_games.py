@@ -1,0 +1,714 @@
+"""Locks whose digit is kept in an odd place, honest games with odd values, and the truth about all of them.
+
+All locks play the same game: six digits, three buttons, one trap. No observation shows the digit.
+"""
+
+import collections
+import contextvars
+import ctypes
+import datetime
+import enum
+import functools
+import io
+import itertools
+import os
+import random
+import sys
+import tempfile
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pygame
+from gymnasium import spaces
+from PIL import Image
+
+TABLE = ((1, 0, 0), (1, 2, 0), (0, 3, 2), (3, -1, 4), (5, 0, 4), (0, 6, 1))
+"""Digit after each button; -1 ends the game, 6 is success."""
+GOAL, TRAP = 6, -1
+Answer = tuple[Any, float, bool, bool, dict[str, Any]]
+
+
+class Lock(gymnasium.Env[Any, Any]):
+    """Keeps its digit as an attribute; subclasses keep it elsewhere."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - of the base class
+
+    def __init__(self) -> None:
+        self.action_space, self.observation_space = spaces.Discrete(3), spaces.Discrete(2)
+        self.make()
+
+    def make(self) -> None:
+        """Prepare the place of the digit."""
+
+    def put(self, digit: int) -> None:
+        """Keep the digit."""
+        self.digit = digit
+
+    def get(self) -> int:
+        """Return the digit."""
+        return self.digit
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.put(0)
+        return 0, {}
+
+    def step(self, action: int) -> Answer:
+        digit = TABLE[self.get()][int(action)]
+        self.put(max(digit, 0) % GOAL)
+        return 0, float(digit == GOAL), digit in (GOAL, TRAP), False, {}
+
+
+STORED, BY_CLASS = [0], {"digit": 0}
+COUNTER = 0
+
+
+class _Box:
+    """A place for a digit, as a class."""
+
+    digit = 0
+
+
+def _hold(digit: int, place: list[int] = STORED) -> None:
+    place[0] = digit
+
+
+class _Int(int):
+    digit: int
+
+
+class _List(list[int]):
+    digit: int
+
+
+class _Dict(dict[str, int]):
+    digit: int
+
+
+class _Hidden:
+    __slots__ = ("__digit",)
+
+    def __init__(self, digit: int) -> None:
+        self.__digit = digit
+
+    def read(self) -> int:
+        return self.__digit
+
+
+class _Lamp(enum.Enum):
+    ON = 1
+
+
+class _Elsewhere:
+    """Descriptor that keeps values beside the objects."""
+
+    def __init__(self) -> None:
+        self.values: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def __get__(self, owner: Any, kind: type) -> int:
+        return self.values.get(owner, 0)
+
+    def __set__(self, owner: Any, value: int) -> None:
+        self.values[owner] = value
+
+
+@dataclass
+class _Data:
+    digit: int = 0
+    inner: dict[str, int] = field(default_factory=dict[str, int])
+
+
+class _Odd:
+    """Says that it has no attributes."""
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return {}
+
+    def __reduce__(self) -> Any:
+        return _Odd, ()
+
+
+@functools.cache
+def _remembered() -> list[int]:
+    return [0]
+
+
+@functools.lru_cache(maxsize=2)
+def _bounded(name: str) -> dict[str, int]:
+    return {name: 0}
+
+
+def _generate() -> Any:
+    digit = 0
+    while True:
+        received = yield digit
+        digit = digit if received is None else received
+
+
+_VARIABLE: contextvars.ContextVar[int] = contextvars.ContextVar("digit", default=0)
+_FILE = os.path.join(tempfile.gettempdir(), f"odd-lock-{os.getpid()}")  # noqa: PTH118
+_GLOBAL_GENERATOR = _generate()
+next(_GLOBAL_GENERATOR)
+ONE, OTHER = object(), object()
+
+
+def _closure() -> tuple[Callable[[int], None], Callable[[], int]]:
+    digit = 0
+
+    def put(new: int) -> None:
+        nonlocal digit
+        digit = new
+
+    return put, lambda: digit
+
+
+def _methods(name: str, put: Any, get: Any, make: Any = None) -> type[Lock]:
+    members = {"put": put, "get": get, "__module__": __name__}
+    return type(name, (Lock,), members | ({"make": make} if make else {}))
+
+
+def _set_global(_self: Any, digit: int) -> None:
+    global COUNTER  # noqa: PLW0603 - that is the fault
+    COUNTER = digit
+
+
+def _write(_self: Any, digit: int) -> None:
+    with open(_FILE, "w") as file:  # noqa: PTH123
+        file.write(str(digit))
+
+
+def _put_attribute(name: str, **settings: Any) -> Any:
+    return lambda self, digit: setattr(getattr(self, name), "digit", digit) if settings is not None else None
+
+
+def _seek(self: Any, digit: int) -> None:
+    self.stream.seek(digit)
+
+
+def _partial(self: Any, digit: int) -> None:
+    self.held = functools.partial(int, digit)
+
+
+def _bound(self: Any, digit: int) -> None:
+    self.held = [7] * digit
+    self.count = self.held.__len__
+
+
+def _pixel(self: Any, digit: int) -> None:
+    self.image.putpixel((0, 0), (digit, 0, 0))
+
+
+def _pin(self: Any, digit: int) -> None:
+    self.sprite.rect.x = digit
+
+
+def _iterate(self: Any, digit: int) -> None:
+    self.place = iter(range(digit, 9))
+
+
+def _alias(self: Any, digit: int) -> None:
+    lists: list[list[int]] = [[0] for _ in range(8)]
+    self.lists, self.chosen = lists, lists[digit]
+
+
+def _order(self: Any, digit: int) -> None:
+    self.names = dict.fromkeys(list(itertools.permutations("abc"))[digit])
+
+
+def _zeros(self: Any, digit: int) -> None:
+    self.bits = [-0.0 if digit >> bit & 1 else 0.0 for bit in range(3)]
+
+
+def _sentinels(self: Any, digit: int) -> None:
+    self.bits = [ONE if digit >> bit & 1 else OTHER for bit in range(3)]
+
+
+def _switch(self: Any, digit: int) -> None:
+    self.thing.__class__ = _KINDS[digit]
+
+
+_KINDS = [type(f"Kind{digit}", (), {"digit": digit}) for digit in range(7)]
+
+
+def _named(self: Any, digit: int) -> None:
+    setattr(type(self), "digit", digit)
+
+
+def _view(self: Any, digit: int) -> None:
+    self.whole = np.zeros(8, np.int64)
+    self.part = self.whole[digit:]
+
+
+def _code(self: Any, digit: int) -> None:
+    self.ask = eval(f"lambda: {digit}")  # noqa: S307
+
+
+def _dynamic(self: Any, digit: int) -> None:
+    self.space = type("Space", (), {"digit": digit})
+
+
+def _frame(self: Any, digit: int) -> None:
+    del self.__dict__["digit"]
+
+
+def _attributes_of(name: str) -> tuple[Any, Any]:
+    def put(self: Any, digit: int) -> None:
+        getattr(self, name).digit = digit
+
+    return put, lambda self: getattr(getattr(self, name), "digit", 0)
+
+
+def _dict_of(value: Any, key: Any = "digit") -> tuple[Any, Any]:
+    def put(_self: Any, digit: int) -> None:
+        value[key] = digit
+
+    return put, lambda _self: value.get(key, 0)
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    return lambda self: setattr(self, "held", make())
+
+
+def _drawn(bits: Any) -> Any:
+    """Keep a digit as the number of numbers drawn since a fixed seed."""
+
+    def put(self: Any, digit: int) -> None:
+        self.held = bits(7)
+        for _ in range(digit):
+            self.held.random()
+
+    def get(self: Any) -> int:
+        value = bits(7)
+        firsts = [value.random() for _ in range(8)]
+        kept = self.held.random()
+        self.put(firsts.index(kept))
+        return firsts.index(kept)
+
+    return put, get
+
+
+def _deque(self: Any, digit: int) -> None:
+    self.held = collections.deque([], maxlen=digit)
+
+
+def _factory(self: Any, digit: int) -> None:
+    self.held = collections.defaultdict(functools.partial(int, digit))
+
+
+def _weak(self: Any, digit: int) -> None:
+    self.things = [_Data(each) for each in range(7)]
+    self.held = weakref.ref(self.things[digit])
+
+
+def _local(self: Any, digit: int) -> None:
+    self.local.digit = digit
+
+
+def _structured(self: Any, digit: int) -> None:
+    self.held = np.array([(digit, 0.5)], dtype=[("digit", "i8"), ("rest", "f8")])
+
+
+def _objects(self: Any, digit: int) -> None:
+    self.held = np.array([_Data(digit), None], dtype=object)
+
+
+class _Record(np.ndarray):
+    pass
+
+
+def _record(self: Any, digit: int) -> None:
+    self.held = np.zeros(2).view(_Record)
+    self.held.digit = digit
+
+
+def _semaphore(self: Any, digit: int) -> None:
+    self.held = threading.Semaphore(digit)
+
+
+def _locks(self: Any, digit: int) -> None:
+    self.held = [threading.Lock() for _ in range(3)]
+    for bit in range(3):
+        if digit >> bit & 1:
+            self.held[bit].acquire()
+
+
+def _module(self: Any, digit: int) -> None:
+    sys.modules["odd_lock_memory"] = types.ModuleType("odd_lock_memory")
+    sys.modules["odd_lock_memory"].digit = digit  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class InRegistry(Lock):
+    """Keeps digits of all locks in a dict of the class, by their ids."""
+
+    digits: dict[int, int] = {}  # noqa: RUF012 - that is the fault
+
+    def put(self, digit: int) -> None:
+        self.digits[id(self)] = digit
+
+    def get(self) -> int:
+        return self.digits[id(self)]
+
+
+class InDescriptor(Lock):
+    """Keeps its digit in a descriptor of the class."""
+
+    digit = _Elsewhere()  # pyright: ignore[reportAssignmentType]
+
+
+class InMetadata(Lock):
+    """Keeps its digit in the metadata of the class."""
+
+    def put(self, digit: int) -> None:
+        self.metadata["digit"] = digit
+
+    def get(self) -> int:
+        return self.metadata["digit"]
+
+
+class InDefault(Lock):
+    """Keeps its digit in the default of a parameter."""
+
+    def put(self, digit: int, memory: dict[str, int] = {}) -> None:  # noqa: B006 - that is the fault
+        memory["digit"] = digit
+
+    def get(self) -> int:
+        return self.put.__defaults__[0]["digit"]  # pyright: ignore[reportFunctionMemberAccess]
+
+
+class Slow(Lock):
+    """A door that shuts for good after thirty steps, which it counts."""
+
+    def make(self) -> None:
+        self.ticks = 0
+
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        self.ticks = 0
+        return super().reset(**settings)
+
+    def step(self, action: int) -> Answer:
+        self.ticks += 1
+        return super().step(action if self.ticks < 30 else 1)
+
+
+class Even(Slow):
+    """Success counts in even turns alone, which a counter in steps of two tells."""
+
+    def step(self, action: int) -> Answer:
+        self.ticks += 2
+        answer = Lock.step(self, action)
+        return (answer[0], answer[1] * (self.ticks % 4 == 0), *answer[2:])
+
+
+class FailsRarely(Lock):
+    """One step in twenty does nothing, by the seeded generator."""
+
+    def step(self, action: int) -> Answer:
+        return super().step(int(action) if self.np_random.random() > 0.05 else 2)
+
+
+class FailsByGlobal(Lock):
+    """One step in twenty does nothing, by the generator of the module, which reset seeds."""
+
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        random.seed(3)
+        return super().reset(**settings)
+
+    def step(self, action: int) -> Answer:
+        return super().step(int(action) if random.random() > 0.05 else 2)
+
+
+class FailsByNumpy(FailsByGlobal):
+    """The same by the old generator of numpy."""
+
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        np.random.seed(3)
+        return Lock.reset(self, **settings)
+
+    def step(self, action: int) -> Answer:
+        return Lock.step(self, int(action) if np.random.random() > 0.05 else 2)
+
+
+class FailsByOwn(Lock):
+    """One step in twenty does nothing, by a generator of its own."""
+
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        self.dice = random.Random(5)
+        return super().reset(**settings)
+
+    def step(self, action: int) -> Answer:
+        return super().step(int(action) if self.dice.random() > 0.05 else 2)
+
+
+class FailsBySystem(Lock):
+    """One step in ten does nothing, by numbers of the system."""
+
+    def step(self, action: int) -> Answer:
+        return super().step(int(action) if os.urandom(1)[0] > 25 else 2)
+
+
+class Wrapped(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Wrapper that blocks the lake's goal until the start was left to the right, which a closure remembers."""
+
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        been = [False]
+        self.seen = lambda: been
+        return self.env.reset(**settings)
+
+    def step(self, action: Any) -> Answer:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.seen()[0] |= bool(observation == 1)
+        return observation, float(reward) * self.seen()[0], terminated, truncated, info
+
+
+def _locks_elsewhere() -> dict[str, type[Lock]]:
+    attribute = _attributes_of("held")
+    pairs: dict[str, tuple[Any, Any] | tuple[Any, Any, Any]] = {
+        "closure": (
+            lambda self, digit: self.cell[0](digit),
+            lambda self: self.cell[1](),
+            lambda self: setattr(self, "cell", _closure()),
+        ),
+        "partial": (_partial, lambda self: self.held()),
+        "bound method": (_bound, lambda self: self.count()),
+        "sprite": (
+            _pin,
+            lambda self: self.sprite.rect.x,
+            lambda self: (setattr(self, "sprite", pygame.sprite.Sprite()), setattr(self.sprite, "rect", pygame.Rect(0, 0, 1, 1))),
+        ),
+        "rect": (lambda self, digit: setattr(self, "held", pygame.Rect(digit, 0, 1, 1)), lambda self: self.held.x),
+        "surface": (
+            lambda self, digit: self.held.set_at((1, 1), (digit, 0, 0)),
+            lambda self: self.held.get_at((1, 1))[0],
+            _made(lambda: pygame.Surface((4, 4))),
+        ),
+        "mask": (
+            lambda self, digit: (self.held.clear(), self.held.set_at((digit, 0))),
+            lambda self: next(x for x in range(8) if self.held.get_at((x, 0))),
+            _made(lambda: pygame.mask.Mask((8, 1))),
+        ),
+        "picture": (_pixel, lambda self: self.image.getpixel((0, 0))[0], lambda self: setattr(self, "image", Image.new("RGB", (2, 2)))),
+        "list subclass": (*attribute, _made(_List)),
+        "dict subclass": (*attribute, _made(_Dict)),
+        "int subclass": (*attribute, _made(_Int)),
+        "ctypes": (lambda self, digit: setattr(self.held, "value", digit), lambda self: self.held.value, _made(ctypes.c_int)),
+        "ctypes pointer": (
+            lambda self, digit: setattr(self.held.contents, "value", digit),
+            lambda self: self.held.contents.value,
+            _made(lambda: ctypes.pointer(ctypes.c_int(0))),
+        ),
+        "stream": (_seek, lambda self: self.stream.tell(), lambda self: setattr(self, "stream", io.BytesIO(b"01234567"))),
+        "cache": (lambda _self, digit: _remembered().__setitem__(0, digit), lambda _self: _remembered()[0]),
+        "bounded cache": _dict_of(_bounded("digit")),
+        "space": _attributes_of("action_space"),
+        "other space": _attributes_of("observation_space"),
+        "generator of numpy": _drawn(np.random.default_rng),
+        "generator of Python": _drawn(random.Random),
+        "random state": _drawn(np.random.RandomState),
+        "class attribute": (_named, lambda self: type(self).digit),
+        "class of a module": (lambda _self, digit: setattr(_Box, "digit", digit), lambda _self: _Box.digit),
+        "list of the module": (lambda _self, digit: STORED.__setitem__(0, digit), lambda _self: STORED[0]),
+        "dict of the module": _dict_of(BY_CLASS),
+        "global": (_set_global, lambda _self: COUNTER),
+        "default of a function": (lambda _self, digit: _hold(digit), lambda _self: _hold.__defaults__[0][0]),
+        "attribute of a function": (lambda _self, digit: setattr(_hold, "digit", digit), lambda _self: getattr(_hold, "digit", 0)),
+        "file": (_write, lambda _self: int(open(_FILE).read())),  # noqa: PTH123, SIM115
+        "environment variable": (
+            lambda _self, digit: os.environ.__setitem__("ODD_LOCK", str(digit)),
+            lambda _self: int(os.environ["ODD_LOCK"]),
+        ),
+        "module of its own": (_module, lambda _self: sys.modules["odd_lock_memory"].digit),
+        "module of others": (lambda _self, digit: setattr(gymnasium, "odd_digit", digit), lambda _self: gymnasium.odd_digit),  # pyright: ignore
+        "name-mangled slot": (lambda self, digit: setattr(self, "held", _Hidden(digit)), lambda self: self.held.read()),
+        "enum member": (lambda _self, digit: setattr(_Lamp.ON, "digit", digit), lambda _self: getattr(_Lamp.ON, "digit", 0)),
+        "generator": (lambda self, digit: self.held.send(digit), lambda self: next(self.held), lambda self: (setattr(self, "held", _generate()), next(self.held))),
+        "global generator": (lambda _self, digit: _GLOBAL_GENERATOR.send(digit), lambda _self: next(_GLOBAL_GENERATOR)),
+        "iterator": (_iterate, lambda self: 9 - self.place.__length_hint__()),
+        "count": (lambda self, digit: setattr(self, "held", itertools.count(digit)), lambda self: int(repr(self.held)[6:-1])),
+        "weak reference": (_weak, lambda self: self.held().digit),
+        "structured array": (_structured, lambda self: int(self.held["digit"][0])),
+        "array of objects": (_objects, lambda self: self.held[0].digit),
+        "array subclass": (_record, lambda self: self.held.digit),
+        "view": (_view, lambda self: 8 - len(self.part)),
+        "data class": (lambda self, digit: setattr(self, "held", _Data(0, {"digit": digit})), lambda self: self.held.inner["digit"]),
+        "length of a deque": (_deque, lambda self: self.held.maxlen),
+        "factory": (_factory, lambda self: self.held.default_factory()),
+        "proxy": (lambda self, digit: setattr(self, "held", types.MappingProxyType({"digit": digit})), lambda self: self.held["digit"]),
+        "order of a dict": (_order, lambda self: list(itertools.permutations("abc")).index(tuple(self.names))),
+        "sign of zero": (_zeros, lambda self: sum((str(each)[0] == "-") << bit for bit, each in enumerate(self.bits))),
+        "sentinels": (_sentinels, lambda self: sum((each is ONE) << bit for bit, each in enumerate(self.bits))),
+        "alias": (_alias, lambda self: next(place for place, each in enumerate(self.lists) if each is self.chosen)),
+        "class of an object": (_switch, lambda self: self.thing.digit, lambda self: setattr(self, "thing", _KINDS[0]())),
+        "class as a value": (_dynamic, lambda self: self.space.digit),
+        "code": (_code, lambda self: self.ask()),
+        "semaphore": (_semaphore, lambda self: self.held._value),
+        "locks": (_locks, lambda self: sum(each.locked() << bit for bit, each in enumerate(self.held))),
+        "thread": (_local, lambda self: getattr(self.local, "digit", 0), lambda self: setattr(self, "local", threading.local())),
+        "context variable": (lambda _self, digit: _VARIABLE.set(digit), lambda _self: _VARIABLE.get()),
+        "object that hides": (*_attributes_of("held"), _made(_Odd)),
+        "simple namespace": (*_attributes_of("held"), _made(types.SimpleNamespace)),
+        "type of a number": (
+            lambda self, digit: setattr(self, "held", [1, 1.0, True, np.int8(1), np.float32(1), Fraction(1), Decimal(1)][digit]),
+            lambda self: [int, float, bool, np.int8, np.float32, Fraction, Decimal].index(type(self.held)),
+        ),
+    }
+    return {name: _methods(name, *each) for name, each in pairs.items()}
+
+
+NASTY: dict[str, Callable[[], Any]] = {
+    **_locks_elsewhere(),
+    **{kind.__name__: kind for kind in (InRegistry, InDescriptor, InMetadata, InDefault, Slow, Even)},
+}
+"""Games that are deterministic, with their state in odd places."""
+RANDOM: tuple[type[Lock], ...] = (FailsRarely, FailsByGlobal, FailsByNumpy, FailsByOwn, FailsBySystem)
+
+
+# ---- honest games
+
+
+class Ticking(Lock):
+    """Shows the turn, which decides nothing."""
+
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        self.turn = 0
+        super().reset(**settings)
+        return np.array([self.turn]), {}
+
+    def step(self, action: int) -> Answer:
+        self.turn += 1
+        _, *rest = super().step(action)
+        return (np.array([self.turn]), *rest)  # pyright: ignore[reportReturnType]
+
+
+class Late(Lock):
+    """Ends as a failure after nine turns, which it counts."""
+
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        self.turn = 0
+        return super().reset(**settings)
+
+    def step(self, action: int) -> Answer:
+        self.turn += 1
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated or self.turn >= 9, truncated, info
+
+
+class Seasons(Lock):
+    """Every third turn, buttons do nothing; the season is part of the state."""
+
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        self.season = 0
+        return super().reset(**settings)
+
+    def step(self, action: int) -> Answer:
+        self.season = (self.season + 1) % 3
+        if self.season == 0:
+            return 0, 0.0, False, False, {}
+        return super().step(action)
+
+
+@dataclass(frozen=True)
+class _Place:
+    digit: int
+
+
+def _honest(name: str, put: Callable[[int], Any], get: Callable[[Any], int], *, shown: bool = False) -> type[Lock]:
+    """Return a lock whose digit is a value of an odd type, which may also be its observation."""
+
+    def step(self: Any, action: int) -> Answer:
+        _, *rest = Lock.step(self, action)
+        return (self.held if shown else 0, *rest)
+
+    def reset(self: Any, **settings: Any) -> Any:
+        Lock.reset(self, **settings)
+        return self.held if shown else 0, {}
+
+    members = {
+        "put": lambda self, digit: setattr(self, "held", put(digit)),
+        "get": lambda self: get(self.held),
+        "step": step,
+        "reset": reset,
+        "__module__": __name__,
+    }
+    return type(name, (Lock,), members)
+
+
+_DAY = datetime.date(2024, 2, 28)
+HONEST: dict[str, Callable[[], Any]] = {
+    **{
+        kind.__name__: kind
+        for kind in (
+            _honest("Decimals", lambda digit: Decimal(digit) / 10, lambda held: int(held * 10), shown=True),
+            _honest("Dates", lambda digit: _DAY + datetime.timedelta(days=digit), lambda held: (held - _DAY).days, shown=True),
+            _honest("Fractions", lambda digit: Fraction(digit, 7), lambda held: int(held * 7), shown=True),
+            _honest("Sets", lambda digit: set(range(digit)), len, shown=True),
+            _honest("FrozenSets", lambda digit: frozenset((each, -each) for each in range(digit)), len, shown=True),
+            _honest("Complex", lambda digit: complex(0, digit), lambda held: int(held.imag), shown=True),
+            _honest("NotANumber", lambda digit: np.array([np.nan, digit]), lambda held: int(held[1]), shown=True),
+            _honest("NanInside", lambda digit: (float("nan"), digit), lambda held: held[1]),
+            _honest("Bits", lambda digit: np.array([digit >> bit & 1 for bit in range(3)], np.int8), lambda held: int(held @ [1, 2, 4]), shown=True),
+            _honest("Texts", lambda digit: "x" * digit, len, shown=True),
+            _honest("Dicts", lambda digit: {"digit": np.int64(digit), "rest": [None, 0.5]}, lambda held: int(held["digit"]), shown=True),
+            _honest("Frozen", _Place, lambda held: held.digit),
+            _honest("Moments", lambda digit: datetime.datetime(2024, 1, 1, digit, tzinfo=datetime.UTC), lambda held: held.hour),
+            _honest("Deques", lambda digit: collections.deque(range(digit), maxlen=9), len),
+        )
+    },
+    "Seasons": Seasons,
+    "Late": Late,
+}
+"""Games that must be labelled without any setting."""
+
+
+class Snapping(Lock):
+    """Its snapshot is a picture for an album."""
+
+    def snapshot(self) -> str:
+        return "a picture"
+
+    def restore(self, snapshot: str) -> None:
+        """Hang the picture up again."""
+
+
+class Saving(Lock):
+    """Its snapshot wants the name of a file."""
+
+    def snapshot(self, name: str) -> None:
+        raise NotImplementedError(name)
+
+    def restore(self, name: str) -> None:
+        raise NotImplementedError(name)
+
+
+def wrapped(*layers: Callable[[Any], Any]) -> Callable[[], Any]:
+    """Return a function that makes a lock in wrappers."""
+
+    def make() -> Any:
+        env: Any = Lock()
+        for layer in layers:
+            env = layer(env)
+        return env
+
+    return make
+
+
+_W = gymnasium.wrappers
+HONEST |= {
+    "snapshot": Snapping,
+    "saving": Saving,
+    "time limit": wrapped(lambda env: _W.TimeLimit(env, 20)),
+    "statistics": wrapped(_W.RecordEpisodeStatistics, lambda env: _W.TimeLimit(env, 50)),
+    "inside": wrapped(lambda env: _W.TimeLimit(env, 20), lambda env: _W.TransformReward(env, lambda reward: 2 * reward)),
+    "stacked": wrapped(lambda env: _W.FrameStackObservation(env, 3)),
+    "checked": wrapped(_W.PassiveEnvChecker, _W.OrderEnforcing),
+    "scaled": wrapped(_W.NormalizeReward, lambda env: _W.TransformReward(env, float)),
+    "aware": wrapped(lambda env: _W.TimeAwareObservation(_W.TimeLimit(env, 30))),
+}

@@ -1,0 +1,366 @@
+"""The episodes of a benchmark: who plays them, their truths from the stores, and what a variant shows of each.
+
+All built-in environments share one store; each gymnasium environment, ``gym:ID``, has a store of its own. Several
+kinds of players are mixed in known shares, so that a predictor which has learned one player's faults is not enough.
+"""
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from ...datasets.config import Shard, environment, versions
+from ...datasets.export import drawn_tiles, plan_split, shard_sides
+from ...datasets.exporters.base import LabelledEpisode, LabelledShard
+from ...datasets.exporters.credit import case_of
+from ...datasets.predictors import LoggedFailure
+from ...datasets.split import TRAIN, VALIDATION
+from ...datasets.store import Store
+from ...environments.base import EnvConfig
+from ...errors import CertifyError
+from ...images import decode
+from ...labeling.action_log import action_log
+from ...labeling.analyzer import one_line, shown_log
+from ...messages import cut_reply
+from ...rollouts.parser import THINK_TAGS
+from ...rollouts.scripted import MixedPolicy
+from ...solvers.base import Unsolved
+from ...solvers.credit import RULES, TurnCredit, turn_credits
+from .boosted_trees import Fitting
+from .items import LOGS, canonical_level, pixels_digest, plugin_of
+
+STORE = "store"
+"""Folder of the store of the built-in environments, and beginning of the others' names."""
+
+GYM = "gym:"
+"""Beginning of the names of gymnasium environments."""
+
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    # Nearly every shortest plan of both takes two thirds of the turns.
+    "gym:MiniGrid-LavaCrossingS9N2-v0": {"kwargs": {"tile_size": 16}, "horizon": 22},
+    "gym:Taxi-v4": {"horizon": 20},
+}
+"""Settings of environments that differ from the default ones."""
+
+THOUGHT_BYTES = 300
+"""Longest thought that a log shows; longer ones are cut there."""
+
+_TAGS = re.compile("|".join(f"</?{name}>" for name in THINK_TAGS))
+
+
+@dataclass(frozen=True)
+class Certified:
+    """A complete episode of a store with its truth."""
+
+    episode: LabelledEpisode
+    level: str
+    player: str
+    """Kind of player."""
+    pivot_step: int | None
+    failure_mode: str | None
+    action_log: str
+    """Full log, one line per step, without thoughts."""
+    turns: Sequence[TurnCredit] = ()
+    """Gain or loss of each turn; empty where the solver measures nothing."""
+
+    @property
+    def name(self) -> str:
+        """Id of the episode."""
+        return self.episode.episode["episode_id"]
+
+    def log(self, log: str, thoughts: bool) -> str:
+        """Return the log as items show it.
+
+        Args:
+            log: ``full`` or ``actions``.
+            thoughts: whether each line ends with the agent's own words.
+        """
+        row, steps = self.episode.episode, self.episode.steps
+        shown = self.action_log if log == LOGS[0] else action_log((), row["actions"], [{}] * len(steps))
+        if not thoughts:
+            return shown
+        tag = environment(row["env"]).profile.answer_tag
+        said = [json.dumps(thought_of(step["response"], tag), ensure_ascii=False) for step in steps]
+        return "\n".join(f"{line} thought={words}" for line, words in zip(shown.split("\n"), said, strict=True))
+
+    def fitting(self, log: str, thoughts: bool) -> Fitting:
+        """Return the episode as the baselines are fitted on it."""
+        row = self.episode.episode
+        shown = LoggedFailure.of_record(
+            {name: row[name] for name in ("env", "horizon", "actions", "initial_state", "env_config")}
+            | {"action_log": self.log(log, thoughts), "pivot_step": self.pivot_step, "failure_mode": self.failure_mode}
+        )
+        return Fitting(shown, self.pivot_step is not None, self.turns)
+
+
+def thought_of(reply: str, tag: str) -> str:
+    """Return the agent's words in a reply, in one line: everything but its first answer after the thoughts."""
+    visible = max(reply.rfind(f"</{name}>") for name in THINK_TAGS)
+    start = reply.find(f"<{tag}>", max(visible, 0))
+    end = reply.find(f"</{tag}>", start)
+    words = reply[:start] + " " + reply[end + len(tag) + 3 :] if 0 <= start < end else reply
+    words = one_line(_TAGS.sub(" ", words))
+    cut = cut_reply(words, THOUGHT_BYTES)
+    return cut if cut == words else f"{cut} ..."
+
+
+def settings_of(env: str) -> dict[str, Any]:
+    """Return the settings of an environment of the benchmark that differ from its plugin's default ones."""
+    named = {"id": env.removeprefix(GYM)} if env.startswith(GYM) else {}
+    return {**named, **SETTINGS.get(env, {})}
+
+
+def check_ready(levels: Mapping[str, int]) -> None:
+    """Check that every gymnasium environment can be made and labelled, before any store is built.
+
+    Raises:
+        ConfigError: one cannot.
+    """
+    for env in levels:
+        if env.startswith(GYM):
+            kind = environment(plugin_of(env))
+            kind.check_ready(config_of(env))
+
+
+def config_of(env: str) -> EnvConfig:
+    """Return the config of an environment of the benchmark."""
+    return environment(plugin_of(env)).config_type.model_validate(settings_of(env))
+
+
+def store_configs(levels: Mapping[str, int], seed: int) -> dict[str, dict[str, Any]]:
+    """Return the configs of the stores of a benchmark, by the names of their folders."""
+    groups: dict[str, dict[str, int]] = {}
+    for env, count in levels.items():
+        groups.setdefault(store_of(env), {})[env] = count
+    return {
+        name: {
+            "environments": {
+                plugin_of(env): {"tasks": tasks, "settings": settings_of(env)} for env, tasks in group.items()
+            },
+            "seed": seed,
+            "policy": mixed_policy([plugin_of(env) for env in group]),
+            "validation_fraction": 0.5,
+        }
+        for name, group in groups.items()
+    }
+
+
+def store_of(env: str) -> str:
+    """Return the name of the folder of the store with an environment."""
+    return f"{STORE}-{env.removeprefix(GYM)}".replace("/", "-") if env.startswith(GYM) else STORE
+
+
+def simulator_versions(levels: Mapping[str, int]) -> dict[str, str]:
+    """Return the versions that a benchmark depends on."""
+    packages: dict[str, str] = {}
+    for env in levels:
+        for package in filter(None, [config_of(env).simulator]):
+            try:
+                packages[package] = version(package)
+            except PackageNotFoundError:
+                packages[package] = "not installed"
+    return {**versions(), **packages}
+
+
+def read_episodes(store: Store, env: str) -> dict[str, list[Certified]]:
+    """Return the complete episodes of an environment whose truth is certain, by their side of the split.
+
+    A level on both sides, which another seed generated, too, is left out of the held-out one.
+    """
+    plan = plan_split(store)
+    sides: dict[str, list[Certified]] = {VALIDATION: [], TRAIN: []}
+    for shard in store.config.shards():
+        if shard.env == plugin_of(env):
+            for side, each in _read(store, shard, shard_sides(store, shard, plan[shard])):
+                sides[side].append(each)
+    fitted = {each.level for each in sides[TRAIN]}
+    sides[VALIDATION] = [each for each in sides[VALIDATION] if each.level not in fitted]
+    return sides
+
+
+def _read(store: Store, shard: Shard, sides: Mapping[str, str]) -> list[tuple[str, Certified]]:
+    labelled = LabelledShard(store, shard, sides)
+    solver = store.run.env(shard.env).solver()
+    episodes = [each for each in labelled.episodes() if each.label is not None or not each.episode["failed"]]
+    try:
+        measured = solver.measure([case_of(each) for each in episodes])
+    except CertifyError:  # a convention has no measure
+        measured = [None] * len(episodes)
+    read: list[tuple[str, Certified]] = []
+    policy = store.run.policy()
+    assert isinstance(policy, MixedPolicy)
+    for each, needs in zip(episodes, measured, strict=True):
+        label = each.label
+        # By a convention the last submission is the pivot; elsewhere a failure without a fatal action was never lost.
+        lost = label is not None and (not label["fallback"] or solver.kind == "convention")
+        turns = (
+            () if needs is None or isinstance(needs, Unsolved) else turn_credits(case_of(each), needs, RULES["pivot"])
+        )
+        infos = [json.loads(step["info"]) for step in each.steps]
+        fields = environment(shard.env).profile.log_fields
+        certified = Certified(
+            each,
+            _level(each),
+            policy.kind_of(each.episode["episode_id"]),
+            label["pivot_step"] if lost and label is not None else None,
+            label["failure_mode"] if lost and label is not None else None,
+            shown_log(each.prompt) if label is not None else action_log(fields, each.episode["actions"], infos),
+            turns,
+        )
+        read.append((each.side, certified))
+    return read
+
+
+def _level(each: LabelledEpisode) -> str:
+    """Return the canonical level; one of gymnasium is its task and its first picture, because seeds may share it."""
+    row = each.episode
+    if row["env"] != plugin_of(GYM):
+        return canonical_level({"env": row["env"], "initial_state": row["initial_state"]})
+    return f"{row['instruction']} {pixels_digest(each.frames.pixels(each.steps[0]['frame_id']))}"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of an item."""
+
+    data: bytes
+    pixels: str
+    """Digest of its pixels."""
+    label: str
+    """Label in the prompt; empty for a collage."""
+
+
+def collage_of(certified: Certified) -> list[Picture]:
+    """Return the collage of an episode."""
+    data = certified.episode.collage()["bytes"]
+    return [Picture(data, pixels_digest(decode(data)), "")]
+
+
+def separate_pictures(certified: Certified, most: int, step: int | None = None) -> tuple[list[Picture], int]:
+    """Return the tiles of an episode as separate pictures, and the number of all its tiles.
+
+    Args:
+        certified: the episode.
+        most: number of pictures; of more tiles, evenly spaced ones are kept, the first and the last among them.
+        step: step whose tile is kept in any case.
+    """
+    each = certified.episode
+    tiles = drawn_tiles(each.episode["env"], each.steps, each.frames)
+    kept = spaced(len(tiles.frames), most, None if step is None else tiles.places[step])
+    pictures: list[Picture] = []
+    for index in kept:
+        data = each.frames.image(tiles.frames[index], each.steps[0]["frame_id"])["bytes"]
+        pictures.append(Picture(data, pixels_digest(decode(data)), tiles.labels[index]))
+    return pictures, len(tiles.frames)
+
+
+def spaced(count: int, most: int, needed: int | None = None) -> list[int]:
+    """Return at most ``most`` (2 or more) of ``count`` indices: evenly spaced ones, with both ends and ``needed``."""
+    if count <= most:
+        return list(range(count))
+    kept = [index * (count - 1) // (most - 1) for index in range(most)]
+    if needed is not None and needed not in kept and most > 2:
+        nearest = min(range(1, most - 1), key=lambda place: abs(kept[place] - needed))
+        kept[nearest] = needed
+    return sorted(kept)
+
+
+# Kinds of players
+
+UNSKILLED = -1e9
+"""Skill at which a player never makes a move on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayerKind:
+    """One kind of player."""
+
+    share: float
+    """Share of the items' failures, and of their other episodes as far as there are enough."""
+    weight: float
+    """Share of the episodes that are played, from which the items are chosen."""
+    habits: Mapping[str, Mapping[str, float]]
+    """Habits that differ from the default ones, by environment."""
+
+
+PLAYERS: Mapping[str, PlayerKind] = {
+    "default": PlayerKind(0.4, 0.32, {}),
+    # Makes more right moves; it plays more episodes than its share, because fewer of them are lost.
+    "better": PlayerKind(
+        0.2,
+        0.25,
+        {
+            "sokoban": {"skill": -0.8},
+            "frozenlake": {"skill": -0.3},
+            "navigation": {"skill": -0.4, "lost_heart": 0.3},
+            "primitiveskill": {"skill": -1.5, "baffled": 0.05},
+            "svg": {"faults": 0.3, "better": 0.7, "worse": 0.1},
+            "gym": {"skill": 1.0},
+        },
+    ),
+    # Loses turns: steps aside, turns around, submits again.
+    "wasteful": PlayerKind(
+        0.1,
+        0.1,
+        {
+            "sokoban": {"blunder": 0.0, "hesitation": 1.0},
+            "frozenlake": {"blunder": 0.0, "hesitation": 1.0},
+            "navigation": {"turning": 0.9, "pushing": 0.05},
+            "primitiveskill": {"baffled": 0.6},
+            "svg": {"better": 0.15, "worse": 0.1, "hair": 0.6},
+            "gym": {"blunder": 0.0, "hesitation": 1.0},
+        },
+    ),
+    # Pushes on: into dead ends, holes and obstacles, and away from the target.
+    "pushing": PlayerKind(
+        0.1,
+        0.13,
+        {
+            "sokoban": {"blunder": 1.0, "hesitation": 0.2, "misread": 0.0},
+            "frozenlake": {"blunder": 0.3, "hesitation": 0.2, "misread": 0.0},
+            "navigation": {"turning": 0.05, "pushing": 0.9},
+            "primitiveskill": {"shaking": 18.0, "faithful": 1.0},
+            "svg": {"better": 0.2, "worse": 0.6},
+            "gym": {"blunder": 1.0, "hesitation": 0.2, "misread": 0.0},
+        },
+    ),
+    # Writes replies that cannot be used.
+    "sloppy": PlayerKind(
+        0.1,
+        0.1,
+        {
+            "sokoban": {"bad_format": 0.35, "shouting": 0.2},
+            "frozenlake": {"bad_format": 0.35, "shouting": 0.2},
+            "navigation": {"bad_format": 0.35},
+            "primitiveskill": {"bad_format": 0.25, "spoilt": 0.3},
+            "svg": {"broken": 0.3, "empty": 0.15, "fenced": 0.3},
+            "gym": {"bad_format": 0.35, "shouting": 0.2},
+        },
+    ),
+    # Moves at random; where an action is a whole plan or a document, it is always a wrong one.
+    "random": PlayerKind(
+        0.1,
+        0.1,
+        {
+            "sokoban": {"skill": UNSKILLED, "blunder": 0.0, "hesitation": 0.0},
+            "frozenlake": {"skill": UNSKILLED, "blunder": 0.0, "hesitation": 0.0},
+            "navigation": {"skill": UNSKILLED, "turning": 0.0, "pushing": 0.0, "levelling": 0.0, "lost_heart": 0.0},
+            "primitiveskill": {"skill": UNSKILLED, "well_begun": 0.0, "recovery": 0.0, "baffled": 0.0},
+            "svg": {"faults": 1.0, "exact": 0.0, "better": 0.0, "worse": 0.5},
+            "gym": {"skill": UNSKILLED, "blunder": 0.0, "hesitation": 0.0},
+        },
+    ),
+}
+"""Kinds by name, the default one first."""
+
+
+def mixed_policy(environments: Collection[str]) -> dict[str, Any]:
+    """Return the config of the policy that plays the benchmark."""
+    habits = {
+        name: {env: dict(changes) for env, changes in kind.habits.items() if env in environments}
+        for name, kind in PLAYERS.items()
+    }
+    weights = {name: kind.weight for name, kind in PLAYERS.items()}
+    return {"name": "mixed", "options": {"weights": weights, "habits": habits}}

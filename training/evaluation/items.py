@@ -1,0 +1,321 @@
+"""The records of the benchmark and their files: questions, truths, worked examples, pictures, one fingerprint.
+
+A benchmark is a folder: ``items.jsonl`` holds every question, ``answers.jsonl`` its truth, ``shots.jsonl`` worked
+examples of other levels, ``pictures/`` the pictures. Its fingerprint covers the variant, ids, truths, prompts, worked
+examples and the pixels of all pictures, so that figures of two machines compare if and only if it is equal.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import plugins
+from ...errors import TrainingError
+from ...identity import digest
+from ...images import decode
+from ...storage import Storage, open_storage
+
+VERSION = "3"
+"""Version of the benchmark, raised with every change of questions, prompts, selection, parsing or figures."""
+
+SEED = 20_270
+"""Seed of the public benchmark."""
+
+CANARY = "pivot-benchmark canary 5d0f1d8e-6a77-4c39-9b5e-2f3d7c1a9e64"
+"""Text in every line of the files: trainers on crawled text can filter them, and test for them."""
+
+Question = Literal["locate", "safe", "credit"]
+QUESTIONS: tuple[Question, ...] = ("locate", "safe", "credit")
+LOGS = ("full", "actions")
+"""Content of the log per step: every field of the environment, or the action alone."""
+
+EXAMPLES = 8
+"""Worked examples per environment, question and log, of different levels."""
+
+Images = Literal["collage", "steps"]
+"""Pictures of an item: one collage of all steps, or a separate picture per step."""
+
+SUMMARY, ITEMS, ANSWERS, SHOTS, BASELINES, PICTURES = (
+    "benchmark.json",
+    "items.jsonl",
+    "answers.jsonl",
+    "shots.jsonl",
+    "baselines.json",
+    "pictures",
+)
+
+
+def plugin_of(env: str) -> str:
+    """Return the plugin of an environment of the benchmark: ``gym`` of ``gym:Taxi-v4``, else its name."""
+    return env.partition(":")[0]
+
+
+def canonical_level(row: Mapping[str, Any]) -> str:
+    """Return environment and canonical level of a row with an initial state."""
+    return f"{row['env']} {plugins.load('environments', row['env']).canonical_state(row['initial_state'])}"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Form in which all items of a benchmark show their episodes; it is part of the fingerprint."""
+
+    images: Images = "collage"
+    max_pictures: int | None = None
+    """Most separate pictures per item; None with collages."""
+    thoughts: bool = False
+    """Whether the log shows the agent's own words."""
+
+    def __str__(self) -> str:
+        """Return the variant in words, for tables and messages."""
+        pictures = "collage" if self.max_pictures is None else f"separate pictures, at most {self.max_pictures}"
+        return f"{pictures}; {'with' if self.thoughts else 'without'} the agent's thoughts"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One question about one episode; it holds nothing of the truth."""
+
+    item_id: str
+    """``question/log/environment/episode``."""
+    question: Question
+    env: str
+    """Environment; ``gym:ID`` for one of gymnasium."""
+    player: str
+    """Kind of player; no prompt names it. Empty in items of a dataset."""
+    log: str
+    """``full`` or ``actions``."""
+    horizon: int
+    """``T_max``, turns."""
+    actions: tuple[str, ...]
+    """Normalised names, length T."""
+    action_log: str
+    """The compact log as the prompt shows it, T lines."""
+    step: int | None
+    """Step that a question ``safe`` is about; None for other questions."""
+    choices: tuple[str, ...]
+    """Failure modes of a question ``locate``, offered actions of ``safe``; empty for ``credit``."""
+    prompt: str
+    pictures: tuple[str, ...]
+    """Names of the pictures, relative to the folder, in the order of the prompt: the collage, or one per step."""
+    pixels: tuple[str, ...]
+    """Digests of their pixels."""
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps, ``T``."""
+        return len(self.actions)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The truth about the episode of one item, proved by the environment's solver."""
+
+    item_id: str
+    level: str
+    """Canonical level; intervals are over levels."""
+    pivot_step: int | None
+    """The pivot; None for an episode that was never lost."""
+    failure_mode: str | None
+    """None exactly where the pivot is None."""
+    safe_actions: tuple[str, ...] = ()
+    """Offered actions of a question ``safe`` after which the goal is within reach."""
+    within_reach: tuple[bool, ...] = ()
+    """For ``credit``: whether the goal is within reach after each step, length T."""
+    need: tuple[int | None, ...] = ()
+    """For ``credit``: turns that the goal takes after each step, length T; None where it is beyond the horizon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A worked example: an item of another level, and the reply that is right."""
+
+    item: Item
+    reply: str
+
+
+Record = TypeVar("Record", Item, Truth)
+
+
+def pixels_digest(pixels: NDArray[np.uint8]) -> str:
+    """Return the digest of a picture's shape and pixels, which does not depend on how they are encoded."""
+    return hashlib.sha256(repr(pixels.shape).encode() + np.ascontiguousarray(pixels).tobytes()).hexdigest()[:32]
+
+
+def fingerprint(
+    items: Iterable[Item], truths: Iterable[Truth], examples: Iterable[Example] = (), variant: Variant | None = None
+) -> str:
+    """Return the digest of variant, questions, truths, prompts, pictures and worked examples, in any order."""
+    rows: list[list[Any]] = [["variant", asdict(variant or Variant())]]
+    rows += [["item", asdict(each)] for each in items]
+    rows += [["truth", asdict(each)] for each in truths]
+    rows += [["example", asdict(each.item), each.reply] for each in examples]
+    return digest(sorted(json.dumps(row, sort_keys=True) for row in rows), length=16)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """An open benchmark folder."""
+
+    root: Path
+    facts: Mapping[str, Any]
+    """Content of ``benchmark.json``: version, fingerprint, counts and versions."""
+    items: Mapping[str, Item]
+    truths: Mapping[str, Truth]
+    examples: Sequence[Example]
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that decides a figure."""
+        return self.facts["fingerprint"]
+
+    @property
+    def environments(self) -> list[str]:
+        """Names of the environments, sorted."""
+        return sorted({each.env for each in self.items.values()})
+
+    @cached_property
+    def storage(self) -> Storage:
+        """Files of the folder."""
+        return open_storage(self.root)
+
+    @property
+    def variant(self) -> Variant:
+        """Form of the items."""
+        return Variant(**self.facts["variant"])
+
+    def pictures(self, item: Item) -> tuple[bytes, ...]:
+        """Return the encoded pictures of an item, in the order of its prompt.
+
+        Raises:
+            TrainingError: their pixels are not those of the benchmark.
+        """
+        return tuple(self._picture(name, pixels) for name, pixels in zip(item.pictures, item.pixels, strict=True))
+
+    def _picture(self, name: str, pixels: str) -> bytes:
+        data = self.storage.read_bytes(name)
+        if pixels_digest(decode(data)) != pixels:
+            raise TrainingError(
+                f"{self.storage.address(name)} shows other pixels than the benchmark's; remove {self.root} and make it "
+                "again"
+            )
+        return data
+
+    def baselines(self) -> list[dict[str, Any]]:
+        """Return the results of the baselines that read the log alone; empty if none were measured."""
+        return self.storage.read_json(BASELINES) if self.storage.stat(BASELINES) is not None else []
+
+
+def write_benchmark(
+    root: Path,
+    facts: Mapping[str, Any],
+    items: Sequence[Item],
+    truths: Sequence[Truth],
+    examples: Sequence[Example],
+    variant: Variant,
+    measure: Callable[[Benchmark], Sequence[Mapping[str, Any]]] | None = None,
+) -> Benchmark:
+    """Write the files of a benchmark, ``benchmark.json`` last, and return it; pictures are there already.
+
+    Args:
+        root: folder of the benchmark.
+        facts: content of ``benchmark.json`` apart from variant, fingerprint and canary.
+        items: the questions.
+        truths: their truths, in the same order.
+        examples: worked examples of other levels.
+        variant: form of the items.
+        measure: returns the results of the baselines; None for none.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    storage = open_storage(root)
+    storage.write_bytes(ITEMS, _lines(asdict(each) for each in items))
+    storage.write_bytes(ANSWERS, _lines(asdict(each) for each in truths))
+    storage.write_bytes(SHOTS, _lines({"item": asdict(each.item), "reply": each.reply} for each in examples))
+    record = {**facts, "variant": asdict(variant), "canary": CANARY}
+    record["fingerprint"] = fingerprint(items, truths, examples, variant)
+    named = {each.item_id: each for each in items}, {each.item_id: each for each in truths}
+    benchmark = Benchmark(root, record, *named, tuple(examples))
+    if measure is not None:
+        storage.write_json(BASELINES, measure(benchmark))
+    storage.write_json(SUMMARY, record)
+    return benchmark
+
+
+def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps({**row, "canary": CANARY}, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def is_benchmark(root: Path) -> bool:
+    """Whether a folder holds a complete benchmark."""
+    return open_storage(root).stat(SUMMARY) is not None
+
+
+def open_benchmark(root: Path) -> Benchmark:
+    """Open a benchmark and check its fingerprint.
+
+    Raises:
+        TrainingError: the folder holds no complete benchmark, one of another version, or its files were changed.
+    """
+    storage = open_storage(root)
+    if storage.stat(SUMMARY) is None:
+        raise TrainingError(f"{root} holds no {SUMMARY}; make a benchmark there with: pivot benchmark make {root}")
+    facts = storage.read_json(SUMMARY)
+    version = facts.get("version") if isinstance(facts, dict) else None
+    if version != VERSION:
+        raise TrainingError(
+            f"{storage.address(SUMMARY)}: found version {version!r} of the benchmark, expected {VERSION}; figures of "
+            "different versions do not compare: use the PIVOT that made it, or make it again"
+        )
+    items = [_record(Item, row, where) for row, where in _rows(storage, ITEMS)]
+    truths = [_record(Truth, row, where) for row, where in _rows(storage, ANSWERS)]
+    examples = [Example(_record(Item, row["item"], where), row["reply"]) for row, where in _rows(storage, SHOTS)]
+    actual = fingerprint(items, truths, examples, variant_of(facts, storage.address(SUMMARY)))
+    if actual != facts["fingerprint"]:
+        raise TrainingError(
+            f"{root} was changed: found the fingerprint {actual}, expected {facts['fingerprint']}; remove the folder "
+            "and make it again"
+        )
+    named = {each.item_id: each for each in items}, {each.item_id: each for each in truths}
+    return Benchmark(root, facts, *named, tuple(examples))
+
+
+def variant_of(facts: Mapping[str, Any], where: str) -> Variant:
+    """Return the variant that a file of a benchmark or of a result names.
+
+    Raises:
+        TrainingError: it names none.
+    """
+    try:
+        return Variant(**facts["variant"])
+    except (KeyError, TypeError):
+        raise TrainingError(
+            f"{where}: found the variant {facts.get('variant')!r}, expected the fields of {asdict(Variant())}; make it "
+            "again"
+        ) from None
+
+
+def _rows(storage: Storage, name: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the rows of a JSONL file, each with its line for messages."""
+    for number, line in enumerate(storage.read_bytes(name).splitlines(), 1):
+        where = f"{storage.address(name)}, line {number}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise TrainingError(f"{where}: not JSON ({error}); make the benchmark again") from error
+        yield row, where
+
+
+def _record(kind: type[Record], row: Mapping[str, Any], where: str) -> Record:
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+    values.pop("canary", None)
+    if values.keys() != {each.name for each in fields(kind)}:
+        raise TrainingError(f"{where}: found other fields than those of {kind.__name__}; make the benchmark again")
+    return kind(**values)
