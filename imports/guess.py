@@ -372,7 +372,7 @@ class Yield(NamedTuple):
 Trial = Callable[[Mapping[str, Any], int], Yield]
 """Reads the source with more options, at most so many episodes of it (0: all that are tried)."""
 
-_SAMPLE = 24
+_SAMPLE = 8
 """Episodes on which assignments of words are tried first."""
 _MOST_CANDIDATES = 10
 
