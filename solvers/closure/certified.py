@@ -16,6 +16,8 @@ from .advice import short
 from .worlds import Env
 
 CACHED_LEVELS = 64
+DEPTH = 200
+"""Least depth of a search for one episode; no label needs more than its horizon, but a dead end may."""
 
 
 def certify_played(
@@ -34,7 +36,9 @@ def certify_played(
     """
     made = env if hasattr(env, "unwrapped") and not isinstance(env, type) else env()  # pyright: ignore[reportCallIssue]
     named = _named(made, settings.pop("actions_by_name", None))
-    graph = explore(made, actions=named, seed=seed, **{"horizon": horizon, **settings})
+    graph = explore(
+        made, actions=named, seed=seed, **{"horizon": horizon, "max_depth": max(DEPTH, 4 * horizon), **settings}
+    )
     names = [_name(named, action) for action in actions]
     answer = graph.certify(names, horizon)
     if isinstance(answer, Unsolved):

@@ -27,6 +27,8 @@ FRESH = 16
 """Random walks that are replayed in a new process."""
 WALK = 60
 """Least number of steps of a walk that checks the graph."""
+LONGEST = 400
+"""Maximum number of steps of such a walk."""
 DELAYS = 8
 """Maximum number of plans that are played after waiting somewhere on their way; they show counters in the state."""
 DRAWN = 4
@@ -56,6 +58,7 @@ def explore(
     how: How | None = None,
     max_states: int = 1_000_000,
     max_steps: int = 20_000_000,
+    max_depth: int | None = None,
     max_seconds: float = 600.0,
     max_megabytes: int = 2_000,
     horizon: int | None = None,
@@ -84,6 +87,7 @@ def explore(
             environment offers and that leads where a replay leads.
         max_states: limit on states.
         max_steps: limit on steps of the environment.
+        max_depth: limit on the turns from the start; None for none. It ends the search of states that never repeat.
         max_seconds: limit on the time of the search and of its checks.
         max_megabytes: limit on the growth of memory.
         horizon: turns from the start after which the search ends where a clock is part of the state, whose states would
@@ -111,9 +115,9 @@ def explore(
     counted = _clock(env, list(named.values()), seed, options) if clock is None or horizon else ()
     turns = counted if clock is None else tuple(clock)
     end = time.monotonic() + max_seconds
-    limits = Limits(max_states, max_steps, max_seconds, max_megabytes)
+    limits = Limits(max_states, max_steps, max_seconds, max_megabytes, max_depth)
     if clock is not None and set(counted) - set(turns):
-        limits = replace(limits, depth=horizon)
+        limits = replace(limits, depth=horizon or max_depth)
     declared = clock is not None and joins
     read = partial(_reading, key=key, success=success, clock=turns, drawing=tuple(drawing), is_declared=declared)
     try:
@@ -122,7 +126,7 @@ def explore(
         if clock is not None or not joins:
             raise
         read = partial(read, clock=())
-        limits = replace(limits, depth=horizon)
+        limits = replace(limits, depth=horizon or max_depth)
         search = _searched(env, named, seed, options, read, limits, how, checks, end)
     if fresh and search.keys:
         walks = [walk for walk, _ in zip(_walks(search, checks), range(FRESH + 2 * len(named)), strict=False)]
@@ -134,7 +138,9 @@ def explore(
     search.complete()
     successors = np.frombuffer(search.targets, np.int32).reshape(shape)
     rewards = np.frombuffer(search.rewards, np.float64).reshape(shape)
-    return Graph(tuple(named), successors, rewards, search.world.how, search.steps, search.limit, won_at_start=not search.keys)
+    return Graph(
+        tuple(named), successors, rewards, search.world.how, search.steps, search.limit, won_at_start=not search.keys
+    )
 
 
 class ClockError(AdvisedError):
@@ -163,7 +169,9 @@ def _searched(
         reading = read(env)
         check: Check | None = None
         begun, left = time.process_time(), max(end - time.monotonic(), 0.0)
-        search = Search(kind(env, seed, options, reading), tuple(named.values()), replace(limits, seconds=_SEARCH_SHARE * left))
+        search = Search(
+            kind(env, seed, options, reading), tuple(named.values()), replace(limits, seconds=_SEARCH_SHARE * left)
+        )
         try:
             search.limit = search.run(limits.seconds)
             search.world.finish()
@@ -334,7 +342,9 @@ class Check:
         world.reset()
         world.act(world.env, self.search.actions[0], running=True)
         level = world.env.unwrapped
-        return {name: getattr(level, name) - start for name, start in world.still.items() if type(start) in (int, float)}
+        return {
+            name: getattr(level, name) - start for name, start in world.still.items() if type(start) in (int, float)
+        }
 
 
 def _spread(count: int, most: int) -> Iterator[int]:
@@ -347,7 +357,7 @@ def _walks(search: Search, checks: int) -> Iterator[list[int]]:
 
     Each is cut where it ends. Without a plan, the first walks try all actions in the state that was met last.
     """
-    length, plan = max(WALK, 2 * search.depth), search.plan()
+    length, plan = max(WALK, min(2 * search.depth, LONGEST)), search.plan()
     if plan is None:
         last = search.path(search.expanded - 1)
         yield from ([*last, place] for place in range(len(search.actions)))
@@ -474,9 +484,7 @@ def _timed(world: World, path: Sequence[Any]) -> ClockError:
     )
 
 
-def _contradiction(
-    search: Search, state: int, path: Sequence[Any], expected: Outcome, actual: Outcome
-) -> AdvisedError:
+def _contradiction(search: Search, state: int, path: Sequence[Any], expected: Outcome, actual: Outcome) -> AdvisedError:
     return advised(
         f"the actions {search.path_of(state)} and {list(path[:-1])} lead to the same key {short(search.keys[state])}, but "
         f"then {path[-1]!r} gives {expected.shown}, and {actual.shown}{_apart(expected, actual)}; the environment is "

@@ -113,7 +113,7 @@ class Keys:
             self._inside(layers, reader)
             outside.add([*kinds, *reader.code.values()], layers, first=True)
             self._outside = outside
-        reader = Reader(self._outside.numbers)
+        reader = Reader(self._outside.places)
         inside = self._inside(layers, reader)
         if unknown := [each for name, each in reader.code.items() if name not in self._outside.known]:
             self._outside.add(unknown, layers, first=False)
@@ -168,7 +168,9 @@ def keys_of(env: Env, skip: Sequence[str] = ()) -> Keys:
         skip: counters of turns, and attributes that decide nothing but pictures.
     """
     package = package_of(env)
-    return Keys(frozenset((*skip, *package.drawing, *package.constant)), frozenset({"_np_random"} if package.dice else ()))
+    return Keys(
+        frozenset((*skip, *package.drawing, *package.constant)), frozenset({"_np_random"} if package.dice else ())
+    )
 
 
 def counters(env: Any, actions: Sequence[Any], seed: int | None, options: dict[str, Any] | None) -> tuple[str, ...]:
