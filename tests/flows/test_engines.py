@@ -119,7 +119,9 @@ def test_a_cluster_makes_the_bytes_of_one_process(
     monkeypatch.chdir(tmp_path)  # a relative folder is meant from here, wherever workers were started
     with open_pool(Workers(engine, address), ["sokoban"], Path("store")) as pool:
         assert pool.workers == 2
-        workers = set(pool.stream(subprocess.check_output, [(["sh", "-c", WAITS_FOR_ANOTHER, str(tmp_path / "present")],)] * 8))
+        workers = set(
+            pool.stream(subprocess.check_output, [(["sh", "-c", WAITS_FOR_ANOTHER, str(tmp_path / "present")],)] * 8)
+        )
         assert len(workers) == 2
         _build(pool, Path("store"))
         with pytest.raises(ConfigError, match=r"unknown setting sokoban\.boxen") as caught:
