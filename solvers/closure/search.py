@@ -93,11 +93,8 @@ class Search:
             if number in EARLY and not replays:
                 self._look(len(self.keys) - 1)
             handle = waiting.popleft()
-            allowed = self.allowed[number]
             for place, action in enumerate(self.actions):
-                outcome = None
-                if allowed is None or allowed[place]:
-                    outcome = world.step(handle, lambda: self.path_of(number), action)  # noqa: B023 - called at once
+                outcome = self._step(number, handle, place)
                 if outcome is None:
                     targets.append(ILLEGAL)
                     rewards.append(nan)
@@ -121,6 +118,13 @@ class Search:
                 targets.append(target)
             self.steps += len(self.actions) * (self.depth + 1 if replays else 1)
         return None
+
+    def _step(self, state: int, handle: Any, place: int) -> Outcome | None:
+        """Take an action in a state with its handle; None if the action is illegal there."""
+        allowed = self.allowed[state]
+        if allowed is not None and not allowed[place]:
+            return None
+        return self.world.step(handle, lambda: self.path_of(state), self.actions[place])
 
     def _look(self, state: int) -> None:
         """Replay the path to a state, so that a wrong way back to states ends the search early.
