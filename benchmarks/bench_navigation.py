@@ -16,8 +16,8 @@ from pivot.benchmarks.harness import Row
 from pivot.collage import collage, panel
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.moves import Floor
+from pivot.environments.navigation.rooms.catalogue import KINDS
 from pivot.environments.navigation.rooms.generate import furnish
-from pivot.environments.navigation.rooms.things import ALL
 from pivot.environments.navigation.state import Pose, room_json
 from pivot.environments.navigation.view.scene import draw_view
 from pivot.images import Frame, decode, encode_jpeg
@@ -46,7 +46,7 @@ def _views() -> list[tuple[str, Pose]]:
     views = []
     for seed in range(ROOMS):
         rng = random.Random(seed)
-        room, _ = furnish(rng, ALL[seed % len(ALL)])
+        room, _ = furnish(rng, KINDS[seed % len(KINDS)])
         floor = Floor(room)
         free = [
             (x, z)

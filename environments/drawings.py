@@ -19,13 +19,18 @@ def load_drawings(path: Path) -> Any:
 
 
 @cache
-def _parse(text: str) -> ast.expr:
-    return ast.parse(text.strip(), mode="eval").body
+def _parse(text: str) -> Any:
+    """Return an expression, or the number that it is."""
+    node = ast.parse(text.strip(), mode="eval").body
+    return node.value if isinstance(node, ast.Constant) else node
 
 
-def evaluate(expression: str | int, names: Mapping[str, Any]) -> Any:
+def evaluate(expression: str, names: Mapping[str, Any]) -> Any:
     """Return the value of an expression of whole numbers, names, ``+ - * //`` and parentheses."""
-    return _value(_parse(expression), names) if isinstance(expression, str) else expression
+    if expression in names:
+        return names[expression]
+    parsed = _parse(expression)
+    return parsed if isinstance(parsed, int) else _value(parsed, names)
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:

@@ -52,6 +52,7 @@ DATA = (
         "py.typed",
         "alerts.yaml",
         "prefect.yaml",
+        "environments/navigation/rooms/furniture.yaml",
         "environments/svg/motifs.yaml",
         "imports/episode.schema.json",
         "datasets/card_template.md",

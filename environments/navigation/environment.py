@@ -26,14 +26,13 @@ from ..base import EnvConfig, EnvProfile, Frame, NamedActions, Source, Task
 from ..grid import UNUSABLE, first_level
 from .files import files_digest, read_task_files
 from .room import RoomWorld, check_room
-from .rooms.things import base_instruction, common_sense_instruction
 from .state import THOR, NavigationState, Pose, parse_state
-from .tasks import draw_task
+from .tasks import base_instruction, common_sense_instruction, draw_task
 from .thor.world import ThorWorld
 from .view.scene import SIDE, draw_view
 from .world import ACTIONS, World
 
-ART = 1
+ART = 2
 """Version of rooms and renderer; part of the environment's version, because equal levels then look different."""
 BASE, COMMON_SENSE = "base", "common_sense"
 REACH = 1.5

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from ..grid import pick
 from .moves import HEADINGS, REACH, Cell, Floor, fewest_steps
+from .rooms.catalogue import KINDS, THINGS
 from .rooms.generate import furnish, scene_name
 from .rooms.parts import between, middle_of, shuffled
-from .rooms.things import ALL
 from .state import EMBEDDED, NavigationState, Pose, RoomObject, Target, metres, room_json
 
 AGENT_HEIGHT = 0.9
@@ -22,6 +22,19 @@ _FACING = 0.45  # probability
 _GRID = 50  # millimetres
 
 
+_USES = {thing.type: thing.use for thing in THINGS}
+
+
+def base_instruction(kind: str) -> str:
+    """Return the instruction of the split ``base``."""
+    return f"navigate to the {kind} in the room and get as close to it as you can"
+
+
+def common_sense_instruction(kind: str) -> str:
+    """Return the instruction of the split ``common_sense``, which describes the target by its use."""
+    return f"I am looking for {_USES[kind]}. Please navigate to it and stay close to it."
+
+
 def draw_task(
     rng: random.Random, fewest: int, most: int, distances: tuple[float, float] = (0.0, math.inf)
 ) -> NavigationState | None:
@@ -29,7 +42,7 @@ def draw_task(
 
     ``distances`` are the minimum and maximum distance of the start from the target along the floor, metres.
     """
-    kind = ALL[pick(rng, len(ALL))]
+    kind = KINDS[pick(rng, len(KINDS))]
     room, targets = furnish(rng, kind)
     floor = Floor(room)
     for index in shuffled(rng, range(len(targets))):

@@ -10,72 +10,30 @@ from collections.abc import Callable, Sequence
 from ....identity import digest
 from ...grid import pick
 from ..state import Finish, Room, RoomObject
-from . import furniture
-from .furniture import Palette
+from .catalogue import DATA, KINDS, THINGS, Names, Thing, choose, colour, furniture, number, palette
 from .layout import HEIGHT, Layout, attached
-from .parts import Item, Placed, Slot, between, choice, shuffled
-from .things import ALL, THINGS, Thing
-
-_WOODS = (
-    ("#b07a48", "#70482c"),
-    ("#c89a64", "#8a6238"),
-    ("#8a5a36", "#54341e"),
-    ("#d8bc90", "#a0845c"),
-    ("#6a4630", "#42291a"),
-)
-_CLOTHS = ("#6a7a94", "#8c5a54", "#5a7a62", "#9a8a70", "#4a6a80", "#8a6a90", "#b0a898", "#a05a3c")
-_ACCENTS = ("#d08a30", "#3a8a8a", "#b84a5a", "#5a8a4a", "#c8b048", "#4a5aa0", "#a86a9a")
-_FRONTS = ("#e4e0d8", "#8aa4b0", "#a8b49a", "#c8b8a0", "#5a6a74", "#d8d4cc", "#b06a4a")
-_FLOORS = {
-    "kitchen": (("#c8c0b4", "tiles"), ("#9aa0a4", "tiles"), ("#b07c4c", "planks"), ("#d8ccb4", "tiles")),
-    "living room": (("#b8844c", "planks"), ("#8a5c38", "planks"), ("#c49a68", "herringbone"), ("#a89c8c", "carpet")),
-    "bedroom": (("#c09060", "planks"), ("#b4a898", "carpet"), ("#98a4ac", "carpet"), ("#c8a880", "herringbone")),
-    "bathroom": (("#b8c4c8", "tiles"), ("#d8d8d4", "tiles"), ("#8c989c", "tiles"), ("#c4b8a4", "tiles")),
-    "study": (("#8e5e38", "herringbone"), ("#a87444", "planks"), ("#7c6a5c", "carpet")),
-}
-_WALLS = {
-    "kitchen": (("#e8e0cc", "plain"), ("#dce4e0", "plain"), ("#e4dcd0", "bricks"), ("#ecd8b4", "plain")),
-    "living room": (
-        ("#e0d4c0", "plain"),
-        ("#c8d0cc", "plain"),
-        ("#d8c8b8", "stripes"),
-        ("#b4c0b0", "plain"),
-        ("#e4cfc0", "plain"),
-    ),
-    "bedroom": (("#d4dce4", "plain"), ("#e4d8dc", "stripes"), ("#dcd4c4", "plain"), ("#c4d0c4", "stripes")),
-    "bathroom": (("#dce8ec", "bricks"), ("#e8e8e4", "bricks"), ("#c8dcd8", "bricks"), ("#e4dcd4", "bricks")),
-    "study": (("#c8b8a0", "plain"), ("#a8b4a8", "stripes"), ("#d0c4b0", "plain"), ("#b0a8b8", "plain")),
-}
-_SIZES = {
-    "kitchen": (4400, 6000),
-    "living room": (5000, 7000),
-    "bedroom": (4600, 6400),
-    "bathroom": (4000, 5400),
-    "study": (4600, 6200),
-}
+from .parts import Item, Placed, Slot, between, shuffled
 
 
 def furnish(rng: random.Random, kind: str) -> tuple[Room, list[RoomObject]]:
     """Return a room of a kind, and the objects in it that can be targets (each the only one of its type)."""
-    low, high = _SIZES[kind]
-    layout = Layout(rng, between(rng, low, high, 100), between(rng, low, high, 100))
-    wood, dark = _WOODS[pick(rng, len(_WOODS))]
-    palette = Palette(wood, dark, choice(rng, _CLOTHS), choice(rng, _ACCENTS), choice(rng, _FRONTS))
-    _openings(layout, palette)
-    _PROGRAMS[kind](layout, palette)
-    _decorate(layout, palette)
+    data = DATA["rooms"][kind]
+    width, depth = number(rng, data["size"], {}), number(rng, data["size"], {})
+    layout = Layout(rng, width, depth)
+    plan = Plan(layout, palette(rng))
+    plan.openings()
+    _PROGRAMS[kind](plan)
+    plan.decorate()
     targets = [placed.as_object() for placed in _things(layout, kind)]
-    floor_colour, floor = _FLOORS[kind][pick(rng, len(_FLOORS[kind]))]
-    wall_colour, wall = _WALLS[kind][pick(rng, len(_WALLS[kind]))]
+    floor, wall = (_finish(choose(rng, data[name])) for name in ("floors", "walls"))
     objects = [placed.as_object() for placed in layout.placed] + targets
-    room = Room(
-        (layout.width, HEIGHT, layout.depth),
-        Finish(floor_colour, floor),
-        Finish(wall_colour, wall),
-        Finish("#f4f2ec", "plain"),
-        tuple(_with_distinct_ids(objects)),
-    )
-    return room, targets
+    size = layout.width, HEIGHT, layout.depth
+    return Room(size, floor, wall, Finish("#f4f2ec", "plain"), tuple(_with_distinct_ids(objects))), targets
+
+
+def _finish(text: str) -> Finish:
+    paint, surface = text.split(" ")
+    return Finish(f"#{paint}", surface)
 
 
 def scene_name(kind: str, room_json: str) -> str:
@@ -94,195 +52,157 @@ def _with_distinct_ids(objects: Sequence[RoomObject]) -> list[RoomObject]:
     return distinct
 
 
-# --- walls, floor and ceiling ----------------------------------------------------------------------------------------
+class Plan:
+    """A layout and the colours of its furniture."""
+
+    def __init__(self, layout: Layout, colours: Names) -> None:
+        """Begin with an empty room."""
+        self.layout, self.rng, self.colours = layout, layout.rng, colours
+
+    def item(self, name: str, into: Item | None = None, **names: int) -> Item:
+        """Return a piece of furniture."""
+        return furniture(name, self.rng, self.colours | names, into)
+
+    def wall(self, *names: str, odds: float = 1.0) -> None:
+        """Place furniture along walls, each piece with a probability."""
+        for name in names:
+            if odds == 1.0 or self.rng.random() < odds:
+                self.layout.on_wall(self.item(name))
+
+    def open(self, *names: str, margin: int = 620) -> None:
+        """Place furniture in the open."""
+        for name in names:
+            self.layout.in_the_open(self.item(name), margin)
+
+    def chance(self, odds: float) -> bool:
+        """Return True with a probability."""
+        return self.rng.random() < odds
+
+    def openings(self) -> None:
+        """Add a door with free floor in front of it, and one or two windows."""
+        layout, rng = self.layout, self.rng
+        walls = shuffled(rng, range(4))
+        door = self.item("door")
+        offset = between(rng, 300, layout.wall_length(walls[0]) - 1260, 50)
+        layout.placed.append(layout.against(door, walls[0], offset))
+        layout.hang(walls[0], offset - 60, offset + 1020, 0)
+        layout.taken.append(layout.against(Item("Clearance", 960, 1100), walls[0], offset).footprint())
+        for wall in walls[1 : 2 + pick(rng, 2)]:
+            width = between(rng, 1100, min(2000, layout.wall_length(wall) - 1200), 100)
+            window = self.item("window", w=width)
+            offset = between(rng, 500, layout.wall_length(wall) - width - 500, 50)
+            if self.chance(0.7):
+                self.item("curtains", window, w=width)
+            layout.placed.append(layout.against(window, wall, offset, 960))
+            layout.hang(wall, offset - 280, offset + width + 280, 920)
+
+    def decorate(self) -> None:
+        """Hang pictures and a clock, and a lamp from the ceiling."""
+        layout = self.layout
+        for name, bottom in (("picture", 1350), ("picture", 1350), ("picture", 1350), ("wall_clock", 1800)):
+            layout.on_bare_wall(self.item(name), bottom)
+        lamp = self.item("ceiling_lamp")
+        layout.placed.append(Placed(lamp, layout.width // 2 - 230, layout.depth // 2 - 230, HEIGHT - 400, 0))
+
+    def rug(self, leader: Placed, x: int, z: int, width: int, depth: int) -> None:
+        """Lay a rug at a position in the coordinates of other furniture."""
+        paint = colour(choose(self.rng, DATA["rugs"]), self.colours)
+        rug = furniture("rug", self.rng, self.colours | {"w": width, "d": depth, "hue": paint})
+        self.layout.lay(attached(leader, rug, x, z))
+
+    def dining(self) -> None:
+        """Place a table with chairs around it."""
+        table = self.layout.in_the_open(self.item("table"), 900) or self.layout.in_the_open(self.item("table"))
+        if table is None:
+            return
+        width, depth = table.item.width, table.item.depth
+        for x in (width // 4 - 220, 3 * width // 4 - 220):
+            for z, turn in ((-240, 0), (depth - 220, 2)):
+                if self.chance(0.85):
+                    self.layout.beside(table, self.item("chair"), x, z, turn, tucked=True)
+        if self.chance(0.5):
+            self.rug(table, -400, -500, width + 800, depth + 1000)
+
+    def desk(self) -> None:
+        """Place a desk with its chair."""
+        desk = self.layout.on_wall(self.item("desk"))
+        if desk is not None:
+            self.layout.beside(desk, self.item("chair"), 250, desk.item.depth - 160, 2, tucked=True)
 
 
-def _openings(layout: Layout, palette: Palette) -> None:
-    """Add a door with free floor in front of it, and one or two windows."""
-    rng = layout.rng
-    walls = shuffled(rng, range(4))
-    door = Item("Doorway", 960, 40)
-    for x in (0, 900):
-        door.add((x, 0, 0), (x + 60, 2100, 40), "#f0ece4")
-    door.add((60, 2040, 0), (900, 2100, 40), "#f0ece4")
-    door.add((60, 0, 0), (900, 2040, 25), choice(rng, ("#e4dccc", palette.wood, palette.dark)), "door")
-    door.add((800, 960, 20), (850, 1010, 80), "#c8a850", "metal", "ellipsoid")
-    offset = between(rng, 300, layout.wall_length(walls[0]) - 1260, 50)
-    placed = layout.against(door, walls[0], offset)
-    layout.placed.append(placed)
-    layout.hang(walls[0], offset - 60, offset + 1020, 0)
-    clear = Item("Clearance", 960, 1100)
-    layout.taken.append(layout.against(clear, walls[0], offset).footprint())
-    for wall in walls[1 : 2 + pick(rng, 2)]:
-        width = between(rng, 1100, min(2000, layout.wall_length(wall) - 1200), 100)
-        window = Item("Window", width, 60)
-        window.add((0, 0, 0), (width, 1150, 30), "#ffffff", "window").add(
-            (-60, -50, 0), (width + 60, 0, 110), "#f4f2ee"
-        )
-        offset = between(rng, 500, layout.wall_length(wall) - width - 500, 50)
-        if rng.random() < 0.7:
-            for x in (-260, width + 20):
-                window.add((x, -450, 5), (x + 240, 1240, 70), palette.accent, "stripes")
-        layout.placed.append(layout.against(window, wall, offset, 960))
-        layout.hang(wall, offset - 280, offset + width + 280, 920)
-
-
-def _decorate(layout: Layout, palette: Palette) -> None:
-    """Hang pictures and a clock, and a lamp from the ceiling."""
-    rng = layout.rng
-    for _ in range(3):
-        width = between(rng, 600, 1200, 100)
-        picture = Item("Painting", width, 30)
-        picture.add((0, 0, 0), (width, width * 7 // 10, 30), choice(rng, _ACCENTS), "painting")
-        layout.on_bare_wall(picture, 1350)
-    clock = Item("WallClock", 340, 40)
-    clock.add((0, 0, 0), (340, 340, 30), palette.dark).add((20, 20, 30), (320, 320, 40), "#f4f2e8", "clock")
-    layout.on_bare_wall(clock, 1800)
-    lamp = Item("CeilingLamp", 460, 460)
-    lamp.add((222, 220, 222), (238, 400, 238), "#404040").add((0, 0, 0), (460, 230, 460), "#f6ecd0", "glow", "shade")
-    layout.placed.append(Placed(lamp, layout.width // 2 - 230, layout.depth // 2 - 230, HEIGHT - 400, 0))
-
-
-def _rug(layout: Layout, palette: Palette, leader: Placed, x: int, z: int, width: int, depth: int) -> None:
-    rug = Item("Rug", width, depth)
-    rug.add(
-        (0, 0, 0), (width, 12, depth), choice(layout.rng, (palette.accent, palette.cloth, "#a04840", "#48688a")), "rug"
-    )
-    layout.lay(attached(leader, rug, x, z))
-
-
-# --- furniture, kind by kind -----------------------------------------------------------------------------------------
-
-
-def _kitchen(layout: Layout, palette: Palette) -> None:
-    rng = layout.rng
-    for maker in (furniture.counter, furniture.sink):
-        layout.on_wall(maker(rng, palette))
-    cooker = layout.on_wall(furniture.stove(rng, palette))
+def _kitchen(plan: Plan) -> None:
+    plan.wall("counter", "sink")
+    cooker = plan.layout.on_wall(plan.item("stove"))
     if cooker is not None:
-        layout.placed.append(attached(cooker, furniture.hood(rng, palette), 0, 0))
-    for maker in (furniture.fridge, furniture.counter):
-        layout.on_wall(maker(rng, palette))
-    if rng.random() < 0.4:
-        layout.in_the_open(furniture.island(rng, palette))
+        plan.layout.placed.append(attached(cooker, plan.item("hood"), 0, 0))
+    plan.wall("fridge", "counter")
+    if plan.chance(0.4):
+        plan.open("island")
     else:
-        _dining(layout, palette)
-    layout.on_bare_wall(_lowered(furniture.wall_cupboard(rng, palette), 1450), 1450)
-    if rng.random() < 0.5:
-        layout.on_wall(furniture.plant(rng, palette))
+        plan.dining()
+    plan.layout.on_bare_wall(plan.item("wall_cupboard"), 1450)
+    plan.wall("plant", odds=0.5)
 
 
-def _lowered(item: Item, bottom: int) -> Item:
-    """Return an item moved down so that its lowest part is at height 0; ``bottom`` is the height at which it hangs."""
-    lowered = Item(item.type, item.width, item.depth)
-    for part in item.parts:
-        (x0, y0, z0), (x1, y1, z1) = part.low, part.high
-        lowered.add((x0, y0 - bottom, z0), (x1, y1 - bottom, z1), part.colour, part.surface, part.shape)
-    return lowered
-
-
-def _dining(layout: Layout, palette: Palette) -> None:
-    rng = layout.rng
-    table = layout.in_the_open(furniture.table(rng, palette), 900) or layout.in_the_open(furniture.table(rng, palette))
-    if table is None:
-        return
-    width, depth = table.item.width, table.item.depth
-    for x in (width // 4 - 220, 3 * width // 4 - 220):
-        if rng.random() < 0.85:
-            layout.beside(table, furniture.chair(rng, palette), x, -240, 0, tucked=True)
-        if rng.random() < 0.85:
-            layout.beside(table, furniture.chair(rng, palette), x, depth - 220, 2, tucked=True)
-    if rng.random() < 0.5:
-        _rug(layout, palette, table, -400, -500, width + 800, depth + 1000)
-
-
-def _living_room(layout: Layout, palette: Palette) -> None:
-    rng = layout.rng
-    if rng.random() < 0.35:
-        layout.in_the_open(furniture.divider(rng, palette), 700)
-    seat = layout.on_wall(furniture.sofa(rng, palette))
+def _living_room(plan: Plan) -> None:
+    layout = plan.layout
+    if plan.chance(0.35):
+        plan.open("divider", margin=700)
+    seat = layout.on_wall(plan.item("sofa"))
     if seat is not None:
-        low = furniture.coffee_table(rng, palette)
+        low = plan.item("coffee_table")
         layout.beside(seat, low, (seat.item.width - low.width) // 2, seat.item.depth + 420)
-        _rug(layout, palette, seat, 0, seat.item.depth - 150, seat.item.width, 1500)
-        opposite = (seat.turn + 2) % 4
-        if layout.on_wall(furniture.tv_bench(rng, palette), [opposite]) is None:
-            layout.on_wall(furniture.tv_bench(rng, palette))
-    layout.on_wall(furniture.bookcase(rng, palette))
-    layout.on_wall(furniture.floor_lamp(rng, palette))
-    layout.on_wall(furniture.armchair(rng, palette))
-    layout.on_wall(furniture.plant(rng, palette))
-    if rng.random() < 0.5:
-        _dining(layout, palette)
+        plan.rug(seat, 0, seat.item.depth - 150, seat.item.width, 1500)
+        if layout.on_wall(plan.item("tv_bench"), [(seat.turn + 2) % 4]) is None:
+            plan.wall("tv_bench")
+    plan.wall("bookcase", "floor_lamp", "armchair", "plant")
+    if plan.chance(0.5):
+        plan.dining()
     else:
-        layout.in_the_open(furniture.round_table(rng, palette))
-        layout.in_the_open(furniture.stool(rng, palette))
+        plan.open("round_table", "stool")
 
 
-def _bedroom(layout: Layout, palette: Palette) -> None:
-    rng = layout.rng
-    bed = layout.on_wall(furniture.bed(rng, palette))
+def _bedroom(plan: Plan) -> None:
+    bed = plan.layout.on_wall(plan.item("bed"))
     if bed is not None:
         for x in (-500, bed.item.width + 40):
-            layout.beside(bed, furniture.night_table(rng, palette), x, 0)
-        _rug(layout, palette, bed, -350, 1300, bed.item.width + 700, 1200)
-    for maker in (furniture.wardrobe, furniture.dresser):
-        layout.on_wall(maker(rng, palette))
-    _desk(layout, palette)
-    layout.on_wall(furniture.plant(rng, palette))
-    for maker in (furniture.floor_lamp, furniture.armchair, furniture.bookcase):
-        if rng.random() < 0.6:
-            layout.on_wall(maker(rng, palette))
-    if rng.random() < 0.6:
-        layout.in_the_open(furniture.stool(rng, palette))
+            plan.layout.beside(bed, plan.item("night_table"), x, 0)
+        plan.rug(bed, -350, 1300, bed.item.width + 700, 1200)
+    plan.wall("wardrobe", "dresser")
+    plan.desk()
+    plan.wall("plant")
+    plan.wall("floor_lamp", "armchair", "bookcase", odds=0.6)
+    if plan.chance(0.6):
+        plan.open("stool")
 
 
-def _desk(layout: Layout, palette: Palette) -> None:
-    desk = layout.on_wall(furniture.desk(layout.rng, palette))
-    if desk is not None:
-        seat = furniture.chair(layout.rng, palette)
-        layout.beside(desk, seat, 250, desk.item.depth - 160, 2, tucked=True)
-
-
-def _bathroom(layout: Layout, palette: Palette) -> None:
-    rng = layout.rng
-    tub = layout.on_wall(furniture.bathtub(rng, palette))
+def _bathroom(plan: Plan) -> None:
+    tub = plan.layout.on_wall(plan.item("bathtub"))
     if tub is not None:
-        _rug(layout, palette, tub, 400, tub.item.depth + 40, 900, 600)
-    for maker in (furniture.washbasin, furniture.toilet, furniture.washing_machine):
-        layout.on_wall(maker(rng, palette))
-    if rng.random() < 0.7:
-        layout.on_wall(furniture.shower(rng, palette))
-    for maker in (furniture.basket, furniture.bookcase, furniture.plant, furniture.dresser):
-        if rng.random() < 0.55:
-            layout.on_wall(maker(rng, palette))
-    if rng.random() < 0.7:
-        layout.in_the_open(furniture.stool(rng, palette))
+        plan.rug(tub, 400, tub.item.depth + 40, 900, 600)
+    plan.wall("washbasin", "toilet", "washing_machine")
+    plan.wall("shower", odds=0.7)
+    plan.wall("basket", "bookcase", "plant", "dresser", odds=0.55)
+    if plan.chance(0.7):
+        plan.open("stool")
 
 
-def _study(layout: Layout, palette: Palette) -> None:
-    rng = layout.rng
-    if rng.random() < 0.5:
-        layout.in_the_open(furniture.divider(rng, palette), 700)
-    _desk(layout, palette)
-    for maker in (furniture.bookcase, furniture.bookcase, furniture.armchair, furniture.dresser):
-        layout.on_wall(maker(rng, palette))
-    table = layout.in_the_open(furniture.coffee_table(rng, palette), 700)
+def _study(plan: Plan) -> None:
+    if plan.chance(0.5):
+        plan.open("divider", margin=700)
+    plan.desk()
+    plan.wall("bookcase", "bookcase", "armchair", "dresser")
+    table = plan.layout.in_the_open(plan.item("coffee_table"), 700)
     if table is not None:
-        _rug(layout, palette, table, -500, -500, table.item.width + 1000, table.item.depth + 1000)
-    layout.on_wall(furniture.floor_lamp(rng, palette))
-    layout.on_wall(furniture.plant(rng, palette))
-    if rng.random() < 0.5:
-        layout.in_the_open(furniture.round_table(rng, palette))
+        plan.rug(table, -500, -500, table.item.width + 1000, table.item.depth + 1000)
+    plan.wall("floor_lamp", "plant")
+    if plan.chance(0.5):
+        plan.open("round_table")
 
 
-_PROGRAMS: dict[str, Callable[[Layout, Palette], None]] = {
-    "kitchen": _kitchen,
-    "living room": _living_room,
-    "bedroom": _bedroom,
-    "bathroom": _bathroom,
-    "study": _study,
-}
+_PROGRAMS: dict[str, Callable[[Plan], None]] = dict(
+    zip(KINDS, (_kitchen, _living_room, _bedroom, _bathroom, _study), strict=True)
+)
 
 
 # --- small objects ---------------------------------------------------------------------------------------------------
@@ -329,4 +249,4 @@ def _on_floor(layout: Layout, thing: Thing) -> Placed | None:
     return None
 
 
-__all__ = ["ALL", "furnish", "scene_name"]
+__all__ = ["KINDS", "furnish", "scene_name"]
