@@ -38,7 +38,7 @@ def board_in(env: str, text: str) -> str | None:
 
 
 def boards_of(kind: type[PivotEnv], text: str) -> list[str]:
-    """Return the boards in a text in the form of :func:`board_of_state`, in order."""
+    """Return the boards in a text in the form of :func:`board_of_state`; maps without a player stay as they are."""
     env = kind.profile.name
     readers = {"sokoban": _sokoban_boards, "frozenlake": _frozenlake_boards}
     return list(readers[env](kind, text)) if env in readers else []
@@ -59,8 +59,8 @@ def board_of_state(kind: type[PivotEnv], state: str) -> str:
 
 
 def map_of_board(board: str) -> str:
-    """Return a board without its player."""
-    return board.replace("P", "F")
+    """Return a board without player and start."""
+    return board.replace("P", "F").replace("S", "F")
 
 
 def _lake(rows: list[str], row: int, column: int) -> str:
@@ -98,4 +98,5 @@ def _frozenlake_boards(kind: type[PivotEnv], text: str) -> Iterator[str]:
             except LevelError:
                 continue
         elif len({len(line) for line in rows}) == 1 and "".join(rows).count("P") <= 1:
-            yield "\n".join(line.replace("S", "F") for line in rows)
+            lake = "\n".join(rows)
+            yield lake.replace("S", "F") if "P" in lake else lake

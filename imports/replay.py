@@ -1,6 +1,7 @@
 """Replay of a recorded episode in the environment, and the comparison with what the source recorded."""
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, product
@@ -21,6 +22,7 @@ from .levels import LeftOutError, Slot
 from .tiles import read_level
 
 _SAME_REWARD = 1e-6
+_POSITION = re.compile(r"^@ \d+ \d+$", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -109,6 +111,9 @@ class _Replay:
         self._other_boards: dict[str, str] = {}
         """Boards of other states, with the first moment of each."""
         self._unpaid: list[str] = []
+        self._own_notation = False
+        self._without_player: list[tuple[list[str], bool, str]] = []
+        """Maps without a player: in PIVOT's notation, a last line ``@ row column`` is missing only if it is on S."""
         self._exact = False
         """Whether a recorded picture has the pixels of the replay."""
         """Turns with another reward."""
@@ -179,7 +184,10 @@ class _Replay:
         if boards:
             current = board_of_state(type(env), env.state_text())
             shows_player = env.profile.name != "frozenlake" or "P" in boards[-1]
-            if boards[-1] == (current if shows_player else map_of_board(current)):
+            self._own_notation = self._own_notation or (bool(text) and _POSITION.search(text or "") is not None)
+            if not shows_player and "S" in boards[-1] and len(agreement.recorded) > 1:
+                self._without_player.append((kinds, current == board_of_state(type(env), boards[-1]), when))
+            if boards[-1] == current or (not shows_player and map_of_board(boards[-1]) == map_of_board(current)):
                 kinds += [BOARD] if shows_player or len(agreement.recorded) == 1 else []
             elif current not in boards:
                 self._other_boards.setdefault(boards[-1], when)
@@ -260,6 +268,10 @@ class _Replay:
         seen = {kind for kinds in agreement.recorded for kind in kinds}
         if self._unlike and PICTURE in seen and env.config.repeats_exactly:
             agreement.contradict(f"the picture {self._unlike[0]} has other pixels")
+        for moment, is_current, when in self._without_player if self._own_notation else ():
+            moment.extend([BOARD] if is_current else [])
+            if not is_current:
+                agreement.contradict(f"the board {when} is not that of the replay")
         if self._other_boards and (BOARD in seen or len(self._other_boards) > 1):
             agreement.contradict(f"the board {next(iter(self._other_boards.values()))} is not that of the replay")
         if self._unpaid:

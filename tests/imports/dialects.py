@@ -11,6 +11,7 @@ from pivot.environments.frozenlake import FrozenLakeConfig, FrozenLakeEnv
 from pivot.environments.grid import ACTIONS
 from pivot.environments.sokoban import SokobanConfig, SokobanEnv
 from pivot.images import encode_png, frame_id
+from pivot.imports.boards import board_of_state
 
 LEVELS = {
     "sokoban": ("######\n#@ $.#\n#    #\n######", "#######\n#@    #\n# $ . #\n#     #\n#######"),
@@ -115,7 +116,7 @@ def write_chats(
         while True:
             text = "Now:"
             if shown == "board":
-                text += f"\n{game.state_text()}"
+                text += f"\n{board_of_state(type(game), game.state_text())}"
             if shown == "picture":
                 images.append(f"{frame_id(frame)}.png")
                 (folder / images[-1]).write_bytes(encode_png(frame))
