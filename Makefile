@@ -65,7 +65,7 @@ browser:
 	@sh tests/install_axe.sh || echo "the tests of the viewer use an older axe-core"
 
 # The type checker runs at the same time as the tests, which leave a core idle now and then. A part that fails leaves its
-# name, so that all parts run and the end names those that failed.
+# name, so that all parts run and the end names the failed ones.
 PARTS := style types main-part training-part maniskill-part
 FAILED := $(VENV)/failed
 .PHONY: $(PARTS:%=try-%)

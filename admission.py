@@ -60,6 +60,9 @@ def allow_code(*names: str) -> None:
 
     Args:
         *names: names of modules and models.
+
+    Raises:
+        Nothing: a name that does not exist is found when it is loaded.
     """
     call = _CALL.get()
     if call is not None:

@@ -1,8 +1,6 @@
 """Functions of the benchmark of failure localisation and credit: make, run, score, table."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ..admission import allowing
@@ -10,40 +8,25 @@ from ..datasets.progress import Reporter, Silent
 from ..errors import ConfigError
 from ..flows.engines.local import available_cores
 from ..models.extras import look_for
-from ..training.benchmark import make
-from ..training.benchmark.config import MakeConfig, RunConfig, ScoreConfig, TableConfig
-from ..training.benchmark.episodes import GYM, config_of
-from ..training.benchmark.items import Benchmark, Variant, is_benchmark, open_benchmark
-from ..training.benchmark.log_baselines import measure_baselines
-from ..training.benchmark.predictions import read_predictions
-from ..training.benchmark.run import PREDICTIONS, Begin, run_benchmark
-from ..training.benchmark.scores import score
-from ..training.benchmark.tables import baselines_of, read_result, write_result, write_table
 from ..training.config import EXTRA, checked
-from ..training.evaluation.baselines import check_learned
-from ..training.evaluation.config import AnalyzerEvaluationConfig
-from ..training.evaluation.run import training_run
-from ..training.records import ALL
+from ..training.evaluation import make
+from ..training.evaluation.baselines import Begin, check_learned, measure_baselines
+from ..training.evaluation.config import MakeConfig, RunConfig, ScoreConfig, TableConfig
+from ..training.evaluation.episodes import GYM, config_of
+from ..training.evaluation.items import Benchmark, Variant, is_benchmark, open_benchmark
+from ..training.evaluation.run import EvaluationReport, run_benchmark, score_file
+from ..training.evaluation.tables import read_result, write_report
 from .running import public
 from .stores import build
 
 
-@dataclass(frozen=True, slots=True)
-class BenchmarkReport:
-    """Result of a run or of a scored file, and the files of its report."""
+def begin_of(reporter: Reporter | None) -> Begin:
+    """Return what starts the stages of an evaluation and reports their progress."""
+    bars = reporter or Silent()
 
-    out: Path
-    files: tuple[str, ...]
-    result: Mapping[str, Any] = field(repr=False)
-    """Every figure, as JSON data."""
-    baselines: list[dict[str, Any]] = field(repr=False)
-    """Results of the baselines that read the log alone."""
-
-
-def _begin(reporter: Reporter) -> Begin:
     def begin(stage: str, count: int) -> Callable[[], None]:
-        reporter.start(stage, count)
-        return lambda: reporter.advance(stage, 1)
+        bars.start(stage, count)
+        return lambda: bars.advance(stage, 1)
 
     return begin
 
@@ -61,7 +44,7 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
         PluginError: a package of the learned baselines is missing.
     """
     settings = config if isinstance(config, MakeConfig) else checked(MakeConfig, config)
-    bars = reporter or Silent()
+    bars, begin = reporter or Silent(), begin_of(reporter)
     levels, variant = _levels_of(settings), _variant_of(settings)
     if is_benchmark(settings.out):
         return make.check_made(open_benchmark(settings.out), levels, settings.seed, settings.scale, variant)
@@ -77,9 +60,9 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
             share=settings.scale,
             private=settings.private,
             variant=variant,
-            begin=_begin(bars),
+            begin=begin,
             measure=(
-                (lambda each: measure_baselines(each, learned=settings.learned, begin=_begin(bars)))
+                (lambda each: measure_baselines(each.benchmark, each.episodes, learned=settings.learned, begin=begin))
                 if settings.baselines
                 else None
             ),
@@ -121,7 +104,7 @@ def _variant_of(settings: MakeConfig) -> Variant:
 
 
 @public
-def run_on_benchmark(config: RunConfig | Mapping[str, Any], *, reporter: Reporter | None = None) -> BenchmarkReport:
+def run_on_benchmark(config: RunConfig | Mapping[str, Any], *, reporter: Reporter | None = None) -> EvaluationReport:
     """Ask a model about every item of a benchmark, and score its replies; the same call resumes.
 
     Args:
@@ -134,34 +117,25 @@ def run_on_benchmark(config: RunConfig | Mapping[str, Any], *, reporter: Reporte
         ServerGoneError: the model server does not answer.
     """
     settings = config if isinstance(config, RunConfig) else checked(RunConfig, config)
-    benchmark, predictions = run_benchmark(settings, _begin(reporter or Silent()))
-    result = score(benchmark, predictions)
-    baselines = baselines_of(benchmark, result)
-    files = (PREDICTIONS, *write_result(settings.out, result, baselines))
-    return BenchmarkReport(settings.out, files, result, baselines)
+    return run_benchmark(settings, begin_of(reporter))
 
 
 @public
-def score_predictions(config: ScoreConfig | Mapping[str, Any]) -> BenchmarkReport:
+def score_predictions(config: ScoreConfig | Mapping[str, Any]) -> EvaluationReport:
     """Score a file of predictions, without any model or network.
 
     Args:
         config: ``predictions`` and ``data``.
 
     Raises:
-        TrainingError: the benchmark cannot be used, or a row of the file is invalid, missing or twice.
+        TrainingError: the items cannot be used, or a row of the file is invalid, missing or twice.
     """
-    settings = config if isinstance(config, ScoreConfig) else checked(ScoreConfig, config)
-    benchmark = open_benchmark(settings.data)
-    result = score(benchmark, read_predictions(settings.predictions, benchmark))
-    baselines = baselines_of(benchmark, result)
-    out = settings.out or settings.predictions.parent
-    return BenchmarkReport(out, tuple(write_result(out, result, baselines, settings.by)), result, baselines)
+    return score_file(config if isinstance(config, ScoreConfig) else checked(ScoreConfig, config))
 
 
 @public
 def benchmark_table(config: TableConfig | Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Write results of one benchmark side by side: Markdown, JSON and a picture.
+    """Write results of the same items side by side: Markdown, JSON and a picture.
 
     Args:
         config: ``results`` and ``out``.
@@ -170,39 +144,11 @@ def benchmark_table(config: TableConfig | Mapping[str, Any]) -> tuple[list[dict[
         The results, and the names of the files.
 
     Raises:
-        TrainingError: a result is missing, or they are of different benchmarks. PluginError: a package is missing.
+        TrainingError: a result is missing, or they are of different items. PluginError: a package is missing.
     """
     settings = config if isinstance(config, TableConfig) else checked(TableConfig, config)
     look_for("matplotlib", EXTRA)
     results = [read_result(path) for path in settings.results]
     baselines = [] if settings.data is None else open_benchmark(settings.data).baselines()
     names = {result["name"] for result in results}
-    kept = [each for each in baselines if each["name"] not in names]
-    return results, write_table(settings.out, results, kept, settings.by)
-
-
-@public
-def evaluate_on_suite(config: AnalyzerEvaluationConfig, *, reporter: Reporter | None = None) -> BenchmarkReport:
-    """Make the benchmark if it is missing, and run a model on it: ``pivot evaluate analyzer --suite``, an alias.
-
-    Args:
-        config: settings of the evaluation.
-        reporter: receives the progress.
-
-    Raises:
-        ConfigError: a setting does not apply to the benchmark. TrainingError, PluginError, ServerGoneError: see
-            :func:`make_benchmark` and :func:`run_on_benchmark`.
-    """
-    ignored = {"--data": config.data, "--beside": config.beside, "--target-vocabulary": config.target_vocabulary}
-    ignored |= {"--limit": config.limit, "--full-length": config.full_length, "--seed": config.seed}
-    ignored |= {"--env": config.env != ALL, "--side": config.side != "validation"}
-    if flags := [flag for flag, value in ignored.items() if value]:
-        raise ConfigError(f"--suite has its own data, vocabulary and table; remove {', '.join(flags)}")
-    if config.out is None and training_run(config.model) is None:
-        raise ConfigError("no folder given; name the folder of the report with --out DIR")
-    out = config.out or Path(config.model) / "benchmark"
-    data = config.suite_data or out / "suite-data"
-    make_benchmark(MakeConfig(out=data, scale=config.scale, learned=config.learned), reporter=reporter)
-    shared = ("model", "name", "pictures", "shots", "backend", "revision", "temperature", "max_tokens", "batch_size")
-    fields = {name: getattr(config, name) for name in (*shared, "service")}
-    return run_on_benchmark(RunConfig(data=data, out=out, **fields), reporter=reporter)
+    return results, write_report(settings.out, results, [each for each in baselines if each["name"] not in names])

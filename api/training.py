@@ -12,7 +12,7 @@ from ..flows.engines.local import InProcess, execute_with
 from ..flows.pipeline import finish_store
 from ..imports.stateless import Estimates, estimate_folder
 from ..models.extras import look_for
-from ..training.analyzer import Analyzer, Reading
+from ..training.analyzer import Analyzer
 from ..training.analyzer_sft.config import SftConfig, make_sft_config
 from ..training.config import checked
 from ..training.evaluation import run as evaluation
@@ -23,6 +23,7 @@ from ..training.evaluation.config import (
 )
 from ..training.evaluation.run import EvaluationReport
 from ..training.policy_rl.config import RlConfig, make_rl_config
+from .benchmarking import begin_of
 from .running import public
 from .stores import build
 
@@ -136,38 +137,34 @@ def train_rl(
 def evaluate_analyzer(
     config: AnalyzerEvaluationConfig | Mapping[str, Any], *, reporter: Reporter | None = None
 ) -> EvaluationReport:
-    """Ask an Analyzer about labelled failures and measure its answers, next to baselines that read the log alone.
+    """Ask an Analyzer about labelled failures and score it, next to baselines that read the log alone; it resumes.
 
     Args:
         config: model and data, such as ``{"model": "runs/analyzer"}``.
-        reporter: receives the progress, in records.
+        reporter: receives the progress.
 
     Raises:
         ConfigError, TrainingError: the config, the model or the data cannot be used. PluginError: a package is missing.
     """
     settings = config if isinstance(config, AnalyzerEvaluationConfig) else checked(AnalyzerEvaluationConfig, config)
-    bars = reporter or Silent()
-
-    def begin(stage: str, count: int) -> Callable[[Reading], None]:
-        bars.start(stage, count)
-        return lambda _: bars.advance(stage, 1)
-
-    return evaluation.evaluate_analyzer(settings, begin=begin)
+    return evaluation.evaluate_analyzer(settings, begin_of(reporter))
 
 
 @public
-def evaluate_baselines(config: BaselinesConfig | Mapping[str, Any]) -> EvaluationReport:
+def evaluate_baselines(
+    config: BaselinesConfig | Mapping[str, Any], *, reporter: Reporter | None = None
+) -> EvaluationReport:
     """Measure the baselines that read the log alone; an Analyzer that uses the images has to beat them.
 
     Args:
-        config: data and split, such as ``{"data": "runs/first"}``.
+        config: data and folder, such as ``{"data": "runs/first", "out": "runs/log-alone"}``.
+        reporter: receives the progress.
 
     Raises:
         TrainingError: the config or the data cannot be used. PluginError: a package is missing.
     """
-    return evaluation.evaluate_baselines(
-        config if isinstance(config, BaselinesConfig) else checked(BaselinesConfig, config)
-    )
+    settings = config if isinstance(config, BaselinesConfig) else checked(BaselinesConfig, config)
+    return evaluation.evaluate_baselines(settings, begin_of(reporter))
 
 
 @public

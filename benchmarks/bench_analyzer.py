@@ -1,6 +1,6 @@
 """An Analyzer on a server of 32 slots and 100 ms per reply: share of busy slots while it reads a dataset.
 
-The server counts, as in ``bench_serving``. Our side is the reading of ``pivot evaluate analyzer``: records with their
+The server counts, as in ``bench_serving``. Our side is the Analyzer on a dataset: records with their
 collages from Parquet, requests, replies with the log-probabilities of every token, checked and parsed. The baseline is
 the bare loop of the same SDK with one ready-made request. The server is an embedded stand-in for a model.
 """
@@ -18,9 +18,8 @@ from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
 from pivot.labeling.target import build_target
 from pivot.models.openai.backend import OpenAIBackend, OpenAIOptions
 from pivot.models.service import Service
-from pivot.training.analyzer import ROLE, Analyzer, AnalyzerCase
-from pivot.training.evaluation.analyzer import Choice, cases, read_labels
-from pivot.training.records import Records, open_records
+from pivot.training.analyzer import ROLE, Analyzer, AnalyzerCase, case_of_record
+from pivot.training.records import SHOWN_COLUMNS, Records, open_records
 
 SLOTS = 32
 LATENCY = 0.1  # seconds
@@ -65,12 +64,10 @@ def rows() -> Iterator[Row]:
 
 def _ours(server: LatencyServer, records: Records, requests: int) -> Measured:
     backend = OpenAIBackend(OpenAIOptions(model=MODEL), Service(base_url=server.url, cache=""), ROLE)
-    choice = Choice(side="train")
-    labels = read_labels(records, choice)
 
     def repeated() -> Iterator[AnalyzerCase]:
         while True:
-            yield from cases(records, choice, labels)
+            yield from map(case_of_record, records.rows("train", SHOWN_COLUMNS))
 
     ends: list[float] = []
     started = time.process_time()

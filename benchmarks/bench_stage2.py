@@ -144,7 +144,7 @@ def main(turns: int) -> None:
         Scorer,
         TurnSample,
     )
-    from pivot.training.policy_rl.sharding import WholeModel  # noqa: PLC0415
+    from pivot.training.policy_rl.weights import ModelWeights  # noqa: PLC0415
 
     model, processor = make_player([])
     encoder = Encoder(processor)
@@ -164,12 +164,12 @@ def main(turns: int) -> None:
         return [TurnSample(str(number), 0, row, row, 1.0, 2) for number, row in enumerate(rows)]
 
     config = make_rl_config({"env": "frozenlake", "model": "none", "kl": 0.0, "micro_batch_tokens": 4096})
-    whole = WholeModel(model)
-    learner = Learner(whole, scorer, config)
+    weights = ModelWeights(model)
+    learner = Learner(model, scorer, config)
     warm = samples(64, 1)
-    learner.update(score_turns(warm, scorer, whole, None, config)[:64], 1)
+    learner.update(score_turns(warm, scorer, weights, None, config)[:64], 1)
     before = _peak()
-    scored = score_turns(samples(turns, PICTURES), scorer, whole, None, config)
+    scored = score_turns(samples(turns, PICTURES), scorer, weights, None, config)
     learner.update(scored[:64], 1)
     sys.stdout.write(f"{_peak() - before:.1f}\n")
 

@@ -18,11 +18,11 @@ import cairosvg
 import numpy as np
 from pivot.benchmarks.harness import Row
 from pivot.environments.base import Frame
+from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.sandbox.pool import Pool
 from pivot.environments.svg.sandbox.process import Worker
 from pivot.environments.svg.sandbox.raster import SIDE, rgb
 from pivot.environments.svg.sandbox.worker import render
-from pivot.environments.svg.targets.icons import draw_target
 from pivot.images import decode
 
 DOCUMENTS = 216

@@ -4,8 +4,9 @@ import typer
 
 from ..api import benchmarking as api
 from ..errors import ConfigError
-from ..training.benchmark.config import MakeConfig, RunConfig, ScoreConfig, TableConfig
-from ..training.benchmark.tables import SCREEN, USAGE_HEADER, screen_rows, usage_row
+from ..training.evaluation.config import MakeConfig, RunConfig, ScoreConfig, TableConfig
+from ..training.evaluation.run import EvaluationReport
+from ..training.evaluation.tables import SCREEN, USAGE_HEADER, reasons_not_fitted, screen_rows, usage_row
 from .asked_form import AskedForm
 from .console import ProgressBars, out, show_table
 from .from_config import Flag, Form, from_config
@@ -127,9 +128,26 @@ def table(config: TableConfig) -> None:
     out.print(f"written to {config.out}: {', '.join(files)}", soft_wrap=True)
 
 
-def show_report(report: api.BenchmarkReport) -> None:
-    """Show the main figures of a result."""
-    for env, rows in screen_rows(report.result, report.baselines).items():
-        show_table(f"{report.result['name']}, {env}: main figures in percent", SCREEN, rows)
-    show_table("cost", USAGE_HEADER[:6], [usage_row(report.result)[:6]])
-    out.print(f"\nwritten to {report.out}: {', '.join(report.files)}", soft_wrap=True)
+def show_report(report: EvaluationReport) -> None:
+    """Show the main figures of a model, or of every baseline, and what they do not say."""
+    results = [report.result] if report.result else list(report.baselines)
+    for result in results:
+        for env, rows in screen_rows(result, report.baselines).items():
+            show_table(f"{result['name']}, {env}: main figures in percent", SCREEN, rows)
+    if report.result:
+        show_table("cost", USAGE_HEADER[:6], [usage_row(report.result)[:6]])
+        for cell in report.result["cells"]:
+            if cell["problems"] and cell["task"] != "mode":
+                counted = ", ".join(f"{kind} {count}" for kind, count in cell["problems"].items())
+                place = f"{cell['task']}, {cell['env']}, {cell['log']} log"
+                out.print(f"{place}: replies that could not be read: {counted}", soft_wrap=True)
+    for reason in reasons_not_fitted(report.baselines):
+        out.print(f"not fitted: {reason}", soft_wrap=True)
+    if seen := results[0]["levels_on_both_sides"]:
+        out.print(
+            f"{seen} levels are in the other split, too, so these figures are not of held-out levels; build with "
+            "--split task for such figures",
+            soft_wrap=True,
+        )
+    if report.out is not None:
+        out.print(f"\nwritten to {report.out}: {', '.join(report.files)}", soft_wrap=True)

@@ -8,7 +8,7 @@ import typer
 
 from ..insight.compare import HEADER, compare_stores, screen_rows
 from ..insight.stats import Format, csv_text
-from ..training.evaluation.compare_runs import compare_runs, is_policy_run
+from ..training.policy_rl.compare_runs import compare_runs, is_policy_run
 from .console import out, show_table, write_data
 from .evaluate_policy import show_runs
 from .options import StoreAddress, store_argument

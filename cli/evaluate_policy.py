@@ -7,8 +7,8 @@ from ..api import training as api
 from ..errors import TrainingError
 from ..intervals import Interval
 from ..storage import Address, open_storage
-from ..training.evaluation.compare_runs import RunComparison, compare_runs, is_policy_run
 from ..training.evaluation.config import POLICY_RESULT, PolicyEvaluationConfig
+from ..training.policy_rl.compare_runs import RunComparison, compare_runs, is_policy_run
 from .console import out, show_table
 from .from_config import Flag, from_config
 from .train import log_line

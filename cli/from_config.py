@@ -34,7 +34,7 @@ from .console import warn
 from .help_texts import help_text, metavar_of, without_none
 from .options import address_of
 from .settings_help import default_text
-from .values import Keys, Model, Values, read_file, setting_of, unknown_key
+from .values import Keys, Model, RunFile, Values, read_file, setting_of, unknown_key
 
 NONE = "none"
 """Value of a flag that sets an optional field to nothing where its default is something."""
@@ -326,8 +326,6 @@ def env_settings(env: str, texts: Sequence[str]) -> dict[str, Any]:
 
 # Commands
 
-OWN_FILE = "config file "
-"""How messages name a file that is no record of a run; what it names is its user's word."""
 FileOf = Callable[[Mapping[str, Any]], Address | None]
 """Names the config file of a command line that gives none."""
 
@@ -351,9 +349,9 @@ def from_config(
             if path is None and file_otherwise is not None:
                 path = file_otherwise(arguments)
             file = {} if path is None else read_file(path)
-            where = f"{OWN_FILE}{path}"
-            if isinstance(file.get("config"), dict):  # a run.json
-                file, where = file["config"], str(path)
+            where = f"config file {path}"
+            if isinstance(file.get("config"), dict):
+                file, where = file["config"], RunFile(path)
             for key in file:
                 if key not in keys:
                     raise ConfigError(unknown_key(f"{where}: {key}", key, keys))

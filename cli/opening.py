@@ -11,7 +11,6 @@ from ..datasets.config import env_config
 from ..datasets.store import stored_config
 from ..storage import Address, FollowedPath, allow_links
 from .console import err
-from .from_config import OWN_FILE
 from .options import option
 from .values import Keys, Values
 
@@ -76,11 +75,11 @@ def allow_typed_code(values: Values, env: str, at: Keys) -> None:
     """
     code = env_config(env, values.get(at) or {}).code
     for name, setting in code.items():
-        origin = values.origin((*at, setting.partition(".")[2])) or ""
-        if origin.startswith(("--", OWN_FILE)):
+        file = values.run_file((*at, setting.partition(".")[2]))
+        if file is None:
             admission.allow_code(name)
         else:
-            admission.note_store([name], origin.partition(": ")[0])
+            admission.note_store([name], file)
     admission.require(code)
 
 

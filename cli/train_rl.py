@@ -62,7 +62,6 @@ RL_FLAGS = {
     "server_devices": Flag("--server-device"),
     "target_vocabulary": Flag(default="the names that Stage I trained the model on, else certificate"),
     "credit": Flag(default="none"),
-    "shard": Flag(off="--no-shard"),
     "resume": Flag(off="-"),
     "recipe": recipe_flag(RECIPES),
     "dry_run": Flag(off="-"),

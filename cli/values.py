@@ -20,12 +20,19 @@ Keys = tuple[str, ...]
 Model = TypeVar("Model", bound=BaseModel)
 
 
+class RunFile(str):
+    """Name of a ``run.json``, whose values are those of the maker of its store, not of the user."""
+
+    __slots__ = ()
+
+
 class Values:
     """A tree of plain values, and the origin of each: ``--split``, or ``run.yaml: split``."""
 
     def __init__(self) -> None:
         self.data: dict[str, Any] = {}
         self._origins: dict[Keys, str] = {}
+        self._run_files: dict[Keys, RunFile] = {}
 
     def put(self, keys: Keys, value: Any, origin: str) -> None:
         """Set one value; mappings on the way to it are made where there are none."""
@@ -37,6 +44,7 @@ class Values:
         branch[keys[-1]] = value
         self._origins = {each: name for each, name in self._origins.items() if each[: len(keys)] != keys}
         self._origins[keys] = origin
+        self._run_files = {each: file for each, file in self._run_files.items() if each[: len(keys)] != keys}
 
     def put_all(self, data: Mapping[str, Any], where: str, keys: Keys = ()) -> None:
         """Set every value of a mapping; ``where`` names the file that it was read from."""
@@ -46,6 +54,13 @@ class Values:
                 self.put_all(value, where, path)
             else:
                 self.put(path, value, f"{where}: {'.'.join(path)}")
+                if isinstance(where, RunFile):
+                    self._run_files[path] = where
+
+    def run_file(self, keys: Keys) -> RunFile | None:
+        """Return the ``run.json`` that a value, a part of it, or the mapping around it is from; None for others."""
+        files = (file for each, file in self._run_files.items() if each[: len(keys)] == keys[: len(each)])
+        return next(files, None)
 
     def get(self, keys: Keys) -> Any:
         """Return a value, or None."""

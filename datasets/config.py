@@ -213,9 +213,11 @@ class RunConfig(BaseModel):
                 raise ValueError(
                     f"environment {name!r} is not part of this run ({', '.join(info.data['environments'])})"
                 )
-        return {
-            name: solver_settings(name, options).model_dump(mode="json") for name, options in solvers.items() if options
-        }
+        resolved = {name: solver_settings(name, options) for name, options in solvers.items() if options}
+        for name, run in info.data.get("environments", {}).items():
+            if name in resolved and (refusal := solver_type(name).refusal(resolved[name], run.settings)):
+                raise ValueError(refusal)
+        return {name: settings.model_dump(mode="json") for name, settings in resolved.items()}
 
     @field_validator("filters", mode="before")
     @classmethod

@@ -11,7 +11,6 @@ from typing import Any
 
 from .. import plugins
 from ..environments.base import EnvConfig, PivotEnv, Task
-from ..errors import ConfigError
 from ..identity import digest
 from ..labeling.base import Filter, GuidanceWriter
 from ..labeling.vocabulary import profile_under
@@ -105,16 +104,13 @@ class Run:
 
     def _resolve(self, name: str) -> RunEnv:
         chosen = self.config.environments[name]
-        settings, solver = env_config(name, chosen.settings), solver_settings(name, self.config.solvers.get(name, {}))
-        if refusal := solver_type(name).refusal(solver, settings):
-            raise ConfigError(f"solver setting {name}: {refusal}")
         return RunEnv(
             name,
             chosen.tasks,
             environment(name),
-            settings,
+            env_config(name, chosen.settings),
             _prompt_of_policy(self.config.policy.name) or plugins.load("prompts", name),
-            solver,
+            solver_settings(name, self.config.solvers.get(name, {})),
             chosen,
         )
 

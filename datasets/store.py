@@ -214,7 +214,7 @@ class Store:
         Raises:
             StoreError: the file is missing, torn, or has other columns or cells.
         """
-        return self.read(IMPORTS, shard, IMPORT_COLUMNS) if self._is_imported else None
+        return self.read(IMPORTS, shard, IMPORT_COLUMNS) if self.is_imported else None
 
     def read_file(
         self, name: str, schema: TableSchema, columns: list[str] | None = None, *, env: str | None = None

@@ -131,10 +131,7 @@ class EnvConfig(Settings):
 
     @property
     def code(self) -> dict[str, str]:
-        """Modules and models that these settings name and that are not part of PIVOT, with their ``ENV.KEY``.
-
-        They are loaded only where the user allows it; see :mod:`pivot.admission`.
-        """
+        """Modules and models outside of PIVOT that these settings name, with ``ENV.KEY``; see :mod:`.admission`."""
         return {}
 
     def digest(self) -> str:

@@ -11,7 +11,10 @@ user's own word in place of what the dialect has not earned.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
+from ..environments.base import Task
+from ..identity import digest
 from ..rollouts.confirm import Confirmation
 from ..rollouts.policies.imported import Evidence, evidence_of
 from .episode import RecordedEpisode
@@ -23,6 +26,9 @@ LEAST_READ = 0.95
 _MOST_CONTRADICTED = 1 / 3
 """Largest share of contradicted episodes among those with an unread turn or a dropped word; above it, the dialect
 misses actions, and those that happen to be confirmed are left out, too."""
+_LEAST_CHATS = 4
+"""Fewest chats of different levels whose equal beginnings are no accident."""
+_MOST_EXAMPLES = 8
 _KNOWN = 3
 """Confirmed turns with the same kind of unusable reply that show that it is one."""
 
@@ -53,6 +59,10 @@ class Finding:
     """Recorded success."""
     succeeded: bool = False
     """Success of the replay."""
+    begins: tuple[str, ...] = ()
+    """Digests of its first replies."""
+    level: str = ""
+    """Digest of its level."""
     doubt: str = ""
     """Reason why only a confirmation, or the user, can take the episode: two agents, masked replies, a foreign seed."""
     remedy: str = ""
@@ -74,11 +84,13 @@ def finding_of(
     slots: Sequence[Slot],
     agreement: Agreement,
     confirmation: Confirmation,
+    task: Task,
     *,
+    asks: bool,
     doubt: str = "",
     remedy: str = "",
 ) -> Finding:
-    """Return the facts about an episode that the audit keeps."""
+    """Return the facts about an episode that the audit keeps; ``asks`` for those about examples in its prompt."""
     played = len(agreement.moves) or len(episode.turns)
     acts = {slot.turn for slot in slots if slot.action is not None}
     unread, forms, dropped, example = 0, list[str](), 0, ""
@@ -92,6 +104,7 @@ def finding_of(
         if reading is not None:
             dropped += len(reading.dropped)
             example = example or next(iter(reading.dropped), "")
+    chat = [turn for turn in episode.turns if turn.reading is not None]
     integers = episode.recorder != "pivot" and any(
         isinstance(action, int) for turn in episode.turns for action in turn.actions or ()
     )
@@ -109,6 +122,8 @@ def finding_of(
         contradicted=bool(agreement.contradiction) or agreement.refuted,
         success=episode.success,
         succeeded=agreement.success,
+        begins=tuple(digest([turn.response, repr(turn.calls)], 12) for turn in chat[:_MOST_EXAMPLES]) if asks else (),
+        level=digest([task.initial_state], 12),
         doubt=doubt,
         remedy=remedy,
     )
@@ -135,6 +150,9 @@ class SourceAudit:
     contradicted: int = 0
     incomplete: Counter[bool] = field(default_factory=Counter[bool])
     """Episodes with an unread turn or a dropped word, by whether they are contradicted."""
+    begins: tuple[str, ...] | None = None
+    """Digests of the replies with which all chats begin."""
+    levels: set[str] = field(default_factory=set[str])
     forms: Counter[str] = field(default_factory=Counter[str])
     """Kinds of unusable replies in confirmed turns."""
 
@@ -146,6 +164,9 @@ class SourceAudit:
         self.dropped += finding.dropped
         self.trailing += finding.trailing
         self.contradicted += finding.contradicted
+        self.levels.add(finding.level)
+        pairs = zip(finding.begins if self.begins is None else self.begins, finding.begins, strict=False)
+        self.begins = tuple(own for own, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         if finding.success:
             self.successes[finding.succeeded] += 1
         if not finding.is_whole:
@@ -153,6 +174,11 @@ class SourceAudit:
         if not finding.contradicted and (finding.confirmation.whole or finding.is_won):
             self.confirmed += 1
             self.forms.update(finding.forms)
+
+    @property
+    def common(self) -> int:
+        """Replies with which all chats of several levels begin: they may be examples of the prompt."""
+        return len(self.begins or ()) if len(self.levels) > 1 and self.findings >= _LEAST_CHATS else 0
 
     @property
     def earned(self) -> tuple[Evidence, ...]:
@@ -176,7 +202,7 @@ class SourceAudit:
             return (Evidence.END,)
         if self.declared:
             return (Evidence.DECLARED,)
-        if finding.integers:
+        if finding.integers or (finding.begins and self.common):
             return ()
         earned = [each for each in self.earned if each is Evidence.SUCCESS or finding.is_whole]
         known = all(self.forms[form] >= _KNOWN and form != "mention" for form in finding.forms)
@@ -192,6 +218,11 @@ class SourceAudit:
             why = f"{finding.doubt}: {finding.remedy}"
         elif finding.integers:
             why = "its actions are numbers: say what they mean, as in --option words=up:0,down:1,left:2,right:3"
+        elif finding.begins and self.common:
+            why = (
+                f"all chats of the source begin with the same {self.common} replies: say whether they are examples of "
+                f"the prompt with --option examples=0 or --option examples={self.common}"
+            )
         elif finding.unread:
             why = f"{finding.unread} of its {finding.turns} replies hold no readable action{example}"
         elif finding.dropped:

@@ -240,7 +240,7 @@ def validated(kind: TypeAdapter[Record], text: bytes) -> Record:
     try:
         return kind.validate_json(text)
     except ValidationError as error:
-        if not any("surrogate" in each["msg"] for each in error.errors(include_url=False)):
+        if not any("hex escape" in each["msg"] for each in error.errors(include_url=False)):
             raise
         return kind.validate_json(json.dumps(json.loads(text), ensure_ascii=False).encode(errors="replace"))
 

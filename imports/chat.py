@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from pydantic import Field
+
 from .. import plugins
 from ..environments.base import NamedActions, ParsedAction, PivotEnv
 from ..errors import PluginError
@@ -31,6 +33,9 @@ class ChatSettings(SourceSettings, Dialect):
     """``auto``: the dialect that the audit guesses from all replies is applied, if there is one that reads them."""
     masked: Literal["", "played", "skipped"] = ""
     """Whether replies with ``weight: 0`` or ``loss: false`` were played; by default what confirms them decides."""
+    examples: int | None = Field(default=None, ge=0, le=64)
+    """Replies at the beginning of every chat that are examples of the prompt and were not played; by default none, and
+    the audit asks where all chats begin with the same replies."""
     agent: str = ""
     """Name of the agent whose replies are read, where a record has replies of several; of traces by default the first
     that is trained and has replied."""
@@ -171,13 +176,15 @@ def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: Ch
     turns: list[dict[str, Any]] = []
     readings: list[tuple[Read, Sequence[Call]] | None] = []
     observation, frame, masked = "", None, 0
-    replied = False
+    replied, replies = False, 0
     for message in messages:
         if message.role == "assistant":
             masked += message.is_masked
             name = message.raw.get("name")
             other = bool(settings.agent) and isinstance(name, str) and name != settings.agent
-            if other or message.is_example or (message.is_masked and settings.masked == "skipped"):
+            replies += 1
+            example = message.is_example or replies <= (settings.examples or 0)
+            if other or example or (message.is_masked and settings.masked == "skipped"):
                 observation, frame = "", None
                 continue
             actions, reading = _actions(kind, message, settings, most)

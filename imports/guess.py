@@ -213,7 +213,7 @@ def _containers(replies: Sequence[Said]) -> Iterator[_Container]:
 def _filled(options: Mapping[str, str], look: str, replies: Sequence[Said], *, needs_proof: bool = False) -> _Container:
     """Return a container with what it holds in every reply, None where it is missing or not used."""
     contents: list[str | None] = []
-    dialect = Dialect(**{**options, **({} if options.get("pattern") or options.get("tag") else {"tag": "-"})})
+    dialect = Dialect(tag=options.get("tag") or "-", pattern=options.get("pattern", ""))
     for said in replies:
         if said.calls:
             contents.append(_argument(said.calls, options))
@@ -372,7 +372,7 @@ class Yield(NamedTuple):
 Trial = Callable[[Mapping[str, Any], int], Yield]
 """Reads the source with more options, at most so many episodes of it (0: all that are tried)."""
 
-_SAMPLE = 24
+_SAMPLE = 8
 """Episodes on which assignments of words are tried first."""
 _MOST_CANDIDATES = 10
 
@@ -427,7 +427,7 @@ def remedy_for(
         if partly and not partly.needs_proof and partly.read > max(read, len(replies) // 2):
             return Remedy(
                 f"{head}; {partly.read} of them look like {partly.look}: {options_text(partly.options)}; nothing "
-                "recorded tells what the others did: if they were unusable turns, add --option evidence=declared"
+                "recorded tells what the others did; only if they were unusable turns, declare the evidence, too"
             )
         look = (
             f"{doubtful[0].look.partition(', the words')[0]} with the words {doubtful[0].options['words'][1:]}"

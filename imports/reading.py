@@ -288,10 +288,11 @@ class Reading:
     def _take(self, place: Place) -> "Taken | Problem | _Cut":
         episode = self.importer.read(self.source, place)
         digest = digest_of(episode)
-        if digest in self._seen:
+        whole = sha256(digest + repr([turn.calls for turn in episode.turns]).encode()).digest()[:16]
+        if whole in self._seen:
             self.repeated += 1
             return Problem(place.label, LeftOut.REPEATED, "an earlier place has the same episode", kept=True)
-        self._seen.add(digest)
+        self._seen.add(whole)
         plan = self.plan_of(episode)
         try:
             return self._replayed(plan, place, episode, digest)
@@ -322,6 +323,8 @@ class Reading:
         doubt, remedy = self._doubt(env, attempt, asks=asks and not masked)
         finding = finding_of(
             *(attempt.episode, slots_of(env, attempt.episode), attempt.agreement, attempt.confirmation),
+            attempt.task,
+            asks=getattr(self.importer.settings, "examples", 0) is None,
             doubt=doubt,
             remedy=remedy,
         )

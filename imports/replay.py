@@ -109,6 +109,8 @@ class _Replay:
         self._other_boards: dict[str, str] = {}
         """Boards of other states, with the first moment of each."""
         self._unpaid: list[str] = []
+        self._exact = False
+        """Whether a recorded picture has the pixels of the replay."""
         """Turns with another reward."""
 
     def play(self, slots: Sequence[Slot]) -> None:
@@ -186,7 +188,11 @@ class _Replay:
         """Return whether a picture has the pixels of the current state; known tiles of another skin are read."""
         env = self._env
         if self._pixels.frame_id(frame) == frame_id(env.render()):  # pyright: ignore[reportArgumentType]
+            self._exact = True
             return True
+        if self._agreement.contradiction or self._exact:
+            self._unlike.append(when)
+            return False
         level = read_level(env.profile.name, self._pixels.frame(frame))
         if level is None:
             self._unlike.append(when)

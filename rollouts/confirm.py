@@ -64,7 +64,7 @@ class _Sight:
         """Return the picture of the moment."""
         if self.frame is None:
             self.env.restore(self.snapshot)
-            self.frame = self.env.render()
+            self.frame = self.env.render()  # pyright: ignore[reportAttributeAccessIssue]
         return self.frame  # pyright: ignore[reportReturnType]
 
     def differs(self, other: "_Sight", kind: str) -> bool:

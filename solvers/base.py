@@ -226,7 +226,7 @@ class Solver(Plugin, ABC):
         return super().misfit() or unfit_modes(getattr(cls, "modes", None))
 
     @classmethod
-    def refusal(cls, settings: Settings, environment: Settings) -> str | None:
+    def refusal(cls, settings: Settings, environment: Mapping[str, Any]) -> str | None:
         """Return why these settings cannot label an environment with its settings, and what to do; None if they can."""
         del settings, environment
         return None

@@ -1,19 +1,18 @@
-"""Compile the solvers and renderers before the tests, because otherwise each test worker spends a minute on it."""
+"""Compile the renderers and the kernel of large Sokoban before the tests, or else each test worker compiles them."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pivot
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
+from pivot.solvers.base import Case
+from pivot.solvers.sokoban.search import Engine
+from pivot.solvers.sokoban.solver import SokobanSolver
 from pivot.tests.flow_runs import config_of
 
-ENVIRONMENTS = ("sokoban", "frozenlake", "navigation", "primitiveskill")
+LARGE = "\n".join(["#" * 12, "#@ $$ .. $.#", *["#" + " " * 10 + "#"] * 9, "#" * 12])
 
 if __name__ == "__main__":
     with TemporaryDirectory() as folder:
-        root = Path(folder) / "store"
-        pivot.build(config_of(dict.fromkeys(ENVIRONMENTS, 1), rollouts=2), root)
-        verify_store(root, Silent())
-        for name, level in {"sokoban": "######\n#@ $.#\n######", "frozenlake": "SFG"}.items():
-            pivot.credit(name, [{"initial_state": level, "actions": ["right"], "horizon": 9}])
+        pivot.build(config_of(dict.fromkeys(("navigation", "primitiveskill"), 1), rollouts=2), Path(folder) / "store")
+    Engine.work = 10**9
+    SokobanSolver().certify([Case(LARGE, ["left"], 3)])

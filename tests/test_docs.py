@@ -148,7 +148,7 @@ def test_the_site_builds_and_loads_nothing_from_other_servers(tmp_path: Path) ->
     python = (tmp_path / "reference/python.html").read_text(encoding="utf-8")
     assert 'id="pivot.certify"' in python
     commands = (tmp_path / "reference/commands.html").read_text(encoding="utf-8")
-    assert 'id="pivot-train-rl"' in commands and "--hand-over" in commands
+    assert 'id="pivot-train-rl"' in commands and "--server-command" in commands
     assert "[bold]" not in commands
     assert (tmp_path / "search/search_index.json").stat().st_size > 100_000
 

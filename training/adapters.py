@@ -5,8 +5,7 @@ The vision encoder has none, because vLLM would silently ignore them.
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from ..identity import derive_seed
 from ..models.extras import need
 from .config import EXTRA
 from .loading import load_weights
-from .policy_rl.sharding import WholeModel
-from .policy_rl.vision_cache import VisionCache
 
 torch: Any = need("torch", EXTRA)
 
@@ -58,23 +55,6 @@ def without_adapters(model: Any) -> Iterator[None]:
         yield
     finally:
         model.enable_adapters()
-
-
-class ModelWithoutAdapters(WholeModel):
-    """The weights that a run with adapters started from: its model without them."""
-
-    def __init__(self, trained: WholeModel) -> None:
-        """Use the weights of the model that is trained."""
-        super().__init__(trained.model, trained.ranks)
-        self._trained = trained
-
-    def whole(self) -> AbstractContextManager[None]:
-        """Give the trained model its weights; see the base class."""
-        return self._trained.whole()
-
-    def vision_cache(self) -> VisionCache:
-        """Return a vision cache that disables the adapters."""
-        return VisionCache(self.model, around=partial(without_adapters, self.model))
 
 
 def merged(model: Any, source: str, revision: str | None) -> Any:

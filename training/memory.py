@@ -60,7 +60,7 @@ def estimate(config: SftConfig) -> Estimate:
 
 
 def estimate_rl(config: RlConfig) -> Estimate:
-    """Estimate the memory of one process of a run of Stage II without ``shard``; weights are not loaded.
+    """Estimate the memory of one process of a run of Stage II; weights are not loaded.
 
     Raises:
         TrainingError: the config of a model cannot be read, and the recipe has no shape.

@@ -18,7 +18,7 @@ from pivot.identity import digest
 from pivot.labeling.target import build_target
 from pivot.messages import EncodedFrame, PromptMessages
 from pivot.rollouts.base import TaskRollouts
-from pivot.solvers.rows import ACTIONS
+from pivot.solvers.puzzles import ACTIONS
 from pivot.training.analyzer import case_of_episode
 from pivot.training.encode import Encoder
 from pivot.training.policy_rl.hindsight.analysis import UpdateSamples

@@ -41,7 +41,7 @@ from pivot.datasets.config import solver_type
 from pivot.identity import derive_seed
 from pivot.models.extras import need
 from pivot.solvers.base import Case, Verdict
-from pivot.solvers.rows import ACTIONS
+from pivot.solvers.puzzles import ACTIONS
 from pivot.training.policy_rl.advantages import group_advantages
 from pivot.training.policy_rl.config import make_rl_config
 from pivot.training.policy_rl.hindsight.contexts import random_other_step

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import pivot
 from PIL import Image
-from pivot.datasets.predictors import LoggedFailure
 from pivot.datasets.split import VALIDATION
 from pivot.errors import TrainingError
 from pivot.labeling.target import BadTargetError, parse_target
@@ -35,8 +34,9 @@ from pivot.training.analyzer_sft.samples import Sample, read_dataset
 from pivot.training.analyzer_sft.trainer import IDS, AnalyzerTrainer, Plan, arguments
 from pivot.training.checkpoint import save_final
 from pivot.training.encode import Batch, Encoder, Reply
-from pivot.training.evaluation.analyzer import Choice, read_labels
-from pivot.training.evaluation.baselines import baseline_table
+from pivot.training.evaluation.baselines import fit_baselines
+from pivot.training.evaluation.dataset import Choice, fitting_of
+from pivot.training.evaluation.items import canonical_level
 from pivot.training.loading import load_weights
 from pivot.training.records import open_records
 
@@ -271,13 +271,15 @@ def interval(right: Sequence[bool], levels: Sequence[str], draws: int = 2000) ->
 
 def from_the_log(store: Path, samples: Sequence[Sample]) -> dict[str, tuple[float, float, float]]:
     """Return how often predictors that see no picture name the pivot step of the very same records."""
-    labels = read_labels(open_records(str(store), "sokoban"), Choice(VALIDATION, full_length=True))
-    rows = {row["episode_id"]: (row, level) for row, level in zip(labels.rows, labels.levels, strict=True)}
-    tests = [rows[sample.episode_id] for sample in samples]
-    failures = [LoggedFailure.of_record(row) for row, _ in tests]
-    shares = baseline_table(labels.train, failures, [level for _, level in tests]).shares
-    exact = {name: row["pivot exact"] for name, row in shares.items()}
-    return {name: (each.value, each.low, each.high) for name, each in exact.items()}
+    rows, others = Choice(VALIDATION, full_length=True).rows(open_records(str(store), "sokoban"))
+    labelled = {row["episode_id"]: row for row in rows}
+    tests = [labelled[sample.episode_id] for sample in samples]
+    levels = [canonical_level(row) for row in tests]
+    judges, _ = fit_baselines([fitting_of(row) for row in others])
+    return {
+        name: interval([int(judge(fitting_of(row).log).pivot.argmax()) == row["pivot_step"] for row in tests], levels)
+        for name, judge in judges.items()
+    }
 
 
 def build_store(setting: str, root: Path) -> Path:

@@ -16,7 +16,7 @@ from pivot.messages import EncodedFrame
 from pivot.models.base import image_ids
 from pivot.models.extras import need
 from pivot.models.transformers.model import picture_of
-from pivot.solvers.rows import ACTIONS
+from pivot.solvers.puzzles import ACTIONS
 from pivot.training.encode import Encoder, image_tokens
 
 torch: Any = need("torch", "train")

@@ -24,7 +24,7 @@ from pivot.models.extras import need
 from pivot.plugins import Settings
 from pivot.rollouts.base import Policy, Reply, TaskRollouts, Turn
 from pivot.rollouts.prompts.render import render_student
-from pivot.solvers.rows import ACTIONS
+from pivot.solvers.puzzles import ACTIONS
 from pivot.tests.labeling.episodes import random_failures
 from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
 from pivot.training.encode import Encoder
@@ -35,8 +35,8 @@ from pivot.training.policy_rl.hindsight.contexts import Hindsight, hindsight_tex
 from pivot.training.policy_rl.learner import ScoredTurn, hindsight_figures, score_turns
 from pivot.training.policy_rl.levels import Levels, roll_out
 from pivot.training.policy_rl.scoring import SAMPLED, Row, Scorer, measure_pairs, micro_batches, nothing_more
-from pivot.training.policy_rl.sharding import WholeModel
 from pivot.training.policy_rl.vision_cache import VisionCache
+from pivot.training.policy_rl.weights import ModelWeights
 from pivot.training.ranks import ALONE
 
 torch: Any = need("torch", "train")
@@ -241,7 +241,7 @@ def gate(model: Any, encoder: Encoder, levels: Levels, each: int = 2, tasks: int
         scorer.pictures = dict(samples.pictures)
         turns = [turn for turn in samples.turns if turn.teacher is not None]
         with torch.no_grad():
-            scored = score_turns(turns, scorer, WholeModel(model), None, played[2])
+            scored = score_turns(turns, scorer, ModelWeights(model), None, played[2])
         if kind == "true":
             measured = hindsight_figures(scored, played[2].beta)
             figures |= {kind: measured["gap_detects_pivot"] or 0.0, "informed": measured["teacher_informed"] or 0.0}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pivot.datasets.config import solver_type
 from pivot.environments.base import EnvConfig, PivotEnv, Task
 from pivot.solvers.base import ExactSolver
-from pivot.solvers.rows import ACTIONS
+from pivot.solvers.puzzles import ACTIONS
 
 FAR = 1 << 20
 """Distance of a state from which the goal is out of reach."""

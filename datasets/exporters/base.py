@@ -147,7 +147,7 @@ class Exporter(Plugin):
     version: ClassVar[str] = "1"
     """Raised with every change of the rows that it makes of the same store."""
     plays: ClassVar[bool] = False
-    """Whether it runs environments, whose code this call then has to allow."""
+    """Whether environments run, whose code the call then has to allow."""
     summary: ClassVar[str] = ""
     """Description of a row for the card of an export; without one, the export gets no card."""
 

@@ -26,11 +26,11 @@ from ...identity import canonical_json
 from ...plugins import STORED
 from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
 from ..grid import first_level
+from .icons import GENERATOR, draw_target
 from .sandbox.pool import check_sandbox, rasterise
 from .sandbox.raster import MAX_DOCUMENT_BYTES, SIDE, Outcome, document_key, refusal
 from .scorers import Score, Scorer, load_scorer, scorer_version
 from .sources import absolute, checked_source, load_source
-from .targets.icons import GENERATOR, draw_target
 
 SVG, EMPTY = "svg", "empty"
 GENERATED = "generator"

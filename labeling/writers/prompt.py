@@ -20,7 +20,7 @@ from ..domains import domain_of
 from ..statements import MOST_FACTS, WORDINGS, Statement
 from ..vocabulary import target_mode
 
-VERSION = "6"
+VERSION = "7"
 """Version of the template and of the statements that it offers; any change of a text raises it."""
 
 SIGN, FACTS, ACTION, WORDING, PROSE = "sign", "facts", "action", "wording", "prose"

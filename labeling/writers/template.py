@@ -12,7 +12,7 @@ from ...plugins import Settings
 from ..base import Guidance, GuidanceRequest, GuidanceWriter
 from ..statements import Choice, Offer
 
-VERSION = "6"
+VERSION = "7"
 """Version of choices and wordings; any change of a text raises it."""
 
 

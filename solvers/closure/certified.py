@@ -18,6 +18,8 @@ from .graph import Graph
 from .worlds import Env, own
 
 CACHED_LEVELS = 64
+DEPTH = 200
+"""Least depth of a search for one episode; no label needs more than its horizon, but a dead end may."""
 
 
 def certify_played(
@@ -36,7 +38,8 @@ def certify_played(
     """
     made = env if hasattr(env, "unwrapped") and not isinstance(env, type) else env()  # pyright: ignore[reportCallIssue]
     named = _named(made, settings.pop("actions_by_name", None))
-    graph = explore(env, actions=named, seed=seed, **{"horizon": horizon, **settings})
+    depth = max(DEPTH, 4 * horizon)
+    graph = explore(env, actions=named, seed=seed, **{"horizon": horizon, "max_depth": depth, **settings})
     names = [_name(named, action) for action in actions]
     answer = graph.certify(names, horizon)
     if isinstance(answer, Unsolved):

@@ -20,6 +20,8 @@ from .worlds import Outcome, World, two_resets
 
 WALK = 60
 """Least number of steps of a walk that checks the graph."""
+LONGEST = 400
+"""Maximum number of steps of such a walk."""
 DELAYS = 8
 """Maximum number of plans that are played after waiting somewhere on their way; they show counters in the state."""
 DRAWN = 4
@@ -166,7 +168,7 @@ def walks_of(search: Search, checks: int) -> Iterator[list[int]]:
 
     Each is cut where it ends. Without a plan, the first walks try all actions in the state that was met last.
     """
-    length, plan = max(WALK, 2 * search.depth), search.plan()
+    length, plan = max(WALK, min(2 * search.depth, LONGEST)), search.plan()
     if plan is None:
         last = search.path(search.expanded - 1)
         yield from ([*last, place] for place in range(len(search.actions)))

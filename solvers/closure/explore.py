@@ -44,6 +44,7 @@ def explore(
     illegal: Illegal = "refuse",
     max_states: int = 1_000_000,
     max_steps: int = 20_000_000,
+    max_depth: int | None = None,
     max_seconds: float = 600.0,
     max_megabytes: int = 2_000,
     horizon: int | None = None,
@@ -76,6 +77,7 @@ def explore(
             plan contains one, and it is never safe.
         max_states: limit on states.
         max_steps: limit on steps of the environment.
+        max_depth: limit on the turns from the start; None for none. It ends the search of states that never repeat.
         max_seconds: limit on the time of the search and of its checks.
         max_megabytes: limit on the growth of memory.
         horizon: turns from the start after which the search ends where a clock is part of the state, whose states would
@@ -112,9 +114,9 @@ def explore(
                 cast(Any, env).render()
     turns = counted if clock is None else tuple(clock)
     end = time.monotonic() + max_seconds
-    limits = Limits(max_states, max_steps, max_seconds, max_megabytes)
+    limits = Limits(max_states, max_steps, max_seconds, max_megabytes, max_depth)
     if clock is not None and set(counted) - set(turns):
-        limits = replace(limits, depth=horizon)
+        limits = replace(limits, depth=horizon or max_depth)
     declared = clock is not None and joins
     read = partial(
         _reading,
@@ -132,7 +134,7 @@ def explore(
         if clock is not None or not joins:
             raise
         read = partial(read, clock=())
-        limits = replace(limits, depth=horizon)
+        limits = replace(limits, depth=horizon or max_depth)
         search = _searched(env, named, seed, options, read, limits, how, checks, end)
     if fresh and search.keys:
         walks = [walk for walk, _ in zip(walks_of(search, checks), range(FRESH + 2 * len(named)), strict=False)]

@@ -59,10 +59,16 @@ def elsewhere(question: Question, seconds: float = TIME_LIMIT) -> list[list[Outc
         ) from error
     try:
         run = subprocess.run(
-            [sys.executable, "-c", _RUN], input=sent, capture_output=True, check=False, timeout=(limit := min(TIME_LIMIT, max(seconds, 20.0)))
+            [sys.executable, "-c", _RUN],
+            input=sent,
+            capture_output=True,
+            check=False,
+            timeout=(limit := min(TIME_LIMIT, max(seconds, 20.0))),
         )
     except subprocess.TimeoutExpired as error:
-        raise CertifyError(f"fresh: the new process took longer than {limit:g} s; raise max_seconds, or lower checks") from error
+        raise CertifyError(
+            f"fresh: the new process took longer than {limit:g} s; raise max_seconds, or lower checks"
+        ) from error
     if run.returncode:
         last = run.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise CertifyError(f"fresh: the new process ended with {run.returncode}: {''.join(last)}")

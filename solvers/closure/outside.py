@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from .values import PLAIN, REMEDY, Part, Reader, namespace, parts_of
 from .advice import advised
+from .values import PLAIN, REMEDY, Part, Reader, namespace, parts_of
 
 _EXACT = frozenset({"pivot", "gymnasium", "minigrid"})
 """Packages of which only the modules of the environment itself are read."""
@@ -108,7 +108,11 @@ class _Root:
                 if isinstance(value, types.FunctionType) and not value.__closure__ and not value.__dict__:
                     self.functions.append((value, value.__code__, value.__defaults__))
                 self.nodes.append((value, children))
-            simple = {id(value) for value, *_ in self.functions if all(type(each) in PLAIN for each in value.__defaults__ or ())}
+            simple = {
+                id(value)
+                for value, *_ in self.functions
+                if all(type(each) in PLAIN for each in value.__defaults__ or ())
+            }
             self.functions = [each for each in self.functions if id(each[0]) in simple]
             self.nodes = [each for each in self.nodes if id(each[0]) not in simple]
         return reading
@@ -154,8 +158,8 @@ class Outside:
         self.scope = scope
         self.roots: list[_Root] = []
         self.known: dict[int, Any] = {}
-        self.numbers: dict[int, int] = {}
-        """Numbers of the objects that were first found outside, by their ``id``."""
+        self.places: dict[int, str] = {}
+        """Where objects were first found outside, by their ``id``."""
         self._kept: list[Any] = []
         self._variables = dict(_variables())
         self.dice: dict[str, Hashable] = {}
@@ -195,8 +199,8 @@ class Outside:
             waiting += [*reader.code.values(), *(value.__mro__ if isinstance(value, type) else ())]
             if first:
                 self._kept += reader.kept
-                for name in list(reader.seen)[len(layers) :]:
-                    self.numbers.setdefault(name, len(self.numbers))
+                for name, place in reader.places.items():
+                    self.places.setdefault(name, place)
 
     def _globals(self, function: types.FunctionType) -> Iterator[tuple[dict[str, Any], str]]:
         """Yield the places of the global variables that a function may read, by the names in its code."""

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any
 
-from .advice import ContradictionError, advised, plain, short
+from .advice import ContradictionError, advised, difference, plain, short
 from .graph import ILLEGAL, LOST, UNSEEN, WON, SuccessSteps
 from .worlds import Outcome, World
+
+EARLY = frozenset({4, 32, 256, 2_048, 16_384})
+"""Numbers of states after which the way back to states is compared with a replay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,8 @@ class Search:
                 self.depth, last_of_depth = self.depth + 1, len(self.keys) - 1
             if limit := self._limit(number, end, peak, stated):
                 return limit
+            if number in EARLY and not replays:
+                self._look(len(self.keys) - 1)
             handle = waiting.popleft()
             allowed = self.allowed[number]
             for place, action in enumerate(self.actions):
@@ -116,6 +121,26 @@ class Search:
                 targets.append(target)
             self.steps += len(self.actions) * (self.depth + 1 if replays else 1)
         return None
+
+    def _look(self, state: int) -> None:
+        """Replay the path to a state, so that a wrong way back to states ends the search early.
+
+        Raises:
+            ContradictionError: the path leads to a different state.
+        """
+        world, path = self.world, list[Any]()
+        key, _ = world.reset()
+        for place in self.path(state):
+            key = world.act(world.env, self.actions[place], lambda: path).key
+            path.append(self.actions[place])
+        if key != self.keys[state]:
+            raise advised(
+                f"the actions {path} lead to two states, which differ in {difference(self.keys[state], key)}; the "
+                f"environment is random, or does not come back to a state by {world.how}",
+                "use how='replay'",
+                "set gym.how=replay, or keep all state in attributes that a copy contains",
+                ContradictionError,
+            )
 
     def two_observations(self, state: int, path: Sequence[Any], what: str = "observations") -> ContradictionError:
         """Return the error of a state that is shown in two ways."""
@@ -147,7 +172,7 @@ class Search:
         if self.steps >= limits.steps:
             return f"max_steps = {limits.steps}"
         if limits.depth is not None and self.depth > limits.depth:
-            return f"a depth of {limits.depth} turns"
+            return f"max_depth = {limits.depth}"
         if number % 64 == 0:
             if time.monotonic() > end:
                 return f"max_seconds = {stated:g}"

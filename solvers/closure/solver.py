@@ -45,6 +45,8 @@ class ClosureSettings(SolverSettings):
     """Maximum number of states."""
     max_steps: int = Field(default=5_000_000, ge=1)
     """Maximum number of steps of the environment."""
+    max_depth: int = Field(default=1_000, ge=1)
+    """Maximum number of turns from the start; levels whose states never end, such as those that count turns, end here."""
     max_seconds: float = Field(default=600.0, gt=0)
     """Maximum time of the search, seconds. A level at this limit may be labelled on one machine and not on another."""
     max_megabytes: int = Field(default=2_000, ge=1)
@@ -145,12 +147,14 @@ class ClosureSolver(ExactSolver):
 
     def _search(self, level: Level) -> Graph:
         limits = self.settings
+        close(level.make())  # refuses what this process may not use
         kind = level.model_copy(update={"seed": 0}).text()
         graph = explore(
             partial(level_env, level),
             **search_of(level),
             max_states=limits.max_states,
             max_steps=limits.max_steps,
+            max_depth=limits.max_depth,
             max_seconds=limits.max_seconds,
             max_megabytes=limits.max_megabytes,
             checks=limits.checks if kind in self._checked else 10 * limits.checks,

@@ -114,7 +114,7 @@ class Keys:
             self._inside(layers, reader)
             outside.add([*kinds, *reader.code.values()], layers, first=True)
             self._outside = outside
-        reader = Reader(self._outside.numbers)
+        reader = Reader(self._outside.places)
         inside = self._inside(layers, reader)
         if unknown := [each for name, each in reader.code.items() if name not in self._outside.known]:
             self._outside.add(unknown, layers, first=False)

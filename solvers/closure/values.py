@@ -75,8 +75,8 @@ _code_name = functools.lru_cache(maxsize=4096)(code_name)
 class Reader:
     """One reading: objects that are met again are read as references, so that sharing is part of the state."""
 
-    def __init__(self, outside: "dict[int, int] | None" = None) -> None:
-        """Begin a reading; ``outside`` numbers objects that are read as references, by their ``id``."""
+    def __init__(self, outside: "dict[int, str] | None" = None) -> None:
+        """Begin a reading; ``outside`` names objects that are read as references, by their ``id``."""
         self.outside = outside or {}
         self.seen: dict[int, int] = {}
         self.kept: list[Any] = []
@@ -88,6 +88,8 @@ class Reader:
         """States of the generators of random numbers, by where they were found."""
         self.watched: list[tuple[Any, list[Any]]] | None = None
         """Objects with their parts, if they shall be recorded."""
+        self.places: dict[int, str] = {}
+        """Where those objects were found, by their ``id``."""
 
     def where(self) -> str:
         """Return the path to the object that is being read, for a message."""
@@ -119,19 +121,23 @@ class Reader:
     def _object(self, value: Any, kind: type) -> Hashable:
         if kind is tuple:
             return "<tuple>", tuple([self.read(each, place) for place, each in enumerate(value)])
-        if (number := self.outside.get(id(value))) is not None:
-            return "<outside>", number
+        if (place := self.outside.get(id(value))) is not None:
+            return "<outside>", place
         if (number := self.seen.get(id(value))) is not None:
             return "<same>", number
         if isinstance(value, _CODE) and not self._is_bound(value):
             return "<code>", _code_of(value)
         if not _is_value(kind):
             self.seen[id(value)] = len(self.seen)
+            if self.watched is not None:
+                self.places[id(value)] = self.where()
         self.kept.append(value)
         if isinstance(value, type | types.ModuleType | types.FunctionType):
             self.code[id(value)] = value
             if isinstance(value, type) and not _is_named(value):
-                return self._composed(value, kind, [("", value.__qualname__), ("bases", value.__bases__), *namespace(value)])
+                return self._composed(
+                    value, kind, [("", value.__qualname__), ("bases", value.__bases__), *namespace(value)]
+                )
             if not isinstance(value, types.FunctionType):
                 return "<code>", _code_of(value)
         try:
@@ -161,7 +167,7 @@ class Reader:
             root = root.base
         if root is array:
             return []
-        number = self.outside.get(id(root), self.seen.get(id(root)))
+        number: Any = self.outside.get(id(root), self.seen.get(id(root)))
         if number is None:
             self.seen[id(root)] = self.seen[id(array)]
             self.kept.append(root)
@@ -173,7 +179,9 @@ class Reader:
         if kind is list and {type(each) for _, each in parts} <= PLAIN:
             return label, tuple([each for _, each in parts])
         if isinstance(value, set | frozenset):
-            members = frozenset(self.read(each) for each in self._in_order([each for name, each in parts if name is None]))
+            members = frozenset(
+                self.read(each) for each in self._in_order([each for name, each in parts if name is None])
+            )
             return label, members, tuple((name, self.read(each, name)) for name, each in parts if name is not None)
         if isinstance(value, types.FunctionType):
             label = "<function>"
@@ -240,7 +248,11 @@ def hashable(value: Any) -> Hashable:
             return array.shape, hashable(array.tolist())
         if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8:
             wide = array.astype(np.float64)
-            if array.dtype.kind != "f" and array.dtype.itemsize == 8 and not np.array_equal(wide.astype(array.dtype), array):
+            if (
+                array.dtype.kind != "f"
+                and array.dtype.itemsize == 8
+                and not np.array_equal(wide.astype(array.dtype), array)
+            ):
                 return array.shape, array.dtype.str, array.tobytes()
             return array.shape, (wide + 0.0).tobytes()
         return array.shape, array.dtype.str, array.tobytes()
@@ -290,7 +302,9 @@ def _array(value: Any) -> list[Part]:
 
 
 def _function(value: types.FunctionType) -> list[Part]:
-    cells = [(name, _cell(cell)) for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)]
+    cells = [
+        (name, _cell(cell)) for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+    ]
     parts: list[Part] = [("module", value.__module__), ("code", _code_name(value.__code__)), *cells]
     if value.__defaults__:
         parts.append(("defaults", value.__defaults__))

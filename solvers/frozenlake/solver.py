@@ -3,16 +3,15 @@
 A map consists of the rows of gymnasium's ``desc`` joined by line ends, over ``S F H G``, of equal length, with exactly
 one S and at least one G. A state text is the map and, if the agent is not on S, a last line ``@ row column`` (from 0).
 The distance of a state is the length of the shortest path to a goal that avoids holes. Holes are terminal: a step into
-one is a ``deadlock`` and no action may follow.
+one is a ``deadlock`` and no action may follow. A breadth-first search from the goals gives the distances of all cells.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from functools import lru_cache
+from typing import ClassVar
 
 from ...errors import LevelError
 from ...plugins import Settings
@@ -27,22 +26,7 @@ from ..base import (
     Unsolved,
     Verdict,
 )
-from ..rows import (
-    ACTIONS,
-    INVALID,
-    LABELLED,
-    PIVOT,
-    PLAN_END,
-    SOLVED,
-    STATUS,
-    Measures,
-    action_codes,
-    bad_episode,
-    episode_needs,
-    translated,
-    verdict,
-)
-from . import kernel
+from ..puzzles import ACTIONS, INVALID, Search, answers, label, measure, translated
 
 VAGEN = {"P": "S", "_": "F", "O": "H", "G": "G"}
 """Player, ice, hole and goal in the text states of VAGEN; the player's position becomes the start."""
@@ -101,8 +85,64 @@ def check_state(text: str) -> None:
         )
 
 
-def _codes(map_text: str) -> NDArray[np.uint8]:
-    return np.frombuffer(map_text.encode("ascii", "replace"), np.uint8)
+class LakeSearch(Search):
+    """A map with the distances of its cells; a state is a cell, ``row * width + column``."""
+
+    success = "the goal is reached"
+
+    def __init__(self, map_text: str, row: int, column: int) -> None:
+        """Search a map; row and column are -1 if the agent is on S."""
+        rows = map_text.split("\n")
+        self._width, self._tiles = len(rows[0]), "".join(rows)
+        self.start = self.cell(row, column)
+        self._needs = {cell: 0 for cell, tile in enumerate(self._tiles) if tile == "G"}
+        queue = deque(self._needs)
+        while queue:
+            cell = queue.popleft()
+            for other in map(self._beside, [cell] * len(ACTIONS), range(len(ACTIONS))):
+                if other not in self._needs and self._tiles[other] != "H":
+                    self._needs[other] = self._needs[cell] + 1
+                    queue.append(other)
+
+    def cell(self, row: int, column: int) -> int:
+        """Return the cell of a position; that of S if the row is -1."""
+        return self._tiles.index("S") if row < 0 else row * self._width + column
+
+    def _beside(self, cell: int, direction: int) -> int:
+        """Return the next cell in a direction; at the edge of the map, the cell itself."""
+        column = cell % self._width
+        if direction >= 2:
+            return cell - (column > 0) if direction == 2 else cell + (column < self._width - 1)
+        other = cell + (self._width if direction else -self._width)
+        return other if 0 <= other < len(self._tiles) else cell
+
+    def move(self, state: int, direction: int) -> int:
+        """Return the next cell; on a goal or in a hole, actions have no effect."""
+        return state if self._tiles[state] in "HG" else self._beside(state, direction)
+
+    def is_solved(self, state: int) -> bool:
+        """Return whether a cell is a goal."""
+        return self._tiles[state] == "G"
+
+    def is_lost(self, state: int) -> bool:
+        """Return whether a cell is a hole."""
+        return self._tiles[state] == "H"
+
+    def need(self, state: int, most: int | None = None) -> int | None:
+        """Return the distance of a cell; see the base class."""
+        need = self._needs.get(state)
+        return None if need is None or (most is not None and need > most) else need
+
+
+@lru_cache(maxsize=64)
+def _search(text: str) -> LakeSearch:
+    """Search the map of a state.
+
+    Raises:
+        LevelError: the text is not a state.
+    """
+    check_state(text)
+    return LakeSearch(*split_state(text))
 
 
 @dataclass(frozen=True)
@@ -110,32 +150,25 @@ class FrozenLakeDistances(DistanceMap):
     """Distances of all cells of one map."""
 
     map_text: str
-    width: int
-    start: int
-    depths: tuple[int | None, ...]
+    search: LakeSearch
+    limit: int | None
 
     def _cell(self, text: str) -> int:
         map_text, row, column = split_state(text)
         if map_text != self.map_text:
             raise LevelError("the state belongs to a different map; pass the map that the distances were computed for")
-        if row < 0:
-            return self.start
-        cell = row * self.width + column
-        if column >= self.width or cell >= len(self.depths):
+        if row >= 0:
             check_state(text)
-        return cell
+        return self.search.cell(row, column)
 
     def distance(self, state_text: str) -> int | None:
         """Return the distance of a state; see :meth:`DistanceMap.distance`."""
-        return self.depths[self._cell(state_text)]
+        return self.search.need(self._cell(state_text), self.limit)
 
     def after_each_action(self, state_text: str) -> tuple[int | None, ...]:
         """Return the distances after each action; on a goal or in a hole, actions have no effect."""
         cell = self._cell(state_text)
-        if self.map_text[cell + cell // self.width] in "HG":
-            return (self.depths[cell],) * 4
-        height = len(self.depths) // self.width
-        return tuple(self.depths[kernel.move(cell, direction, self.width, height)] for direction in range(4))
+        return tuple(self.search.need(self.search.move(cell, code), self.limit) for code in range(len(ACTIONS)))
 
 
 class FrozenLakeSolver(ExactSolver):
@@ -157,105 +190,15 @@ class FrozenLakeSolver(ExactSolver):
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """Label cases; see :meth:`Solver.certify`."""
-        return _answered(cases, _label)
+        return answers(cases, _search, label)
 
     def measure(self, cases: Sequence[Case]) -> list[Needs | Unsolved]:
         """Measure cases; see :meth:`Solver.measure`."""
-        return _answered(cases, _measure)
+        return answers(cases, _search, measure)
 
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> FrozenLakeDistances:
         """Search a level; see :meth:`ExactSolver.distance_map`."""
-        map_text, row, column = split_state(initial_state)
-        code, width, _, start, depths = kernel.read_map(_codes(map_text), row, column)
-        if code != kernel.OK:
-            check_state(initial_state)
-        limit = len(depths) if depth_limit is None else depth_limit
-        distances = tuple(depth if 0 <= depth <= limit else None for depth in depths.tolist())
-        start = map_text.replace("\n", "").index("S") if row >= 0 else start
-        return FrozenLakeDistances(map_text, int(width), int(start), distances)
-
-
-Answer = TypeVar("Answer")
-States = list[tuple[str, int, int]]
-"""Map, row and column of the first state of each episode."""
-
-
-def _answered(
-    cases: Sequence[Case], answers_of: Callable[[list[Case], States], list[Answer | Unsolved]]
-) -> list[Answer | Unsolved]:
-    """Return the answers to the valid cases, and why the others are not valid, in order."""
-    answers: list[Answer | Unsolved | None] = []
-    good: list[int] = []
-    states: States = []
-    for index, case in enumerate(cases):
-        answers.append(bad_episode(case))
-        if answers[index] is None:
-            try:
-                states.append(split_state(case.initial_state))
-                good.append(index)
-            except LevelError as error:
-                answers[index] = Unsolved("bad_episode", str(error))
-    if good:
-        for index, answer in zip(good, answers_of([cases[index] for index in good], states), strict=True):
-            answers[index] = answer
-    return [answer for answer in answers if answer is not None]
-
-
-def _batch(cases: list[Case], states: States) -> tuple[Any, ...]:
-    """Return the arguments of the kernel for a batch."""
-    texts = [map_text.encode("ascii", "replace") for map_text, _, _ in states]
-    turns = np.array([case.actions_per_turn for case in cases])
-    return (
-        np.frombuffer(b"".join(texts), np.uint8),
-        np.cumsum([len(text) for text in texts]),
-        np.array([(row, column) for _, row, column in states]),
-        np.frombuffer(action_codes(cases), np.int8),
-        np.cumsum(np.array([len(case.actions) for case in cases]) * turns),
-        np.array([case.horizon for case in cases]) * turns,
-        turns,
-    )
-
-
-def _measure(cases: list[Case], states: States) -> list[Needs | Unsolved]:
-    codes, statuses, *measures = kernel.measure_episodes(*_batch(cases, states))
-    answers: list[Needs | Unsolved] = list(episode_needs(cases, Measures(*measures)))
-    for index in np.flatnonzero((codes != kernel.OK) | (statuses != LABELLED)).tolist():
-        if codes[index] != kernel.OK:
-            answers[index] = _malformed(cases[index].initial_state)
-        else:
-            end = "reached the goal" if statuses[index] == SOLVED else "fell into a hole"
-            answers[index] = Unsolved("bad_episode", f"actions follow the turn that {end}; leave them out")
-    return answers
-
-
-def _label(cases: list[Case], states: States) -> list[Verdict | Unsolved]:
-    codes, table, plans = kernel.label_episodes(*_batch(cases, states))
-    words = [ACTIONS[code] for code in plans[: table[-1, PLAN_END]].tolist()]
-    answers: list[Verdict | Unsolved] = []
-    begin = 0
-    for case, code, row in zip(cases, codes.tolist(), table.tolist(), strict=True):
-        end = row[PLAN_END]
-        if code != kernel.OK:
-            answers.append(_malformed(case.initial_state))
-        elif row[STATUS] == LABELLED:
-            answers.append(verdict(row, tuple(words[begin:end]), case, "moves"))
-        elif row[STATUS] == SOLVED:
-            answers.append(Unsolved("not_a_failure", f"the goal is reached after {row[PIVOT]} actions"))
-        else:
-            late = (
-                f"the agent is in a hole after {row[PIVOT]} actions, but {len(case.actions) - row[PIVOT]} more follow"
-            )
-            answers.append(Unsolved("bad_episode", late))
-        begin = end
-    return answers
-
-
-def _malformed(text: str) -> Unsolved:
-    try:
-        check_state(text)
-    except LevelError as error:
-        return Unsolved("bad_episode", str(error))
-    raise AssertionError(f"the two readers of maps disagree; please report this map:\n{text}")
+        return FrozenLakeDistances(split_state(initial_state)[0], _search(initial_state), depth_limit)
 
 
 __all__ = ["ACTIONS", "INVALID", "FrozenLakeDistances", "FrozenLakeSolver", "check_state", "split_state", "state_text"]

@@ -91,9 +91,9 @@ class NavigationSolver(Solver):
         return self.settings.pivot_rule == "exact"
 
     @classmethod
-    def refusal(cls, settings: Settings, environment: Settings) -> str | None:
+    def refusal(cls, settings: Settings, environment: Mapping[str, Any]) -> str | None:
         """Refuse the exact rule for a simulator, whose states hold no room; see the base class."""
-        rule, backend = getattr(settings, "pivot_rule", None), getattr(environment, "backend", ROOMS)
+        rule, backend = getattr(settings, "pivot_rule", None), environment.get("backend", ROOMS)
         if rule != "exact" or backend == ROOMS:
             return None
         return (

@@ -1,13 +1,44 @@
-"""Compiled bitboard operations: words, bits, and moving a set of cells by one step."""
+"""Arrays of the compiled search, and operations on the words and bits of its bitboards."""
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...compiled import compiled, forget_stale
-from . import layout
-from .layout import ARRIVE, STRIDE, WORDS
+from ...compiled import compiled
+
+# Numbers in `Board.shape`.
+STRIDE, WORDS, BOXES = range(3)
+# Order of the bitboards in `Board.masks`: floor of the closed areas with objects, targets, cells from which a box alone
+# can be pushed to a target, floor of the player's area, and the cells that a shift up, down, left or right may reach.
+CELLS, TARGETS, LIVE, AREA, ARRIVE = range(5)
+# Indices of `Space.counts`.
+ROWS, ENTRIES, LEVELS, STATES, FORWARD = range(5)
+
+
+class Board(NamedTuple):
+    """A level: three numbers, eight bitboards, and four neighbours per cell (-1 if not floor)."""
+
+    shape: NDArray[np.int64]
+    masks: NDArray[np.uint64]
+    near: NDArray[np.int32]
+
+
+class Space(NamedTuple):
+    """State of a search. Its arrays may be reallocated, so functions that add to it return the new tuple."""
+
+    rows: NDArray[np.uint64]
+    """Per row 2 W + 1 words: boxes, player cells reached with them, last entry (all ones if none)."""
+    slots: NDArray[np.int32]
+    """Open-addressing hash table from boxes to rows; -1 is free."""
+    log: NDArray[np.uint64]
+    """Per entry W + 1 words: player cells; last: row in the upper half, the row's previous entry + 1 in the lower."""
+    starts: NDArray[np.int64]
+    """First entry of each level (depth); the level that is being filled has index ``counts[LEVELS]``."""
+    counts: NDArray[np.int64]
+    """Rows, entries, finished levels, states; and 1 for a forward search, 0 for a backward one."""
+
 
 ZERO, ONE = np.uint64(0), np.uint64(1)
 ALL = ~ZERO
@@ -23,9 +54,6 @@ SHIFT_58 = np.uint64(58)
 TRAILING = np.zeros(64, np.int64)
 for _i in range(64):
     TRAILING[((1 << _i) * 0x03F79D71B4CB0A89 % (1 << 64)) >> 58] = _i
-
-
-forget_stale(__file__, layout)
 
 # Only functions that Python calls get a Python wrapper, which saves compile time.
 inner = partial(compiled, no_cpython_wrapper=True, no_cfunc_wrapper=True)
@@ -60,39 +88,9 @@ def flip(board, base, cell):
 
 
 @inner
-def moved(source, base, i, direction, board):
-    """Return word ``i`` of a bitboard after every cell of it moved one step (0..3 = up, down, left, right)."""
-    words = board.shape[WORDS]
-    distance = board.shape[STRIDE] if direction < 2 else 1
-    part = distance & LOW6
-    # Only levels wider than 63 cells shift by whole words.
-    whole = distance >> 6
-    value = ZERO
-    if direction & 1:
-        j = i - whole
-        if j >= 0:
-            value = source[base + j] << np.uint64(part)
-        if part != 0 and j >= 1:
-            value |= source[base + j - 1] >> np.uint64(64 - part)
-    else:
-        j = i + whole
-        if j < words:
-            value = source[base + j] >> np.uint64(part)
-        if part != 0 and j + 1 < words:
-            value |= source[base + j + 1] << np.uint64(64 - part)
-    return value & board.masks[(ARRIVE + direction) * words + i]
-
-
-@inner
-def copy_words(target, source, words):
-    """Copy ``words`` words; the equivalent slice assignment would take two seconds to compile."""
-    for i in range(words):
-        target[i] = source[i]
-
-
-@inner
 def longer(array: Any, size: int) -> Any:
-    """Return a copy of ``array`` with length ``size``."""
+    """Return a copy of ``array`` with length ``size``; a slice assignment would take two seconds to compile."""
     other = np.empty(size, array.dtype)
-    copy_words(other, array, array.size)
+    for i in range(array.size):
+        other[i] = array[i]
     return other

@@ -1,263 +1,144 @@
-"""Compiled parser of Sokoban levels, from XSB texts to bitboards, a batch in one call.
+"""A Sokoban level for searching: numbered cells, their neighbours, and sets of cells as bits of an integer.
 
-A set of cells is a *bitboard*: ``W`` words of 64 bits over the bounding box of the level's cells, cell (r, c) at bit
-``r * stride + c``.
+Cells are numbered row by row over the bounding box of the floor; cell c is bit c of a set. A state is the set of boxes
+and the player's cell.
 """
 
-# Splitting these functions would cost compile time and calls.
-# ruff: noqa: PLR0912, PLR0915
+from dataclasses import dataclass
+from functools import cached_property
+from math import comb
 
-import numpy as np
+from ...errors import LevelError
+from .text import Cell, SokobanLevel
 
-from ...compiled import compiled, forget_stale
-from . import bits, layout
-from .bits import inner
-from .layout import (
-    AREA,
-    ARRIVE,
-    BAD_CHAR,
-    BOXES,
-    CELLS,
-    CODE,
-    FEW_TARGETS,
-    HEIGHT,
-    LEFT,
-    LIVE,
-    MASK_AT,
-    MASKS,
-    MAX_CELLS,
-    NEAR_AT,
-    NO_BOX,
-    NO_PLAYER,
-    OK,
-    OPEN,
-    PLAYER,
-    START,
-    STRIDE,
-    TARGETS,
-    TOO_LARGE,
-    TOP,
-    TWO_PLAYERS,
-    WORDS,
-    Boards,
-)
-
-forget_stale(__file__, bits, layout)
+State = tuple[int, int]
 
 
-@inner
-def _classify(text, grid, width):
-    """Write the content of each cell (1 wall, 2 target, 4 box, 8 player); return (code, player, boxes, targets)."""
-    line = column = players = boxes = targets = 0
-    player = -1
-    for char in text:
-        if char == 10:
-            line += 1
-            column = 0
-            continue
-        cell = line * width + column
-        column += 1
-        if char == 35:  # '#'
-            grid[cell] = 1
-        elif char == 46:  # '.'
-            grid[cell] = 2
-        elif char == 36:  # '$'
-            grid[cell] = 4
-        elif char == 42:  # '*'
-            grid[cell] = 6
-        elif char == 64:  # '@'
-            grid[cell] = 8
-        elif char == 43:  # '+'
-            grid[cell] = 10
-        elif char not in (32, 45, 95):  # ' ', '-', '_'
-            return BAD_CHAR, player, boxes, targets
-        targets += (grid[cell] >> 1) & 1
-        boxes += (grid[cell] >> 2) & 1
-        if grid[cell] & 8:
-            player = cell
-            players += 1
-    if players > 1:
-        return TWO_PLAYERS, player, boxes, targets
-    return OK, player, boxes, targets
+@dataclass(frozen=True)
+class Board:
+    """A level, or a room that is to be filled with ``count`` boxes."""
+
+    top: int
+    left: int
+    stride: int
+    """Width of the bounding box; its top left corner is cell 0."""
+    size: int
+    """Number of cells in the bounding box."""
+    count: int
+    """Number of boxes."""
+    floor: int
+    """Floor of the closed areas that hold the player, a box or a target; in a room, of all closed areas."""
+    area: int
+    """Floor of the player's area; in a room, of all closed areas."""
+    targets: int
+    boxes: int
+    player: int
+    """Cell of the player; -1 in a room."""
+
+    @classmethod
+    def of(cls, level: SokobanLevel, count: int = 0) -> "Board":
+        """Number the cells of a level, or with ``count`` of a room.
+
+        Raises:
+            LevelError: no wall closes an area.
+        """
+        if level.player is None:
+            area = floor = _closed_floor(level)
+        else:
+            area = _connected(level, [level.player])
+            floor = area | _connected(level, [*level.boxes, *level.targets])
+        if not floor:
+            raise LevelError("the level has no closed area; put walls '#' around the floor")
+        rows, columns = [y for y, _ in floor], [x for _, x in floor]
+        top, left, stride = min(rows), min(columns), max(columns) - min(columns) + 1
+
+        def number(cell: Cell) -> int:
+            return (cell[0] - top) * stride + cell[1] - left
+
+        floor, area, targets, boxes = (
+            sum(1 << number(cell) for cell in cells) for cells in (floor, area, level.targets, level.boxes)
+        )
+        size = (max(rows) - top + 1) * stride
+        player = -1 if level.player is None else number(level.player)
+        return cls(top, left, stride, size, count or len(level.boxes), floor, area, targets, boxes, player)
+
+    @property
+    def room(self) -> tuple[int, ...]:
+        """What is equal for all states of the level."""
+        return self.top, self.left, self.stride, self.size, self.count, self.floor, self.targets
+
+    @property
+    def most_states(self) -> int:
+        """An upper bound of the number of states."""
+        cells = self.floor.bit_count()
+        return comb(cells, self.count) * (cells - self.count)
+
+    @cached_property
+    def near(self) -> list[int]:
+        """Cells above, below, left and right of each cell, at ``4 * cell + direction``; -1 if not floor."""
+        near = [-1] * (4 * self.size)
+        for cell in cells_of(self.floor):
+            column = cell % self.stride
+            beside = cell - self.stride, cell + self.stride, cell - 1, cell + 1
+            inside = cell >= self.stride, cell < self.size - self.stride, column > 0, column < self.stride - 1
+            for direction in range(4):
+                if inside[direction] and self.floor >> beside[direction] & 1:
+                    near[4 * cell + direction] = beside[direction]
+        return near
+
+    @cached_property
+    def live(self) -> int:
+        """Cells from which a box can be pushed to a target if there are no other boxes."""
+        live, stack = self.targets, cells_of(self.targets)
+        while stack:
+            cell = stack.pop()
+            for direction in range(4):
+                # Pulling a box to `other` is the reverse of a push from there; the player ends one cell beyond.
+                other = self.near[4 * cell + direction]
+                if other >= 0 and not live >> other & 1 and self.near[4 * other + direction] >= 0:
+                    live |= 1 << other
+                    stack.append(other)
+        return live
+
+    def move(self, state: State, direction: int) -> State:
+        """Return the state after a move (0..3 = up, down, left, right), which may be blocked."""
+        boxes, player = state
+        ahead = self.near[4 * player + direction]
+        if ahead < 0:
+            return state
+        if boxes >> ahead & 1:
+            behind = self.near[4 * ahead + direction]
+            if behind < 0 or boxes >> behind & 1:
+                return state
+            boxes ^= 1 << ahead | 1 << behind
+        return boxes, ahead
 
 
-@inner
-def _flood(grid, lines, width, start, mark, stack):
-    """Mark the cells connected to ``start`` that are not walls; return whether they touch the edge of the text."""
-    grid[start] |= mark
-    stack[0] = start
-    size = 1
-    leak = False
-    while size > 0:
-        size -= 1
-        cell = stack[size]
-        y, x = cell // width, cell % width
-        if y == 0 or x == 0 or y == lines - 1 or x == width - 1:
-            leak = True
-        for direction in range(4):
-            if direction == 0:
-                other = cell - width if y > 0 else -1
-            elif direction == 1:
-                other = cell + width if y < lines - 1 else -1
-            elif direction == 2:
-                other = cell - 1 if x > 0 else -1
-            else:
-                other = cell + 1 if x < width - 1 else -1
-            if other >= 0 and grid[other] & (1 | mark) == 0:
-                grid[other] |= mark
-                stack[size] = other
-                size += 1
-    return leak
+def cells_of(cells: int) -> list[int]:
+    """List the cells of a set in ascending order."""
+    return [cell for cell in range(cells.bit_length()) if cells >> cell & 1]
 
 
-# Marks of the flood fill: part of the level, reachable for the player, outside.
-# They are typed, because numba would compile the flood fill once per plain constant.
-_INSIDE, _PLAYERS, _OUTSIDE = np.uint8(16), np.uint8(32), np.uint8(64)
+def _connected(level: SokobanLevel, starts: list[Cell]) -> set[Cell]:
+    """Return the floor cells that are connected to ``starts``; walls must close them in."""
+    seen: set[Cell] = set()
+    stack = starts
+    while stack:
+        cell = stack.pop()
+        if cell not in seen and cell not in level.walls:
+            seen.add(cell)
+            y, x = cell
+            stack += [(y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)]
+    return seen
 
 
-@inner
-def _areas(grid, lines, width, player, stack):
-    """Mark the areas of the level; return OK, or OPEN if the walls of an area with an object have a gap."""
-    if player >= 0:
-        if _flood(grid, lines, width, player, _INSIDE | _PLAYERS, stack):
-            return OPEN
-        for cell in range(lines * width):
-            if grid[cell] & 6 and grid[cell] & _INSIDE == 0 and _flood(grid, lines, width, cell, _INSIDE, stack):
-                return OPEN
-        return OK
-    has_area = False
-    for cell in range(lines * width):
-        y, x = cell // width, cell % width
-        edge = y == 0 or x == 0 or y == lines - 1 or x == width - 1
-        if edge and grid[cell] & (1 | _OUTSIDE) == 0:
-            _flood(grid, lines, width, cell, _OUTSIDE, stack)
-    for cell in range(lines * width):
-        if grid[cell] & _OUTSIDE and grid[cell] & 6:
-            return OPEN
-        if grid[cell] & (1 | _OUTSIDE) == 0:
-            grid[cell] |= _INSIDE | _PLAYERS
-            has_area = True
-    return OK if has_area else OPEN
-
-
-@inner
-def _build(grid, lines, width, player, shape, masks, near, stack):
-    """Fill the row ``shape`` and the bitboards of a level whose areas are marked."""
-    top, bottom, left, right = lines, -1, width, -1
-    for cell in range(lines * width):
-        if grid[cell] & _INSIDE:
-            y, x = cell // width, cell % width
-            top, bottom, left, right = min(top, y), max(bottom, y), min(left, x), max(right, x)
-    height, stride = bottom - top + 1, right - left + 1
-    words = (height * stride + 63) >> 6
-    shape[TOP], shape[LEFT], shape[HEIGHT], shape[STRIDE], shape[WORDS] = top, left, height, stride, words
-    shape[PLAYER] = -1 if player < 0 else (player // width - top) * stride + player % width - left
-    masks[: MASKS * words] = 0
-    live = np.zeros(height * stride, np.bool_)
-    size = 0
-    for y in range(height):
-        for x in range(stride):
-            cell = y * stride + x
-            kind = grid[(top + y) * width + left + x]
-            bit = np.uint64(1) << np.uint64(cell & 63)
-            at = cell >> 6
-            masks[ARRIVE * words + at] |= bit
-            masks[(ARRIVE + 1) * words + at] |= bit
-            if x < stride - 1:
-                masks[(ARRIVE + 2) * words + at] |= bit
-            if x > 0:
-                masks[(ARRIVE + 3) * words + at] |= bit
-            if kind & _INSIDE == 0:
-                near[4 * cell : 4 * cell + 4] = -1
-                continue
-            masks[CELLS * words + at] |= bit
-            if kind & _PLAYERS:
-                masks[AREA * words + at] |= bit
-            if kind & 4:
-                masks[START * words + at] |= bit
-            if kind & 2:
-                masks[TARGETS * words + at] |= bit
-                live[cell] = True
-                stack[size] = cell
-                size += 1
-            # Floor is never at the edge of the text, so all four neighbours exist.
-            here = (top + y) * width + left + x
-            near[4 * cell] = cell - stride if grid[here - width] & _INSIDE else -1
-            near[4 * cell + 1] = cell + stride if grid[here + width] & _INSIDE else -1
-            near[4 * cell + 2] = cell - 1 if grid[here - 1] & _INSIDE else -1
-            near[4 * cell + 3] = cell + 1 if grid[here + 1] & _INSIDE else -1
-    # Pulling a box from `cell` to `other` is the reverse of a push from `other`; the player ends one cell beyond it.
-    while size > 0:
-        size -= 1
-        cell = stack[size]
-        for direction in range(4):
-            other = near[4 * cell + direction]
-            if other >= 0 and not live[other] and near[4 * other + direction] >= 0:
-                live[other] = True
-                stack[size] = other
-                size += 1
-    for cell in range(height * stride):
-        if live[cell]:
-            masks[LIVE * words + (cell >> 6)] |= np.uint64(1) << np.uint64(cell & 63)
-
-
-@compiled
-def parse_levels(text, ends, room_boxes):
-    """Parse the XSB texts that end at ``ends`` in ``text`` (ASCII codes) into :class:`Boards`.
-
-    ``room_boxes`` is 0 for complete levels; otherwise the texts are rooms without player, for that number of boxes.
-    """
-    count = ends.size
-    shape = np.zeros((count, 10), np.int64)
-    sizes = np.zeros((count, 2), np.int64)
-    mask_total = near_total = largest = 1
-    begin = 0
-    for index in range(count):
-        lines, width, column = 1, 0, 0
-        for char in text[begin : ends[index]]:
-            if char == 10:
-                lines += 1
-                column = 0
-            else:
-                column += 1
-                width = max(width, column)
-        begin = ends[index]
-        if lines * width > MAX_CELLS:
-            shape[index, CODE] = TOO_LARGE
-            continue
-        sizes[index, 0], sizes[index, 1] = lines, width
-        shape[index, MASK_AT], shape[index, NEAR_AT] = mask_total, near_total
-        mask_total += MASKS * ((lines * width + 63) >> 6)
-        near_total += 4 * lines * width
-        largest = max(largest, lines * width)
-    masks = np.empty(mask_total, np.uint64)
-    near = np.empty(near_total, np.int32)
-    scratch = np.empty(largest, np.uint8)
-    stack = np.empty(largest, np.int64)
-    begin = 0
-    for index in range(count):
-        chars = text[begin : ends[index]]
-        begin = ends[index]
-        if shape[index, CODE] != OK:
-            continue
-        lines, width = sizes[index, 0], sizes[index, 1]
-        grid = scratch[: lines * width]
-        grid[:] = 0
-        code, player, boxes, targets = _classify(chars, grid, width)
-        if code == OK and room_boxes == 0:
-            if player < 0:
-                code = NO_PLAYER
-            elif boxes == 0:
-                code = NO_BOX
-        elif code == OK:
-            boxes = room_boxes
-        if code == OK and targets < boxes:
-            code = FEW_TARGETS
-        if code == OK:
-            code = _areas(grid, lines, width, player, stack)
-        shape[index, CODE] = code
-        shape[index, BOXES] = boxes
-        if code == OK:
-            at, neighbours = shape[index, MASK_AT], shape[index, NEAR_AT]
-            _build(grid, lines, width, player, shape[index], masks[at:], near[neighbours:], stack)
-    return Boards(shape, masks, near)
+def _closed_floor(level: SokobanLevel) -> set[Cell]:
+    """Return the floor of a room that is not connected to the outside."""
+    width = 2 + max((x for _, x in level.walls), default=0)
+    # A frame of floor around the text is the outside; a frame of wall around that ends the search.
+    frame = {(y, x) for y in (-2, level.lines + 1) for x in range(-2, width + 1)}
+    frame |= {(y, x) for y in range(-2, level.lines + 2) for x in (-2, width)}
+    fenced = SokobanLevel(level.walls | frame, level.targets, level.boxes, None, level.lines)
+    outside = _connected(fenced, [(-1, -1)])
+    inside = {(y, x) for y in range(level.lines) for x in range(width)}
+    return inside - outside - level.walls

@@ -1,55 +1,413 @@
-"""Compiled entry points of the Sokoban solver: labels of a batch of episodes, and searches of whole levels.
+"""Compiled breadth-first search of large Sokoban levels, backward from success or forward from a state.
 
-``search.py`` implements the search; this module decides when and in which direction to extend it.
+A set of cells is a *bitboard*: ``W`` words of 64 bits, cell c at bit c (see ``board.py``). A *row* is one configuration
+of boxes. An *entry* of the search log is the set of a row's player cells at one depth, which a few shifts advance
+together. The log is the queue of the search and, through the chain of each row's entries, the table of all distances.
+``large.py`` decides when and in which direction to extend a search.
 """
 
 # Splitting these functions would cost compile time and calls.
-# ruff: noqa: PLR0912, PLR0915
+# ruff: noqa: PLR0912
 
 import numpy as np
 
 from ...compiled import compiled, forget_stale
-from .. import rows as label
-from . import bits, layout, search
-from .bits import LOW6, ONE, SHIFT_32, ZERO, copy_words, inner, longer
-from .layout import (
-    BEYOND,
+from . import bits
+from .bits import (
+    ALL,
+    AREA,
+    ARRIVE,
     BOXES,
-    CODE,
+    CELLS,
     ENTRIES,
     FORWARD,
     LEVELS,
-    MASK_AT,
-    MASKS,
-    OK,
-    PLAYER,
-    START,
+    LIVE,
+    LOW6,
+    LOW_32,
+    MIX_1,
+    MIX_2,
+    ONE,
+    ROWS,
+    SHIFT_32,
     STATES,
     STRIDE,
     TARGETS,
-    UNKNOWN,
     WORDS,
-)
-from .search import (
-    add_players,
-    advance,
-    board_at,
-    cleared,
-    close_level,
-    depth_of,
-    exhausted,
-    is_dead,
-    move,
-    new_space,
-    row_for,
-    seed_solved,
-    slot_of,
+    ZERO,
+    Board,
+    Space,
+    bit_count,
+    flip,
+    has,
+    inner,
+    longer,
+    lowest_bit,
 )
 
-forget_stale(__file__, bits, layout, search, label)
+forget_stale(__file__, bits)
+
+# Special values of distances.
+INFINITE, BEYOND, UNKNOWN = -1, -2, -3
 
 # Number of log entries up to which only the backward search is extended, because later queries reuse it.
 SMALL = 4096
+
+
+@inner
+def moved(source, base, i, direction, board):
+    """Return word ``i`` of a bitboard after every cell of it moved one step (0..3 = up, down, left, right)."""
+    words = board.shape[WORDS]
+    distance = board.shape[STRIDE] if direction < 2 else 1
+    part = distance & LOW6
+    # Only levels wider than 63 cells shift by whole words.
+    whole = distance >> 6
+    value = ZERO
+    if direction & 1:
+        j = i - whole
+        if j >= 0:
+            value = source[base + j] << np.uint64(part)
+        if part != 0 and j >= 1:
+            value |= source[base + j - 1] >> np.uint64(64 - part)
+    else:
+        j = i + whole
+        if j < words:
+            value = source[base + j] >> np.uint64(part)
+        if part != 0 and j + 1 < words:
+            value |= source[base + j + 1] << np.uint64(64 - part)
+    return value & board.masks[(ARRIVE + direction) * words + i]
+
+
+@inner
+def new_space(words):
+    """Return an empty backward search."""
+    return Space(
+        np.empty(64 * (2 * words + 1), np.uint64),
+        np.full(128, -1, np.int32),
+        np.empty(512 * (words + 1), np.uint64),
+        np.zeros(64, np.int64),
+        np.zeros(5, np.int64),
+    )
+
+
+@inner
+def slot_of(rows, slots, key, words):
+    """Return the slot of the row with the boxes ``key``, or the free slot for it."""
+    mixed = ZERO
+    for i in range(words):
+        mixed = (mixed ^ key[i]) * MIX_1
+        mixed ^= mixed >> SHIFT_32
+    mixed *= MIX_2
+    mixed ^= mixed >> SHIFT_32
+    mask = slots.size - 1
+    slot = np.int64(mixed & np.uint64(mask))
+    while slots[slot] >= 0:
+        at = np.int64(slots[slot]) * (2 * words + 1)
+        same = True
+        for i in range(words):
+            same &= rows[at + i] == key[i]
+        if same:
+            break
+        slot = (slot + 1) & mask
+    return slot
+
+
+@inner
+def with_room(space, words, rows, entries):
+    """Return ``space`` with capacity for a number of further rows and entries."""
+    table, slots, log, starts, counts = space
+    need = (counts[ROWS] + rows) * (2 * words + 1)
+    if need > table.size:
+        table = longer(table, need + (need >> 1))
+    if 2 * (counts[ROWS] + rows) > slots.size:
+        slots = np.full(slots.size * 4, -1, np.int32)
+        for row in range(counts[ROWS]):
+            slots[slot_of(table, slots, table[row * (2 * words + 1) :], words)] = row
+    need = (counts[ENTRIES] + entries) * (words + 1)
+    if need > log.size:
+        log = longer(log, need + (need >> 1))
+    return Space(table, slots, log, starts, counts)
+
+
+@inner
+def row_for(space, words, key):
+    """Return the row with the boxes ``key``, created if new. There must be capacity for it."""
+    slot = slot_of(space.rows, space.slots, key, words)
+    row = np.int64(space.slots[slot])
+    if row < 0:
+        row = space.counts[ROWS]
+        space.counts[ROWS] += 1
+        space.slots[slot] = row
+        at = row * (2 * words + 1)
+        for i in range(words):
+            space.rows[at + i] = key[i]
+            space.rows[at + words + i] = ZERO
+        space.rows[at + 2 * words] = ALL
+    return row
+
+
+@inner
+def add_players(space, words, row, i, players):
+    """Add new player cells (word ``i``) of ``row`` to the level that is being filled. There must be capacity."""
+    at = row * (2 * words + 1)
+    space.rows[at + words + i] |= players
+    entry = np.int64(space.rows[at + 2 * words])
+    if entry < space.starts[space.counts[LEVELS]]:
+        previous = entry + 1
+        entry = space.counts[ENTRIES]
+        space.counts[ENTRIES] += 1
+        space.rows[at + 2 * words] = np.uint64(entry)
+        for j in range(words):
+            space.log[entry * (words + 1) + j] = ZERO
+        space.log[entry * (words + 1) + words] = (np.uint64(row) << SHIFT_32) | np.uint64(previous)
+    space.log[entry * (words + 1) + i] |= players
+    space.counts[STATES] += bit_count(players)
+
+
+@inner
+def close_level(space):
+    """Finish the level that is being filled."""
+    starts = space.starts
+    space.counts[LEVELS] += 1
+    if space.counts[LEVELS] == starts.size:
+        starts = longer(starts, 2 * starts.size)
+    starts[space.counts[LEVELS]] = space.counts[ENTRIES]
+    return Space(space.rows, space.slots, space.log, starts, space.counts)
+
+
+@inner
+def drop_level(space, words):
+    """Discard the unfinished level. ``counts[STATES]`` is unchanged, to report that there are too many states."""
+    for entry in range(space.counts[ENTRIES] - 1, space.starts[space.counts[LEVELS]] - 1, -1):
+        here = entry * (words + 1)
+        at = np.int64(space.log[here + words] >> SHIFT_32) * (2 * words + 1)
+        for i in range(words):
+            space.rows[at + words + i] ^= space.log[here + i]
+        space.rows[at + 2 * words] = (space.log[here + words] & LOW_32) - ONE
+    space.counts[ENTRIES] = space.starts[space.counts[LEVELS]]
+    return space
+
+
+@inner
+def exhausted(space):
+    """Return whether the last finished level is empty, so that the search is complete."""
+    return space.starts[space.counts[LEVELS]] == space.starts[space.counts[LEVELS] - 1]
+
+
+@inner
+def new_search(board, max_states):
+    """Return a backward search whose level 0 is every solved state: boxes on targets, the player on any free cell."""
+    words, boxes = board.shape[WORDS], board.shape[BOXES]
+    space = new_space(words)
+    spots = np.empty(64 * words, np.int64)
+    size = 0
+    for cell in range(64 * words):
+        if has(board.masks, TARGETS * words, cell):
+            spots[size] = cell
+            size += 1
+    chosen = np.arange(boxes)
+    key = np.empty(words, np.uint64)
+    while True:
+        key[:] = 0
+        for i in range(boxes):
+            flip(key, 0, spots[chosen[i]])
+        space = with_room(space, words, boxes, boxes)
+        row = row_for(space, words, key)
+        for i in range(words):
+            players = board.masks[AREA * words + i] & ~key[i]
+            if players != ZERO:
+                add_players(space, words, row, i, players)
+        i = boxes - 1
+        while i >= 0 and chosen[i] == size - boxes + i:
+            i -= 1
+        if i < 0 or space.counts[STATES] > max_states:
+            break
+        chosen[i] += 1
+        for j in range(i + 1, boxes):
+            chosen[j] = chosen[j - 1] + 1
+    return close_level(space)
+
+
+@inner
+def advance_wide(space, board, max_states):
+    """Implement :func:`advance` for boards of any size."""
+    words, boxes = board.shape[WORDS], board.shape[BOXES]
+    free = np.empty(words, np.uint64)
+    pushed = np.empty(words, np.uint64)
+    key = np.empty(words, np.uint64)
+    level, forward = space.counts[LEVELS], space.counts[FORWARD] == 1
+    for entry in range(space.starts[level - 1], space.starts[level]):
+        if space.counts[STATES] > max_states:
+            return drop_level(space, words)
+        new_rows, new_entries = space.counts[ROWS] + 4 * boxes, space.counts[ENTRIES] + 4 * boxes + 1
+        full = new_rows * (2 * words + 1) > space.rows.size or new_entries * (words + 1) > space.log.size
+        if full or 2 * new_rows > space.slots.size:
+            space = with_room(space, words, 4 * boxes, 4 * boxes + 1)
+        here = entry * (words + 1)
+        row = np.int64(space.log[here + words] >> SHIFT_32)
+        at = row * (2 * words + 1)
+        for i in range(words):
+            free[i] = board.masks[CELLS * words + i] & ~space.rows[at + i]
+        for i in range(words):
+            fresh = ZERO
+            for direction in range(4):
+                fresh |= moved(space.log, here, i, direction, board)
+            fresh &= free[i] & ~space.rows[at + words + i]
+            if fresh != ZERO:
+                add_players(space, words, row, i, fresh)
+        for direction in range(4):
+            back = direction ^ 1
+            for i in range(words):
+                # Boxes that a neighbouring player can push; backward: that the player may just have pushed.
+                pushed[i] = space.rows[at + i]
+                if forward:
+                    pushed[i] &= moved(free, 0, i, back, board)
+            for i in range(words):
+                players = space.log[here + i] & moved(pushed, 0, i, back, board)
+                if not forward and players != ZERO:
+                    players &= moved(free, 0, i, direction, board)
+                while players != ZERO:
+                    cell = 64 * i + lowest_bit(players)
+                    players &= players - ONE
+                    old = np.int64(board.near[4 * cell + direction])
+                    new = np.int64(board.near[4 * old + direction]) if forward else cell
+                    stand = old if forward else np.int64(board.near[4 * cell + back])
+                    if forward and not has(board.masks, LIVE * words, new):
+                        continue
+                    for j in range(words):
+                        key[j] = space.rows[at + j]
+                    flip(key, 0, old)
+                    flip(key, 0, new)
+                    row_count = space.counts[ROWS]
+                    other = row_for(space, words, key)
+                    if forward and other == row_count and is_dead(board, key):
+                        for j in range(words):
+                            space.rows[other * (2 * words + 1) + words + j] = ALL
+                    if not has(space.rows, other * (2 * words + 1) + words, stand):
+                        add_players(space, words, other, stand >> 6, ONE << np.uint64(stand & LOW6))
+    return close_level(space)
+
+
+@inner
+def is_dead(board, key):
+    """Return whether a box is on a dead cell, or boxes off target block each other permanently.
+
+    The function computes the largest set of boxes in which each is blocked on both axes, if the others are walls: by a
+    wall on one side, or by cells on both sides that are dead for a box. No box of the set can move first.
+    """
+    words = board.shape[WORDS]
+    stuck = np.empty(words, np.uint64)
+    for i in range(words):
+        stuck[i] = key[i]
+        if stuck[i] & ~board.masks[LIVE * words + i] != ZERO:
+            return True
+    changed = True
+    while changed:
+        changed = False
+        for i in range(words):
+            rest = stuck[i]
+            while rest != ZERO:
+                cell = 64 * i + lowest_bit(rest)
+                rest &= rest - ONE
+                for axis in (0, 2):
+                    one, two = np.int64(board.near[4 * cell + axis]), np.int64(board.near[4 * cell + axis + 1])
+                    if one < 0 or two < 0 or has(stuck, 0, one) or has(stuck, 0, two):
+                        continue
+                    if has(board.masks, LIVE * words, one) or has(board.masks, LIVE * words, two):
+                        flip(stuck, 0, cell)
+                        changed = True
+                        break
+    off_target = ZERO
+    for i in range(words):
+        off_target |= stuck[i] & ~board.masks[TARGETS * words + i]
+    return off_target != ZERO
+
+
+@inner
+def advance_narrow(space, board, max_states):
+    """Implement :func:`advance` for boards of one word, three times as fast, without loops over words."""
+    boxes, stride = board.shape[BOXES], np.uint64(board.shape[STRIDE])
+    cells, live = board.masks[CELLS], board.masks[LIVE]
+    to_left, to_right = board.masks[ARRIVE + 2], board.masks[ARRIVE + 3]
+    key = np.empty(1, np.uint64)
+    level, forward = space.counts[LEVELS], space.counts[FORWARD] == 1
+    for entry in range(space.starts[level - 1], space.starts[level]):
+        if space.counts[STATES] > max_states:
+            return drop_level(space, 1)
+        new_rows, new_entries = space.counts[ROWS] + 4 * boxes, space.counts[ENTRIES] + 4 * boxes + 1
+        if 3 * new_rows > space.rows.size or 2 * new_entries > space.log.size or 2 * new_rows > space.slots.size:
+            space = with_room(space, 1, 4 * boxes, 4 * boxes + 1)
+        here = space.log[2 * entry]
+        row = np.int64(space.log[2 * entry + 1] >> SHIFT_32)
+        box_cells = space.rows[3 * row]
+        free = cells & ~box_cells
+        fresh = (here >> stride) | (here << stride) | ((here >> ONE) & to_left) | ((here << ONE) & to_right)
+        fresh &= free & ~space.rows[3 * row + 1]
+        if fresh != ZERO:
+            add_players(space, 1, row, 0, fresh)
+        for direction in range(4):
+            # Free destinations relative to the box (forward) or to the player (backward), and the player cells.
+            if direction == 0:
+                pushed = box_cells & (free << stride) if forward else box_cells
+                players = (pushed << stride) & (ALL if forward else free >> stride)
+            elif direction == 1:
+                pushed = box_cells & (free >> stride) if forward else box_cells
+                players = (pushed >> stride) & (ALL if forward else free << stride)
+            elif direction == 2:
+                pushed = box_cells & (free << ONE) & to_right if forward else box_cells
+                players = (pushed << ONE) & to_right & (ALL if forward else (free >> ONE) & to_left)
+            else:
+                pushed = box_cells & (free >> ONE) & to_left if forward else box_cells
+                players = (pushed >> ONE) & to_left & (ALL if forward else (free << ONE) & to_right)
+            players &= here
+            while players != ZERO:
+                cell = lowest_bit(players)
+                players &= players - ONE
+                old = np.int64(board.near[4 * cell + direction])
+                new = np.int64(board.near[4 * old + direction]) if forward else cell
+                stand = old if forward else np.int64(board.near[4 * cell + (direction ^ 1)])
+                if forward and (live >> np.uint64(new)) & ONE == ZERO:
+                    continue
+                key[0] = box_cells ^ (ONE << np.uint64(old)) ^ (ONE << np.uint64(new))
+                row_count = space.counts[ROWS]
+                other = row_for(space, 1, key)
+                if forward and other == row_count and is_dead(board, key):
+                    space.rows[3 * other + 1] = ALL
+                bit = ONE << np.uint64(stand)
+                if space.rows[3 * other + 1] & bit == ZERO:
+                    add_players(space, 1, other, 0, bit)
+    return close_level(space)
+
+
+@inner
+def advance(space, board, max_states):
+    """Compute the next level from the last one, in the direction of ``space``.
+
+    If the number of states exceeds ``max_states``, the level is discarded, and the caller must check the count.
+    """
+    if board.shape[WORDS] == 1:
+        return advance_narrow(space, board, max_states)
+    return advance_wide(space, board, max_states)
+
+
+@inner
+def depth_of(space, words, key, player):
+    """Return the depth of a state, or -1 if the search has not reached it."""
+    row = np.int64(space.slots[slot_of(space.rows, space.slots, key, words)])
+    at = row * (2 * words + 1)
+    if row < 0 or not has(space.rows, at + words, player):
+        return -1
+    entry = np.int64(space.rows[at + 2 * words])
+    while not has(space.log, entry * (words + 1), player):
+        entry = np.int64(space.log[entry * (words + 1) + words] & LOW_32) - 1
+    low, high = 0, space.counts[LEVELS]
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if space.starts[middle] <= entry:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @inner
@@ -80,7 +438,7 @@ def resolve(back, board, key, player, bound, max_states):
     if depth >= 0:
         return back, depth
     if is_dead(board, key) or exhausted(back):
-        return back, label.INFINITE
+        return back, INFINITE
     front = new_space(words)
     front.counts[FORWARD] = 1
     first = row_for(front, words, key)
@@ -100,293 +458,42 @@ def resolve(back, board, key, player, bound, max_states):
         else:
             back = advance(back, board, max_states)
         if exhausted(front) or exhausted(back):
-            return back, label.INFINITE
+            return back, INFINITE
         if front.counts[LEVELS] + back.counts[LEVELS] - 2 > reached and meets(front, back, words):
             return back, reached + 1
 
 
-@inner
-def find_pivot(back, board, keys, players, steps, horizon, max_states):
-    """Return (``back``, index of the first state that is not solvable in its budget; steps + 1: none; -1: unknown).
-
-    State t has the budget horizon - t. Feasibility is never regained, so the index is narrowed down from both sides:
-    each level of the search decides the state whose budget equals its depth, and, if the search reaches it, the last
-    undecided state.
-    """
-    words = board.shape[WORDS]
-    low, high = -1, steps if steps == horizon else steps + 1
-    for t in range(high):
-        same = t > 0
-        for i in range(words if t > 0 else 0):
-            same &= keys[t * words + i] == keys[(t - 1) * words + i]
-        if not same and is_dead(board, keys[t * words :]):
-            high = t
-            break
-    while low < high - 1:
-        depth = back.counts[LEVELS] - 1
-        due = horizon - depth
-        if low < due < high:
-            if depth_of(back, words, keys[due * words :], players[due]) >= 0:
-                low = due
-            else:
-                high = due
-        if low < high - 1 and depth_of(back, words, keys[(high - 1) * words :], players[high - 1]) >= 0:
-            low = high - 1
-        if low == high - 1:
-            break
-        if exhausted(back):
-            while low + 1 < high and depth_of(back, words, keys[(low + 1) * words :], players[low + 1]) >= 0:
-                low += 1
-            high = low + 1
-            break
-        back = advance(back, board, max_states)
-        if back.counts[STATES] > max_states:
-            return back, -1
-    return back, high
+# Entry points. They take and return plain tuples of arrays, which cost a tenth of the time of named ones per call.
 
 
 @compiled
-def label_episodes(boards, actions, ends, horizons, turns, max_states):
-    """Label a batch of failed episodes.
-
-    Args:
-        boards: one level per episode.
-        actions: 0..3 for up, down, left, right; other codes change nothing.
-        ends: end index of each episode's actions.
-        horizons: budgets in actions.
-        turns: actions of a turn; steps and horizon of an episode are multiples of it.
-        max_states: maximum number of states per search.
-
-    Returns:
-        The rows of ``solvers/rows.py``, and all witnesses concatenated.
-    """
-    count = ends.size
-    table = np.zeros((count, label.COLUMNS), np.int64)
-    plans = np.empty(16 * count + 16, np.int8)
-    planned = 0
-    longest, widest = 0, 1
-    for episode in range(count):
-        widest = max(widest, boards.shape[episode, WORDS])
-        longest = max(longest, ends[episode] - (ends[episode - 1] if episode else 0))
-    keys = np.empty((longest + 2) * widest, np.uint64)
-    players = np.empty(longest + 2, np.int64)
-    back = new_space(widest)
-    endless = np.int64(-1)  # typed, because numba would compile `resolve` again for a plain constant
-    for episode in range(count):
-        begin = ends[episode - 1] if episode else 0
-        steps = ends[episode] - begin
-        result = table[episode]
-        result[label.PLAN_END] = planned
-        if boards.shape[episode, CODE] != OK:
-            continue
-        board = board_at(boards, episode)
-        words, horizon, turn = board.shape[WORDS], horizons[episode], turns[episode]
-        result[label.STATUS] = label.SOLVED
-        players[0] = board.shape[PLAYER]
-        copy_words(keys, board.masks[START * words :], words)
-        for t in range(steps + 1):
-            if t > 0:
-                copy_words(keys[t * words :], keys[(t - 1) * words :], words)
-                players[t] = players[t - 1]
-                action = actions[begin + t - 1]
-                if 0 <= action < 4:
-                    players[t] = move(board, keys[t * words :], players[t - 1], np.int64(action))
-            open_boxes = ZERO
-            for i in range(words):
-                open_boxes |= keys[t * words + i] & ~board.masks[TARGETS * words + i]
-            if open_boxes == ZERO:
-                result[label.PIVOT] = (t + turn - 1) // turn
-                break
-        else:
-            result[label.STATUS] = label.LIMIT
-        if result[label.STATUS] == label.SOLVED:
-            continue
-        back = seed_solved(cleared(back, words), board, max_states)
-        first = -1
-        if back.counts[STATES] <= max_states:
-            back, first = find_pivot(back, board, keys, players, steps, horizon, max_states)
-        if first < 0:
-            continue
-        result[label.AT_START] = first == 0
-        result[label.FALLBACK] = first > steps
-        result[label.FATAL] = first - 1
-        pivot = min(max(first - 1, 0), steps - 1) // turn * turn
-        result[label.PIVOT] = pivot // turn
-        spare = (longest + 1) * words
-        if first > 0:
-            depth = depth_of(back, words, keys[pivot * words :], players[pivot])
-            while depth < 0 and back.counts[STATES] <= max_states:
-                # Without a fatal step the state after the pivot was reached, and the pivot's is one turn further at
-                # most. With one, the last state within its turn that is in time was.
-                back = advance(back, board, max_states)
-                depth = depth_of(back, words, keys[pivot * words :], players[pivot])
-            if depth < 0:
-                continue
-            result[label.BEFORE] = depth
-            if planned + depth > plans.size:
-                plans = longer(plans, 2 * plans.size + depth)
-            base, player = pivot * words, players[pivot]
-            here, there = np.empty(words, np.uint64), np.empty(words, np.uint64)
-            copy_words(here, keys[base:], words)
-            while depth > 0:
-                direction, stand = -1, player
-                while direction < 0 or depth_of(back, words, there, stand) != depth - 1:
-                    direction += 1
-                    copy_words(there, here, words)
-                    stand = move(board, there, player, direction)
-                plans[planned] = direction
-                planned += 1
-                depth -= 1
-                here, there, player = there, here, stand
-            result[label.PLAN_END] = planned
-        unknown = False
-        if first == 0:
-            back, result[label.BEFORE] = resolve(back, board, keys, players[0], endless, max_states)
-            unknown = result[label.BEFORE] == UNKNOWN
-        budget = horizon - turn - pivot
-        for direction in range(4 if first > 0 else 0):
-            copy_words(keys[spare:], keys[pivot * words :], words)
-            stand = move(board, keys[spare:], players[pivot], direction)
-            back, depth = resolve(back, board, keys[spare:], stand, budget, max_states)
-            unknown |= depth == UNKNOWN
-            if 0 <= depth <= budget:
-                result[label.FEASIBLE] |= 1 << direction
-        if not unknown:
-            after = pivot + turn
-            back, result[label.AFTER] = resolve(back, board, keys[after * words :], players[after], endless, max_states)
-            if result[label.AFTER] != UNKNOWN:
-                result[label.STATUS] = label.LABELLED
-    return table, plans
-
-
-@inner
-def is_solved(board, key):
-    """Return whether every box is on a target."""
-    words = board.shape[WORDS]
-    open_boxes = ZERO
-    for i in range(words):
-        open_boxes |= key[i] & ~board.masks[TARGETS * words + i]
-    return open_boxes == ZERO
-
-
-@inner
-def same_search(boards, one, two):
-    """Return whether the backward searches of two levels of a batch are equal."""
-    a, b = boards.shape[one], boards.shape[two]
-    if a[CODE] != OK or b[CODE] != OK or a[WORDS] != b[WORDS] or a[STRIDE] != b[STRIDE] or a[BOXES] != b[BOXES]:
-        return False
-    same = True
-    for i in range(MASKS * a[WORDS]):
-        same &= boards.masks[a[MASK_AT] + i] == boards.masks[b[MASK_AT] + i]
-    return same
+def begin(board, max_states):
+    """Return the arrays of a search whose level 0 is every solved state."""
+    space = new_search(Board(*board), max_states)
+    return space.rows, space.slots, space.log, space.starts, space.counts
 
 
 @compiled
-def measure_episodes(boards, actions, ends, horizons, turns, max_states):
-    """Measure every state of a batch of episodes, successes included; episodes of a level in a row share its search.
-
-    Args:
-        boards: one level per episode.
-        actions: 0..3 for up, down, left, right; other codes change nothing.
-        ends: end index of each episode's actions.
-        horizons: budgets in actions.
-        turns: actions of a turn; steps and horizon of an episode are multiples of it.
-        max_states: maximum number of states per search.
-
-    Returns:
-        Status of each episode (of ``solvers/rows.py``; SOLVED if turns follow success), and the columns of
-        :class:`.rows.Measures`.
-    """
-    count = ends.size
-    statuses, needs, safe, plans = label.new_measures(ends, turns)
-    widest = 1
-    for episode in range(count):
-        widest = max(widest, boards.shape[episode, WORDS])
-    key, there = np.empty(widest, np.uint64), np.empty(widest, np.uint64)
-    back = new_space(widest)
-    state, step, last = 0, 0, -1
-    for episode in range(count):
-        begin = ends[episode - 1] if episode else 0
-        turn, limit = turns[episode], horizons[episode]
-        rounds = (ends[episode] - begin) // turn
-        first_state, first_step = state, step
-        state, step = state + rounds + 1, step + rounds
-        statuses[episode] = label.LIMIT
-        if boards.shape[episode, CODE] != OK:
-            continue
-        board = board_at(boards, episode)
-        words = board.shape[WORDS]
-        if last < 0 or not same_search(boards, last, episode):
-            back = seed_solved(cleared(back, words), board, max_states)
-        last = episode
-        while back.counts[LEVELS] <= limit and back.counts[STATES] <= max_states and not exhausted(back):
-            back = advance(back, board, max_states)
-        if back.counts[LEVELS] <= limit and back.counts[STATES] > max_states:
-            continue
-        statuses[episode] = label.LABELLED
-        player = board.shape[PLAYER]
-        copy_words(key, board.masks[START * words :], words)
-        for round_ in range(rounds + 1):
-            depth = depth_of(back, words, key, player)
-            needs[first_state + round_] = depth if depth <= limit else label.INFINITE
-            if round_ == rounds:
-                break
-            if depth == 0:
-                statuses[episode] = label.SOLVED
-                break
-            left = limit - (round_ + 1) * turn
-            for direction in range(4):
-                copy_words(there, key, words)
-                stand = move(board, there, player, direction)
-                if 0 <= depth_of(back, words, there, stand) <= left:
-                    safe[first_step + round_] |= 1 << direction
-            if turn > 1 and 0 <= depth <= left + turn:
-                copy_words(there, key, words)
-                stand = player
-                for place in range(min(turn, depth)):
-                    direction = 0
-                    trial = there.copy()
-                    new = move(board, trial, stand, direction)
-                    while depth_of(back, words, trial, new) != depth - 1 - place:
-                        direction += 1
-                        copy_words(trial, there, words)
-                        new = move(board, trial, stand, direction)
-                    plans[first_step + round_, place] = direction
-                    copy_words(there, trial, words)
-                    stand = new
-            for place in range(turn):
-                action = actions[begin + round_ * turn + place]
-                if 0 <= action < 4 and not is_solved(board, key):
-                    player = move(board, key, player, np.int64(action))
-    return statuses, needs, safe, plans
+def advanced(space, board, max_states):
+    """Return the arrays of a search after one more level; see :func:`advance`."""
+    space = advance(Space(*space), Board(*board), max_states)
+    return space.rows, space.slots, space.log, space.starts, space.counts
 
 
 @compiled
-def explore(boards, depth_limit, max_states):
-    """Search the single level of ``boards`` backward from its solved states.
-
-    The search ends at ``depth_limit`` moves or, if that is negative, when it has reached every solvable state. If it
-    gave up, the count of states exceeds ``max_states``.
-    """
-    board = board_at(boards, 0)
-    space = seed_solved(new_space(board.shape[WORDS]), board, max_states)
-    while space.counts[STATES] <= max_states and (depth_limit < 0 or space.counts[LEVELS] <= depth_limit):
-        space = advance(space, board, max_states)
-        if exhausted(space):
-            break
-    return space
+def depth_in(space, words, key, player):
+    """Return the depth of a state in a search; see :func:`depth_of`."""
+    return depth_of(Space(*space), words, key, player)
 
 
 @compiled
-def depths_after(boards, space, all_actions):
-    """Return the depth of the state of ``boards`` and, with ``all_actions``, of the states after the four actions."""
-    board = board_at(boards, 0)
-    words = board.shape[WORDS]
-    depths = np.empty(5 if all_actions else 1, np.int64)
-    start, key = board.masks[START * words :], np.empty(words, np.uint64)
-    depths[0] = depth_of(space, words, start, board.shape[PLAYER])
-    for direction in range(depths.size - 1):
-        copy_words(key, start, words)
-        player = move(board, key, board.shape[PLAYER], direction)
-        depths[1 + direction] = depth_of(space, words, key, player)
-    return depths
+def dead(board, key):
+    """Return whether boxes block each other for ever; see :func:`is_dead`."""
+    return is_dead(Board(*board), key)
+
+
+@compiled
+def met(space, board, key, player, bound, max_states):
+    """Return the arrays of a search and the distance of a state; see :func:`resolve`."""
+    space, distance = resolve(Space(*space), Board(*board), key, player, bound, max_states)
+    return (space.rows, space.slots, space.log, space.starts, space.counts), distance

@@ -1,418 +1,130 @@
-"""Compiled breadth-first search of the Sokoban solver, backward or forward.
+"""Plain backward search of a small Sokoban level, and the choice between it and the compiled search.
 
-Sets of cells are bitboards of ``W`` words. A *row* is one configuration of boxes. An *entry* of the search log is the
-set of a row's player cells at one depth, which a few shifts advance together. The log is the queue of the search and,
-through the chain of each row's entries, the table of all distances.
+Both give the same answers. The compiled one is worth its compilation, or the time to load it, from some amount of work
+on; the demo never gets there.
 """
 
-# Splitting these functions would cost compile time and calls.
-# ruff: noqa: PLR0912
+from abc import abstractmethod
+from collections.abc import Iterable
+from itertools import combinations
 
-import numpy as np
+from ..puzzles import Search, TooLargeError
+from .board import Board, State, cells_of
 
-from ...compiled import forget_stale
-from . import bits, layout
-from .bits import (
-    ALL,
-    LOW6,
-    LOW_32,
-    MIX_1,
-    MIX_2,
-    ONE,
-    SHIFT_32,
-    ZERO,
-    bit_count,
-    flip,
-    has,
-    inner,
-    longer,
-    lowest_bit,
-    moved,
-)
-from .layout import (
-    AREA,
-    ARRIVE,
-    BOXES,
-    CELLS,
-    ENTRIES,
-    FORWARD,
-    LEVELS,
-    LIVE,
-    MASK_AT,
-    MASKS,
-    NEAR_AT,
-    ROWS,
-    STATES,
-    STRIDE,
-    TARGETS,
-    WORDS,
-    Board,
-    Space,
-)
-
-forget_stale(__file__, bits, layout)
+SMALL = 5_000
+"""Most states of a level that is always searched in Python, which takes 10 ms at most."""
+WORTH = 1_000_000
+"""States of larger levels, over all batches of the process, up to which they are searched in Python, too."""
 
 
-@inner
-def board_at(boards, index):
-    """Return one level of a batch."""
-    shape = boards.shape[index]
-    at = shape[MASK_AT]
-    return Board(shape, boards.masks[at : at + MASKS * shape[WORDS]], boards.near[shape[NEAR_AT] :])
+class SokobanSearch(Search):
+    """Rules of a level; subclasses search it."""
+
+    success = "every box is on a target"
+
+    def __init__(self, board: Board, max_states: int) -> None:
+        """Create a search that keeps at most ``max_states`` states."""
+        self.board, self.max_states = board, max_states
+        self.start: State = board.boxes, board.player
+
+    def move(self, state: State, direction: int) -> State:
+        """Return the state after a move; see the base class."""
+        return self.board.move(state, direction)
+
+    def is_solved(self, state: State) -> bool:
+        """Return whether every box is on a target."""
+        return not state[0] & ~self.board.targets
+
+    @abstractmethod
+    def counts(self) -> list[int]:
+        """Return the number of states at each depth that was searched."""
+
+    @abstractmethod
+    def state_at(self, depth: int, number: int) -> State:
+        """Return a state of a depth by its number, in the order of boxes and player."""
+
+    def too_large(self) -> TooLargeError:
+        """Return the error of a search that would keep too many states."""
+        limit = f"a search met more than max_states = {self.max_states} states"
+        return TooLargeError(f"{limit}; raise max_states, lower the limit of depth or use a smaller level")
 
 
-@inner
-def new_space(words):
-    """Return an empty space with capacity for a small level, backward unless FORWARD is set."""
-    return Space(
-        np.empty(64 * (2 * words + 1), np.uint64),
-        np.full(128, -1, np.int32),
-        np.empty(512 * (words + 1), np.uint64),
-        np.zeros(64, np.int64),
-        np.zeros(5, np.int64),
-    )
+class PlainSearch(SokobanSearch):
+    """Search in Python, level by level from the solved states."""
 
+    def __init__(self, board: Board, max_states: int) -> None:
+        """Create a search whose level 0 is every solved state: boxes on targets, the player on any free cell."""
+        super().__init__(board, max_states)
+        self._needs: dict[State, int] = {}
+        self._levels: list[list[State]] = []
+        solved = (sum(1 << cell for cell in chosen) for chosen in combinations(cells_of(board.targets), board.count))
+        self._add((boxes, player) for boxes in solved for player in cells_of(board.area & ~boxes))
 
-@inner
-def cleared(space, words):
-    """Return an empty backward space that reuses the arrays of ``space`` unless they are too large or too small."""
-    if space.slots.size > 128 or space.rows.size != 64 * (2 * words + 1):
-        return new_space(words)
-    space.slots[:] = -1
-    space.counts[:] = 0
-    space.starts[0] = 0
-    return space
+    def _add(self, states: Iterable[State]) -> None:
+        """Add a level of states that are new, or raise if there are too many."""
+        depth, needs, level = len(self._levels), self._needs, list[State]()
+        for state in states:
+            if state not in needs:
+                needs[state] = depth
+                level.append(state)
+        if len(needs) > self.max_states:
+            for state in level:
+                del needs[state]
+            raise self.too_large()
+        self._levels.append(level)
 
-
-@inner
-def slot_of(rows, slots, key, words):
-    """Return the slot of the row with the boxes ``key``, or the free slot for it."""
-    mixed = ZERO
-    for i in range(words):
-        mixed = (mixed ^ key[i]) * MIX_1
-        mixed ^= mixed >> SHIFT_32
-    mixed *= MIX_2
-    mixed ^= mixed >> SHIFT_32
-    mask = slots.size - 1
-    slot = np.int64(mixed & np.uint64(mask))
-    while slots[slot] >= 0:
-        at = np.int64(slots[slot]) * (2 * words + 1)
-        same = True
-        for i in range(words):
-            same &= rows[at + i] == key[i]
-        if same:
-            break
-        slot = (slot + 1) & mask
-    return slot
-
-
-@inner
-def with_room(space, words, rows, entries):
-    """Return ``space`` with capacity for a number of further rows and entries."""
-    table, slots, log, starts, counts = space
-    need = (counts[ROWS] + rows) * (2 * words + 1)
-    if need > table.size:
-        table = longer(table, need + (need >> 1))
-    if 2 * (counts[ROWS] + rows) > slots.size:
-        slots = np.full(slots.size * 4, -1, np.int32)
-        for row in range(counts[ROWS]):
-            slots[slot_of(table, slots, table[row * (2 * words + 1) :], words)] = row
-    need = (counts[ENTRIES] + entries) * (words + 1)
-    if need > log.size:
-        log = longer(log, need + (need >> 1))
-    return Space(table, slots, log, starts, counts)
-
-
-@inner
-def row_for(space, words, key):
-    """Return the row with the boxes ``key``, created if new. There must be capacity for it."""
-    slot = slot_of(space.rows, space.slots, key, words)
-    row = np.int64(space.slots[slot])
-    if row < 0:
-        row = space.counts[ROWS]
-        space.counts[ROWS] += 1
-        space.slots[slot] = row
-        at = row * (2 * words + 1)
-        for i in range(words):
-            space.rows[at + i] = key[i]
-            space.rows[at + words + i] = ZERO
-        space.rows[at + 2 * words] = ALL
-    return row
-
-
-@inner
-def add_players(space, words, row, i, players):
-    """Add new player cells (word ``i``) of ``row`` to the level that is being filled. There must be capacity."""
-    at = row * (2 * words + 1)
-    space.rows[at + words + i] |= players
-    entry = np.int64(space.rows[at + 2 * words])
-    if entry < space.starts[space.counts[LEVELS]]:
-        previous = entry + 1
-        entry = space.counts[ENTRIES]
-        space.counts[ENTRIES] += 1
-        space.rows[at + 2 * words] = np.uint64(entry)
-        for j in range(words):
-            space.log[entry * (words + 1) + j] = ZERO
-        space.log[entry * (words + 1) + words] = (np.uint64(row) << SHIFT_32) | np.uint64(previous)
-    space.log[entry * (words + 1) + i] |= players
-    space.counts[STATES] += bit_count(players)
-
-
-@inner
-def close_level(space):
-    """Finish the level that is being filled."""
-    starts = space.starts
-    space.counts[LEVELS] += 1
-    if space.counts[LEVELS] == starts.size:
-        starts = longer(starts, 2 * starts.size)
-    starts[space.counts[LEVELS]] = space.counts[ENTRIES]
-    return Space(space.rows, space.slots, space.log, starts, space.counts)
-
-
-@inner
-def drop_level(space, words):
-    """Discard the unfinished level. ``counts[STATES]`` is unchanged, to report that there are too many states."""
-    for entry in range(space.counts[ENTRIES] - 1, space.starts[space.counts[LEVELS]] - 1, -1):
-        here = entry * (words + 1)
-        at = np.int64(space.log[here + words] >> SHIFT_32) * (2 * words + 1)
-        for i in range(words):
-            space.rows[at + words + i] ^= space.log[here + i]
-        space.rows[at + 2 * words] = (space.log[here + words] & LOW_32) - ONE
-    space.counts[ENTRIES] = space.starts[space.counts[LEVELS]]
-    return space
-
-
-@inner
-def exhausted(space):
-    """Return whether the last finished level is empty, so that the search is complete."""
-    return space.starts[space.counts[LEVELS]] == space.starts[space.counts[LEVELS] - 1]
-
-
-@inner
-def seed_solved(space, board, max_states):
-    """Fill level 0 with every solved state: all choices of targets for the boxes, the player on any free cell."""
-    words, boxes = board.shape[WORDS], board.shape[BOXES]
-    spots = np.empty(64 * words, np.int64)
-    size = 0
-    for cell in range(64 * words):
-        if has(board.masks, TARGETS * words, cell):
-            spots[size] = cell
-            size += 1
-    chosen = np.arange(boxes)
-    key = np.empty(words, np.uint64)
-    while True:
-        key[:] = 0
-        for i in range(boxes):
-            flip(key, 0, spots[chosen[i]])
-        space = with_room(space, words, boxes, boxes)
-        row = row_for(space, words, key)
-        for i in range(words):
-            players = board.masks[AREA * words + i] & ~key[i]
-            if players != ZERO:
-                add_players(space, words, row, i, players)
-        i = boxes - 1
-        while i >= 0 and chosen[i] == size - boxes + i:
-            i -= 1
-        if i < 0 or space.counts[STATES] > max_states:
-            break
-        chosen[i] += 1
-        for j in range(i + 1, boxes):
-            chosen[j] = chosen[j - 1] + 1
-    return close_level(space)
-
-
-@inner
-def advance_wide(space, board, max_states):
-    """Implement :func:`advance` for boards of any size."""
-    words, boxes = board.shape[WORDS], board.shape[BOXES]
-    free = np.empty(words, np.uint64)
-    pushed = np.empty(words, np.uint64)
-    key = np.empty(words, np.uint64)
-    level, forward = space.counts[LEVELS], space.counts[FORWARD] == 1
-    for entry in range(space.starts[level - 1], space.starts[level]):
-        if space.counts[STATES] > max_states:
-            return drop_level(space, words)
-        new_rows, new_entries = space.counts[ROWS] + 4 * boxes, space.counts[ENTRIES] + 4 * boxes + 1
-        full = new_rows * (2 * words + 1) > space.rows.size or new_entries * (words + 1) > space.log.size
-        if full or 2 * new_rows > space.slots.size:
-            space = with_room(space, words, 4 * boxes, 4 * boxes + 1)
-        here = entry * (words + 1)
-        row = np.int64(space.log[here + words] >> SHIFT_32)
-        at = row * (2 * words + 1)
-        for i in range(words):
-            free[i] = board.masks[CELLS * words + i] & ~space.rows[at + i]
-        for i in range(words):
-            fresh = ZERO
+    def _before(self) -> Iterable[State]:
+        """Yield the states one move before those of the last level."""
+        near = self.board.near
+        for boxes, player in self._levels[-1]:
             for direction in range(4):
-                fresh |= moved(space.log, here, i, direction, board)
-            fresh &= free[i] & ~space.rows[at + words + i]
-            if fresh != ZERO:
-                add_players(space, words, row, i, fresh)
-        for direction in range(4):
-            back = direction ^ 1
-            for i in range(words):
-                # Boxes that a neighbouring player can push; backward: that the player may just have pushed.
-                pushed[i] = space.rows[at + i]
-                if forward:
-                    pushed[i] &= moved(free, 0, i, back, board)
-            for i in range(words):
-                players = space.log[here + i] & moved(pushed, 0, i, back, board)
-                if not forward and players != ZERO:
-                    players &= moved(free, 0, i, direction, board)
-                while players != ZERO:
-                    cell = 64 * i + lowest_bit(players)
-                    players &= players - ONE
-                    old = np.int64(board.near[4 * cell + direction])
-                    new = np.int64(board.near[4 * old + direction]) if forward else cell
-                    stand = old if forward else np.int64(board.near[4 * cell + back])
-                    if forward and not has(board.masks, LIVE * words, new):
-                        continue
-                    for j in range(words):
-                        key[j] = space.rows[at + j]
-                    flip(key, 0, old)
-                    flip(key, 0, new)
-                    row_count = space.counts[ROWS]
-                    other = row_for(space, words, key)
-                    if forward and other == row_count and is_dead(board, key):
-                        for j in range(words):
-                            space.rows[other * (2 * words + 1) + words + j] = ALL
-                    if not has(space.rows, other * (2 * words + 1) + words, stand):
-                        add_players(space, words, other, stand >> 6, ONE << np.uint64(stand & LOW6))
-    return close_level(space)
-
-
-@inner
-def is_dead(board, key):
-    """Return whether a box is on a dead cell, or boxes off target block each other permanently.
-
-    The function computes the largest set of boxes in which each is blocked on both axes, if the others are walls: by a
-    wall on one side, or by cells on both sides that are dead for a box. No box of the set can move first.
-    """
-    words = board.shape[WORDS]
-    stuck = np.empty(words, np.uint64)
-    for i in range(words):
-        stuck[i] = key[i]
-        if stuck[i] & ~board.masks[LIVE * words + i] != ZERO:
-            return True
-    changed = True
-    while changed:
-        changed = False
-        for i in range(words):
-            rest = stuck[i]
-            while rest != ZERO:
-                cell = 64 * i + lowest_bit(rest)
-                rest &= rest - ONE
-                for axis in (0, 2):
-                    one, two = np.int64(board.near[4 * cell + axis]), np.int64(board.near[4 * cell + axis + 1])
-                    if one < 0 or two < 0 or has(stuck, 0, one) or has(stuck, 0, two):
-                        continue
-                    if has(board.masks, LIVE * words, one) or has(board.masks, LIVE * words, two):
-                        flip(stuck, 0, cell)
-                        changed = True
-                        break
-    off_target = ZERO
-    for i in range(words):
-        off_target |= stuck[i] & ~board.masks[TARGETS * words + i]
-    return off_target != ZERO
-
-
-@inner
-def advance_narrow(space, board, max_states):
-    """Implement :func:`advance` for boards of one word, three times as fast, without loops over words."""
-    boxes, stride = board.shape[BOXES], np.uint64(board.shape[STRIDE])
-    cells, live = board.masks[CELLS], board.masks[LIVE]
-    to_left, to_right = board.masks[ARRIVE + 2], board.masks[ARRIVE + 3]
-    key = np.empty(1, np.uint64)
-    level, forward = space.counts[LEVELS], space.counts[FORWARD] == 1
-    for entry in range(space.starts[level - 1], space.starts[level]):
-        if space.counts[STATES] > max_states:
-            return drop_level(space, 1)
-        new_rows, new_entries = space.counts[ROWS] + 4 * boxes, space.counts[ENTRIES] + 4 * boxes + 1
-        if 3 * new_rows > space.rows.size or 2 * new_entries > space.log.size or 2 * new_rows > space.slots.size:
-            space = with_room(space, 1, 4 * boxes, 4 * boxes + 1)
-        here = space.log[2 * entry]
-        row = np.int64(space.log[2 * entry + 1] >> SHIFT_32)
-        box_cells = space.rows[3 * row]
-        free = cells & ~box_cells
-        fresh = (here >> stride) | (here << stride) | ((here >> ONE) & to_left) | ((here << ONE) & to_right)
-        fresh &= free & ~space.rows[3 * row + 1]
-        if fresh != ZERO:
-            add_players(space, 1, row, 0, fresh)
-        for direction in range(4):
-            # Free destinations relative to the box (forward) or to the player (backward), and the player cells.
-            if direction == 0:
-                pushed = box_cells & (free << stride) if forward else box_cells
-                players = (pushed << stride) & (ALL if forward else free >> stride)
-            elif direction == 1:
-                pushed = box_cells & (free >> stride) if forward else box_cells
-                players = (pushed >> stride) & (ALL if forward else free << stride)
-            elif direction == 2:
-                pushed = box_cells & (free << ONE) & to_right if forward else box_cells
-                players = (pushed << ONE) & to_right & (ALL if forward else (free >> ONE) & to_left)
-            else:
-                pushed = box_cells & (free >> ONE) & to_left if forward else box_cells
-                players = (pushed >> ONE) & to_left & (ALL if forward else (free << ONE) & to_right)
-            players &= here
-            while players != ZERO:
-                cell = lowest_bit(players)
-                players &= players - ONE
-                old = np.int64(board.near[4 * cell + direction])
-                new = np.int64(board.near[4 * old + direction]) if forward else cell
-                stand = old if forward else np.int64(board.near[4 * cell + (direction ^ 1)])
-                if forward and (live >> np.uint64(new)) & ONE == ZERO:
+                came_from = near[4 * player + (direction ^ 1)]
+                if came_from < 0 or boxes >> came_from & 1:
                     continue
-                key[0] = box_cells ^ (ONE << np.uint64(old)) ^ (ONE << np.uint64(new))
-                row_count = space.counts[ROWS]
-                other = row_for(space, 1, key)
-                if forward and other == row_count and is_dead(board, key):
-                    space.rows[3 * other + 1] = ALL
-                bit = ONE << np.uint64(stand)
-                if space.rows[3 * other + 1] & bit == ZERO:
-                    add_players(space, 1, other, 0, bit)
-    return close_level(space)
+                yield boxes, came_from
+                ahead = near[4 * player + direction]
+                if ahead >= 0 and boxes >> ahead & 1:
+                    yield boxes ^ (1 << ahead | 1 << player), came_from
+
+    def extend(self, depth: int | None) -> None:
+        """Search to a depth; see the base class."""
+        while self._levels[-1] and (depth is None or len(self._levels) <= depth):
+            self._add(self._before())
+
+    def need(self, state: State, most: int | None = None) -> int | None:
+        """Return the distance of a state; see the base class."""
+        while (need := self._needs.get(state)) is None:
+            if not self._levels[-1] or (most is not None and len(self._levels) > most):
+                return None
+            self._add(self._before())
+        return None if most is not None and need > most else need
+
+    def counts(self) -> list[int]:
+        """Return the number of states at each depth; see the base class."""
+        return [len(level) for level in self._levels]
+
+    def state_at(self, depth: int, number: int) -> State:
+        """Return a state by its number; see the base class."""
+        return sorted(self._levels[depth])[number]
 
 
-@inner
-def advance(space, board, max_states):
-    """Compute the next level from the last one, in the direction of ``space``.
+class Engine:
+    """Choice of the search of each level, from the work of this process so far."""
 
-    If the number of states exceeds ``max_states``, the level is discarded, and the caller must check the count.
-    """
-    if board.shape[WORDS] == 1:
-        return advance_narrow(space, board, max_states)
-    return advance_wide(space, board, max_states)
+    work = 0
+    """States of larger levels in the batches so far."""
 
+    @classmethod
+    def expect(cls, boards: Iterable[Board]) -> None:
+        """Count the levels of a batch."""
+        cls.work += sum(states for board in boards if (states := board.most_states) > SMALL)
 
-@inner
-def depth_of(space, words, key, player):
-    """Return the depth of a state, or -1 if the search has not reached it."""
-    row = np.int64(space.slots[slot_of(space.rows, space.slots, key, words)])
-    at = row * (2 * words + 1)
-    if row < 0 or not has(space.rows, at + words, player):
-        return -1
-    entry = np.int64(space.rows[at + 2 * words])
-    while not has(space.log, entry * (words + 1), player):
-        entry = np.int64(space.log[entry * (words + 1) + words] & LOW_32) - 1
-    low, high = 0, space.counts[LEVELS]
-    while high - low > 1:
-        middle = (low + high) >> 1
-        if space.starts[middle] <= entry:
-            low = middle
-        else:
-            high = middle
-    return low
+    @classmethod
+    def search(cls, board: Board, max_states: int) -> SokobanSearch:
+        """Return a search of a level; a cap that could be reached decides the same at any time."""
+        states = board.most_states
+        if states <= SMALL or (states <= max_states and cls.work <= WORTH):
+            return PlainSearch(board, max_states)
+        from .large import LargeSearch  # noqa: PLC0415 - imports numba
 
-
-@inner
-def move(board, key, player, direction):
-    """Make one move on the box bitboard ``key`` in place; return the player's new cell."""
-    ahead = np.int64(board.near[4 * player + direction])
-    if ahead < 0:
-        return player
-    if has(key, 0, ahead):
-        behind = np.int64(board.near[4 * ahead + direction])
-        if behind < 0 or has(key, 0, behind):
-            return player
-        flip(key, 0, ahead)
-        flip(key, 0, behind)
-    return ahead
+        return LargeSearch(board, max_states)

@@ -9,7 +9,9 @@ on a target), and walls around every area that holds the player, a box or a targ
 from dataclasses import dataclass
 
 from ...errors import LevelError
-from .layout import MAX_CELLS
+
+MAX_CELLS = 65_536
+"""Maximum number of cells (lines x columns) of a level."""
 
 FLOOR = " -_"
 SYMBOLS = "#@+$*. -_"

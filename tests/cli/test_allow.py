@@ -112,11 +112,11 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 STORE, OUT = "{store}", "{out}"
 WORDS = {"ENV": ["gym"], "ENV...": ["gym"], "hub:OWNER/NAME": ["hub:owner/name"], "EPISODE_ID": [], "NAME...": []}
-"""What arguments get that are no path; all others get the store."""
+"""Values of arguments that are not a path; all others get the store."""
 FILES = {"PATH": STORE, "FILE": f"{STORE}/run.json"}
-"""What options get that are paths, by their placeholder."""
+"""Values of options that are paths, by their placeholder."""
 ALWAYS = {"--out": OUT, "--workers": "1", "--model": STORE}
-"""What options get in every line of a command that has them."""
+"""Values of options in every line of a command that has them."""
 NEEDY = {"build", "probe", "bound", "relabel", "migrate"} | {
     f"export {kind}" for kind in ("corrections", "credit", "pairs", "privileged")
 }
@@ -206,7 +206,7 @@ STEPS = (
 def test_with_the_word_every_process_may(
     workers: int, steps: Sequence[Sequence[str]], stranger: Stranger, tmp_path: Path
 ) -> None:
-    """Each command is a process of its own; the build has rollouts, and labels each of them anew."""
+    """Each command is a process of its own; the build has rollouts, and labels each of them again."""
     count = pivot.load_store(stranger.store).labels.collect().height
     for line in steps:
         if line[0] == "build":

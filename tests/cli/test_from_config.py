@@ -57,7 +57,6 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "opd_objective": st.sampled_from(("printed", "gap")),
     "advantages": st.just("grpo"),
     "opd_scope": st.just("all"),
-    "hand_over": st.just("restart"),
     "teacher_model": st.none(),
     "teacher_url": st.none(),
     "recipe": st.sampled_from((None, "tiny")),

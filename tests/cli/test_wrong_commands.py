@@ -375,7 +375,7 @@ WRONG = [
     ("build sokoban --out x --guidance poetry", "--guidance: found 'poetry', expected one of"),
     ("evaluate analyzer m", f"{NOT_HERE}|--data"),
     ("evaluate policy STORE --resamples 0", "--resamples"),
-    ("evaluate baselines STORE --seed x", "--seed: found 'x', expected a whole number"),
+    ("evaluate baselines STORE --limit x", "--limit: found 'x', expected a whole number"),
     ("deploy --port many", "--port: found 'many', expected a whole number"),
 ]
 """Commands, and what their message says; ``STORE`` is a finished store."""

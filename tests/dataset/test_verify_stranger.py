@@ -20,10 +20,10 @@ from pivot.datasets.run import RunEnv
 from pivot.datasets.store import MANIFEST, RUN, Store
 from pivot.datasets.views import write_database
 from pivot.environments.svg.environment import SvgConfig
+from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.scorers.base import Score
 from pivot.environments.svg.scorers.pixel import PixelScorer
 from pivot.environments.svg.sources import load_source
-from pivot.environments.svg.targets.icons import draw_target
 from pivot.errors import ConfigError, PivotError, StoreError
 from pivot.labeling.replay import DisagreementError, Replays
 from pivot.solvers.base import Proof

@@ -206,6 +206,16 @@ def lane(name: str, **settings: Any) -> GymConfig:
     return GymConfig(id=f"Lane{name}-v0", package=lanes.__name__, horizon=6, **settings)
 
 
+def test_a_counter_in_a_closure_is_part_of_the_state() -> None:
+    """The observation hides it, which is refused; all attributes show it, and then six steps are enough or none are."""
+    with pytest.raises(ConfigError, match=r"the environment is random, has state .*; use gym.key=state, keep all"):
+        GymEnv.check_ready(lane("Hidden", key="observation", first_search=200))
+    graph = pivot.explore(lanes.Hidden, seed=0, max_depth=12)
+    waits = graph.walk(["action_1"] * 3)
+    assert graph.need(0) == 4
+    assert [graph.least[state] > 8 for state in waits] == [False, False, False, True]
+
+
 @pytest.mark.parametrize("name", ["Logging", "Locked"])
 def test_the_declared_observation_is_the_key_of_search_and_proof(name: str, tmp_path: Path) -> None:
     """Attributes that grow, or that nothing can read, then count nowhere."""
@@ -235,8 +245,10 @@ def test_a_proof_by_an_observation_that_hides_state_is_undecided() -> None:
             "Remembering",
             r"every turn leads to a new state in the 20\d states .*; .* gym.key=observation .* gym.first_search",
         ),
-        ("Locked", "key: found Locked.lock .* cannot be read, expected .*; set gym.key=observation"),
-        ("Hidden", "the environment is random, has state that key does not show, .*; use gym.key=state, keep all"),
+        (
+            "Locked",
+            "key: found Locked.numbers of type builtins.generator, which cannot be read in full .*; set gym.key=obs",
+        ),
         ("NoNumber", "reward: found nan, which is not a number, .*; repair the reward"),
         ("Exits", r"reset with seed 0 of Exits called sys.exit\(3\); expected a level for every seed"),
         ("NoPicture", "draws NoneType, expected an RGB picture .*; wrap the environment"),
@@ -259,8 +271,8 @@ def test_an_observation_that_is_no_key_is_refused() -> None:
 
 def test_the_python_interface_names_its_arguments() -> None:
     with pytest.raises(pivot.PivotError, match="add that state to key, name counters of turns in clock, or use how="):
-        pivot.explore(lanes.Hidden)
-    with pytest.raises(pivot.PivotError, match=r"which cannot be read.*; pass key=, a function"):
+        pivot.explore(lanes.Hidden, key="observation")
+    with pytest.raises(pivot.PivotError, match=r"which cannot be read in full.*; pass key=, a function"):
         pivot.explore(lanes.Locked)
 
 

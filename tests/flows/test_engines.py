@@ -42,7 +42,7 @@ TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
 
 TRIMMING = "MALLOC_TRIM_THRESHOLD_"
 
-MEETS = """
+WAITS_FOR_ANOTHER = """
 mkdir -p "$0/$PPID"
 until [ $(ls "$0" | wc -l) -gt 1 ]; do sleep 0.05; [ $((waits += 1)) -lt 6000 ] || mkdir -p "$0/nobody"; done
 echo $PPID
@@ -119,7 +119,9 @@ def test_a_cluster_makes_the_bytes_of_one_process(
     monkeypatch.chdir(tmp_path)  # a relative folder is meant from here, wherever workers were started
     with open_pool(Workers(engine, address), ["sokoban"], Path("store")) as pool:
         assert pool.workers == 2
-        workers = set(pool.stream(subprocess.check_output, [(["sh", "-c", MEETS, str(tmp_path / "meeting")],)] * 8))
+        workers = set(
+            pool.stream(subprocess.check_output, [(["sh", "-c", WAITS_FOR_ANOTHER, str(tmp_path / "present")],)] * 8)
+        )
         assert len(workers) == 2
         _build(pool, Path("store"))
         with pytest.raises(ConfigError, match=r"unknown setting sokoban\.boxen") as caught:
@@ -332,7 +334,7 @@ def test_a_wrong_address_is_told_in_seconds(engine: str, address: str, message: 
     from http.server import BaseHTTPRequestHandler, HTTPServer
 
     if engine == "ray":
-        pytest.importorskip("ray")  # its import is no part of the time
+        pytest.importorskip("ray")  # the time does not include its import
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         began = time.monotonic()

@@ -245,6 +245,12 @@ def test_an_estimate_starts_no_simulator(unity: StandInUnity, files: list[str]) 
     assert unity.controllers == []
 
 
+def test_the_exact_rule_is_refused_before_anything_starts(files: list[str]) -> None:
+    run = {"environments": {"navigation": thor_run(files)}, "solvers": {"navigation": {"pivot_rule": "exact"}}}
+    with pytest.raises(ConfigError, match=r"backend=thor has none; choose navigation\.pivot_rule=budget"):
+        make_config(run)
+
+
 def test_the_check_is_made_once_in_a_process(unity: StandInUnity, files: list[str]) -> None:
     config = make_config({"environments": {"navigation": thor_run(files, 6)}})
     Run(config).check()

@@ -109,7 +109,7 @@ def test_any_number_of_workers_makes_the_same_bytes_whatever_the_server_does(tmp
     kinds = tuple(kind for kind in FAULTS if kind != "hang")
     with served(fault=one_in_three(kinds)) as server:
         reports = Reports()
-        config = config_at(server, TASKS, request_seconds=5.0)
+        config = config_at(server, TASKS)
         result = build(config, tmp_path / "store", 5, reports)
         for _ in range(5):  # pending, not lost
             result = build(config, tmp_path / "store", 2) if result.pending_episodes else result

@@ -20,8 +20,8 @@ from pivot.datasets.describe import find_episode
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store
+from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.sandbox.pool import Outcome
-from pivot.environments.svg.targets.icons import draw_target
 from pivot.errors import ConfigError, StoreError
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store

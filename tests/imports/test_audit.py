@@ -83,7 +83,7 @@ def _wrong(reading: Reading, chats: Chats) -> int:
 def test_random_dialects_give_no_wrong_label(tmp_path: Path) -> None:
     """Whatever the dialect, nothing wrong is taken; without a doubt about the words, the remedy takes everything."""
     rng, seen = random.Random(7), Counter[str]()
-    for number in range(16):
+    for number in range(10):
         env = rng.choice(["sokoban", "frozenlake"])
         shown = rng.choice(["", "", "picture", "board"])
         words, form, other = rng.choice([*WORDS]), rng.choice([*REPLIES]), rng.choice([*WORDS])
@@ -103,8 +103,18 @@ def test_random_dialects_give_no_wrong_label(tmp_path: Path) -> None:
             seen["whole"] += _taken(again) == len(chats.played)
         elif not mixed and words not in AMBIGUOUS and not unusable:
             assert _taken(reading) == len(chats.played), (env, shown, words, form)
-        seen["at once"] += _taken(reading) == len(chats.played)
-    assert seen["remedies"] >= 5 and seen["whole"] >= 4 and seen["at once"] >= 1, seen
+    assert seen["remedies"] >= 5 and seen["whole"] >= 5, seen
+
+
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
+@pytest.mark.parametrize("shown", ["picture", "board"])
+def test_an_honest_source_with_unusable_replies_is_imported(tmp_path: Path, env: str, shown: str) -> None:
+    chats = write_chats(
+        tmp_path, random.Random(3), env, lambda _: ("names", "action"), shown=shown, episodes=12, unusable=0.2
+    )
+    assert sum("invalid" in played for played, _ in chats.played) >= 6
+    reading = _read(chats.path)
+    assert _taken(reading) == 12 and _wrong(reading, chats) == 0
 
 
 def _tool(**arguments: Any) -> dict[str, Any]:
@@ -176,7 +186,8 @@ def test_what_confirms_a_turn() -> None:
     moves = ["down", "right", "up"]
     assert confirmed(moves, ["", "reward", "reward", "reward"])[:2] == (0, False)
     assert confirmed(moves, ["", "board", "board", "board"]) == (3, True, ("board",))
-    assert confirmed(moves, ["", "", "", "board"])[1]  # no other three moves lead below the box and up again
+    assert confirmed(moves, ["", "", "", "board"])[0] == 1  # right and two unusable turns lead there, too
+    assert confirmed(["right", "down", "down"], ["", "", "board", "board"])[:2] == (2, False)
     assert not confirmed(moves, ["board", "board", "board", ""])[1]
     assert confirmed(["invalid"], ["", "picture"]) == (1, True, ("picture",))
     assert confirmed([*FIRST], ["", *["picture"] * 4, ""])[1]  # the last turn of the budget, and no success was near
@@ -242,6 +253,21 @@ def test_confirmation_decides_whether_a_masked_reply_was_played(tmp_path: Path, 
             message["content"] = f"Now:\n{board}"
     reading = _read(_write(tmp_path / "b", rows[0]))
     assert [entry.taken.masked for entry in reading.plans["sokoban"].entries] == ["skipped"]
+
+
+def test_equal_beginnings_of_chats_may_be_examples(tmp_path: Path) -> None:
+    levels = [LEVEL, LEVEL.replace("@ $.", " @$.")]
+    rows = [
+        _chat(["<action>up</action>", *_tagged(moves[:3])], id=str(number), initial_state=levels[number % 2])
+        for number, moves in enumerate((["down"] * 3, ["left"] * 3, ["up", "down", "left"], ["down", "up", "up"]))
+    ]
+    source = _write(tmp_path, *rows)
+    reading = _read(source)
+    assert _taken(reading) == 0 and all("--option examples=1" in each.detail for each in reading.problems)
+    for count, turns in ((0, 4), (1, 3)):
+        again = _read(source, examples=count)
+        assert {entry.taken.finding.turns for entry in again.plans["sokoban"].entries} == {turns}
+        assert _taken(again) == 4
 
 
 def test_replies_that_are_no_play(tmp_path: Path) -> None:

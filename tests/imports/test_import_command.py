@@ -41,7 +41,7 @@ SOURCE = ("evidence", "generator")
 CHAT = (
     *SOURCE,
     *("env", "tag", "pattern", "separator", "actions_per_turn", "argument", "words", "spelling"),
-    *("dialect", "masked", "agent"),
+    *("dialect", "masked", "examples", "agent"),
 )
 DIALECTS = {
     "jsonl": (*SOURCE, "words"),

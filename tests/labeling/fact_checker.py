@@ -244,7 +244,10 @@ class Checker:
 
     def amounts(self, said: str) -> Iterator[tuple[str, bool]]:
         """Yield the claims of a sentence about turns, moves, stages and measurements."""
-        early = r"[Bb]efore step|[Uu]ntil step|[Jj]ust before|the start|at the start|too small for this room|At the start|The task begins"
+        early = (
+            r"[Bb]efore step|[Uu]ntil step|[Jj]ust before|the start|at the start|too small for this room|At the start|"
+            r"The task begins"
+        )
         when = "before" if re.search(early, said) else "after"
         turns = re.findall(r"(\d+) turns?\b", said)
         needs = re.findall(r"(\d+) (?:moves?|stages?|actions?)\b", said)

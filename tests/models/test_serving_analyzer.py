@@ -40,10 +40,19 @@ def pivot_with(python: str, *arguments: Any) -> str:
     return done.stdout
 
 
-def readings(folder: Path) -> dict[str, Any]:
-    """The readings of an evaluation, by episode."""
-    lines = (folder / "readings.jsonl").read_text(encoding="utf-8").splitlines()
-    return {row["episode_id"]: row for row in map(json.loads, lines)}
+READ = """
+import json, sys
+from pivot.training.analyzer import Analyzer, case_of_record
+from pivot.training.evaluation.run import make_backend
+from pivot.training.records import SHOWN_COLUMNS, open_records
+
+model, store, *url = sys.argv[1:]
+service = {"base_url": url[0], "cache": ""} if url else {}
+backend = make_backend("openai" if url else "transformers", {"model": model, "max_tokens": 80}, service)
+rows = open_records(store, "sokoban").rows("train", SHOWN_COLUMNS)
+readings = Analyzer(backend).read_all(map(case_of_record, rows))
+print(json.dumps([[each.reply, each.problem, each.step_probability] for each in readings]))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -62,22 +71,16 @@ def test_the_server_is_measured_as_the_folder_is(small_store: Path, analyzer: Pa
     with vllm_server(analyzer / "final", tmp_path / "log") as url:
         server = ("--base-url", url, "--no-cache", "--data", small_store)
         pivot_with(TRAINER, "evaluate", "analyzer", NAME, *common, *server, "--out", tmp_path / "there")
-    here, there = readings(tmp_path / "here"), readings(tmp_path / "there")
-    assert here.keys() == there.keys() and len(here) == 16
-    readable = [name for name in here if here[name]["problem"] is None]
-    assert len(readable) > 8, [row["reply"] for row in here.values()]
-    worst = 0.0
-    for name, row in here.items():
-        assert there[name]["reply"] == row["reply"]
-        assert (there[name]["step_probability"] is None) == (row["step_probability"] is None) == (name not in readable)
-    for name in readable:
-        pair = [math.log(side[name]["step_probability"]) for side in (here, there)]
-        worst = max(worst, abs(pair[0] - pair[1]))
+        there = json.loads(pivot_with(TRAINER, "-c", READ, NAME, small_store, url))
+    here = json.loads(pivot_with(TRAINER, "-c", READ, analyzer / "final", small_store))
+    assert [each[:2] for each in here] == [each[:2] for each in there] and len(here) == 16
+    chances = [(mine[2], theirs[2]) for mine, theirs in zip(here, there, strict=True) if mine[1] is None]
+    assert len(chances) > 8, [reply for reply, *_ in here]
+    worst = max(abs(math.log(mine) - math.log(theirs)) for mine, theirs in chances)
     print(f"largest difference of a step's log-probability to transformers: {worst:.1e}")  # noqa: T201 - a figure
     assert worst < TOLERANCE
-    figures = [json.loads((tmp_path / side / "evaluation.json").read_text()) for side in ("here", "there")]
-    shares = [each["environments"]["sokoban"]["shares"] for each in figures]
-    assert shares[0] == shares[1]
+    figures = [json.loads((tmp_path / side / "result.json").read_text())["cells"] for side in ("here", "there")]
+    assert figures[0] == figures[1]
 
 
 @pytest.mark.parametrize("python", [TRAINER, sys.executable], ids=["newer", "older"])

@@ -8,7 +8,7 @@ from pivot import plugins
 from pivot.errors import ConfigError
 from pivot.rollouts.scripted import MixedPolicy, ScriptedPolicy
 from pivot.tests.rollouts.test_scripted import rolled
-from pivot.training.benchmark.players import PLAYERS, mixed_policy
+from pivot.training.evaluation.episodes import PLAYERS, mixed_policy
 
 OPTIONS: dict[str, Any] = mixed_policy({"sokoban": 1, "frozenlake": 1})["options"]
 

@@ -240,7 +240,7 @@ _KINDS = [type(f"Kind{digit}", (), {"digit": digit}) for digit in range(7)]
 
 
 def _named(self: Any, digit: int) -> None:
-    setattr(type(self), "digit", digit)
+    type(self).digit = digit
 
 
 def _view(self: Any, digit: int) -> None:
@@ -249,7 +249,7 @@ def _view(self: Any, digit: int) -> None:
 
 
 def _code(self: Any, digit: int) -> None:
-    self.ask = eval(f"lambda: {digit}")  # noqa: S307
+    self.ask = eval(f"lambda: {digit}")
 
 
 def _dynamic(self: Any, digit: int) -> None:
@@ -297,7 +297,7 @@ def _drawn(bits: Any) -> Any:
 
 
 def _deque(self: Any, digit: int) -> None:
-    self.held = collections.deque([], maxlen=digit)
+    self.held = collections.deque(maxlen=digit)
 
 
 def _factory(self: Any, digit: int) -> None:
@@ -482,7 +482,10 @@ def _locks_elsewhere() -> dict[str, type[Lock]]:
         "sprite": (
             _pin,
             lambda self: self.sprite.rect.x,
-            lambda self: (setattr(self, "sprite", pygame.sprite.Sprite()), setattr(self.sprite, "rect", pygame.Rect(0, 0, 1, 1))),
+            lambda self: (
+                setattr(self, "sprite", pygame.sprite.Sprite()),
+                setattr(self.sprite, "rect", pygame.Rect(0, 0, 1, 1)),
+            ),
         ),
         "rect": (lambda self, digit: setattr(self, "held", pygame.Rect(digit, 0, 1, 1)), lambda self: self.held.x),
         "surface": (
@@ -495,17 +498,29 @@ def _locks_elsewhere() -> dict[str, type[Lock]]:
             lambda self: next(x for x in range(8) if self.held.get_at((x, 0))),
             _made(lambda: pygame.mask.Mask((8, 1))),
         ),
-        "picture": (_pixel, lambda self: self.image.getpixel((0, 0))[0], lambda self: setattr(self, "image", Image.new("RGB", (2, 2)))),
+        "picture": (
+            _pixel,
+            lambda self: self.image.getpixel((0, 0))[0],
+            lambda self: setattr(self, "image", Image.new("RGB", (2, 2))),
+        ),
         "list subclass": (*attribute, _made(_List)),
         "dict subclass": (*attribute, _made(_Dict)),
         "int subclass": (*attribute, _made(_Int)),
-        "ctypes": (lambda self, digit: setattr(self.held, "value", digit), lambda self: self.held.value, _made(ctypes.c_int)),
+        "ctypes": (
+            lambda self, digit: setattr(self.held, "value", digit),
+            lambda self: self.held.value,
+            _made(ctypes.c_int),
+        ),
         "ctypes pointer": (
             lambda self, digit: setattr(self.held.contents, "value", digit),
             lambda self: self.held.contents.value,
             _made(lambda: ctypes.pointer(ctypes.c_int(0))),
         ),
-        "stream": (_seek, lambda self: self.stream.tell(), lambda self: setattr(self, "stream", io.BytesIO(b"01234567"))),
+        "stream": (
+            _seek,
+            lambda self: self.stream.tell(),
+            lambda self: setattr(self, "stream", io.BytesIO(b"01234567")),
+        ),
         "cache": (lambda _self, digit: _remembered().__setitem__(0, digit), lambda _self: _remembered()[0]),
         "bounded cache": _dict_of(_bounded("digit")),
         "space": _attributes_of("action_space"),
@@ -519,44 +534,76 @@ def _locks_elsewhere() -> dict[str, type[Lock]]:
         "dict of the module": _dict_of(BY_CLASS),
         "global": (_set_global, lambda _self: COUNTER),
         "default of a function": (lambda _self, digit: _hold(digit), lambda _self: _hold.__defaults__[0][0]),
-        "attribute of a function": (lambda _self, digit: setattr(_hold, "digit", digit), lambda _self: getattr(_hold, "digit", 0)),
+        "attribute of a function": (
+            lambda _self, digit: setattr(_hold, "digit", digit),
+            lambda _self: getattr(_hold, "digit", 0),
+        ),
         "file": (_write, lambda _self: int(open(_FILE).read())),  # noqa: PTH123, SIM115
         "environment variable": (
             lambda _self, digit: os.environ.__setitem__("ODD_LOCK", str(digit)),
             lambda _self: int(os.environ["ODD_LOCK"]),
         ),
         "module of its own": (_module, lambda _self: sys.modules["odd_lock_memory"].digit),
-        "module of others": (lambda _self, digit: setattr(gymnasium, "odd_digit", digit), lambda _self: gymnasium.odd_digit),  # pyright: ignore
+        "module of others": (
+            lambda _self, digit: setattr(gymnasium, "odd_digit", digit),
+            lambda _self: gymnasium.odd_digit,
+        ),  # pyright: ignore
         "name-mangled slot": (lambda self, digit: setattr(self, "held", _Hidden(digit)), lambda self: self.held.read()),
-        "enum member": (lambda _self, digit: setattr(_Lamp.ON, "digit", digit), lambda _self: getattr(_Lamp.ON, "digit", 0)),
-        "generator": (lambda self, digit: self.held.send(digit), lambda self: next(self.held), lambda self: (setattr(self, "held", _generate()), next(self.held))),
+        "enum member": (
+            lambda _self, digit: setattr(_Lamp.ON, "digit", digit),
+            lambda _self: getattr(_Lamp.ON, "digit", 0),
+        ),
+        "generator": (
+            lambda self, digit: self.held.send(digit),
+            lambda self: next(self.held),
+            lambda self: (setattr(self, "held", _generate()), next(self.held)),
+        ),
         "global generator": (lambda _self, digit: _GLOBAL_GENERATOR.send(digit), lambda _self: next(_GLOBAL_GENERATOR)),
         "iterator": (_iterate, lambda self: 9 - self.place.__length_hint__()),
-        "count": (lambda self, digit: setattr(self, "held", itertools.count(digit)), lambda self: int(repr(self.held)[6:-1])),
+        "count": (
+            lambda self, digit: setattr(self, "held", itertools.count(digit)),
+            lambda self: int(repr(self.held)[6:-1]),
+        ),
         "weak reference": (_weak, lambda self: self.held().digit),
         "structured array": (_structured, lambda self: int(self.held["digit"][0])),
         "array of objects": (_objects, lambda self: self.held[0].digit),
         "array subclass": (_record, lambda self: self.held.digit),
         "view": (_view, lambda self: 8 - len(self.part)),
-        "data class": (lambda self, digit: setattr(self, "held", _Data(0, {"digit": digit})), lambda self: self.held.inner["digit"]),
+        "data class": (
+            lambda self, digit: setattr(self, "held", _Data(0, {"digit": digit})),
+            lambda self: self.held.inner["digit"],
+        ),
         "length of a deque": (_deque, lambda self: self.held.maxlen),
         "factory": (_factory, lambda self: self.held.default_factory()),
-        "proxy": (lambda self, digit: setattr(self, "held", types.MappingProxyType({"digit": digit})), lambda self: self.held["digit"]),
+        "proxy": (
+            lambda self, digit: setattr(self, "held", types.MappingProxyType({"digit": digit})),
+            lambda self: self.held["digit"],
+        ),
         "order of a dict": (_order, lambda self: list(itertools.permutations("abc")).index(tuple(self.names))),
         "sign of zero": (_zeros, lambda self: sum((str(each)[0] == "-") << bit for bit, each in enumerate(self.bits))),
         "sentinels": (_sentinels, lambda self: sum((each is ONE) << bit for bit, each in enumerate(self.bits))),
         "alias": (_alias, lambda self: next(place for place, each in enumerate(self.lists) if each is self.chosen)),
-        "class of an object": (_switch, lambda self: self.thing.digit, lambda self: setattr(self, "thing", _KINDS[0]())),
+        "class of an object": (
+            _switch,
+            lambda self: self.thing.digit,
+            lambda self: setattr(self, "thing", _KINDS[0]()),
+        ),
         "class as a value": (_dynamic, lambda self: self.space.digit),
         "code": (_code, lambda self: self.ask()),
         "semaphore": (_semaphore, lambda self: self.held._value),
         "locks": (_locks, lambda self: sum(each.locked() << bit for bit, each in enumerate(self.held))),
-        "thread": (_local, lambda self: getattr(self.local, "digit", 0), lambda self: setattr(self, "local", threading.local())),
+        "thread": (
+            _local,
+            lambda self: getattr(self.local, "digit", 0),
+            lambda self: setattr(self, "local", threading.local()),
+        ),
         "context variable": (lambda _self, digit: _VARIABLE.set(digit), lambda _self: _VARIABLE.get()),
         "object that hides": (*_attributes_of("held"), _made(_Odd)),
         "simple namespace": (*_attributes_of("held"), _made(types.SimpleNamespace)),
         "type of a number": (
-            lambda self, digit: setattr(self, "held", [1, 1.0, True, np.int8(1), np.float32(1), Fraction(1), Decimal(1)][digit]),
+            lambda self, digit: setattr(
+                self, "held", [1, 1.0, True, np.int8(1), np.float32(1), Fraction(1), Decimal(1)][digit]
+            ),
             lambda self: [int, float, bool, np.int8, np.float32, Fraction, Decimal].index(type(self.held)),
         ),
     }
@@ -647,18 +694,37 @@ HONEST: dict[str, Callable[[], Any]] = {
         kind.__name__: kind
         for kind in (
             _honest("Decimals", lambda digit: Decimal(digit) / 10, lambda held: int(held * 10), shown=True),
-            _honest("Dates", lambda digit: _DAY + datetime.timedelta(days=digit), lambda held: (held - _DAY).days, shown=True),
+            _honest(
+                "Dates",
+                lambda digit: _DAY + datetime.timedelta(days=digit),
+                lambda held: (held - _DAY).days,
+                shown=True,
+            ),
             _honest("Fractions", lambda digit: Fraction(digit, 7), lambda held: int(held * 7), shown=True),
             _honest("Sets", lambda digit: set(range(digit)), len, shown=True),
             _honest("FrozenSets", lambda digit: frozenset((each, -each) for each in range(digit)), len, shown=True),
             _honest("Complex", lambda digit: complex(0, digit), lambda held: int(held.imag), shown=True),
             _honest("NotANumber", lambda digit: np.array([np.nan, digit]), lambda held: int(held[1]), shown=True),
             _honest("NanInside", lambda digit: (float("nan"), digit), lambda held: held[1]),
-            _honest("Bits", lambda digit: np.array([digit >> bit & 1 for bit in range(3)], np.int8), lambda held: int(held @ [1, 2, 4]), shown=True),
+            _honest(
+                "Bits",
+                lambda digit: np.array([digit >> bit & 1 for bit in range(3)], np.int8),
+                lambda held: int(held @ [1, 2, 4]),
+                shown=True,
+            ),
             _honest("Texts", lambda digit: "x" * digit, len, shown=True),
-            _honest("Dicts", lambda digit: {"digit": np.int64(digit), "rest": [None, 0.5]}, lambda held: int(held["digit"]), shown=True),
+            _honest(
+                "Dicts",
+                lambda digit: {"digit": np.int64(digit), "rest": [None, 0.5]},
+                lambda held: int(held["digit"]),
+                shown=True,
+            ),
             _honest("Frozen", _Place, lambda held: held.digit),
-            _honest("Moments", lambda digit: datetime.datetime(2024, 1, 1, digit, tzinfo=datetime.UTC), lambda held: held.hour),
+            _honest(
+                "Moments",
+                lambda digit: datetime.datetime(2024, 1, 1, digit, tzinfo=datetime.UTC),
+                lambda held: held.hour,
+            ),
             _honest("Deques", lambda digit: collections.deque(range(digit), maxlen=9), len),
         )
     },
@@ -706,7 +772,9 @@ HONEST |= {
     "saving": Saving,
     "time limit": wrapped(lambda env: _W.TimeLimit(env, 20)),
     "statistics": wrapped(_W.RecordEpisodeStatistics, lambda env: _W.TimeLimit(env, 50)),
-    "inside": wrapped(lambda env: _W.TimeLimit(env, 20), lambda env: _W.TransformReward(env, lambda reward: 2 * reward)),
+    "inside": wrapped(
+        lambda env: _W.TimeLimit(env, 20), lambda env: _W.TransformReward(env, lambda reward: 2 * reward)
+    ),
     "stacked": wrapped(lambda env: _W.FrameStackObservation(env, 3)),
     "checked": wrapped(_W.PassiveEnvChecker, _W.OrderEnforcing),
     "scaled": wrapped(_W.NormalizeReward, lambda env: _W.TransformReward(env, float)),

@@ -94,9 +94,9 @@ def test_the_same_seed_gives_the_same_level() -> None:
 
 
 def test_a_cap_raises_a_typed_error() -> None:
-    with pytest.raises(CertifyError, match="more than 100 states"):
+    with pytest.raises(CertifyError, match="more than max_states = 100 states"):
         SokobanSolver(max_states=100).distance_map(sample_level(ROOM, 2, 3, 5, random.Random(1)) or "")
-    with pytest.raises(CertifyError, match="more than 100 states"):
+    with pytest.raises(CertifyError, match="more than max_states = 100 states"):
         sample_level(ROOM, 2, 3, 30, random.Random(1), max_states=100)
 
 

@@ -196,6 +196,7 @@ def test_the_bound_is_never_above_the_true_number_of_turns() -> None:
             distance = room.distance(pose)
             assert distance == pytest.approx(brute.distance(brute_pose), abs=1e-12)
             bound = solver.needed(distance)
+            assert bound is not None
             assert true is None or bound <= true, (data, pose)
             states += 1
             detours += true is not None and bound < true

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pivot
 import polars as pl
 import pytest
 from pivot import build
 from pivot.datasets.config import make_config, solver_settings
 from pivot.datasets.progress import Silent
+from pivot.datasets.proof.exports import verify_export
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.stages.base import run
 from pivot.datasets.stages.label import LabelStage
@@ -101,6 +103,25 @@ def test_settings_are_completed_and_checked() -> None:
     assert solver_settings("svg", {}).model_dump() == {}
     with pytest.raises(ConfigError, match="known: none"):
         solver_settings("svg", {"x": 1})
+
+
+def test_the_exact_rule_of_navigation_gives_exact_labels_and_exports(tmp_path: Path) -> None:
+    runs = {"navigation": {"tasks": 2, "settings": {"horizon": 10}}}
+    root, exact = tmp_path / "store", {"navigation": {"pivot_rule": "exact"}}
+    build({"environments": runs, "rollouts": 4, "solvers": exact}, root)
+    assert verify_store(root, Silent()).problems == []
+    rows = labels(root)
+    facts = rows["certificate"].struct.unnest()
+    assert set(facts["kind"]) == {"exact"} and rows["proved"].all() and rows["accepted"].any()
+    assert facts["reference_pivot"].null_count() == rows.height > 2
+    for kind in ("credit", "corrections"):
+        pivot.export(root, tmp_path / kind, format=kind, workers=1)
+        assert "| navigation | exact |" in (tmp_path / kind / "README.md").read_text()
+        stream = lambda call, calls: (call(*each) for each in calls)  # noqa: E731
+        assert verify_export(root, tmp_path / kind, Silent(), stream).problems == []
+    build({"environments": runs, "rollouts": 4}, tmp_path / "bound")
+    bound = labels(tmp_path / "bound")
+    assert bound["certificate"].struct.field("reference_pivot").equals(rows["pivot_step"])
 
 
 def test_the_command_line_merges_settings(tmp_path: Path) -> None:

@@ -1,16 +1,12 @@
-"""Level texts: what is read, what is refused with which message, and the two readers agree on every text."""
+"""Level texts: what is read, what is refused with which message."""
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pivot.errors import LevelError
 from pivot.solvers.base import Case, Unsolved
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver, check_state, split_state, state_text
-from pivot.solvers.sokoban.board import parse_levels
-from pivot.solvers.sokoban.layout import CODE, OK
 from pivot.solvers.sokoban.solver import SokobanSolver, parse_level, parse_room
-from pivot.solvers.sokoban.text import clean_text
 
 LEVEL = "#####\n#@$.#\n#####"
 LAKE = "SFF\nFHF\nFFG"
@@ -121,15 +117,11 @@ def framed(draw: st.DrawFn) -> str:
 
 @settings(max_examples=1500, deadline=None)
 @given(texts | framed() | st.text(max_size=20))
-def test_both_readers_agree_and_reading_what_was_written_changes_nothing(text: str) -> None:
-    codes = np.frombuffer(clean_text(text).encode("ascii", "replace"), np.uint8)
-    boards = parse_levels(codes, np.array([codes.size]), 0)
+def test_reading_what_was_written_changes_nothing(text: str) -> None:
     try:
         level = parse_level(text)
     except LevelError:
-        assert boards.shape[0, CODE] != OK
         return
-    assert boards.shape[0, CODE] == OK
     assert parse_level(str(level)) == level
     solver = SokobanSolver()
     assert solver.distance_map(text).distance(text) == solver.distance_map(str(level)).distance(str(level))
@@ -141,7 +133,7 @@ positions = st.just("") | st.tuples(st.integers(-1, 5), st.integers(-1, 5)).map(
 
 @settings(max_examples=1500, deadline=None)
 @given(st.tuples(lake_texts, positions).map("".join) | st.text("SFHG@ \n10", max_size=12))
-def test_both_readers_of_maps_agree(text: str) -> None:
+def test_every_map_is_read_or_refused(text: str) -> None:
     try:
         check_state(text)
     except LevelError:

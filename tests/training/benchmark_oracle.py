@@ -125,18 +125,15 @@ def rank_correlation(values: Sequence[float], needs: Sequence[float]) -> float:
     return top / scale if scale else 0.0
 
 
-def figures(
-    benchmark: Path, predictions: Path, player: str | None = None
-) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
-    """Every figure by the strict reader, of one kind of player or of all: task, environment, log and name to value and
-    bounds."""
+def figures(benchmark: Path, predictions: Path) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
+    """Every figure by the strict reader: task, environment, log and name to value and bounds."""
     items = {row["item_id"]: row for row in rows_of(benchmark / "items.jsonl")}
     truths = {row["item_id"]: row for row in rows_of(benchmark / "answers.jsonl")}
     _, *rows = rows_of(predictions)
     groups: dict[tuple[str, str, str], list[Row]] = {}
     rows_by_id = {row["id"]: row for row in rows}
     for name, item in items.items():
-        if name not in rows_by_id or player not in (None, item["player"]):
+        if name not in rows_by_id:
             continue
         row, truth = rows_by_id[name], truths[name]
         record = _record(item, truth, row)
@@ -159,6 +156,7 @@ def _figures(task: str, records: list[Row]) -> list[tuple[str, Any, list[Row]]]:
     if task == "pivot":
         never = [record for record in records if not record["lost"]]
         columns = [("correct", "right", records), ("failures", "right", lost), ("within 1", "near", lost)]
+        columns.append(("both", "both", records))
         return [(name, mean(field), kept) for name, field, kept in [*columns, ("no error", "right", never)]]
     if task == "mode":
         return [("correct", mean("mode right"), records), ("macro-F1", macro_f1, records)]
@@ -178,6 +176,7 @@ def _record(item: Row, truth: Row, row: Row) -> Row:
         near = type(step) is int and record["lost"] and abs(step - truth["pivot_step"]) <= 1
         record |= {"right": step == truth["pivot_step"], "near": near, "named": mode}
         record["mode right"] = mode == truth["failure_mode"]
+        record["both"] = record["right"] and record["mode right"]
         return record
     if item["question"] == "safe":
         return record | {"safe": answer is not None and answer in truth["safe_actions"]}

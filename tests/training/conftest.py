@@ -8,10 +8,10 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.training.benchmark.items import Benchmark, Variant
-from pivot.training.benchmark.log_baselines import measure_baselines
-from pivot.training.benchmark.make import Made, make_benchmark
-from pivot.training.evaluation import level_posterior
+from pivot.training.evaluation import level_posterior, tables
+from pivot.training.evaluation.baselines import measure_baselines
+from pivot.training.evaluation.items import Benchmark, Variant
+from pivot.training.evaluation.make import Made, make_benchmark
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -35,20 +35,22 @@ def small_model(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return save_small_model(tmp_path_factory.mktemp("model") / "tiny", small_store / "dataset")
 
 
-@pytest.fixture
-def group_of_one() -> Iterator[None]:
-    """A process group in which this process is alone: weights are cut up for it, with nobody to wait for."""
-    distributed = import_module("torch.distributed")
-    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
-
-
 @pytest.fixture(scope="session", autouse=True)
 def few_levels() -> Iterator[None]:
     """Fewer generated levels for the baseline that guesses levels; thousands take seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(level_posterior, "LEVELS", 400)
+        yield
+
+
+CHART = tables.results_chart
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_charts() -> Iterator[None]:
+    """Draw no charts, which take longer than the runs here; a test of the chart sets :data:`CHART` back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "results_chart", lambda _: b"")
         yield
 
 
@@ -82,7 +84,7 @@ def _make(root: Path, levels: dict[str, int], variant: Variant | None) -> Made:
 
     def measure(made: Made) -> list[dict[str, Any]]:
         fitted.append(made)
-        return measure_baselines(made, learned=False)
+        return measure_baselines(made.benchmark, made.episodes, learned=False)
 
     made = make_benchmark(root, pivot.build, levels=levels, share=0.1, variant=variant, measure=measure)
     return Made(made, fitted[0].fitting)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pivot.errors import ImageError
 from pivot.images import decode, encode_jpeg, encode_png
-from pivot.training.evaluation.ablation import blank, exchanged
+from pivot.training.evaluation.controls import blank, exchanged
 
 rows = st.lists(
     st.tuples(st.sampled_from(("sokoban", "svg")), st.integers(1, 3), st.integers(0, 4)), min_size=1, max_size=30

@@ -99,16 +99,3 @@ def test_in_bfloat16_adapters_learn_over_half_weights(start: Path, tmp_path: Pat
     (line,) = lines_of(tmp_path)
     assert line["grad_norm"] > 0 and line["generator_difference"] < 0.05 and line["opd_gap"] == 0
     assert {each.dtype for each in weights_in(tmp_path / "final").values()} == {torch.float32}
-
-
-@pytest.mark.usefixtures("group_of_one")
-def test_cut_up_models_train_adapters_too(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "check_processes", lambda *_, **__: None)
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
-    for name, shard in (("whole", False), ("cut", True)):
-        config = _config(start, shard=shard, arm="oracle", precision="bf16", lr=1e-4)
-        loop.train(loop.prepare(config), tmp_path / name)
-    one, two = (weights_in(tmp_path / name / "final") for name in ("whole", "cut"))
-    assert max((one[key] - two[key]).abs().max().item() for key in one) < 1e-5
-    assert lines_of(tmp_path / "cut")[-1]["kl"] == pytest.approx(lines_of(tmp_path / "whole")[-1]["kl"], rel=0.05)
-    assert lines_of(tmp_path / "cut")[-1]["kl"] > 0

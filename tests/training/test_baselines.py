@@ -1,30 +1,28 @@
-"""Learned baselines: they find what the log says and no more, and never see the label that they are asked for."""
+"""Baselines that read the log alone: they find what a log says, no more, and never read truth."""
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from pivot.datasets.predictors import LoggedFailure
-from pivot.training.evaluation.baselines import (
+from pivot.solvers.credit import TurnCredit
+from pivot.training.evaluation.baselines import answer_of, fit_baselines, fit_gate, measure_baselines
+from pivot.training.evaluation.boosted_trees import (
     CHECK_SHARE,
-    LEARNED,
-    PredictAll,
-    baseline_table,
-    best_of,
+    BoostedTrees,
+    Fitting,
+    Judgement,
+    LogFeatures,
+    action_kind,
     can_be_sampled_by_class,
     check_rows,
-    fit_boosting,
-    fit_transformer,
-    score_guesses,
 )
-from pivot.training.evaluation.log_features import LogFeatures, action_kind
-
-learned = pytest.mark.train
-"""Needs scikit-learn and PyTorch."""
+from pivot.training.evaluation.items import Item, Question
+from pivot.training.evaluation.make import Made
 
 
 def logs(count: int, seed: int) -> list[LoggedFailure]:
@@ -55,84 +53,191 @@ def test_features_hold_the_log_and_nothing_of_the_label() -> None:
     assert action_kind("pick(1,2,3)|place(4,5,6)") == "pick|place"
 
 
-def test_scores_are_those_of_a_count() -> None:
-    test = logs(40, 3)
-    table = baseline_table(logs(60, 2), test, [str(each) for each in range(40)], learned=False).shares
-    exact = [failure.pivot_step == 5 for failure in test]
-    assert table["last step"]["pivot exact"].value == pytest.approx(sum(exact) / 40)
-    near = [failure.pivot_step >= 4 for failure in test]
-    assert table["last step"]["pivot within 1"].value == pytest.approx(sum(near) / 40)
-    assert table["uniform"]["pivot exact"].value == pytest.approx(1 / 6)
-    assert best_of(table) == max(table, key=lambda name: table[name]["pivot exact"].value)
+OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 
 
-@learned
-@pytest.mark.parametrize("name", list(LEARNED))
-def test_what_the_log_says_is_learned(name: str) -> None:
-    train, test = logs(400, 4), logs(150, 5)
-    guesses = LEARNED[name].fit(train, 0)(test)
-    table = score_guesses(guesses, test, [str(each) for each in range(150)])
-    assert table["pivot exact"].value > 0.85
-    assert table["mode"].value > 0.9
+def turns_of(each: LoggedFailure) -> list[TurnCredit]:
+    """Turns that a log decides: the goal is lost at the pivot, and the opposite of an action is the safe one."""
+    made: list[TurnCredit] = []
+    for t, action in enumerate(each.actions):
+        within = t < each.pivot_step
+        needed = 6 - t if within else None
+        made.append(
+            TurnCredit(7 - t, needed, 0 if within else -1, within, None, t == each.pivot_step, (OPPOSITE[action],))
+        )
+    return made
 
 
-def shuffled(failures: Sequence[LoggedFailure]) -> list[LoggedFailure]:
-    """The same logs with the labels of others."""
-    labels = [(each.pivot_step, each.failure_mode) for each in failures]
-    random.Random(9).shuffle(labels)
-    return [
-        replace(each, pivot_step=step, failure_mode=mode) for each, (step, mode) in zip(failures, labels, strict=True)
+def fitting(failures: Sequence[LoggedFailure]) -> list[Fitting]:
+    """Failures as the baseline is fitted on them."""
+    return [Fitting(each, True, turns_of(each)) for each in failures]
+
+
+@pytest.mark.train
+def test_pivot_mode_reach_need_and_safe_actions_are_read_from_the_log() -> None:
+    test = logs(150, 5)
+    fitted = BoostedTrees(fitting(logs(400, 4)))
+    judged = [fitted.judge(each) for each in test]
+    pairs = list(zip(judged, test, strict=True))
+    assert np.mean([said.pivot.argmax() == each.pivot_step for said, each in pairs]) > 0.9
+    assert np.mean([said.mode == each.failure_mode for said, each in pairs]) > 0.85
+    for said, each in pairs:
+        assert said.reach is not None and said.need is not None
+        assert said.pivot.sum() == pytest.approx(1) and said.pivot.shape == said.reach.shape == (len(each.actions),)
+        assert (np.diff(said.reach) <= 0).all(), "what was lost stays lost"
+    reached = [(said.reach > 0.5) == (np.arange(6) < each.pivot_step) for said, each in pairs if said.reach is not None]
+    assert np.mean(reached) > 0.9
+    needed = [
+        said.need - [7 if turn.need_after is None else turn.need_after for turn in turns_of(each)]
+        for said, each in pairs
+        if said.need is not None
     ]
+    assert np.abs(needed).mean() < 0.5
+    named = [
+        max(said.safe, key=lambda action, at=each.pivot_step, safe=said.safe: safe[action][at]) for said, each in pairs
+    ]
+    assert (
+        np.mean([action == OPPOSITE[each.actions[each.pivot_step]] for action, each in zip(named, test, strict=True)])
+        > 0.9
+    )
 
 
-@learned
-@pytest.mark.parametrize("fit", [fit_boosting, fit_transformer])
-def test_labels_without_a_cause_are_not_learned(fit: Callable[[Sequence[LoggedFailure], int], PredictAll]) -> None:
-    """The control of the test above: a predictor that looks at the label it is asked for would pass both."""
-    train, test = shuffled(logs(500, 6)), shuffled(logs(200, 7))
-    table = score_guesses(fit(train, 0)(test), test, [str(each) for each in range(200)])
-    assert table["pivot exact"].value < 0.35
+@pytest.mark.train
+def test_episodes_of_two_steps_have_no_neighbours_and_are_read() -> None:
+    """Columns of a neighbour two steps away have no value at all, as in svg, or so few that no leaf has them."""
+
+    def cut(each: LoggedFailure, length: int) -> LoggedFailure:
+        return replace(each, actions=each.actions[:length], infos=each.infos[:length], pivot_step=each.pivot_step % 2)
+
+    for longer in (0, 3):
+        failures = [cut(each, 6 if place < longer else 2) for place, each in enumerate(logs(200, 4))]
+        fitted = BoostedTrees([Fitting(each, True, turns_of(each)[: len(each.actions)]) for each in failures])
+        judged = [fitted.judge(each) for each in failures[longer:]]
+        assert all(said.reach is not None and said.need is not None for said in judged)
+        assert (
+            np.mean(
+                [said.pivot.argmax() == each.pivot_step for said, each in zip(judged, failures[longer:], strict=True)]
+            )
+            > 0.6
+        )
 
 
-@learned
-@pytest.mark.parametrize("fit", [fit_boosting, fit_transformer])
-def test_odd_training_sides(fit: Callable[[Sequence[LoggedFailure], int], PredictAll]) -> None:
-    """One class, few records, missing fields, lengths and modes that training never had."""
-    test: list[Any] = [replace(logs(1, 8)[0], failure_mode="budget")]
-    test.append(LoggedFailure("sokoban", 6, ["sideways"], [{}], 0, "timeout"))
-    train = [replace(each, pivot_step=2, failure_mode="timeout") for each in logs(4, 9)]
-    guesses = fit(train, 0)(test)
-    assert [guess.mode for guess in guesses] == ["timeout", "timeout"]
-    assert guesses[1].step == 0
+@pytest.mark.train
+def test_labels_without_a_cause_are_not_learned() -> None:
+    """The control of the test above: a baseline that looked at its truth would pass both."""
+    rng = random.Random(9)
+
+    def without_cause(failures: list[LoggedFailure]) -> list[LoggedFailure]:
+        steps = [each.pivot_step for each in failures]
+        rng.shuffle(steps)
+        return [replace(each, pivot_step=step) for each, step in zip(failures, steps, strict=True)]
+
+    test = without_cause(logs(200, 7))
+    fitted = BoostedTrees(fitting(without_cause(logs(500, 6))))
+    assert np.mean([fitted.judge(each).pivot.argmax() == each.pivot_step for each in test]) < 0.35
+    variant = replace(test[0], pivot_step=(test[0].pivot_step + 1) % 5, failure_mode="budget")
+    assert (fitted.judge(variant).pivot == fitted.judge(test[0]).pivot).all()
 
 
-@learned
-def test_a_side_too_small_to_learn_from_is_said_and_the_table_stands() -> None:
-    train, test = logs(14, 11), logs(20, 12)
-    assert len({each.pivot_step for each in train}) == 5
-    levels = [str(each) for each in range(20)]
-    table = baseline_table(train, test, levels)
-    assert list(table.not_fitted) == ["gradient boosting"]
-    assert table.not_fitted["gradient boosting"].startswith("found 14 failures to fit on, expected at least 45")
-    assert {"majority", "arithmetic", "transformer"} <= set(table.shares)
-    assert list(baseline_table(train[:1], test, levels).not_fitted) == list(LEARNED)
-    assert not baseline_table(logs(45, 11), test, levels).not_fitted
+@pytest.mark.train
+def test_an_environment_whose_solver_measures_nothing_has_a_pivot_and_a_mode() -> None:
+    fitted = BoostedTrees([replace(each, turns=()) for each in fitting(logs(100, 8))])
+    said = fitted.judge(logs(1, 9)[0])
+    assert said.reach is None and said.need is None and not said.safe and said.mode in ("timeout", "deadlock")
+    odd = fitted.judge(LoggedFailure("sokoban", 6, ["sideways"], [{}], 0, ""))
+    assert odd.pivot.tolist() == [1.0], "an action and a length that were never seen"
+
+
+# Answers to the benchmark
+
+
+def item(question: Question, *choices: str, step: int | None = None) -> Item:
+    """An item about an episode of three steps."""
+    actions = ("up", "left", "up")
+    return Item("a", question, "sokoban", "random", "full", 3, actions, "", step, choices, "?", ("p",), ("0",))
+
+
+def test_a_judgement_answers_every_question() -> None:
+    safe = {"up": np.array([0.1, 0.6, 0.2]), "left": np.array([0.9, 0.9, 0.9]), "down": np.array([0.5, 0.3, 0.7])}
+    said = Judgement(np.array([0.2, 0.5, 0.3]), "deadlock", need=np.array([1.0, 4.0, 4.0]), safe=safe)
+    locate, choose = item("locate", "timeout", "deadlock"), item("safe", "left", "down", "up", step=1)
+    assert answer_of(locate, said, is_lost=True).reply == '{"pivot_step": 1, "failure_mode": "deadlock"}'
+    assert answer_of(locate, said, is_lost=False).reply == '{"pivot_step": null, "failure_mode": null}'
+    assert answer_of(choose, said, is_lost=True).reply == '{"safe_action": "up"}', "never the one that was fatal"
+    row = answer_of(item("credit"), said, is_lost=True)
+    assert row.credit == (-0.2, -0.5, -0.3) and row.value == (-1.0, -4.0, -4.0)
+    assert row.reach == pytest.approx((0.8, 0.3, 0.0))
+    assert answer_of(item("credit"), said, is_lost=False).reach == (1.0, 1.0, 1.0)
+    own = replace(said, reach=np.array([1.0, 0.5, 0.5]), need=None)
+    row = answer_of(item("credit"), own, is_lost=True)
+    assert row.reach == row.value == (1.0, 0.5, 0.5), "its own chances, which are also the worth of the states"
+
+
+def test_the_most_frequent_answer_is_the_majority() -> None:
+    train = logs(60, 2)
+    judges, _ = fit_baselines(fitting(train), learned=False)
+    steps, modes = (Counter(getattr(each, name) for each in train) for name in ("pivot_step", "failure_mode"))
+    said = judges["majority"](logs(1, 3)[0])
+    assert steps[int(said.pivot.argmax())] == max(steps.values()) and modes[said.mode] == max(modes.values())
+    safe = Counter(OPPOSITE[each.actions[each.pivot_step]] for each in train)
+    assert {action: chance.tolist() for action, chance in said.safe.items()} == {
+        action: [count] * 6 for action, count in safe.items()
+    }
+
+
+def test_a_baseline_that_cannot_be_fitted_says_why() -> None:
+    judges, reasons = fit_baselines(fitting(logs(14, 11)))
+    assert list(judges) == ["majority"]
+    assert reasons["boosted trees"].startswith("found 14 failures to fit on, expected at least 45")
+    assert "do not say their levels" in reasons["level posterior"]
+
+
+def test_a_gate_of_lengths_takes_what_most_episodes_were() -> None:
+    long, short = logs(3, 1), [replace(each, actions=each.actions[:2], infos=each.infos[:2]) for each in logs(3, 2)]
+    gate = fit_gate([*(Fitting(each) for each in long), *(Fitting(each, lost=False) for each in short)], learned=False)
+    assert gate(long[0]) and not gate(short[0])
+    assert gate(replace(long[0], actions=["up"], infos=[{}])), "a new length"
 
 
 RARE = [replace(each, failure_mode="budget") for each in logs(1, 14)]
 LAST = [replace(each, pivot_step=5) for each in logs(2, 15)]
 
 
-@learned
+@pytest.mark.train
 @pytest.mark.parametrize(("train", "least"), [(logs(400, 13) + RARE, 0.8), (logs(43, 13) + LAST, 0.15)])
 def test_rare_classes_stop_no_fit(train: list[LoggedFailure], least: float) -> None:
     """A mode that one failure has, and more pivots than a tenth of the failures has places."""
     every = [[each.failure_mode for each in train], [each.pivot_step for each in train]]
     assert not all(map(can_be_sampled_by_class, every))
     for labels in every:
-        check = check_rows(labels, 0)
+        check = check_rows(labels)
         assert len(check) == math.ceil(CHECK_SHARE * len(train))
         assert {labels[place] for place in check} <= {each for k, each in enumerate(labels) if k not in check}
-    test = logs(150, 16)
-    table = score_guesses(fit_boosting(train, 0)(test), test, [str(each) for each in range(150)])
-    assert table["pivot exact"].value > least
+    test, fitted = logs(150, 16), BoostedTrees([Fitting(each) for each in train])
+    assert np.mean([fitted.judge(each).pivot.argmax() == each.pivot_step for each in test]) > least
+
+
+@pytest.mark.train
+def test_the_trees_stand_in_the_table_with_every_figure(made_benchmark: Made) -> None:
+    stages: list[tuple[str, int]] = []
+    advances: list[int] = []
+
+    def begin(stage: str, count: int) -> Callable[[], None]:
+        stages.append((stage, count))
+        return lambda: advances.append(1)
+
+    measured = measure_baselines(made_benchmark.benchmark, made_benchmark.episodes, begin=begin)
+    results = {each["name"]: each for each in measured}
+    assert stages == [("baselines", len(advances))] and len(advances) == 4
+    assert list(results) == ["majority", "boosted trees", "level posterior"]
+    trees, usual = (
+        {(cell["task"], cell["env"], cell["log"]): cell for cell in results[name]["cells"]}
+        for name in ("boosted trees", "majority")
+    )
+    assert trees.keys() == {place for place in usual if place[1] == "sokoban"}, "too few failures of the other game"
+    assert list(results["boosted trees"]["not_fitted"]) == ["frozenlake"]
+    assert all(cell["read"]["strict"]["value"] == 1 for cell in trees.values())
+    for place, cell in trees.items():
+        if place[0] == "credit":
+            mine, other = (each["figures"]["strict"] for each in (cell, usual[place]))
+            assert mine["calibration"]["value"] > other["calibration"]["value"] and mine["need"] is not None

@@ -16,15 +16,16 @@ from pivot.errors import ConfigError, PivotError, TrainingError
 from pivot.images import decode, encode_png
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.models.chat_server import MODEL, pictures_of, served
-from pivot.tests.training.conftest import BENCHMARK_LEVELS
-from pivot.training.benchmark.items import Benchmark, fingerprint, open_benchmark
-from pivot.training.benchmark.log_baselines import log_of
-from pivot.training.benchmark.make import FAILURES, LEVELS, OTHERS, make_benchmark, quota, selected
-from pivot.training.benchmark.players import PLAYERS
-from pivot.training.benchmark.predictions import read_predictions
-from pivot.training.benchmark.run import HEADER, PREDICTIONS
-from pivot.training.benchmark.scores import score
-from pivot.training.benchmark.stand_ins import Mixture, stand_in
+from pivot.tests.training.conftest import BENCHMARK_LEVELS, CHART
+from pivot.training.evaluation import tables
+from pivot.training.evaluation.baselines import log_of
+from pivot.training.evaluation.controls import Mixture, stand_in
+from pivot.training.evaluation.episodes import PLAYERS
+from pivot.training.evaluation.items import Benchmark, fingerprint, open_benchmark
+from pivot.training.evaluation.make import FAILURES, LEVELS, OTHERS, make_benchmark, quota, selected
+from pivot.training.evaluation.predictions import read_predictions
+from pivot.training.evaluation.run import HEADER, PREDICTIONS
+from pivot.training.evaluation.scores import score
 
 LOCATE = ("locate", "full")
 Reply = Callable[[dict[str, Any]], dict[str, Any]]
@@ -271,8 +272,9 @@ def test_items_hold_the_share_of_every_kind_of_player(share: float) -> None:
     assert selected(episodes[::-1], share) == selected(episodes, share), "the order of the store does not matter"
 
 
-def test_the_commands_make_run_score_and_compare(tmp_path: Path) -> None:
+def test_the_commands_make_run_score_and_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
+    monkeypatch.setattr(tables, "results_chart", CHART)
     root = tmp_path / "bench"
     small = ("--scale", "0.04", "--env", "frozenlake", "--no-learned")
     made = run("benchmark", "make", root, *small)
@@ -289,9 +291,6 @@ def test_the_commands_make_run_score_and_compare(tmp_path: Path) -> None:
     assert "| frozenlake | full | oracle |" in table and "| frozenlake | actions | mixture-0.5 |" in table
     assert len(json.loads((tmp_path / "table" / "table.json").read_text(encoding="utf-8"))["results"]) == 2
     assert decode((tmp_path / "table" / "table.png").read_bytes()).std() > 10
-    run("benchmark", "table", *results, "--data", root, "--out", tmp_path / "by", "--by", "player")
-    split = (tmp_path / "by" / "table.md").read_text(encoding="utf-8")
-    assert "| frozenlake | full | random | oracle |" in split and "random" not in table
     twice = error_of("benchmark", "table", tmp_path / "scored", tmp_path / "oracle", "--out", tmp_path / "table")
     assert "two results of the name 'oracle'" in str(twice)
     changed = json.loads((tmp_path / "scored" / "result.json").read_text(encoding="utf-8")) | {
@@ -316,17 +315,3 @@ def test_the_whole_benchmark_holds_what_it_promises(tmp_path: Path) -> None:
     blind = api.run_on_benchmark({"stand_in": "uniform", "data": made.root, "out": tmp_path / "uniform"})
     assert score(made, read_predictions(tmp_path / "uniform" / PREDICTIONS, made)) == blind.result
     assert (tmp_path / "uniform" / HEADER).exists() and stand_in("oracle", made)
-
-
-def test_the_former_suite_flag_makes_and_runs_the_benchmark(
-    benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api, "make_benchmark", lambda config, reporter: made.append(config))
-    made: list[Any] = []
-    where = ("--out", tmp_path / "out", "--suite-data", benchmark.root, "--no-cache", "--no-learned")
-    with served(knows(benchmark)) as server:
-        shown = run("evaluate", "analyzer", MODEL, "--suite", "--scale", "0.1", *where, "--base-url", server.url)
-    assert (made[0].out, made[0].scale, made[0].learned) == (benchmark.root, 0.1, False)
-    assert "log alone" in shown
-    result = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
-    assert result["usage"]["answered"] == len(benchmark.items)

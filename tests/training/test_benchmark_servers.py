@@ -21,14 +21,13 @@ from pivot.models.openai.wire import ANSWER_LIMIT_BYTES
 from pivot.tests.cli.command_line import run
 from pivot.tests.models.chat_server import HUGE, MODEL, served
 from pivot.tests.training.test_benchmark_runs import config, text_of
-from pivot.training.benchmark.items import LOGS, Benchmark
-from pivot.training.benchmark.log_baselines import fit_length_gate
-from pivot.training.benchmark.make import Made
-from pivot.training.benchmark.predictions import read_predictions
-from pivot.training.benchmark.run import PREDICTIONS
-from pivot.training.benchmark.stand_ins import locate_reply
-from pivot.training.benchmark.tables import best_baseline, main_share
-from pivot.training.evaluation.level_posterior import LevelPosterior
+from pivot.training.evaluation.baselines import Judge, fit_baselines, fit_gate
+from pivot.training.evaluation.controls import locate_reply
+from pivot.training.evaluation.items import LOGS, Benchmark
+from pivot.training.evaluation.make import Made
+from pivot.training.evaluation.predictions import read_predictions
+from pivot.training.evaluation.run import PREDICTIONS
+from pivot.training.evaluation.tables import best_baseline, main_share
 
 LOCATE = {"question": ("locate",)}
 _LINE = re.compile(r"step \d+: action=(\S+)")
@@ -47,18 +46,19 @@ def read_text(text: str) -> tuple[str, str, LoggedFailure]:
 
 def blind(made: Made) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """A model that reads the text alone: it guesses the level from the log."""
-    fits: dict[tuple[str, str], Any] = {}
-    for env, episodes in made.fitting.items():
+    fits: dict[tuple[str, str], tuple[Callable[[LoggedFailure], bool], Judge]] = {}
+    for env in made.fitting:
         for log in LOGS:
-            fitting = [(each.logged(log, thoughts=False), each.pivot_step is not None) for each in episodes]
-            guess = LevelPosterior([each for each, lost in fitting if lost])
-            fits[env, log] = (fit_length_gate(fitting), guess)
+            fitting = made.episodes(env, log)
+            judges, _ = fit_baselines(fitting, learned=False)
+            fits[env, log] = (fit_gate(fitting, learned=False), judges["level posterior"])
 
     def reply(body: dict[str, Any]) -> dict[str, Any]:
         env, log, episode = read_text(text_of(body))
-        is_lost, guess = fits[env, log]
-        answer = guess([episode])[0]
-        return {"text": locate_reply(answer.step, answer.mode) if is_lost([episode])[0] else locate_reply(None, None)}
+        is_lost, judge = fits[env, log]
+        said = judge(episode)
+        right = locate_reply(int(said.pivot.argmax()), said.mode) if is_lost(episode) else locate_reply(None, None)
+        return {"text": right}
 
     return reply
 

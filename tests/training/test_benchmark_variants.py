@@ -19,14 +19,14 @@ from pivot.tests.training.benchmark_oracle import figures, fingerprint_of
 from pivot.tests.training.conftest import LAVA
 from pivot.tests.training.test_benchmark_runs import assert_checkpoint_and_server_agree, config, knows, text_of
 from pivot.tests.training.test_benchmark_scores import Careless, scored, seen_figures
-from pivot.training.benchmark.episodes import THOUGHT_BYTES, spaced, thought_of
-from pivot.training.benchmark.items import Benchmark, Item, Truth, Variant, fingerprint
-from pivot.training.benchmark.log_baselines import fit_words, log_of
-from pivot.training.benchmark.make import Made, check_made
-from pivot.training.benchmark.predictions import read_predictions
-from pivot.training.benchmark.run import PREDICTIONS
-from pivot.training.benchmark.stand_ins import Oracle
-from pivot.training.benchmark.tables import read_result
+from pivot.training.evaluation.baselines import log_of
+from pivot.training.evaluation.controls import Oracle
+from pivot.training.evaluation.episodes import THOUGHT_BYTES, spaced, thought_of
+from pivot.training.evaluation.items import Benchmark, Item, Truth, Variant, fingerprint
+from pivot.training.evaluation.make import Made, check_made
+from pivot.training.evaluation.predictions import read_predictions
+from pivot.training.evaluation.run import PREDICTIONS
+from pivot.training.evaluation.tables import read_result
 
 
 @pytest.fixture(scope="module")
@@ -120,28 +120,6 @@ def test_thoughts_are_in_every_log_and_change_nothing_else(thoughtful: Benchmark
         if item.log == "actions":
             assert all(info.keys() == {"thought"} for info in log_of(item).infos)
     assert not any("thought=" in item.prompt for item in benchmark.items.values())
-
-
-def failure(*thoughts: str, pivot: int, mode: str) -> LoggedFailure:
-    """A failure with these thoughts."""
-    infos = [{"thought": each} for each in thoughts]
-    return LoggedFailure("frozenlake", 9, ["up"] * len(infos), infos, pivot, mode)
-
-
-def test_the_words_of_a_thought_name_pivot_and_mode() -> None:
-    train = [failure("well", "oh no, ice", "well", pivot=1, mode="deadlock") for _ in range(3)]
-    train += [failure("well", "well", "oh no, late", pivot=2, mode="timeout") for _ in range(2)]
-    guess = fit_words(train)
-    first, last = (
-        guess(failure("well", "well", "Oh, no: ice", pivot=0, mode="")),
-        guess(failure("well", "oh no late", "well", pivot=0, mode="")),
-    )
-    assert (first.step, first.mode, last.step, last.mode) == (2, "deadlock", 1, "timeout")
-
-
-def test_the_baseline_of_words_is_measured_with_thoughts_alone(thoughtful: Benchmark, benchmark: Benchmark) -> None:
-    assert "words" in {each["name"] for each in thoughtful.baselines()}
-    assert "words" not in {each["name"] for each in benchmark.baselines()}
 
 
 # Gymnasium environments

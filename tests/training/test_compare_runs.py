@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pivot.errors import TrainingError
 from pivot.tests.cli.command_line import run
-from pivot.training.evaluation.compare_runs import LAST, compare_runs
+from pivot.training.policy_rl.compare_runs import LAST, compare_runs
 
 
 def _run(folder: Path, successes: list[float], *, env: str = "sokoban", arm: str = "mp", **more: Any) -> Path:

@@ -1,5 +1,6 @@
-"""Evaluation of records: planted Analyzers, pictures taken away, problems counted, guidance judged, rows refused."""
+"""Evaluation on one's own dataset: its items, planted Analyzers, pictures taken away, resuming, rows refused."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,85 +10,111 @@ import pivot
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pivot.datasets.config import environment
-from pivot.errors import TrainingError
+from pivot.errors import PivotError, TrainingError
 from pivot.labeling.target import parse_target
 from pivot.labeling.vocabulary import Vocabulary
-from pivot.tests.models.chat_server import pictures_of, served
+from pivot.tests.models.chat_server import MODEL, pictures_of, served
 from pivot.tests.training.analyzers import answered, asked, reads, sees, served_backend
-from pivot.training.analyzer import Analyzer
+from pivot.training.analyzer import Analyzer, case_of_record
 from pivot.training.analyzer_sft.samples import read_dataset
-from pivot.training.evaluation.analyzer import Choice, Evaluation, evaluate, read_labels, worked_examples
-from pivot.training.evaluation.guidance_checks import GuidanceJudge
-from pivot.training.evaluation.report import no_reliability
+from pivot.training.evaluation.config import AnalyzerEvaluationConfig, ScoreConfig
+from pivot.training.evaluation.dataset import Choice, items_of_dataset
+from pivot.training.evaluation.items import Benchmark, canonical_level, open_benchmark
+from pivot.training.evaluation.run import (
+    ITEMS,
+    PREDICTIONS,
+    EvaluationReport,
+    case_of_item,
+    evaluate_analyzer,
+    score_file,
+)
 from pivot.training.records import LABEL_COLUMNS, SHOWN_COLUMNS, Records, find_files, open_records
 
+Reply = Callable[[dict[str, Any]], dict[str, Any]]
 TRAIN = Choice(side="train")
 
 
-def run(store: Path, reply: Callable[[dict[str, Any]], dict[str, Any]], choice: Choice = TRAIN) -> Evaluation:
-    records = open_records(str(store))
+def config_of(store: Path, url: str, out: Path, **fields: Any) -> AnalyzerEvaluationConfig:
+    """An evaluation on the training split against a test server, without the call cache."""
+    service = {"base_url": url, "cache": "", "tries": 1, "max_concurrency": 4}
+    raw = {"model": MODEL, "data": str(store), "out": out, "side": "train", "learned": False, "service": service}
+    return AnalyzerEvaluationConfig(**raw | fields)
+
+
+def evaluated(store: Path, reply: Reply, out: Path, **fields: Any) -> EvaluationReport:
     with served(reply) as server:
-        return evaluate(records, Analyzer(served_backend(server.url)), choice, learned=False)
+        return evaluate_analyzer(config_of(store, server.url, out, **fields), lambda *_: lambda: None)
 
 
-def steps(evaluation: Evaluation) -> list[int]:
-    return [row["read_step"] for row in evaluation.readings]
+def replies(out: Path) -> list[str]:
+    """The stored replies, in the order of the items."""
+    lines = (out / PREDICTIONS).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["reply"] for line in lines[1:]]
 
 
-def test_only_who_looks_notices_another_picture(small_store: Path) -> None:
+def cells(report: EvaluationReport, task: str) -> dict[str, Any]:
+    """The cells of a task, by environment."""
+    return {cell["env"]: cell for cell in report.result["cells"] if cell["task"] == task}
+
+
+def value(cell: Any, name: str, reader: str = "strict") -> float:
+    return cell["figures"][reader][name]["value"]
+
+
+def items_in(store: Path, out: Path, choice: Choice = TRAIN, env: str = "all") -> Benchmark:
+    return items_of_dataset(open_records(str(store), env), choice, out, learned=False)
+
+
+def test_items_are_the_prompts_pictures_and_targets_of_the_dataset(small_store: Path, tmp_path: Path) -> None:
+    records, made = open_records(str(small_store)), items_in(small_store, tmp_path)
+    rows = [*zip(records.rows("train", LABEL_COLUMNS), records.rows("train", SHOWN_COLUMNS), strict=True)]
+    assert len(made.items) == len(rows) > 20
+    analyzer = Analyzer(served_backend("http://127.0.0.1:9/v1"))
+    for item, (row, shown) in zip(made.items.values(), rows, strict=True):
+        case, truth = case_of_record(shown), made.truths[item.item_id]
+        asked_for = [analyzer.request(each) for each in (case_of_item(item, made.pictures(item)), case)]
+        assert asked_for[0].messages == asked_for[1].messages and asked_for[0].images == asked_for[1].images
+        assert made.pictures(item) == (shown["images"][0]["bytes"],)
+        assert item.item_id == f"locate/full/{row['env']}/{row['episode_id']}" and item.choices == case.modes
+        target = parse_target(row["completion"][0]["content"][0]["text"])
+        assert (truth.pivot_step, truth.failure_mode) == (target.pivot_step, target.failure_mode)
+        assert truth.level == canonical_level(row)
+        assert item.prompt.endswith(item.action_log)
+    assert open_benchmark(tmp_path).fingerprint == made.fingerprint == items_in(small_store, tmp_path).fingerprint
+    assert made.facts["levels_on_both_sides"] == 0
+    assert {each["name"] for each in made.baselines() if each["cells"]} == {"majority", "level posterior"}
+
+
+def test_only_who_looks_notices_another_picture(small_store: Path, tmp_path: Path) -> None:
     """The control behind every claim of seeing: exchanged collages change what is seen, and nothing that is read."""
-    exchanged = Choice(side="train", pictures="exchanged")
-    assert steps(run(small_store, reads)) == steps(run(small_store, reads, exchanged))
-    seen, elsewhere = steps(run(small_store, sees)), steps(run(small_store, sees, exchanged))
+    for name, reply in (("reads", reads), ("sees", sees)):
+        evaluated(small_store, reply, tmp_path / name)
+        report = evaluated(small_store, reply, tmp_path / f"{name}-exchanged", pictures="exchanged")
+        assert report.result["name"] == f"{MODEL}, pictures exchanged"
+    assert replies(tmp_path / "reads") == replies(tmp_path / "reads-exchanged")
+    seen, elsewhere = replies(tmp_path / "sees"), replies(tmp_path / "sees-exchanged")
     assert sum(a != b for a, b in zip(seen, elsewhere, strict=True)) > len(seen) / 2
-    blank = run(small_store, lambda body: answered(0, asked(body)[2][0]), Choice(side="train", pictures="blank"))
-    assert blank.summary["pictures"] == "blank"
 
 
-def test_exchanged_collages_are_those_of_other_levels(small_store: Path) -> None:
-    records = open_records(str(small_store))
-    shown: dict[str, bytes] = {
-        row["prompt"][0]["content"][1]["text"] + str(row["episode_id"]): row["images"][0]["bytes"]
-        for row in records.rows("train", SHOWN_COLUMNS)
-    }
-    own = list(shown.values())
-    got: list[bytes] = []
-
-    def reply(body: dict[str, Any]) -> dict[str, Any]:
-        got.append(pictures_of(body)[0])
-        return reads(body)
-
-    run(small_store, reply, Choice(side="train", pictures="exchanged"))
-    assert len(got) == len(own)
-    assert set(got) <= set(own)
-
-
-def test_a_perfect_analyzer_is_perfect_and_a_constant_one_is_the_majority(small_store: Path) -> None:
-    records = open_records(str(small_store))
-    truth = {}
-    for row in records.rows("train", SHOWN_COLUMNS):
-        text = next(part["text"] for part in row["prompt"][0]["content"] if part["text"])
-        truth[text, row["images"][0]["bytes"]] = row["completion"][0]["content"][0]["text"]
+def test_a_perfect_analyzer_is_perfect_and_a_constant_one_is_the_majority(small_store: Path, tmp_path: Path) -> None:
+    made = items_in(small_store, tmp_path / "items")
+    truth = {(item.prompt, *made.pictures(item)): made.truths[name] for name, item in made.items.items()}
 
     def knows(body: dict[str, Any]) -> dict[str, Any]:
-        target = parse_target(truth[asked(body)[0], pictures_of(body)[0]])
-        return answered(target.pivot_step, target.failure_mode, target.failure_reason)
+        target = truth[asked(body)[0], pictures_of(body)[0]]
+        return answered(target.pivot_step or 0, target.failure_mode or "", "guidance is allowed")
 
-    perfect = run(small_store, knows).summary["environments"]
-    for figures in perfect.values():
-        assert all(share["value"] == 1.0 for share in figures["shares"].values())
-        assert figures["guidance"] == {"texts": figures["records"], "factual": figures["records"], "reasons": {}}
-        assert figures["problems"] == {}
-        for truth_row, row in figures["confusion"]["step"].items():
-            assert set(row) == {truth_row} or all(not n for name, n in row.items() if name != truth_row)
-        # All readings have the probability 0.25 and are right: off by 75 points.
-        assert figures["reliability"]["expected_calibration_error"] == pytest.approx(0.75)
-    always = run(small_store, lambda body: answered(0, asked(body)[2][0])).summary["environments"]
-    labels = read_labels(records, TRAIN).rows
-    for env, figures in always.items():
-        mine = [row["pivot_step"] for row in labels if row["env"] == env]
-        assert figures["shares"]["pivot exact"]["value"] == pytest.approx(mine.count(0) / len(mine))
+    perfect = evaluated(small_store, knows, tmp_path / "perfect")
+    for cell in perfect.result["cells"]:
+        figures = cell["figures"]["strict"].values()
+        assert all(share["value"] == 1.0 for share in figures if share is not None) and not cell["problems"]
+    always = evaluated(small_store, lambda body: answered(0, asked(body)[2][0]), tmp_path / "always")
+    for env, cell in cells(always, "pivot").items():
+        truths = [each for name, each in made.truths.items() if made.items[name].env == env]
+        first = next(item.choices[0] for item in made.items.values() if item.env == env)
+        assert value(cell, "correct") == pytest.approx(sum(each.pivot_step == 0 for each in truths) / len(truths))
+        both = sum((each.pivot_step, each.failure_mode) == (0, first) for each in truths) / len(truths)
+        assert value(cell, "both") == pytest.approx(both)
 
 
 @pytest.fixture(scope="module")
@@ -104,93 +131,99 @@ def drawings(tmp_path_factory: pytest.TempPathFactory) -> dict[Vocabulary, Path]
 @pytest.mark.parametrize("made_in", ["certificate", "paper"])
 @pytest.mark.parametrize("taught", [None, "certificate", "paper"])
 def test_an_analyzer_is_asked_and_scored_in_the_words_that_it_was_taught(
-    drawings: dict[Vocabulary, Path], made_in: Vocabulary, taught: Vocabulary | None
+    drawings: dict[Vocabulary, Path], made_in: Vocabulary, taught: Vocabulary | None, tmp_path: Path
 ) -> None:
     """The vocabulary of the store does not matter; baselines are scored in the same vocabulary."""
-    records = open_records(str(drawings[made_in]), "svg", taught)
     spoken = taught or made_in
-    native = open_records(str(drawings[spoken]), "svg")
-    truth = {
-        (row["prompt"][0]["content"][1]["text"], row["images"][0]["bytes"]): parse_target(
-            row["completion"][0]["content"][0]["text"]
-        )
-        for row in native.rows("train", SHOWN_COLUMNS)
-    }
+    native = items_in(drawings[spoken], tmp_path / "native", env="svg")
+    truth = {(item.prompt, *native.pictures(item)): native.truths[name] for name, item in native.items.items()}
 
     def knows(body: dict[str, Any]) -> dict[str, Any]:
         target = truth[asked(body)[0], pictures_of(body)[0]]
-        return answered(target.pivot_step, target.failure_mode, "")
+        return answered(target.pivot_step or 0, target.failure_mode or "")
 
-    with served(knows) as server:
-        result = evaluate(records, Analyzer(served_backend(server.url)), TRAIN, learned=False)
-    figures = result.summary["environments"]["svg"]
-    assert result.summary["vocabulary"] == {"svg": spoken}
-    assert figures["shares"]["joint"]["value"] == 1.0
-    names = {name: row["mode"]["value"] for name, row in figures["baselines"].items()}
-    labels = [row["failure_mode"] for row in read_labels(native, TRAIN).rows]
-    if spoken == "paper":
-        assert set(names.values()) == {1.0}, "there is one word to say"
-        assert set(figures["by_mode"]) == {"timeout"}
-    else:
-        assert names["majority"] < 1.0
-        assert set(figures["by_mode"]) == set(labels) != {"timeout"}
+    report = evaluated(drawings[made_in], knows, tmp_path / "out", env="svg", target_vocabulary=taught)
+    assert value(cells(report, "pivot")["svg"], "both") == 1.0
+    (majority,) = [each for each in report.baselines if each["name"] == "majority"]
+    modes = {each.failure_mode for each in native.truths.values()}
+    assert (modes == {"timeout"}) == (spoken == "paper")
+    (cell,) = [cell for cell in majority["cells"] if cell["task"] == "mode"]
+    assert (value(cell, "correct") == 1.0) == (spoken == "paper"), "in the paper there is one word to say"
 
 
-def test_unreadable_replies_are_wrong_and_counted(small_store: Path) -> None:
-    """Garbage names the last step by the fallback: it must not be paid for that."""
-    evaluation = run(small_store, lambda _: {"text": "I think step 3."})
-    for env, figures in evaluation.summary["environments"].items():
-        count = figures["records"]
-        assert figures["problems"] == {"not_json": count}
-        assert figures["shares"]["parsed"]["value"] == figures["shares"]["pivot exact"]["value"] == 0
-        mine = [row for row in evaluation.readings if row["env"] == env]
-        last = sum(row["pivot_step"] == row["read_step"] for row in mine) / count
-        assert figures["shares"]["pivot, fallback counted"]["value"] == pytest.approx(last)
-        assert figures["reliability"] is None
-        assert no_reliability(figures) == "no reply could be read"
-        readable = figures | {"shares": figures["shares"] | {"parsed": {"value": 0.5}}}
-        assert "gives no probabilities" in no_reliability(readable)
-        assert {column for row in figures["confusion"]["mode"].values() for column, n in row.items() if n} == {
-            "unreadable"
-        }
-
-
-def test_guidance_is_held_against_the_facts(small_store: Path) -> None:
-    rows = list(open_records(str(small_store), "sokoban").rows("train", LABEL_COLUMNS))
-    judge = GuidanceJudge()
-    for row in rows:
-        good = parse_target(row["completion"][0]["content"][0]["text"]).failure_reason
-        assert judge.objection(row, good) is None
-        step = row["pivot_step"]
-        for text, kind in (
-            (f"At step {step} the puzzle was solved.", "unknown_sentence"),
-            (good.replace(f"step {step}", f"step {step + 1}"), "untrue"),
-        ):
-            objection = judge.objection(row, text)
-            assert objection is not None and objection.kind == kind
+def test_unreadable_replies_are_wrong_and_counted(small_store: Path, tmp_path: Path) -> None:
+    report = evaluated(small_store, lambda _: {"text": "I think step 3."}, tmp_path)
+    for cell in report.result["cells"]:
+        assert cell["problems"] == {"not_json": cell["records"]}
+        assert cell["read"]["lenient"]["value"] == value(cell, "correct", "lenient") == 0
 
 
 def test_levels_on_both_sides_are_counted(small_store: Path, tmp_path: Path) -> None:
-    assert read_labels(open_records(str(small_store)), TRAIN).seen == 0
     leaking = dataset(small_store, tmp_path / "leaking")
     for path in (leaking / "sokoban").glob("train-*"):
         shutil.copy(path, path.with_name(path.name.replace("train", "validation")))
-    labels = read_labels(open_records(str(leaking), "sokoban"), Choice())
-    assert labels.seen == len(labels.rows) > 5
+    report = evaluated(leaking, reads, tmp_path / "out", env="sokoban", side="validation")
+    levels = {truth.level for truth in open_benchmark(tmp_path / "out" / ITEMS).truths.values()}
+    assert report.result["levels_on_both_sides"] == len(levels) > 1
+    assert f"**{len(levels)} levels are in the other split" in (tmp_path / "out" / "table.md").read_text("utf-8")
 
 
-def test_choices(small_store: Path) -> None:
+def test_choices(small_store: Path, tmp_path: Path) -> None:
     records = open_records(str(small_store))
-    everything = read_labels(records, TRAIN)
-    few = read_labels(records, Choice(side="train", limit=3))
-    assert [sum(row["env"] == env for row in few.rows) for env in few.environments] == [3, 3]
-    assert {row["episode_id"] for row in few.rows} <= {row["episode_id"] for row in everything.rows}
-    full = read_labels(records, Choice(side="train", full_length=True))
-    assert all(row["num_steps"] == row["horizon"] for row in full.rows)
-    assert len(full.rows) < len(everything.rows)
-    shots = worked_examples(records, 2)
-    assert {env: len(each) for env, each in shots.items()} == {"sokoban": 2, "frozenlake": 2}
-    assert worked_examples(records, 0) == {}
+    everything, others = TRAIN.rows(records)
+    few, _ = Choice(side="train", limit=3).rows(records)
+    assert [sum(row["env"] == env for row in few) for env in ("sokoban", "frozenlake")] == [3, 3]
+    assert {row["episode_id"] for row in few} <= {row["episode_id"] for row in everything}
+    full, _ = Choice(side="train", full_length=True).rows(records)
+    assert all(row["num_steps"] == row["horizon"] for row in full) and len(full) < len(everything)
+    shown = items_in(small_store, tmp_path).examples
+    assert {each.item.item_id.rpartition("/")[2] for each in shown} <= {row["episode_id"] for row in others}
+    counts: list[int] = []
+
+    def reply(body: dict[str, Any]) -> dict[str, Any]:
+        counts.append(len(body["messages"]))
+        return reads(body)
+
+    evaluated(small_store, reply, tmp_path / "shots", shots=1, limit=2)
+    assert counts == [3] * 4, "one worked example before the question"
+
+
+def test_a_run_resumes_is_scored_offline_and_notices_another_dataset(small_store: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with served(reads, fault=lambda key, tried: "drop" if server.log.answered >= 5 else None) as server:
+        config = config_of(small_store, server.url, out).model_copy(
+            update={
+                "service": {
+                    "base_url": server.url,
+                    "cache": "",
+                    "tries": 1,
+                    "max_concurrency": 1,
+                    "patience_seconds": 1.0,
+                    "pause_seconds": 0.01,
+                }
+            }
+        )
+        with pytest.raises(PivotError):
+            evaluate_analyzer(config, lambda *_: lambda: None)
+        before = server.log.answered
+    fitted = (out / ITEMS / "baselines.json").stat().st_mtime_ns
+    with served(reads) as server:
+        report = evaluate_analyzer(config_of(small_store, server.url, out), lambda *_: lambda: None)
+        assert server.log.answered == report.result["usage"]["items"] - before and before > 0
+    assert (out / ITEMS / "baselines.json").stat().st_mtime_ns >= fitted
+    whole = evaluated(small_store, reads, tmp_path / "whole")
+    assert report.result["cells"] == whole.result["cells"]
+    again = score_file(ScoreConfig(predictions=out / PREDICTIONS, data=out / ITEMS, out=tmp_path / "scored"))
+    assert again.result == report.result
+    with pytest.raises(TrainingError, match=r"with another .*fingerprint.*choose another --out"):
+        evaluated(small_store, reads, out, limit=3)
+
+
+def test_a_picture_that_cannot_be_read_names_its_record(small_store: Path, tmp_path: Path) -> None:
+    folder = dataset(small_store, tmp_path / "copy")
+    change(folder, images=[{"bytes": b"no picture", "path": None}])
+    with pytest.raises(TrainingError, match=r"record .*: its picture cannot be read"):
+        items_in(folder, tmp_path / "items", env="sokoban")
 
 
 # Hostile data
@@ -279,13 +312,7 @@ def test_what_is_no_dataset_is_said(small_store: Path, tmp_path: Path) -> None:
     for path in (empty / "sokoban").glob("validation-*"):
         path.unlink()
     with pytest.raises(TrainingError, match="has no validation record"):
-        read_labels(open_records(str(empty), "sokoban"), Choice())
-
-
-def test_levels_are_canonical(small_store: Path) -> None:
-    labels = read_labels(open_records(str(small_store), "sokoban"), TRAIN)
-    state = labels.rows[0]["initial_state"]
-    assert labels.levels[0] == f"sokoban {environment('sokoban').canonical_state(state)}"
+        Choice().rows(open_records(str(empty), "sokoban"))
 
 
 def test_training_and_evaluation_refuse_a_row_in_the_same_words(small_store: Path, tmp_path: Path) -> None:

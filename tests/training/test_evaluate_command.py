@@ -13,11 +13,12 @@ from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.cli.test_hostile_server import TEXT, obeys_nothing
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.training.analyzers import reads
+from pivot.tests.training.conftest import CHART
 from pivot.training.analyzer import Analyzer, case_of_record
 from pivot.training.evaluation import run as evaluation
-from pivot.training.evaluation.analyzer import Choice, evaluate
-from pivot.training.evaluation.report import put_into_card
+from pivot.training.evaluation import tables
 from pivot.training.evaluation.run import make_backend
+from pivot.training.evaluation.tables import put_into_card
 from pivot.training.records import SHOWN_COLUMNS, Records, absolute_source, open_records
 
 pictures = pytest.mark.train
@@ -25,32 +26,29 @@ pictures = pytest.mark.train
 
 
 @pictures
-def test_a_server_is_evaluated_and_the_report_holds_everything(small_store: Path, tmp_path: Path) -> None:
+def test_a_server_is_evaluated_and_compared_with_its_blind_self(
+    small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "results_chart", CHART)
     out, other = tmp_path / "report", tmp_path / "blank"
     common = ("evaluate", "analyzer", MODEL, "--data", small_store, "--side", "train", "--no-cache", "--no-learned")
     with served(reads) as server:
         run(*common, "--base-url", server.url, "--out", other, "--pictures", "blank")
-        shown = run(*common, "--base-url", server.url, "--out", out, "--beside", f"blank={other}", "--shots", "1")
-        count = len(server.log.bodies[-1]["messages"])
-    assert count == 3, "one worked example before the question"
-    assert "majority" in shown and "blank" in shown
-    summary = json.loads((out / "evaluation.json").read_text(encoding="utf-8"))
-    assert set(summary["environments"]) == {"sokoban", "frozenlake"}
-    assert summary["analyzer"]["model"] == MODEL
-    readings = [json.loads(line) for line in (out / "readings.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert len(readings) == summary["records"]
-    for env, figures in summary["environments"].items():
-        mine = [row for row in readings if row["env"] == env]
-        exact = sum(row["problem"] is None and row["read_step"] == row["pivot_step"] for row in mine) / len(mine)
-        assert figures["shares"]["pivot exact"]["value"] == pytest.approx(exact)
-        assert "arithmetic" in figures["baselines"]
-    table = (out / "evaluation.md").read_text(encoding="utf-8")
-    assert "| sokoban | blank |" in table
-    assert "expected calibration error" in table
-    for name in ("accuracy.png", "confusion-sokoban.png", "reliability.png"):
-        pixels = decode((out / name).read_bytes())
+        shown = run(*common, "--base-url", server.url, "--out", out)
+    assert "log alone" in shown and "not fitted: boosted trees, sokoban: not wanted" in shown
+    result = json.loads((out / "result.json").read_text(encoding="utf-8"))
+    assert {cell["env"] for cell in result["cells"]} == {"sokoban", "frozenlake"}
+    assert result["settings"]["model"] == result["name"] == MODEL
+    table = (out / "table.md").read_text(encoding="utf-8")
+    assert f"| sokoban | full | {MODEL} |" in table and "| best on the log alone: " in table
+    assert "both" in table and "split of" in table.splitlines()[0]
+    run("benchmark", "table", out, other, "--data", out / "items", "--out", tmp_path / "table")
+    both = (tmp_path / "table" / "table.md").read_text(encoding="utf-8")
+    assert f"| sokoban | full | {MODEL}, pictures blank |" in both
+    for folder in (out, tmp_path / "table"):
+        pixels = decode((folder / "table.png").read_bytes())
         assert min(pixels.shape[:2]) > 200
-        assert len({tuple(colour) for colour in pixels[::7, ::7].reshape(-1, 3).tolist()}) > 5, f"{name} is empty"
+        assert len({tuple(colour) for colour in pixels[::7, ::7].reshape(-1, 3).tolist()}) > 5
 
 
 @pictures
@@ -90,11 +88,11 @@ def test_a_run_of_training_is_evaluated_in_this_process(
     config = {"dataset": str(small_store), "configs": ["sokoban"], "target_vocabulary": "paper"}
     (folder / "run.json").write_text(json.dumps({"config": config}), encoding="utf-8")
     run("evaluate", "analyzer", folder, "--side", "train", "--limit", "6", "--max-tokens", "6", "--no-learned")
-    summary = json.loads((folder / "evaluation" / "evaluation.json").read_text(encoding="utf-8"))
+    result = json.loads((folder / "evaluation" / "result.json").read_text(encoding="utf-8"))
     assert words == ["paper"], "as the run says"
-    assert summary["name"] == "run"
-    assert set(summary["environments"]) == {"sokoban"}
-    assert sum(summary["environments"]["sokoban"]["problems"].values()) == summary["records"] == 6
+    assert result["name"] == "run"
+    for cell in result["cells"]:
+        assert cell["env"] == "sokoban" and sum(cell["problems"].values()) == cell["records"] == 6
     backend = make_backend("transformers", {"model": str(folder / "final"), "max_tokens": 6}, {})
     request = Analyzer(backend).request(case_of_record(rows[0]))
     answer = asyncio.run(backend.connect().answer(request))
@@ -124,33 +122,34 @@ def test_a_run_with_a_relative_dataset_is_evaluated_from_any_folder(
 def test_the_card_of_a_run_gets_the_accuracies(tmp_path: Path) -> None:
     hub: Any = pytest.importorskip("huggingface_hub")
     card = tmp_path / "run" / "final" / "README.md"
-    shares = {name: {"value": value} for name, value in (("pivot exact", 0.52345), ("mode", 0.948), ("joint", 0.5))}
-    summary = {"side": "validation", "environments": {"lake": {"records": 40, "levels": 5, "shares": shares}}}
-    put_into_card(tmp_path / "run", summary)
+    pivot, mode = {"correct": {"value": 0.52345}, "both": {"value": 0.5}}, {"correct": {"value": 0.948}}
+    cells = [
+        {"task": task, "env": "lake", "records": 40, "levels": 5, "figures": {"lenient": figures}}
+        for task, figures in (("pivot", pivot), ("mode", mode))
+    ]
+    put_into_card(tmp_path / "run", {"cells": cells}, "validation")
     assert not card.exists(), "a checkpoint without a card gets none"
     card.parent.mkdir(parents=True)
     card.write_text("---\nlibrary_name: transformers\n---\n\n# PIVOT Analyzer\n", encoding="utf-8")
     for _ in range(2):
-        put_into_card(tmp_path / "run", summary)
+        put_into_card(tmp_path / "run", {"cells": cells}, "validation")
     text = card.read_text(encoding="utf-8")
     assert "model-index:" in text and text.endswith("# PIVOT Analyzer\n")
     results = hub.ModelCard(text).data.eval_results
     assert [(each.metric_name, each.metric_value) for each in results] == [
         ("pivot step, lake", 0.5234),
-        ("failure mode, lake", 0.948),
         ("pivot step and failure mode, lake", 0.5),
+        ("failure mode, lake", 0.948),
     ]
 
 
+@pictures
 def test_baselines_are_shown_and_written(small_store: Path, tmp_path: Path) -> None:
     common = ("evaluate", "baselines", small_store, "--side", "train", "--no-learned")
     shown = run(*common, "--out", tmp_path)
-    assert "first unusable" in shown
-    environments = json.loads((tmp_path / "baselines.json").read_text(encoding="utf-8"))["environments"]
-    assert set(environments) == {"sokoban", "frozenlake"}
-    shares = environments["frozenlake"]["shares"]
-    assert shares["length"]["mode"]["value"] >= shares["majority"]["mode"]["value"]
-    assert "| frozenlake | majority |" in (tmp_path / "baselines.md").read_text(encoding="utf-8")
+    assert "majority, sokoban" in shown and "level posterior, frozenlake" in shown
+    assert "| frozenlake | full | majority |" in (tmp_path / "table.md").read_text(encoding="utf-8")
+    assert len(json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))["results"]) == 2
     assert "sokoban" not in run(*common, "--config", "frozenlake", "--full-length")
 
 
@@ -160,13 +159,10 @@ def test_baselines_are_shown_and_written(small_store: Path, tmp_path: Path) -> N
     [
         (("--data", "nowhere/at/all"), TrainingError, "does not exist"),
         ((), ConfigError, "name some with --data"),
-        (("--suite", "--data", "x", "--limit", "3"), ConfigError, "remove --data, --limit"),
         (("--data", "STORE", "--config", "svg"), TrainingError, "it has: frozenlake, sokoban, all"),
         (("--data", "STORE", "--pictures", "gone"), ConfigError, "expected one of shown, blank, exchanged"),
         (("--data", "STORE", "--target-vocabulary", "my"), ConfigError, "expected one of certificate, paper"),
         (("--data", "STORE", "--side", "test"), ConfigError, "expected one of train, validation"),
-        (("--data", "STORE", "--beside", "x"), ConfigError, "expected NAME=FOLDER"),
-        (("--data", "STORE", "--beside", "x=/nowhere"), TrainingError, "holds no evaluation.json"),
         (("--data", "STORE", "--batch-size", "3"), ConfigError, "batch_size"),
     ],
 )
@@ -192,14 +188,3 @@ def test_a_report_needs_a_place() -> None:
     assert "--out DIR" in str(
         error_of("evaluate", "analyzer", MODEL, "--no-learned", "--base-url", "http://127.0.0.1:9/v1")
     )
-
-
-def test_an_evaluation_of_too_few_rows_is_noticed(small_store: Path) -> None:
-    """A dataset that shrinks between its two readings."""
-
-    class Forgetful:
-        def read_all(self, cases: Any, _: Any) -> list[Any]:
-            return list(cases)[1:]
-
-    with pytest.raises(TrainingError, match="changed while it was read"):
-        evaluate(open_records(str(small_store)), Forgetful(), Choice(side="train"))  # pyright: ignore[reportArgumentType]

@@ -9,7 +9,7 @@ import pytest
 from pivot.datasets.config import environment, solver_type
 from pivot.datasets.predictors import LoggedFailure
 from pivot.training.evaluation import level_posterior
-from pivot.training.evaluation.analyzer import Choice, read_labels
+from pivot.training.evaluation.dataset import Choice, fitting_of
 from pivot.training.evaluation.level_posterior import (
     ACTIONS,
     FAR,
@@ -60,8 +60,8 @@ def test_every_reachable_state_moves_and_is_as_far_as_the_solver_says(env: str) 
 @pytest.fixture(scope="module")
 def failures(small_store: Path) -> dict[str, list[LoggedFailure]]:
     """Labelled failures of both puzzles, with their levels."""
-    labels = read_labels(open_records(str(small_store)), Choice(side="validation"))
-    rows = [*labels.train, *(LoggedFailure.of_record(row) for row in labels.rows)]
+    rows, others = Choice(side="validation").rows(open_records(str(small_store)))
+    rows = [fitting_of(row).log for row in (*others, *rows)]
     return {env: [each for each in rows if each.env == env and each.initial_state] for env in ("sokoban", "frozenlake")}
 
 
@@ -132,9 +132,10 @@ def test_habits_weigh_the_levels(failures: dict[str, list[LoggedFailure]]) -> No
 
 def test_the_label_and_the_level_of_a_failure_are_not_read(failures: dict[str, list[LoggedFailure]]) -> None:
     train = failures["frozenlake"]
-    predict = LevelPosterior(train, count=300)
-    blind = [replace(each, pivot_step=0, failure_mode="", initial_state="", env_config="") for each in train]
-    assert predict(train) == predict(blind)
+    judge = LevelPosterior(train).judge
+    for each in train[:20]:
+        blind = judge(replace(each, pivot_step=0, failure_mode="", initial_state="", env_config=""))
+        assert (judge(each).pivot == blind.pivot).all() and judge(each).mode == blind.mode
 
 
 def test_what_cannot_be_fitted_is_named(failures: dict[str, list[LoggedFailure]]) -> None:

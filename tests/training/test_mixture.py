@@ -27,10 +27,10 @@ from pivot.tests.training.games import ENVIRONMENTS, ROOM, save_player_of_both, 
 from pivot.tests.training.lake import bytes_of, lines_of, torch
 from pivot.tests.training.rl_victim import OF_TWO, assert_resumed_alike
 from pivot.training.curves import curves_figure
-from pivot.training.evaluation.compare_runs import compare_runs
 from pivot.training.observers import flat_metrics
 from pivot.training.policy_rl import advantages, loop
 from pivot.training.policy_rl.advantages import Groups
+from pivot.training.policy_rl.compare_runs import compare_runs
 from pivot.training.policy_rl.config import make_rl_config, settings_of_episodes
 from pivot.training.policy_rl.mixture import joined_groups, member_configs, shares
 

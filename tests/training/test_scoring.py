@@ -39,8 +39,8 @@ from pivot.training.policy_rl.scoring import (  # noqa: E402
     micro_batches,
     score_rows,
 )
-from pivot.training.policy_rl.sharding import WholeModel  # noqa: E402
 from pivot.training.policy_rl.vision_cache import VisionCache  # noqa: E402
+from pivot.training.policy_rl.weights import ModelWeights  # noqa: E402
 
 pytestmark = pytest.mark.train
 torch.set_num_threads(1)
@@ -145,7 +145,7 @@ def test_a_stored_reply_with_a_placeholder_is_scored_and_its_token_weighs_nothin
     assert len(scored) == len(valid) == 2 * len(row.tokens) + 1
     turns = [TurnSample(name, 0, each, each, 0.0, 0) for name, each in (("whole", row), ("broken", broken))]
     config = make_rl_config({"env": "frozenlake", "model": "none", "kl": 0.0})
-    made = score_turns(turns, scorer, WholeModel(model), None, config)
+    made = score_turns(turns, scorer, ModelWeights(model), None, config)
     assert token_figures([], made)["placeholders"] == 1
     assert [int(each.tokens.active.sum()) for each in made] == [len(row.tokens)] * 2, "its token weighs nothing"
 
@@ -271,9 +271,9 @@ def test_a_teacher_of_the_students_weights_scores_as_one_apart_does(family: str,
     config = make_rl_config({"env": "sokoban", "model": "none", "kl": 0.0, "opd_objective": objective})
     made = [
         score_turns(
-            turns, scorer, WholeModel(model), None, config, teacher_weights=weights, objective=objective_of(config)
+            turns, scorer, ModelWeights(model), None, config, teacher_weights=weights, objective=objective_of(config)
         )
-        for weights in (None, WholeModel(model))
+        for weights in (None, ModelWeights(model))
     ]
     for one, other in zip(*made, strict=True):
         assert torch.equal(one.tokens.old, other.tokens.old)

@@ -4,12 +4,7 @@ Run by ``make test-serving``, in the environment of training: PIVOT_VLLM_PYTHON 
 """
 
 import os
-import shutil
-import site
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -25,12 +20,12 @@ from pivot.tests.training import matrix  # noqa: E402
 from pivot.tests.training.lake import lines_of, torch  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.policy_rl import loop  # noqa: E402
-from pivot.training.policy_rl.engines import hand_over, transfer  # noqa: E402
-from pivot.training.policy_rl.engines.hand_over import reset_caches  # noqa: E402
+from pivot.training.policy_rl.engines import vllm  # noqa: E402
 from pivot.training.policy_rl.engines.http import post  # noqa: E402
 from pivot.training.policy_rl.engines.probe import Probe  # noqa: E402
 from pivot.training.policy_rl.engines.servers import NAME, Servers  # noqa: E402
 from pivot.training.policy_rl.engines.teacher import ServedTeacher  # noqa: E402
+from pivot.training.policy_rl.engines.vllm import reset_caches  # noqa: E402
 from pivot.training.policy_rl.levels import first_turns  # noqa: E402
 from pivot.training.policy_rl.scoring import SAMPLED, LoadedTeacher, Row, Scorer, nothing_more  # noqa: E402
 from pivot.training.policy_rl.vision_cache import VisionCache  # noqa: E402
@@ -95,56 +90,9 @@ def test_adapters_are_swapped_in_a_running_server(tmp_path: Path, monkeypatch: p
         assert line["generator_difference"] < 1e-3
         assert line["grad_norm"] > 0
     # The same without telling the server to forget: what it remembers of the prompts is of other adapters.
-    monkeypatch.setattr(hand_over, "reset_caches", lambda _: None)
+    monkeypatch.setattr(vllm, "reset_caches", lambda _: None)
     with pytest.raises(TrainingError, match="stale caches"):
         loop.train(loop.prepare(config), tmp_path / "stale")
-
-
-@pytest.fixture
-def by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A way of vLLM's weight transfer without a GPU, known here and to the servers."""
-    where = subprocess.check_output([PYTHON, "-c", "import site; print(site.getsitepackages()[0])"], text=True)
-    site.addsitedir(where.strip())  # at the end: what training needs has its own versions
-    monkeypatch.setitem(sys.modules, "torchvision", None)  # of which it has none, and transformers would take vLLM's
-    pytest.importorskip("vllm.distributed.weight_transfer", reason="vLLM does not import beside training")
-    from pivot.tests.training import file_transfer
-
-    with suppress(ValueError):  # it is known from the test before
-        file_transfer.register()
-    monkeypatch.setitem(transfer.ENGINES, file_transfer.WAY, (file_transfer.__name__, "FileTrainerInit"))
-    installed = tmp_path / "plugin" / "file_transfer-1.dist-info"
-    installed.mkdir(parents=True)
-    shutil.copy(file_transfer.__file__, installed.parent / "file_transfer.py")
-    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: file_transfer\nVersion: 1\n", encoding="utf-8")
-    entry = "[vllm.general_plugins]\nfile_transfer = file_transfer:register\n"
-    (installed / "entry_points.txt").write_text(entry, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(installed.parent))
-    return file_transfer.WAY
-
-
-def test_weights_are_sent_to_a_running_server(by_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _send(_untied(), by_file, tmp_path, monkeypatch)
-    for line in lines_of(tmp_path / "run"):
-        print(f"probe after {line['step'] - 1} updates: {line['sync_difference']:.1e}")  # noqa: T201 - to report
-        assert line["sync_difference"] < 1e-3 > line["generator_difference"]
-        assert line["grad_norm"] > 0
-
-
-def test_sent_weights_that_leave_a_tied_head_as_it_was_stop_the_run(
-    by_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # If this vLLM on the CPU ever reloads tied heads correctly, update the docs.
-    with pytest.raises(TrainingError, match="it has other weights"):
-        _send(matrix.player(FAMILY)[0], by_file, tmp_path, monkeypatch)
-    assert [line["step"] for line in lines_of(tmp_path / "run")] == [1]
-
-
-def _send(model: Any, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start = _save(model, tmp_path / "start")
-    monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
-    served = {"engine": "vllm", "updates": 3, "server_command": COMMAND, "opd": 1.0, "hand_over": way}
-    config = matrix.config_of("frozenlake", "mpr", str(start)).model_copy(update=served)
-    loop.train(loop.prepare(config), tmp_path / "run")
 
 
 @pytest.fixture(scope="module")

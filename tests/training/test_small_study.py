@@ -17,7 +17,7 @@ from pivot.benchmarks.learning.worlds import World, exact_success, explore, samp
 from pivot.datasets.config import env_config, environment
 from pivot.environments.base import PivotEnv
 from pivot.rollouts.plan import plan_tasks
-from pivot.solvers.rows import ACTIONS
+from pivot.solvers.puzzles import ACTIONS
 
 pytestmark = pytest.mark.train
 GAMES = {"frozenlake": {"horizon": 5, "size": 3}, "sokoban": {"horizon": 4, "max_solution": 3}}

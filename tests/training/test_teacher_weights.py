@@ -7,12 +7,11 @@ import pytest
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
 from pivot.training.curves import curves_figure
 from pivot.training.policy_rl import loop, mixture
-from pivot.training.policy_rl.averaging import AveragedModel
 from pivot.training.policy_rl.config import settings_of_episodes
 from pivot.training.policy_rl.learner import ScoredTurn, hindsight_figures
 from pivot.training.policy_rl.losses import TokenBatch
 from pivot.training.policy_rl.scoring import Row, TurnSample
-from pivot.training.policy_rl.sharding import WholeModel
+from pivot.training.policy_rl.weights import MovingAverage
 
 pytestmark = pytest.mark.train
 
@@ -66,7 +65,7 @@ def test_a_resumed_average_is_that_of_a_whole_run(player: Path, tmp_path: Path, 
 def test_the_average_is_the_recursion_and_the_weights_come_back() -> None:
     model = torch.nn.Linear(3, 2).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    average = AveragedModel(WholeModel(model), optimizer, 0.75)
+    average = MovingAverage(model, optimizer, 0.75)
     expected = model.weight.detach().clone()
     for number in range(3):
         with torch.no_grad():
@@ -74,7 +73,7 @@ def test_the_average_is_the_recursion_and_the_weights_come_back() -> None:
         average.update()
         expected = 0.75 * expected + 0.25 * model.weight.detach()
     kept = model.weight.detach().clone()
-    with average.whole():
+    with average.around():
         torch.testing.assert_close(model.weight.detach(), expected, rtol=0, atol=1e-15)
     assert torch.equal(model.weight, kept)
 

@@ -9,14 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
-import requests
-from pivot.errors import PluginError, ServerGoneError, TrainingError
-from pivot.models.extras import installed
+from pivot.errors import ServerGoneError, TrainingError
 from pivot.tests.flow_runs import clean_environment
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, save_grammatical, torch
@@ -24,12 +21,10 @@ from pivot.tests.training.teacher_server import teacher_server
 from pivot.training.adapters import add_adapters, load_adapters
 from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
-from pivot.training.policy_rl.config import make_rl_config
-from pivot.training.policy_rl.engines import transfer, vllm
-from pivot.training.policy_rl.engines.hand_over import CACHES, SwapAdapters
+from pivot.training.policy_rl.engines import vllm
 from pivot.training.policy_rl.engines.probe import Probe
 from pivot.training.policy_rl.engines.servers import NAME, Servers, server_words
-from pivot.training.policy_rl.engines.transfer import Transfer
+from pivot.training.policy_rl.engines.vllm import BASE, CACHES
 from pivot.training.policy_rl.levels import first_turns
 
 pytestmark = pytest.mark.train
@@ -104,14 +99,8 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return config.model_copy(update={"engine": "vllm", "updates": 3, "validation_episodes": 4})
 
 
-@pytest.mark.parametrize("shard", [False, True])
-def test_a_run_generates_with_servers_that_get_every_update(
-    shard: bool, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    if shard:
-        request.getfixturevalue("group_of_one")
-        monkeypatch.setattr(loop, "check_processes", lambda *_, **__: None)
-    loop.train(loop.prepare(config.model_copy(update={"shard": shard})), Path("run"))
+def test_a_run_generates_with_servers_that_get_every_update(config: Any) -> None:
+    loop.train(loop.prepare(config), Path("run"))
     before, *lines = lines_of(Path("run"))
     assert "validation" in before
     assert [line["step"] for line in lines] == [1, 2, 3]
@@ -155,7 +144,7 @@ def test_adapters_are_swapped_while_the_servers_run(config: Any, tmp_path: Path)
     loop.train(loop.prepare(config.model_copy(update={"lora": True, "lora_rank": 4, "updates": 2})), Path("run"))
     _, *lines = lines_of(Path("run"))
     assert [line["sync_difference"] < 1e-5 and line["generator_difference"] < 1e-5 for line in lines] == [True] * 2
-    assert StandIns.last.starts == [SwapAdapters.BASE], "they are started once"
+    assert StandIns.last.starts == [BASE], "they are started once"
     assert StandIns.last.forgot == 3 * 2 * len(CACHES), "after the start and after every update"
 
 
@@ -212,102 +201,3 @@ def test_a_command_line_keeps_what_the_user_gave(tmp_path: Path) -> None:
     words = server_words("vllm serve --limit-mm-per-prompt '{\"image\": 9}'", [str(tmp_path)], 8123)
     assert words[:4] == ["vllm", "serve", "--limit-mm-per-prompt", '{"image": 9}']
     assert words[words.index("--logprobs-mode") + 1] == "processed_logprobs"
-
-
-class _Sender:
-    """The trainer's end of a transfer, which fails with a chosen error."""
-
-    def __init__(self, info: Any, client: Any, source: Any) -> None:
-        self.info, self.client, self.source = info, client, source
-        self.sent, self.error = 0, None
-
-    def send_weights(self) -> None:
-        """Count, or fail."""
-        if self.error is not None:
-            raise self.error
-        self.sent += 1
-
-
-@pytest.fixture
-def senders(monkeypatch: pytest.MonkeyPatch) -> list[_Sender]:
-    """Return the transfers that vLLM's library opened, without requests to servers."""
-    opened: list[_Sender] = []
-
-    def trainer_init(info: Any, *, client: Any, source: Any) -> _Sender:
-        opened.append(_Sender(info, client, source))
-        return opened[-1]
-
-    library = SimpleNamespace(
-        WeightTransferTrainerFactory=SimpleNamespace(trainer_init=trainer_init),
-        HTTPVLLMWeightSyncClient=lambda server: server,
-        ModuleSource=lambda model: model,
-        NCCLTrainerInitInfo=lambda **fields: fields,
-        IPCTrainerInitInfo=lambda **fields: fields,
-    )
-    monkeypatch.setattr(transfer, "need", lambda module, _: requests if module == "requests" else library)
-    monkeypatch.setattr(transfer, "reset_caches", opened.append)
-    monkeypatch.setattr(transfer, "get", lambda *_: {"world_size": 2})
-    return opened
-
-
-class _Started:
-    """Servers that note how they were started."""
-
-    def __init__(self) -> None:
-        self.urls = ["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"]
-        self.started: list[Any] = []
-
-    def restart(self, model: Sequence[str], variables: Any) -> None:
-        """Note it."""
-        self.started.append((list(model), variables))
-
-
-def test_weights_are_sent_once_the_servers_run(senders: list[Any], tmp_path: Path) -> None:
-    servers: Any = _Started()
-    saved: list[str] = []
-    hand_over = Transfer(tmp_path, "the model", "nccl")
-    hand_over(servers, saved.append)
-    assert saved == [str(tmp_path)] and len(servers.started) == 1
-    words, variables = servers.started[0]
-    assert words == [str(tmp_path), "--weight-transfer-config", '{"backend": "nccl"}']
-    assert variables["VLLM_SERVER_DEV_MODE"] == "1"
-    first, second = senders
-    assert (first.client, second.client) == ("http://127.0.0.1:1", "http://127.0.0.1:2")
-    assert first.info["world_size"] == 3 and first.info["master_port"] != second.info["master_port"]
-    hand_over(servers, saved.append)
-    assert len(saved) == len(servers.started) == 1 and (first.sent, second.sent) == (1, 1)
-    assert senders[2:] == servers.urls, "both forget what they know of other weights"
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "message"),
-    [
-        (requests.ConnectionError("refused"), ServerGoneError, "stopped while weights were transferred"),
-        (RuntimeError("NCCL error: unhandled system error"), TrainingError, "--hand-over restart"),
-        (requests.HTTPError("400 Client Error"), TrainingError, "--hand-over restart"),
-    ],
-)
-def test_weights_that_do_not_arrive_are_told(
-    error: Exception, kind: type[Exception], message: str, senders: list[Any], tmp_path: Path
-) -> None:
-    hand_over = Transfer(tmp_path, "the model", "ipc")
-    hand_over(_Started(), lambda _: None)  # pyright: ignore[reportArgumentType]
-    assert senders[0].info == {"rank": 0}
-    senders[0].error = error
-    with pytest.raises(kind, match=message):
-        hand_over(_Started(), lambda _: None)  # pyright: ignore[reportArgumentType]
-
-
-def test_without_vllm_beside_the_trainer_nothing_is_started(tmp_path: Path) -> None:
-    if installed("vllm"):
-        pytest.skip("vLLM is installed here")
-    servers: Any = _Started()
-    with pytest.raises(PluginError, match=r"pip install 'pivot-vlm\[vllm\]'"):
-        Transfer(tmp_path, "the model", "nccl")(servers, lambda _: None)
-    assert not servers.started
-
-
-@pytest.mark.parametrize("fields", [{}, {"engine": "vllm", "lora": True}])
-def test_what_cannot_be_sent_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(TrainingError, match="expected engine 'vllm' and all weights"):
-        make_rl_config({"env": "frozenlake", "model": "m", "hand_over": "nccl", **fields})

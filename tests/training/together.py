@@ -4,7 +4,6 @@ Started by torchrun, in a folder with two models, ``start`` and ``other`` (of th
 free port for each run. Left there are the runs, and how they ended in each process: ``RANK.json``.
 """
 
-import gc
 import json
 import os
 import shutil
@@ -21,65 +20,26 @@ from pivot.tests.training.rl_victim import at_call
 from pivot.tests.training.victim import forked
 from pivot.training.policy_rl import learner as update
 from pivot.training.policy_rl import loop
-from pivot.training.policy_rl.sharding import ShardedModel, WholeModel
 
 ALIKE = {"arm": "oracle", "updates": 3, "lr": 1e-5, "prompts": 2, "minibatch": 5, "micro_batch_tokens": 70}
 """Settings of the runs that are to give the same parameters: three micro-batches a minibatch, of two turns at most."""
 COSINE_EVERY = 3
 COMMAND = (
-    "train rl frozenlake --set size=2 --set horizon=2 --set cell=16 --model other --arm mp --shard --levels 12 "
+    "train rl frozenlake --set size=2 --set horizon=2 --set cell=16 --model other --arm mp --levels 12 "
     "--prompts 2 --rollouts 4 --max-tokens 8 --minibatch 6 --micro-batch-tokens 100 --lr 1e-3 --updates 2 "
     "--save-every 1 --validation-episodes 4 --validate-every 1 --generate 16"
 )
 RANK = int(os.environ.get("RANK", "0"))
 
 
-def bytes_held(optimizer: Any) -> int:
-    """Bytes of all parameters in this process, of their gradients, and of an optimiser's state."""
-    parameters = [each for each in gc.get_objects() if isinstance(each, torch.nn.Parameter)]
-    state = [each for values in optimizer.state.values() for each in values.values()]
-    sizes: dict[int, int] = {}
-    for each in (*parameters, *(each.grad for each in parameters if each.grad is not None), *state):
-        storage = (each.to_local() if hasattr(each, "to_local") else each).detach().untyped_storage()
-        sizes[storage.data_ptr()] = storage.nbytes()
-    return sum(sizes.values())
-
-
-def watched(note: Callable[..., None]) -> None:
-    """Record the number of micro-batches of a process in each minibatch, and the size of its weights."""
-
-    def share(model: Any, items: Any, filler: Any, original: Any) -> Any:
-        mine = original(model, items, filler)
-        tokens = [sum(len(each.turn.student.tokens) for each in part if bool(each.tokens.valid.any())) for part in mine]
-        note(batches=len(items), mine=len(mine), tokens=sum(tokens))
-        return mine
-
-    for kind in (WholeModel, ShardedModel):
-        kind.share = lambda model, items, filler, original=kind.share: share(model, items, filler, original)  # pyright: ignore[reportAttributeAccessIssue]
-    begin = update.Learner.__init__
-
-    def begun(learner: Any, *arguments: Any) -> None:
-        def stepped(optimizer: Any, *_: Any) -> None:
-            note(bytes=bytes_held(optimizer))
-            hook.remove()  # it looks at all objects of the process
-
-        begin(learner, *arguments)
-        hook = learner.optimizer.register_step_post_hook(stepped)
-
-    update.Learner.__init__ = begun  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def alike(name: str, *, shard: bool) -> None:
-    """Make one of the runs that are to give the same parameters."""
-    notes: list[Any] = []
-    watched(lambda **values: notes.append(values))
+def alike() -> None:
+    """Make the run that is to give the parameters of one process."""
     update.COSINE_EVERY = COSINE_EVERY
-    loop.train(loop.prepare(short("start", shard=shard, **ALIKE)), Path(name))
-    Path(f"{name}.{RANK}.json").write_text(json.dumps(notes), encoding="utf-8")
+    loop.train(loop.prepare(short("start", **ALIKE)), Path("two"))
 
 
 def command(name: str, *more: str) -> None:
-    """Run ``pivot train rl ... --shard``; the Analyzer's replies are short."""
+    """Run ``pivot train rl``; the Analyzer's replies are short."""
     sys.argv = ["pivot", *COMMAND.split(), "--analyzer-tokens", "4", "--out", name, *more]
     try:
         cli.main()
@@ -91,7 +51,7 @@ def command(name: str, *more: str) -> None:
 def killed() -> None:
     """Let the last process die in the second update."""
     if RANK:
-        at_call(ShardedModel, "clip", 4)()
+        at_call(torch.nn.utils, "clip_grad_norm_", 4)()
     command("killed")
 
 
@@ -100,14 +60,12 @@ def main(ports: list[str]) -> None:
     torch.set_num_threads(1)
     loop.draw_curves = lambda *_: None  # pyright: ignore[reportPrivateImportUsage]
     runs: dict[str, Callable[[], None]] = {
-        "two": lambda: alike("two", shard=False),
-        "sharded": lambda: alike("sharded", shard=True),
+        "two": alike,
         "undisturbed": lambda: command("undisturbed"),
         "killed": killed,
         "resumed": lambda: command("killed", "--resume"),
     }
-    for name in ("accelerate", "torch.distributed.fsdp", "torch.distributed.tensor"):
-        need(name, "train")  # once for all forks
+    need("accelerate", "train")  # once for all forks
     transformers: Any = need("transformers", "train")
     assert transformers.Qwen2_5_VLForConditionalGeneration
     assert transformers.Qwen3VLForConditionalGeneration

@@ -1,293 +1,175 @@
-"""Baselines that read the log alone: trivial predictors, gradient boosting, a small transformer, guessed levels.
+"""Three baselines that read the log alone: the most frequent answer, boosted trees, and guessed levels.
 
-All use the same input: actions, flags and numbers of the log, and the length. They are fitted on one split of the
-dataset and measured on the other. An Analyzer that uses the images has to beat the best of them, which is a slightly
-optimistic bound, because it is chosen on the test split.
+They are fitted on the other split or half of the levels and answer the same items as a model. A model that uses the
+pictures has to beat the best of them, which is a slightly optimistic bound, because it is chosen on the tested items.
+An episode may also have no pivot: a gate decides that first, boosted trees where they are wanted, else the length.
 """
 
-import math
-import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...datasets.predictors import PREDICTORS, Guess, LoggedFailure
-from ...models.extras import look_for, need
+from ...datasets.predictors import LoggedFailure, fit_majority
+from ...models.extras import look_for
 from ..config import EXTRA
-from .level_posterior import LevelPosterior, fit_without_habits, objection
-from .log_features import LogFeatures
-from .metrics import Share, share
+from .boosted_trees import FEWEST, BoostedTrees, Fitting, Judgement, fit_lost
+from .controls import locate_reply, safe_reply
+from .items import LOGS, QUESTIONS, Benchmark, Item, plugin_of
+from .level_posterior import LevelPosterior, objection
+from .predictions import Header, Prediction, Predictions
+from .scores import score
 
-PredictAll = Callable[[Sequence[LoggedFailure]], list[Guess]]
-"""Predicts the labels of many failures."""
-
-
-def guess_of(weights: Sequence[float], mode: str, failure: LoggedFailure) -> Guess:
-    """Return the guess of the step of the episode with the largest weight."""
-    steps = range(min(len(weights), len(failure.actions)))
-    return Guess({max(steps, key=lambda step: weights[step]): 1.0}, mode)
-
-
-# Learned predictors
-
-LEAF = 20
-"""Least number of failures in a leaf of a boosted tree, scikit-learn's default."""
-CHECK_SHARE = 0.1
-"""Share of the failures on which early stopping is decided."""
-
-
-ClassChances = Callable[[Sequence[NDArray[np.float32]]], tuple[list[Any], NDArray[np.float64]]]
-"""Returns the classes, and the chance of each for some rows, shape (rows, classes)."""
-
-
-def fit_classes(rows: Sequence[NDArray[np.float32]], classes: Sequence[Any], seed: int = 0) -> ClassChances:
-    """Fit gradient boosting of scikit-learn to the class of each row.
-
-    Raises:
-        PluginError: scikit-learn is not installed.
-    """
-    ensemble: Any = need("sklearn.ensemble", EXTRA)
-    if len(set(classes)) == 1:
-        only = classes[0]
-        return lambda tests: ([only], np.ones((len(tests), 1)))
-    # Early stopping on a tenth of the rows prevents overfitting. The library samples them by class; if a class is too
-    # rare for that, they are sampled here.
-    by_class = can_be_sampled_by_class(classes)
-    check = [] if by_class else check_rows(classes, seed)
-    fitted = [index for index in range(len(classes)) if index not in set(check)]
-    stacked, labels = np.stack(rows), np.asarray(classes)
-    columns = known_columns(stacked)
-    stacked = stacked[:, columns]
-    model = ensemble.HistGradientBoostingClassifier(
-        learning_rate=0.1,
-        max_iter=100,
-        max_leaf_nodes=15,
-        min_samples_leaf=LEAF,
-        early_stopping=bool(check) or by_class,
-        random_state=seed,
-    ).fit(stacked[fitted], labels[fitted], **({"X_val": stacked[check], "y_val": labels[check]} if check else {}))
-    return lambda tests: (list(model.classes_), model.predict_proba(np.stack(tests)[:, columns]))
-
-
-def known_columns(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Return which columns have enough values for a leaf; the library cannot bin a column without any.
-
-    A column of a neighbouring step has none where no episode is that long.
-    """
-    return (~np.isnan(rows)).sum(axis=0) >= min(LEAF, len(rows))
-
-
-def fit_boosting(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:
-    """Fit gradient boosting of scikit-learn on flat rows, one for the pivot step and one for the mode.
-
-    With fewer failures than :data:`LEARNED` requires, no tree can be split, and it predicts the most frequent label.
-
-    Raises:
-        PluginError: scikit-learn is not installed.
-    """
-    features = LogFeatures(train)
-    rows = [features.flat(each) for each in train]
-    steps = fit_classes(rows, [each.pivot_step for each in train], seed)
-    modes = fit_classes(rows, [each.failure_mode for each in train], seed)
-
-    def predict(failures: Sequence[LoggedFailure]) -> list[Guess]:
-        tests = [features.flat(each) for each in failures]
-        step_names, step_chances = steps(tests)
-        mode_names, mode_chances = modes(tests)
-        guesses = []
-        for failure, chances, mode in zip(failures, step_chances, mode_chances.argmax(axis=1), strict=True):
-            weights = dict(zip(step_names, chances, strict=True))
-            spread = [weights.get(step, 0.0) for step in range(len(failure.actions))]
-            guesses.append(guess_of(spread, mode_names[mode], failure))
-        return guesses
-
-    return predict
-
-
-def can_be_sampled_by_class(classes: Sequence[Any]) -> bool:
-    """Whether a tenth of the rows can contain every class, and the rest, too."""
-    counts = Counter(classes)
-    return min(counts.values()) >= 2 and math.ceil(CHECK_SHARE * len(classes)) >= len(counts)
-
-
-def check_rows(classes: Sequence[Any], seed: int) -> list[int]:
-    """Return the indices of a random tenth of the rows, without the last row of a class."""
-    order = list(range(len(classes)))
-    random.Random(seed).shuffle(order)
-    left, check = Counter(classes), list[int]()
-    for index in order:
-        if len(check) < math.ceil(CHECK_SHARE * len(classes)) and left[classes[index]] > 1:
-            left[classes[index]] -= 1
-            check.append(index)
-    return sorted(check)
-
-
-EPOCHS = 30
-PATIENCE = 4
-"""Epochs without a better likelihood on a tenth of the training failures, after which fitting stops."""
-
-
-def fit_transformer(train: Sequence[LoggedFailure], seed: int = 0) -> PredictAll:
-    """Fit a small transformer over the steps of a log, which predicts pivot step and mode.
-
-    Raises:
-        PluginError: PyTorch is not installed.
-    """
-    torch: Any = need("torch", EXTRA)
-    # Imported here: the module derives a class from one of PyTorch's.
-    from .log_transformer import LogTransformer  # noqa: PLC0415
-
-    torch.manual_seed(seed)
-    features = LogFeatures(train)
-    modes = sorted({each.failure_mode for each in train})
-    count = max(1, len(train) // 10) if len(train) > 20 else 0
-    order = list(range(len(train)))
-    random.Random(seed).shuffle(order)
-    model = LogTransformer(features, [features.of(each) for each in train], len(modes))
-    fitted = model.encode([train[each] for each in order[count:]], modes)
-    check = model.encode([train[each] for each in order[:count]], modes) if count else None
-    optimiser = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.05)
-    best, best_state, waited = math.inf, None, 0
-    for epoch in range(EPOCHS):
-        model.train()
-        for group in fitted.batches(random.Random(f"{seed}.{epoch}")):
-            loss = model.loss(group)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-        if check is None:
-            continue
-        model.eval()
-        with torch.no_grad():
-            score = float(model.loss(check))
-        if score < best:
-            best, waited = score, 0
-            best_state = {name: value.clone() for name, value in model.state_dict().items()}
-        else:
-            waited += 1
-            if waited == PATIENCE:
-                break
-    if best_state is not None:
-        model.load_state_dict(best_state)
-    model.eval()
-
-    def predict(failures: Sequence[LoggedFailure]) -> list[Guess]:
-        with torch.no_grad():
-            steps, named = model(model.encode(failures))
-        return [
-            guess_of(row[: len(failure.actions)], modes[mode], failure)
-            for failure, row, mode in zip(failures, steps.tolist(), named.argmax(dim=1).tolist(), strict=True)
-        ]
-
-    return predict
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedPredictor:
-    """A learned baseline."""
-
-    fit: Callable[[Sequence[LoggedFailure], int], PredictAll]
-    fewest: int
-    """Least number of failures to fit on."""
-
-
-LEARNED: Mapping[str, LearnedPredictor] = {
-    "gradient boosting": LearnedPredictor(fit_boosting, math.ceil(2 * LEAF / (1 - CHECK_SHARE))),
-    "transformer": LearnedPredictor(fit_transformer, 2),
-}
-GUESSING_LEVELS: Mapping[str, Callable[[Sequence[LoggedFailure]], LevelPosterior]] = {
-    "level posterior": LevelPosterior,
-    "level posterior, no habits": fit_without_habits,
-}
-"""Baselines of the puzzles that need no package; :func:`.level_posterior.objection` says where there are none."""
+Judge = Callable[[LoggedFailure], Judgement]
+"""Judges every step of an episode that was lost."""
+Episodes = Callable[[str, str], Sequence[Fitting]]
+"""Returns the episodes to fit on, by environment and log."""
+Begin = Callable[[str, int], Callable[[], None]]
+"""Receives the name and the number of the steps to come; returns a function to call per step."""
 
 
 def check_learned() -> None:
-    """Check that the packages of the learned baselines are installed.
+    """Check that the package of the boosted trees is installed.
 
     Raises:
-        PluginError: a package is not installed.
+        PluginError: it is not.
     """
-    for package in ("sklearn", "torch"):
-        look_for(package, EXTRA)
+    look_for("sklearn", EXTRA)
 
 
-# Tables
+def log_of(item: Item) -> LoggedFailure:
+    """Return an item as a baseline sees it, without any truth."""
+    return LoggedFailure.of_record(
+        {"env": plugin_of(item.env), "horizon": item.horizon, "actions": item.actions, "action_log": item.action_log}
+        | {"pivot_step": 0, "failure_mode": ""}
+    )
 
 
-def score_guesses(
-    guesses: Sequence[Guess], failures: Sequence[LoggedFailure], levels: Sequence[str], seed: int = 0
-) -> dict[str, Share]:
-    """Return the shares of correct guesses, with intervals over levels."""
-    columns: dict[str, list[float]] = {"pivot exact": [], "pivot within 1": [], "mode": [], "joint": []}
-    for guess, failure in zip(guesses, failures, strict=True):
-        exact = guess.steps.get(failure.pivot_step, 0.0)
-        named = float(guess.mode == failure.failure_mode)
-        near = sum(weight for step, weight in guess.steps.items() if abs(step - failure.pivot_step) <= 1)
-        for name, value in zip(columns, (exact, near, named, exact * named), strict=True):
-            columns[name].append(value)
-    return {name: share(values, levels, seed) for name, values in columns.items()}
+def fit_most_frequent(episodes: Sequence[Fitting]) -> Judge:
+    """Fit the most frequent pivot step, mode, and safe actions at the pivot."""
+    lost = [each for each in episodes if each.lost]
+    usual = fit_majority([each.log for each in lost])
+    counts = Counter(action for each in lost if each.turns for action in each.turns[each.log.pivot_step].safe_actions)
+
+    def judge(log: LoggedFailure) -> Judgement:
+        guess, count = usual(log), len(log.actions)
+        safe = {action: np.full(count, float(number)) for action, number in counts.items()}
+        return Judgement(np.eye(count)[guess.step], guess.mode, safe=safe)
+
+    return judge
 
 
-@dataclass(frozen=True, slots=True)
-class Baselines:
-    """Shares of the baselines for one environment."""
+def fit_baselines(episodes: Sequence[Fitting], *, learned: bool = True) -> tuple[dict[str, Judge], dict[str, str]]:
+    """Fit the baselines on episodes of one environment; at least one of them was lost.
 
-    shares: Mapping[str, Mapping[str, Share]]
-    """Shares by baseline, in the order of tables."""
-    not_fitted: Mapping[str, str]
-    """Reason by baseline that was not fitted."""
+    Returns:
+        The judges by name, and the reason for each baseline that cannot be fitted.
 
-    def row(self) -> dict[str, Any]:
-        """Return the shares and reasons as JSON data."""
-        shares = {name: {what: each.row() for what, each in row.items()} for name, row in self.shares.items()}
-        return {"shares": shares, "not_fitted": dict(self.not_fitted)}
+    Raises:
+        PluginError: scikit-learn is not installed.
+    """
+    lost = [each.log for each in episodes if each.lost]
+    judges, reasons = {"majority": fit_most_frequent(episodes)}, dict[str, str]()
+    if not learned:
+        reasons["boosted trees"] = "not wanted"
+    elif len(lost) < FEWEST:
+        reasons["boosted trees"] = f"found {len(lost)} failures to fit on, expected at least {FEWEST}"
+    else:
+        judges["boosted trees"] = BoostedTrees(episodes).judge
+    if (reason := objection(lost)) is not None:
+        reasons["level posterior"] = reason
+    else:
+        judges["level posterior"] = LevelPosterior(lost).judge
+    return judges, reasons
 
 
-def baseline_table(
-    train: Sequence[LoggedFailure],
-    test: Sequence[LoggedFailure],
-    levels: Sequence[str],
+def fit_gate(episodes: Sequence[Fitting], *, learned: bool) -> Callable[[LoggedFailure], bool]:
+    """Fit whether an episode was lost at all.
+
+    Without boosted trees, or with too few episodes of a kind, most episodes of the same length decide; an episode of a
+    new length was lost.
+    """
+    by_trees = fit_lost(episodes) if learned else None
+    if by_trees is not None:
+        return by_trees
+    counts: Counter[int] = Counter()
+    for each in episodes:
+        counts[len(each.log.actions)] += 1 if each.lost else -1
+    return lambda log: counts[len(log.actions)] >= 0
+
+
+def measure_baselines(
+    benchmark: Benchmark,
+    episodes: Episodes,
     *,
-    word: Callable[[str], str] = str,
     learned: bool = True,
-    seed: int = 0,
-) -> Baselines:
-    """Measure every baseline on the test failures of one environment.
+    begin: Begin = lambda _stage, _count: lambda: None,
+) -> list[dict[str, Any]]:
+    """Return the results of the baselines on the items of a benchmark.
+
+    ``not_fitted`` of a result holds the reason for each environment in which a baseline could not be fitted.
 
     Args:
-        train: failures to fit on, at least one.
-        test: failures of other levels, at least one.
-        levels: the canonical level of each test failure.
-        word: converts a certificate's name of a mode to the name in the failures.
-        learned: whether the learned baselines are fitted, too.
-        seed: seed of the fits and the intervals.
+        benchmark: the items.
+        episodes: returns the episodes to fit on.
+        learned: whether the boosted trees are fitted, too.
+        begin: receives the name of the stage and its number of logs.
 
     Raises:
-        PluginError: a package of the learned baselines is not installed.
+        PluginError: scikit-learn is not installed.
     """
-    table, not_fitted = dict[str, dict[str, Share]](), dict[str, str]()
-    for name, fit in PREDICTORS.items():
-        predictor = fit(train)
-        guesses = [predictor(each) for each in test]
-        named = [replace(guess, mode=word(guess.mode)) for guess in guesses]
-        table[name] = score_guesses(named, test, levels, seed)
-    for name, fit in GUESSING_LEVELS.items() if objection(train) is None else ():
-        table[name] = score_guesses(fit(train)(test), test, levels, seed)
-    for name, learner in LEARNED.items() if learned else ():
-        if len(train) < learner.fewest:
-            not_fitted[name] = (
-                f"found {len(train)} failures to fit on, expected at least {learner.fewest}; build more levels"
-            )
-        else:
-            table[name] = score_guesses(learner.fit(train, seed)(test), test, levels, seed)
-    return Baselines(table, not_fitted)
+    rows: dict[str, dict[str, Prediction]] = {}
+    reasons: dict[str, dict[str, str]] = {}
+    advance = begin("baselines", len(benchmark.environments) * len(LOGS))
+    for env in benchmark.environments:
+        for log in LOGS:
+            items = [item for item in benchmark.items.values() if item.env == env and item.log == log]
+            fitting = episodes(env, log) if items else ()
+            if any(each.lost for each in fitting):
+                gate, (judges, missing) = fit_gate(fitting, learned=learned), fit_baselines(fitting, learned=learned)
+            else:
+                gate, judges = bool, dict[str, Judge]()
+                missing = {"majority": "no failure in the other split to fit on"} if items else {}
+            for name, reason in missing.items():
+                reasons.setdefault(name, {})[env] = reason
+            for item in items if judges else ():
+                logged = log_of(item)
+                is_lost = gate(logged)
+                for name, judge in judges.items():
+                    answer = answer_of(item, judge(logged), is_lost=is_lost)
+                    rows.setdefault(name, {})[item.item_id] = answer
+            advance()
+    results: list[dict[str, Any]] = []
+    for name in dict.fromkeys([*rows, *reasons]):
+        mine = rows.get(name, {})
+        complete = [
+            env
+            for env in benchmark.environments
+            if all(item.item_id in mine for item in benchmark.items.values() if item.env == env)
+        ]
+        header = Header(benchmark.fingerprint, name, benchmark.facts["version"], QUESTIONS, tuple(complete))
+        covered = {key: row for key, row in mine.items() if header.covers(benchmark.items[key])}
+        result = score(benchmark, Predictions(header, covered))
+        results.append(result | {"not_fitted": reasons.get(name, {})})
+    return results
 
 
-def best_of(table: Mapping[str, Mapping[str, Share]], what: str = "pivot exact") -> str:
-    """Return the name of the baseline with the largest share; the first one if several are equal."""
-    return max(table, key=lambda name: table[name][what].value)
+def answer_of(item: Item, said: Judgement, *, is_lost: bool) -> Prediction:
+    """Return the answer to an item by a judgement; ``is_lost`` says whether its episode was lost at all."""
+    pivot = int(said.pivot.argmax())
+    if item.question == "locate":
+        mode = said.mode if said.mode in item.choices else item.choices[0]
+        return Prediction(item.item_id, reply=locate_reply(pivot, mode) if is_lost else locate_reply(None, None))
+    if item.question == "safe":
+        step = item.step or 0
+        # The taken action was fatal.
+        chances = {action: float(chance[step]) for action, chance in said.safe.items()} | {item.actions[step]: -1.0}
+        return Prediction(
+            item.item_id, reply=safe_reply(max(item.choices, key=lambda action: chances.get(action, 0.0)))
+        )
+    reach = said.reach if said.reach is not None else np.clip(1 - is_lost * np.cumsum(said.pivot), 0, 1)
+    value = reach if said.need is None else -said.need
+    return Prediction(
+        item.item_id, credit=tuple((-said.pivot).tolist()), value=tuple(value.tolist()), reach=tuple(reach.tolist())
+    )

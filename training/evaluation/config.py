@@ -1,4 +1,4 @@
-"""Configs of the evaluations: every setting of ``pivot evaluate analyzer``, ``baselines`` and ``policy``."""
+"""Configs of the evaluations: every setting of ``pivot evaluate`` and ``pivot benchmark``."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -7,6 +7,7 @@ from pydantic import Field
 
 from ...labeling.vocabulary import Vocabulary
 from ...plugins import Settings
+from .items import SEED, Images, Question
 
 Pictures = Literal["shown", "blank", "exchanged"]
 """Treatment of the collages: shown as they are, blanked, or exchanged between records of different levels."""
@@ -16,8 +17,14 @@ POLICY_RESULT = "evaluation/policy.json"
 
 
 class AskedModel(Settings):
-    """Settings of a model that is asked; the evaluation of an Analyzer and the benchmark share them."""
+    """Settings of a model that is asked about items, of one's own dataset or of the benchmark."""
 
+    name: str = ""
+    """Name in tables; by default the model's."""
+    pictures: Pictures = "shown"
+    """Treatment of the pictures: ``shown``, ``blank``, or ``exchanged`` between items of different levels."""
+    shots: int = Field(default=0, ge=0, le=8)
+    """Worked examples of other levels in front of every question."""
     backend: str | None = None
     """Model backend: by default ``openai`` with a server address, else ``transformers``."""
     revision: str | None = None
@@ -37,64 +44,114 @@ class AskedModel(Settings):
         return True
 
 
-class AnalyzerEvaluationConfig(AskedModel):
-    """An evaluation of an Analyzer on labelled failures."""
+class RecordChoice(Settings):
+    """Selection of the records of a dataset that become items."""
+
+    env: str = "all"
+    """Environment whose records are evaluated, or ``all``; ``all`` means the run's own if it was trained on only
+    one."""
+    side: Split = "validation"
+    """Split of the dataset whose records are evaluated; the baselines are fitted on the other one."""
+    full_length: bool = False
+    """Evaluate only failures that used every turn: the length of shorter ones reveals their last step."""
+    limit: int | None = Field(default=None, ge=1)
+    """Maximum number of records per environment, sampled by a hash of their ids; by default all."""
+    learned: bool = True
+    """Fit the learned baseline, boosted trees, too."""
+
+
+class AnalyzerEvaluationConfig(AskedModel, RecordChoice):
+    """An evaluation of an Analyzer on the labelled failures of a dataset."""
 
     model: str
     """Analyzer to evaluate: a run of ``pivot train sft``, a checkpoint folder, a hub id, or a served model."""
     data: str | None = None
     """Dataset to evaluate on: a store, a dataset folder or a hub id; by default the one that the run was trained on."""
-    env: str = "all"
-    """Environment whose records are evaluated, or ``all``; ``all`` means the run's own if it was trained on only
-    one."""
-    side: Split = "validation"
-    """Split of the dataset whose records are evaluated."""
-    pictures: Pictures = "shown"
-    """Treatment of the collages: ``shown``, ``blank``, or ``exchanged`` between records of different levels."""
-    full_length: bool = False
-    """Evaluate only failures that used every turn: the length of shorter ones reveals their last step."""
-    limit: int | None = Field(default=None, ge=1)
-    """Maximum number of records per environment, sampled by a hash of their ids; by default all."""
-    shots: int = Field(default=0, ge=0)
-    """Worked examples from the training split in front of every question."""
     target_vocabulary: Vocabulary | None = None
     """Names of failure modes in prompts and targets: the certificate's or the paper's; by default those the
     run was trained on, or the dataset's own."""
     out: Path | None = None
-    """Folder of the report; by default ``evaluation`` in the folder of the run."""
-    name: str = ""
-    """Name of the Analyzer in tables; by default the model's."""
-    beside: dict[str, Path] = Field(default_factory=dict)
-    """Other evaluations in the same table: the folder of each by the name that the table shows."""
-    learned: bool = True
-    """Fit the learned baselines, gradient boosting and a small transformer, too."""
-    seed: int = Field(default=0, ge=0)
-    """Seed of the intervals, of the exchange of collages and of the learned baselines."""
-    suite: bool = False
-    """Former name of ``pivot benchmark make`` and ``run``: ask about the benchmark, made from seeds."""
-    suite_data: Path | None = None
-    """Folder of the benchmark; by default ``suite-data`` in ``out``."""
-    scale: float = Field(default=1.0, ge=0.01, le=1)
-    """Share of the benchmark that is made, for a trial; figures of different shares do not compare."""
+    """Folder of items, predictions, result and table, by default ``evaluation`` in the folder of the run; run the same
+    command again to resume."""
 
 
-class BaselinesConfig(Settings):
+class BaselinesConfig(RecordChoice):
     """A measurement of the baselines that read the log alone."""
 
     data: str
     """Dataset: a store, a dataset folder, or a hub id."""
-    env: str = "all"
-    """Environment whose records are evaluated, or ``all``."""
-    side: Split = "validation"
-    """Split of the dataset whose records are evaluated; the baselines are fitted on the other one."""
-    full_length: bool = False
-    """Evaluate only failures that used every turn: the length of shorter ones reveals their last step."""
-    learned: bool = True
-    """Fit the learned baselines, gradient boosting and a small transformer, too."""
-    seed: int = Field(default=0, ge=0)
-    """Seed of the intervals and of the learned baselines."""
     out: Path | None = None
-    """Folder for baselines.json and baselines.md; by default nothing is written."""
+    """Folder of items and table; by default nothing is written."""
+
+
+class MakeConfig(Settings):
+    """A benchmark to make."""
+
+    out: Path
+    """Folder of the benchmark; an existing one is checked and kept, an interrupted one is resumed."""
+    env: tuple[str, ...] = ()
+    """Environment of the benchmark, or ``gym:ID`` for any deterministic one of gymnasium; all seven by default."""
+    images: Images = "collage"
+    """Pictures of an item: one ``collage`` of all steps, or ``steps``, a separate picture per step."""
+    max_pictures: int | None = Field(default=None, ge=3, le=100)
+    """Maximum number of separate pictures per item, by default 32; of a longer episode, evenly spaced steps are
+    shown."""
+    thoughts: bool = False
+    """Show the agent's own words in the log, too."""
+    seed: int = Field(default=SEED, ge=0)
+    """Seed of levels and rollouts; another seed makes another benchmark."""
+    private: bool = False
+    """Leave the seed out of benchmark.json, so that the fingerprint can be published without it."""
+    scale: float = Field(default=1.0, ge=0.01, le=1)
+    """Share of the benchmark that is made, for a trial; figures of different shares do not compare."""
+    baselines: bool = True
+    """Measure the baselines that read the log alone."""
+    learned: bool = True
+    """Fit the learned baseline, boosted trees, too."""
+
+
+class RunConfig(AskedModel):
+    """A model to ask about the benchmark."""
+
+    model: str | None = None
+    """Model to ask: a served model, a run of ``pivot train sft``, a checkpoint folder, or a hub id."""
+    data: Path
+    """Folder of the benchmark."""
+    out: Path
+    """Folder of predictions, result and table; run the same command again to resume."""
+    stand_in: str | None = None
+    """Scripted stand-in to ask in place of a model: ``oracle``, ``uniform``, or ``mixture-RATE``."""
+    question: tuple[Question, ...] = ()
+    """Question to ask: ``locate`` (tasks pivot and mode), ``safe`` or ``credit``; all by default."""
+    env: tuple[str, ...] = ()
+    """Environment to ask about; all by default."""
+
+    @property
+    def asks_a_model(self) -> bool:
+        """Whether a model answers, and not a stand-in; see the base class."""
+        return self.stand_in is None
+
+
+class ScoreConfig(Settings):
+    """A file of predictions to score."""
+
+    predictions: Path
+    """File of predictions: a header and one row per item, as docs/how-to/benchmark.md describes."""
+    data: Path
+    """Folder of the benchmark, or the folder ``items`` of an evaluation."""
+    out: Path | None = None
+    """Folder of result and table; by default the folder of the predictions."""
+
+
+class TableConfig(Settings):
+    """Results to put side by side."""
+
+    results: tuple[Path, ...]
+    """Results of the same items: files ``result.json``, or their folders."""
+    data: Path | None = None
+    """Folder of the benchmark or of the items, whose baselines are then rows of the table, too."""
+    out: Path
+    """Folder of table.md, table.json and table.png."""
 
 
 class PolicyEvaluationConfig(Settings):

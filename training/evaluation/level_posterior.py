@@ -10,8 +10,8 @@ Levels are searched completely, all at a time: a state is an index, and a table 
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...datasets.config import environment
-from ...datasets.predictors import Guess, LoggedFailure, fit_majority
+from ...datasets.predictors import LoggedFailure, fit_majority
 from ...errors import GenerationError
 from ...identity import derive_seed
+from .boosted_trees import Judgement
 
 LEVELS = 10_000
 """Generated levels that may explain a log."""
@@ -291,49 +292,16 @@ def objection(train: Sequence[LoggedFailure]) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """Judgement of a baseline about an episode that was lost, by the log alone. ``T`` is the number of steps."""
-
-    pivot: NDArray[np.float64]
-    """Chance of each step to be the pivot, adds up to 1, shape (T,)."""
-    mode: str
-    reach: NDArray[np.float64] | None = None
-    """Chance that the goal is within reach after each step, lost or not, shape (T,); None if the pivot says it all."""
-    need: NDArray[np.float64] | None = None
-    """Turns that the goal takes after each step, on average, at most one more than the horizon, shape (T,)."""
-    safe: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    """Chance of each action to be safe at each step if the episode was lost there, shape (T,)."""
-
-
 class LevelPosterior:
     """The fitted predictor."""
 
-    def __init__(self, train: Sequence[LoggedFailure], *, habits: bool = True, count: int | None = None) -> None:
-        """Fit the predictor; :func:`objection` says on what it can be fitted.
-
-        Args:
-            train: failures of one environment with their levels.
-            habits: whether levels are weighted by the player's habits, or all alike.
-            count: number of generated levels; :data:`LEVELS` by default.
-        """
+    def __init__(self, train: Sequence[LoggedFailure]) -> None:
+        """Fit on failures of one environment with their levels; :func:`objection` says on which it can be fitted."""
         mine = read_worlds(train[0].env, [each.initial_state for each in train])
         assert mine is not None
-        self._worlds = generated_worlds(train[0].env, train[0].env_config, LEVELS if count is None else count)
+        self._worlds = generated_worlds(train[0].env, train[0].env_config, LEVELS)
         self._usual = fit_majority(train)
-        self._habits = fit_habits(mine, train) if habits else None
-
-    def __call__(self, failures: Sequence[LoggedFailure]) -> list[Guess]:
-        """Return the guess about each failure."""
-        return [self.guess(each) for each in failures]
-
-    def guess(self, failure: LoggedFailure) -> Guess:
-        """Return the guess about a failure; the most frequent label where no level fits."""
-        fitting = self._fitting(failure)
-        if fitting is None:
-            return self._usual(failure)
-        votes, mode = _vote(*fitting, len(failure.actions))
-        return Guess({int(votes.argmax()): 1.0}, mode)
+        self._habits = fit_habits(mine, train)
 
     def judge(self, failure: LoggedFailure) -> Judgement:
         """Return what the levels that fit say about every step; the most frequent label where none fits."""
@@ -373,8 +341,3 @@ def _vote(walked: Walk, weights: NDArray[np.float64], count: int) -> tuple[NDArr
     here = walked.pivot == int(votes.argmax())
     dead = float(weights[here & walked.dead].sum()) > 0.5 * float(weights[here].sum())
     return votes / votes.sum(), "deadlock" if dead else "timeout"
-
-
-def fit_without_habits(train: Sequence[LoggedFailure]) -> LevelPosterior:
-    """Fit the predictor for a player of unknown habits: all levels that fit count alike."""
-    return LevelPosterior(train, habits=False)

@@ -1,46 +1,74 @@
-"""Evaluations of Analyzers from their config to their report: on a dataset, on the benchmark, and of the log alone."""
+"""Asks a model, or a scripted stand-in, about items, of a dataset or of the benchmark, and scores it; it resumes.
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+Finished rows are stored every few answers in ``parts/``; the end of a run joins them to ``predictions.jsonl``, from
+which alone the figures are computed.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from ... import plugins
-from ...errors import ConfigError, StoreError, TrainingError
-from ...models.base import Backend
+from ...errors import ConfigError, PolicyError, StoreError, TrainingError
+from ...labeling.target import MAX_TARGET_CHARS
+from ...labeling.vocabulary import Vocabulary
+from ...models.base import Backend, ChatModel
 from ...models.extras import look_for
 from ...plugins import read_settings
-from ...storage import open_storage
-from ..analyzer import ROLE, Analyzer, Reading
+from ...storage import Storage, open_storage
+from ..analyzer import ROLE, Analyzer, AnalyzerCase, Shot, encoded_picture
+from ..asking import ask_all
 from ..checkpoint import FINAL, RUN, taught_vocabulary
 from ..config import EXTRA
 from ..records import ALL, open_records
-from .analyzer import Choice, evaluate, read_labels, worked_examples
-from .baselines import check_learned
-from .config import AnalyzerEvaluationConfig, BaselinesConfig
-from .report import HEADER, markdown, put_into_card, read_summary, table_rows, write_report
+from .baselines import Begin, check_learned
+from .config import (
+    AnalyzerEvaluationConfig,
+    AskedModel,
+    BaselinesConfig,
+    Pictures,
+    RecordChoice,
+    RunConfig,
+    ScoreConfig,
+)
+from .controls import blank, exchanged, stand_in
+from .dataset import Choice, items_of_dataset
+from .items import QUESTIONS, Benchmark, Item, Question, open_benchmark
+from .predictions import Header, Prediction, Predictions, read_predictions, row_of
+from .scores import score
+from .tables import put_into_card, write_report
 
-OnReading = Callable[[Reading], None]
-Begin = Callable[[str, int], OnReading]
-"""Receives the name and the number of the readings to come; returns what receives each of them."""
+PREDICTIONS, HEADER, PARTS, ITEMS = "predictions.jsonl", "header.json", "parts", "items"
+"""In the folder of a run: its rows, and the items of a dataset."""
+PART_ROWS = 64
+"""Answers that are stored at a time: as many may have to be asked for again after a kill."""
+
+KEPT_REPLY = MAX_TARGET_CHARS + 1
+"""Characters of a reply that are kept: one more than the readers accept, so that a longer one stays too long."""
+
+OF_A_MODEL = ("backend", "revision", "temperature", "max_tokens", "batch_size")
+"""Settings that a stand-in would ignore, next to those of the server, the pictures and the worked examples."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationReport:
-    """Figures of an evaluation of an Analyzer, or of the baselines, and the files of its report."""
+    """Figures of a model or of the baselines, and the files of the report."""
 
     out: Path | None
     """Folder of the report; None if nothing was written."""
     files: Sequence[str]
     """Names of its files."""
-    summary: Mapping[str, Any] = field(repr=False)
-    """Every figure, as JSON data."""
-    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
-    """Summaries of the other evaluations in the same table, by name."""
+    result: Mapping[str, Any] = field(repr=False)
+    """Every figure of the model, as JSON data; empty if the baselines alone were measured."""
+    baselines: Sequence[Mapping[str, Any]] = field(repr=False)
+    """Results of the baselines that read the log alone."""
 
 
-def evaluate_analyzer(config: AnalyzerEvaluationConfig, *, begin: Begin) -> EvaluationReport:
-    """Ask an Analyzer about labelled failures and write the report, as the config says.
+def evaluate_analyzer(config: AnalyzerEvaluationConfig, begin: Begin) -> EvaluationReport:
+    """Ask an Analyzer about labelled failures of a dataset, as the config says, and write the report.
 
     Args:
         config: every setting of the evaluation.
@@ -48,69 +76,175 @@ def evaluate_analyzer(config: AnalyzerEvaluationConfig, *, begin: Begin) -> Eval
 
     Raises:
         ConfigError, PluginError: a setting, the model or a package cannot be used.
-        TrainingError: the dataset, the run or the folder cannot be used.
+        TrainingError: the dataset, the run or the folder cannot be used, or every request was refused.
         ServerGoneError: the model server does not answer.
     """
     look_for("matplotlib", EXTRA)  # before hours of requests
-    if config.learned:
-        check_learned()
     run, model = training_run(config.model), checkpoint_of(config.model)
-    sampling = config.model_dump(include={"revision", "temperature", "max_tokens", "batch_size"}, exclude_none=True)
-    backend = make_backend(backend_of(config), {"model": model, **sampling}, config.service)
-    out = config.out or _default_out(config, run)
-    name = config.name or (Path(config.model).name if run is not None else "")
     source = config.data or (run or {}).get("dataset")
     if source is None:
         raise ConfigError(f"{config.model} does not name the data it was trained on; name some with --data DATASET")
+    out = config.out or _default_out(config, run)
+    shared = config.model_dump(include={*AskedModel.model_fields})
+    name = config.name or Path(config.model).name
+    settings = RunConfig(**shared | {"model": model, "data": out / ITEMS, "out": out, "name": named(name, config)})
+    _backend(settings)  # refuse its settings before the items are written
     trained: Sequence[str] = (run or {}).get("configs", ())
     env = trained[0] if config.env == ALL and len(trained) == 1 else config.env
-    records = open_records(source, env, config.target_vocabulary or taught_vocabulary(model))
-    choice = Choice(config.side, config.pictures, config.full_length, config.limit, config.seed)
-    others = {each: read_summary(folder) for each, folder in config.beside.items()}
-    labels = read_labels(records, choice)
-    result = evaluate(
-        records,
-        Analyzer(backend, worked_examples(records, config.shots)),
-        choice,
-        learned=config.learned,
-        name=name,
-        on_reading=begin("read", len(labels.rows)),
-        labels=labels,
-    )
-    if run is not None and config.data is None and choice == Choice(seed=config.seed):
-        put_into_card(Path(config.model), result.summary)
-    return EvaluationReport(out, write_report(out, result, others), result.summary, others)
+    choice = Choice(config.side, config.full_length, config.limit)
+    _items(source, env, config, out / ITEMS, begin, config.target_vocabulary or taught_vocabulary(model))
+    report = run_benchmark(settings, begin)
+    if run is not None and config.data is None and config.pictures == "shown" and choice == Choice():
+        put_into_card(Path(config.model), report.result, config.side)
+    return report
 
 
-def evaluate_baselines(config: BaselinesConfig) -> EvaluationReport:
-    """Measure the baselines that read the log alone, and write ``baselines.json`` and ``baselines.md`` to ``OUT``.
+def evaluate_baselines(config: BaselinesConfig, begin: Begin) -> EvaluationReport:
+    """Measure the baselines on labelled failures of a dataset, and write items and table to ``OUT``, if there is one.
 
     Raises:
-        PluginError: the learned baselines need a package that is not installed.
-        TrainingError: the dataset cannot be used, or has no record to fit on.
+        PluginError: a package is not installed. TrainingError: the dataset or the folder cannot be used.
     """
+    if config.out is None:
+        with TemporaryDirectory() as folder:
+            baselines = _items(config.data, config.env, config, Path(folder), begin).baselines()
+        return EvaluationReport(None, (), {}, baselines)
+    look_for("matplotlib", EXTRA)
+    baselines = _items(config.data, config.env, config, config.out / ITEMS, begin).baselines()
+    files = write_report(config.out, [each for each in baselines if each["cells"]])
+    return EvaluationReport(config.out, files, {}, baselines)
+
+
+def _items(
+    source: str,
+    env: str,
+    config: RecordChoice,
+    root: Path,
+    begin: Begin,
+    vocabulary: Vocabulary | None = None,
+) -> Benchmark:
     if config.learned:
         check_learned()
-    choice = Choice(config.side, full_length=config.full_length, seed=config.seed)
-    labels = read_labels(open_records(config.data, config.env), choice)
-    tables: dict[str, Any] = {}
-    for env in labels.environments:
-        count = sum(each.env == env for each in labels.train)
-        if not count:
-            raise TrainingError(f"{config.data} has no {env} record in the other split to fit on; build more levels")
-        levels = [labels.levels[index] for index in labels.indices(env)]
-        table = labels.baselines(env, learned=config.learned, seed=config.seed).row()
-        tables[env] = {"records": len(levels), "levels": len(set(levels)), "fitted on": count, **table}
-    facts = {"dataset": config.data, "config": config.env, "side": config.side, "full_length": config.full_length}
-    summary = {**facts, "seed": config.seed, "environments": tables}
-    files: list[str] = []
-    if config.out is not None:
-        storage, files = open_storage(config.out), ["baselines.json", "baselines.md"]
-        storage.write_json(files[0], summary)
-        rows = table_rows({env: table["shares"] for env, table in tables.items()})
-        storage.write_bytes(files[1], f"{markdown(HEADER[:-2], [row[:-2] for row in rows])}\n".encode())
-    seen = {"records_of_levels_on_both_sides": labels.seen, "records": len(labels.rows)}
-    return EvaluationReport(config.out, files, summary | seen)
+    choice = Choice(config.side, config.full_length, config.limit)
+    records = open_records(source, env, vocabulary)
+    return items_of_dataset(records, choice, root, learned=config.learned, begin=begin)
+
+
+def named(name: str, config: AskedModel) -> str:
+    """Return the name of a model in tables, with the treatment of the pictures."""
+    return name if config.pictures == "shown" else f"{name}, pictures {config.pictures}"
+
+
+def _default_out(config: AnalyzerEvaluationConfig, run: Mapping[str, Any] | None) -> Path:
+    if run is None:
+        raise ConfigError("no folder given; name the folder of the report with --out DIR")
+    return Path(config.model) / ("evaluation" if config.pictures == "shown" else f"evaluation-{config.pictures}")
+
+
+def score_file(config: ScoreConfig) -> EvaluationReport:
+    """Score a file of predictions, without any model or network.
+
+    Raises:
+        TrainingError: the items cannot be used, or a row of the file is invalid, missing or twice.
+    """
+    benchmark = open_benchmark(config.data)
+    return _report(benchmark, read_predictions(config.predictions, benchmark), config.out or config.predictions.parent)
+
+
+def _report(benchmark: Benchmark, predictions: Predictions, out: Path) -> EvaluationReport:
+    result = score(benchmark, predictions)
+    baselines = [each for each in benchmark.baselines() if each["name"] != result["name"]]
+    files = write_report(out, [result], baselines)
+    return EvaluationReport(out, files, result, baselines)
+
+
+def run_benchmark(config: RunConfig, begin: Begin) -> EvaluationReport:
+    """Ask about every item that has no answer yet, score all answers, and write the report.
+
+    Args:
+        config: every setting of the run.
+        begin: receives the progress.
+
+    Raises:
+        ConfigError, PluginError: a setting would be ignored or cannot be used, or a package is missing.
+        TrainingError: the items or the folder cannot be used, or every request was refused.
+        ServerGoneError: the model server does not answer.
+    """
+    look_for("matplotlib", EXTRA)
+    check_settings(config)
+    benchmark = open_benchmark(config.data)
+    if unknown := sorted({*config.env} - {*benchmark.environments}):
+        raise ConfigError(f"--env: found {unknown[0]!r}, expected one of {', '.join(benchmark.environments)}")
+    questions: tuple[Question, ...] = tuple(
+        each for each in QUESTIONS if not config.question or each in config.question
+    )
+    environments = tuple(each for each in benchmark.environments if not config.env or each in config.env)
+    if config.stand_in is not None:
+        scripted = stand_in(config.stand_in, benchmark)
+        settings: Mapping[str, Any] = {"stand_in": config.stand_in}
+        name = config.name or config.stand_in
+
+        def ask(items: Sequence[Item], keep: Callable[[Prediction], None]) -> None:
+            for item in items:
+                keep(scripted.predict(item))
+    else:
+        backend = _backend(config)
+        settings = {**Analyzer(backend).config, "shots": config.shots, "pictures": config.pictures}
+        name = config.name or named(Path(str(config.model)).name, config)
+
+        def ask(items: Sequence[Item], keep: Callable[[Prediction], None]) -> None:
+            ask_model(benchmark, backend, items, keep, shots=config.shots, pictures=config.pictures)
+
+    header = Header(
+        benchmark.fingerprint,
+        name,
+        version=benchmark.facts["version"],
+        questions=questions,
+        environments=environments,
+        settings=settings,
+    )
+    run = _Run(benchmark, header, open_storage(config.out))
+    rows = run.stored_rows()
+    items = [item for item in benchmark.items.values() if header.covers(item) and item.item_id not in rows]
+    advance = begin("answers", len(items))
+
+    def keep(row: Prediction) -> None:
+        run.keep(row)
+        advance()
+
+    if items:
+        try:
+            ask(items, keep)
+        finally:
+            run.store()
+    return _report(benchmark, run.finish(config.out), config.out)
+
+
+def check_settings(config: RunConfig) -> None:
+    """Refuse settings that the run would ignore, and a run without a model.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    if config.stand_in is None:
+        if config.model is None:
+            raise ConfigError("missing argument 'MODEL': name the model to ask, or a stand-in with --stand-in oracle")
+        return
+    ignored = ["MODEL"] if config.model is not None else []
+    ignored += [f"--{name.replace('_', '-')}" for name in OF_A_MODEL if getattr(config, name) is not None]
+    ignored += [f"--{name.replace('_', '-')}" for name in config.service]
+    ignored += ["--shots"] if config.shots else []
+    ignored += ["--pictures"] if config.pictures != "shown" else []
+    if ignored:
+        raise ConfigError(f"{', '.join(ignored)}: a stand-in would ignore this; remove it, or remove --stand-in")
+
+
+def _backend(config: RunConfig) -> Backend:
+    options = config.model_dump(include={"revision", "temperature", "max_tokens", "batch_size"}, exclude_none=True)
+    return make_backend(backend_of(config), {"model": checkpoint_of(str(config.model)), **options}, config.service)
+
+
+# Models
 
 
 def make_backend(name: str, options: Mapping[str, Any], service: Mapping[str, Any]) -> Backend:
@@ -155,26 +289,168 @@ def checkpoint_of(model: str) -> str:
     return str(Path(model) / FINAL) if training_run(model) is not None else model
 
 
-class NamesBackend(Protocol):
-    """Config that may name the backend of its model."""
-
-    @property
-    def backend(self) -> str | None:
-        """Name of the backend; None leaves the choice to :func:`backend_of`."""
-        ...
-
-    @property
-    def service(self) -> Mapping[str, Any]:
-        """Settings of the model server."""
-        ...
-
-
-def backend_of(config: NamesBackend) -> str:
-    """Return the backend of an evaluation: the named one; else ``openai`` with an address, or ``transformers``."""
+def backend_of(config: AskedModel) -> str:
+    """Return the backend of a model: the named one; else ``openai`` with an address, or ``transformers``."""
     return config.backend or ("openai" if "base_url" in config.service else "transformers")
 
 
-def _default_out(config: AnalyzerEvaluationConfig, run: Mapping[str, Any] | None) -> Path:
-    if run is None:
-        raise ConfigError("no folder given; name the folder of the report with --out DIR")
-    return Path(config.model) / ("evaluation" if config.pictures == "shown" else f"evaluation-{config.pictures}")
+# Files of a run
+
+
+class _Run:
+    """The files of a run, which hold every finished row."""
+
+    def __init__(self, benchmark: Benchmark, header: Header, storage: Storage) -> None:
+        self._benchmark, self._header, self._storage = benchmark, header, storage
+        self._rows: dict[str, Prediction] = {}
+        self._waiting: list[Prediction] = []
+        self._parts = 0
+
+    def stored_rows(self) -> Mapping[str, Prediction]:
+        """Return the rows of an earlier start, except those without a reply, which are asked for again.
+
+        Raises:
+            TrainingError: the folder holds a run with other settings, or a damaged row.
+        """
+        storage, record = self._storage, json.loads(json.dumps(asdict(self._header)))
+        if storage.stat(HEADER) is None:
+            storage.write_json(HEADER, record)
+        elif (stored := storage.read_json(HEADER)) != record:
+            names = sorted(name for name in record if not isinstance(stored, dict) or stored.get(name) != record[name])
+            raise TrainingError(
+                f"{storage.address(HEADER)} is of a run with another {', '.join(names)}; resume it with the same "
+                "command, or choose another --out"
+            )
+        for name in [*([PREDICTIONS] if storage.stat(PREDICTIONS) is not None else []), *self._part_files()]:
+            lines = storage.read_bytes(name).splitlines()
+            for number, line in enumerate(lines[1:] if name == PREDICTIONS else lines, 1):
+                row = row_of(line, f"{storage.address(name)}, row {number}", self._benchmark)
+                if row.status != "unanswered":
+                    self._rows[row.id] = row
+        return self._rows
+
+    def _part_files(self) -> list[str]:
+        names = sorted(f"{PARTS}/{name}" if "/" not in name else name for name in self._storage.listing(PARTS))
+        self._parts = len(names)
+        return names
+
+    def keep(self, row: Prediction) -> None:
+        """Take a new row."""
+        self._rows[row.id] = row
+        self._waiting.append(row)
+        if len(self._waiting) >= PART_ROWS:
+            self.store()
+
+    def store(self) -> None:
+        """Store the rows that wait."""
+        if self._waiting:
+            content = "".join(row.line() for row in self._waiting)
+            self._storage.write_bytes(f"{PARTS}/{self._parts:06d}.jsonl", content.encode("utf-8", "replace"))
+            self._parts, self._waiting = self._parts + 1, []
+
+    def finish(self, out: Path) -> Predictions:
+        """Write the file of predictions in the order of the items, and return it as a reader sees it.
+
+        Raises:
+            TrainingError: no request was answered.
+        """
+        rows = [self._rows[name] for name, item in self._benchmark.items.items() if self._header.covers(item)]
+        content = self._header.line() + "".join(row.line() for row in rows)
+        self._storage.write_bytes(PREDICTIONS, content.encode("utf-8", "replace"))
+        for name in self._part_files():
+            self._storage.delete(name)
+        if all(row.status != "answered" for row in rows):
+            reasons = [row.detail for row in rows if row.detail]
+            raise TrainingError(
+                f"none of {len(rows)} requests was answered, so there is nothing to score"
+                + (f" (last reason: {reasons[-1]})" if reasons else "")
+                + f"; the rows are in {self._storage.address(PREDICTIONS)}; fix the cause and run the command again"
+            )
+        return read_predictions(out / PREDICTIONS, self._benchmark)
+
+
+# Requests
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    item: Item
+    case: AnalyzerCase
+
+
+def ask_model(
+    benchmark: Benchmark,
+    backend: Backend,
+    items: Sequence[Item],
+    keep: Callable[[Prediction], None],
+    *,
+    shots: int = 0,
+    pictures: Pictures = "shown",
+) -> None:
+    """Ask a model about items, with enough requests at a time to keep it busy.
+
+    Args:
+        benchmark: the benchmark of the items.
+        backend: the model.
+        items: the items to ask about.
+        keep: receives every row, in the order in which they come.
+        shots: number of worked examples in front of every question.
+        pictures: treatment of the pictures.
+
+    Raises:
+        TrainingError: a picture was changed. ServerGoneError, ConfigError, PluginError: see :func:`.ask_all`.
+    """
+    analyzers: dict[tuple[str, str, str], Analyzer] = {}
+    for item in items:
+        key = (item.question, item.env, item.log)
+        if key not in analyzers:
+            alike = [each for each in benchmark.examples if (each.item.question, each.item.env, each.item.log) == key]
+            examples = [
+                Shot(case_of_item(each.item, benchmark.pictures(each.item)), each.reply) for each in alike[:shots]
+            ]
+            analyzers[key] = Analyzer(backend, {item.env: examples})
+    partners = _partners(benchmark) if pictures == "exchanged" else {}
+
+    def cases() -> Iterator[_Case]:
+        for item in items:
+            shown = benchmark.pictures(benchmark.items[partners.get(item.item_id, item.item_id)])
+            yield _Case(item, case_of_item(item, tuple(map(blank, shown)) if pictures == "blank" else shown))
+
+    async def ask(model: ChatModel, case: _Case) -> Prediction:
+        item = case.item
+        request = analyzers[item.question, item.env, item.log].request(case.case)
+        request = replace(request, wants_logprobs=False, wants_tokens=False)
+        try:
+            answer = await model.answer(request)
+        except PolicyError as error:
+            return Prediction(item.item_id, "unanswered", detail=str(error))
+        call = answer.call
+        usage: dict[str, Any] = {name: call.get(name) for name in ("prompt_tokens", "completion_tokens", "cost")}
+        usage |= {"seconds": call.get("latency"), "left_out": tuple(call.get("left_out") or ())}
+        if answer.refusal is not None:
+            return Prediction(item.item_id, "refused", detail=answer.refusal[:200], **usage)
+        return Prediction(item.item_id, reply=answer.text[:KEPT_REPLY], **usage)
+
+    ask_all(backend, cases(), ask, keep)
+
+
+def case_of_item(item: Item, pictures: Sequence[bytes]) -> AnalyzerCase:
+    """Return the case of an item with some pictures."""
+    content = [*({"type": "image"} for _ in pictures), {"type": "text", "text": item.prompt}]
+    message = {"role": "user", "content": content}
+    images = tuple(map(encoded_picture, pictures))
+    return AnalyzerCase(item.item_id, item.env, (message,), images, item.num_steps, ("none",))
+
+
+def _partners(benchmark: Benchmark) -> dict[str, str]:
+    """Return the item whose pictures each item gets, which show a different level."""
+    partners: dict[str, str] = {}
+    groups: dict[tuple[str, str], list[Item]] = {}
+    for item in benchmark.items.values():
+        groups.setdefault((item.question, item.log), []).append(item)
+    for group in groups.values():
+        records = [{"env": item.env, "num_steps": item.num_steps} for item in group]
+        levels = [benchmark.truths[item.item_id].level for item in group]
+        for item, index in zip(group, exchanged(records, levels), strict=True):
+            partners[item.item_id] = group[index].item_id
+    return partners

@@ -175,9 +175,6 @@ class RlConfig(Settings):
     address and the mode of log-probabilities. Used by the engine ``vllm``."""
     server_devices: tuple[str, ...] = setting((), panel=MEMORY, by_rounding=True)
     """Values of CUDA_VISIBLE_DEVICES, one server for each; by default a single server that sees every GPU."""
-    hand_over: Literal["restart", "nccl", "ipc"] = setting("restart", panel=MEMORY, by_rounding=True)
-    """Transfer of all weights to the servers after an update: restart the servers on saved weights, or send the weights
-    over NCCL to other GPUs or over CUDA IPC on the same GPU. Adapters are always swapped."""
     generate: int = setting(32, panel=MEMORY, ge=1)
     """Replies generated together; which replies share a batch affects rounding, so a resumed run keeps it."""
     precision: Precision = setting("auto", panel=MEMORY)
@@ -185,8 +182,6 @@ class RlConfig(Settings):
     elsewhere."""
     gradient_checkpointing: bool = setting(False, panel=MEMORY)
     """Recompute activations in the backward pass: a third more time, a fraction of the memory."""
-    shard: bool = setting(False, panel=MEMORY, by_rounding=True)
-    """Shard weights, reference, gradients and optimizer state over the processes (FSDP2), instead of a copy in each."""
     seed: int = setting(0, panel=PLAY, ge=0, lt=2**31)
     """Seed of levels, replies and minibatches."""
     validate_every: int = setting(25, panel=REPORTS, ge=0)
@@ -318,9 +313,6 @@ class RlConfig(Settings):
                 f"opd_objective {self.opd_objective!r}: found a --teacher-url, whose server returns the "
                 "log-probabilities of sampled tokens alone, expected a Teacher that is loaded; remove --teacher-url"
             )
-        if self.hand_over != "restart" and (self.engine != "vllm" or self.lora):
-            reason = "adapters, which are swapped" if self.lora else f"engine {self.engine}, which needs none"
-            raise ValueError(f"hand_over {self.hand_over!r}: found {reason}, expected engine 'vllm' and all weights")
         if self.correction_step != "pivot" and arm_of(self.arm).corrects is None:
             raise ValueError(
                 f"correction_step {self.correction_step!r}: arm {self.arm} corrects nothing, expected arm witness or "

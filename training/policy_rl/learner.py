@@ -17,7 +17,8 @@ from ...errors import TrainingError
 from ...identity import derive_seed
 from ...models.extras import need
 from ..config import EXTRA
-from ..tensors import Scalar, TokenMask, TokenValues
+from ..ranks import ALONE, Ranks
+from ..tensors import Scalar, Tensor, TokenMask, TokenValues
 from .config import RlConfig
 from .extensions.objectives import CANDIDATES, TEACHER_CANDIDATES, Objective, objective_of
 from .hindsight.contexts import arm_of
@@ -48,7 +49,7 @@ from .scoring import (
     nothing_more,
     score_rows,
 )
-from .sharding import WholeModel
+from .weights import ModelWeights, trained
 
 torch: Any = need("torch", EXTRA)
 
@@ -77,11 +78,6 @@ class ScoredTurn:
         """Teacher's log-probability minus the Student's, in nats; active tokens alone."""
         return (self.tokens.teacher - self.tokens.old)[self.tokens.active]
 
-    def weightless(self) -> "ScoredTurn":
-        """Return the same turn with no token that counts."""
-        nothing = torch.zeros_like(self.tokens.valid)
-        return ScoredTurn(self.turn, replace(self.tokens, valid=nothing, active=nothing))
-
 
 def join_tokens(turns: Sequence[ScoredTurn], device: Any) -> TokenBatch:
     """Return the tokens of some turns, turn after turn, on a device."""
@@ -97,12 +93,13 @@ def join_tokens(turns: Sequence[ScoredTurn], device: Any) -> TokenBatch:
 def score_turns(
     turns: Sequence[TurnSample],
     scorer: Scorer,
-    model: WholeModel,
-    reference: WholeModel | None,
+    model: ModelWeights,
+    reference: ModelWeights | None,
     config: RlConfig,
     frozen: Teacher | None = None,
-    teacher_weights: WholeModel | None = None,
+    teacher_weights: ModelWeights | None = None,
     objective: Objective | None = None,
+    ranks: Ranks = ALONE,
 ) -> list[ScoredTurn]:
     """Score all turns of an update; each process scores its share of the micro-batches.
 
@@ -110,10 +107,10 @@ def score_turns(
     what was computed for the beginning of the Student's prompt; where every Teacher's prompt of a micro-batch is the
     Student's own, its scores are exactly the Student's. ``teacher_weights`` are its weights, by default the model's.
     ``frozen`` is a Teacher of another model; a turn that it cannot score is not distilled. ``objective`` may measure
-    further quantities of the Teacher. If the models are sharded, only one of them is whole at a time.
+    further quantities of the Teacher.
     """
     model.model.eval()
-    cache, ranks = model.vision_cache(), model.ranks
+    cache = model.vision_cache()
     own = teacher_weights or model
     teacher = frozen or LoadedTeacher(scorer, own.vision_cache())
     students = [turn.student for turn in turns]
@@ -138,22 +135,14 @@ def score_turns(
     measure = _measure_of(objective, config)
     rows = [turn.teacher or turn.student for turn in turns]
 
-    with model.whole():
-        if frozen is None and own is model:
-            pairs = list(zip(students[: len(turns)], rows, strict=True))
-            student, taught = measure_pairs(scorer, cache, pairs, distilled, (entropy, measure))
-            student |= measure_rows(scorer, cache, students, alone, entropy)
-        else:
-            student, taught = measure_rows(scorer, cache, students, mine_scored, entropy), {}
-        scored = [] if model.sharded else score_rows(scorer, references, students, mine_scored)
-    if frozen is not None:
-        taught = frozen.measured(rows, distilled, measure)
-    elif own is not model:
-        with own.whole():
-            taught = teacher.measured(rows, distilled, measure)
-    if reference is not None and model.sharded:
-        with reference.whole():
-            scored = score_rows(scorer, references, students, mine_scored)
+    if frozen is None and own is model:
+        pairs = list(zip(students[: len(turns)], rows, strict=True))
+        student, taught = measure_pairs(scorer, cache, pairs, distilled, (entropy, measure))
+        student |= measure_rows(scorer, cache, students, alone, entropy)
+    else:
+        student = measure_rows(scorer, cache, students, mine_scored, entropy)
+        taught = teacher.measured(rows, distilled, measure)
+    scored = score_rows(scorer, references, students, mine_scored)
     before, measured = ranks.join(student), ranks.join(taught)
     under_teacher = {index: each[SAMPLED] for index, each in measured.items()}
     old = {index: each[SAMPLED] for index, each in before.items()}
@@ -257,14 +246,25 @@ def learning_rate(config: RlConfig, number: int) -> float:
 class Learner:
     """The trained model and its optimiser."""
 
-    def __init__(self, model: WholeModel, scorer: Scorer, config: RlConfig, objective: Objective | None = None) -> None:
-        """Make a new optimiser for ``model``; ``objective`` is by default the one that ``config`` names."""
-        self.model, self.scorer, self.config = model, scorer, config
+    def __init__(
+        self,
+        model: Any,
+        scorer: Scorer,
+        config: RlConfig,
+        objective: Objective | None = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        """Make a new optimiser for ``model``, the same in all processes.
+
+        ``objective`` is by default the one that ``config`` names.
+        """
+        self.model, self.scorer, self.config, self.ranks = model, scorer, config, ranks
+        self._trained = trained(model)
         self._distil = partial((objective or objective_of(config)).loss, config=config)
         self._weights = Weights(**{each.name: getattr(config, each.name) for each in fields(Weights)})
         self._ratios = inf, -inf
         self.optimizer = torch.optim.AdamW(
-            model.trained(), lr=config.lr, eps=config.adam_epsilon, weight_decay=config.weight_decay
+            self._trained, lr=config.lr, eps=config.adam_epsilon, weight_decay=config.weight_decay
         )
 
     def update(self, scored: Sequence[ScoredTurn], number: int) -> dict[str, float | None]:
@@ -303,7 +303,7 @@ class Learner:
         lengths = [self.scorer.length(each.turn.student) for each in chosen]
         batches = micro_batches(lengths, self.config.micro_batch_tokens)
         groups = [[chosen[index] for index in indices] for indices in batches]
-        for group in self.model.share(groups, filler=[groups[0][0].weightless()]):
+        for group in self.ranks.share(groups):
             logprobs, tokens = self._forward(group)
             counts = {"valid_count": valid, "active_count": active}
             loss = stage_two_loss(logprobs, tokens, **counts, weights=self._weights, distil=self._distil)
@@ -311,7 +311,14 @@ class Learner:
             self._count(sums, logprobs.detach(), tokens, loss)
         if term == "total":
             self._correct(chosen, sums)
-        self.model.sum_gradients()
+        self._sum_gradients()
+
+    def _sum_gradients(self) -> None:
+        """Sum the gradients over all processes; a missing gradient counts as zero."""
+        for each in self._trained:
+            if each.grad is None:
+                each.grad = torch.zeros_like(each)
+        self.ranks.add(each.grad for each in self._trained)
 
     def _correct(self, chosen: Sequence[ScoredTurn], sums: Sums) -> None:
         """Add the gradient of the corrections of a minibatch."""
@@ -327,12 +334,11 @@ class Learner:
             for each, correction in turns
         ]
         batches = micro_batches(lengths, config.micro_batch_tokens)
-        groups = [([turns[index] for index in indices], 1.0) for indices in batches]
-        for group, weight in self.model.share(groups, filler=(groups[0][0][:1], 0.0)):
+        for group in self.ranks.share([[turns[index] for index in indices] for indices in batches]):
             rows = [correction.row for _, correction in group]
             if prefers:
                 rows += [each.turn.student for each, _ in group]
-            values = self.model.forward(lambda model, rows=rows: self.scorer(model, rows))
+            values = self.scorer(self.model, rows)
             parts = values.split([len(row.tokens) for row in rows])
             if prefers:
                 masks = [None] * len(group) + [each.tokens.valid for each, _ in group]
@@ -342,15 +348,15 @@ class Learner:
             else:
                 learned = [part[-each.supervised :] for part, (_, each) in zip(parts, group, strict=True)]
                 loss = witness_loss(torch.cat(learned), count)
-            (config.correction * weight * loss).backward()
-            sums["loss_correction"] += weight * loss.item()
-            sums["loss"] += config.correction * weight * loss.item()
+            (config.correction * loss).backward()
+            sums["loss_correction"] += loss.item()
+            sums["loss"] += config.correction * loss.item()
 
     def _forward(self, group: Sequence[ScoredTurn]) -> tuple[TokenValues, TokenBatch]:
         """Return the Student's log-probabilities, with their gradient, and the data of the same tokens."""
-        rows, tokens = [each.turn.student for each in group], join_tokens(group, self.model.ranks.device)
+        rows, tokens = [each.turn.student for each in group], join_tokens(group, self.ranks.device)
         candidates = tokens.candidates
-        values = self.model.forward(lambda model: self.scorer(model, rows, candidates=candidates))
+        values = self.scorer(self.model, rows, candidates=candidates)
         if candidates is None:
             return values, tokens
         return values[:, 0], replace(tokens, student_candidates=values[:, 1:])
@@ -375,7 +381,7 @@ class Learner:
 
     def _stop_unless_finite(self, number: int) -> float:
         """Scale the gradient down to ``max_grad_norm`` and return its norm."""
-        norm = self.model.clip(self.config.max_grad_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self._trained, self.config.max_grad_norm).item()
         if not isfinite(norm):
             raise TrainingError(
                 f"the gradient became {norm} in update {number}, expected a finite number. The last checkpoint "
@@ -385,20 +391,19 @@ class Learner:
 
     def _cosine(self, chosen: Sequence[ScoredTurn]) -> float | None:
         """Return the cosine between the gradients of GRPO and distillation; None where one of them is zero."""
-        directions = []
+        directions: list[Tensor] = []
         for term in ("grpo", "opd"):
             self.optimizer.zero_grad(set_to_none=True)
             self._accumulate(chosen, Sums(float), term)
-            directions.append(self.model.gradient())
+            directions.append(torch.cat([each.grad.flatten() for each in self._trained]))
         first, second = directions
-        products = torch.stack([first @ second, first @ first, second @ second])
-        both, one, other = self.model.total(products).tolist()
+        both, one, other = (first @ second).item(), (first @ first).item(), (second @ second).item()
         return both / sqrt(one) / sqrt(other) if one > 0 and other > 0 else None
 
     def _figures(self, sums: Sums) -> dict[str, float | None]:
         """Return means over all processes."""
         names = ("tokens", "clipped", "kl", "loss_grpo", "loss_kl", "loss_opd", "loss", "loss_correction")
-        ranks = self.model.ranks
+        ranks = self.ranks
         values = [sums[name] for name in names]
         totals = torch.tensor(values, dtype=torch.float64, device=ranks.device)  # NCCL needs tensors on the GPU
         ranks.add([totals])

@@ -20,7 +20,7 @@ from ...plugins import Settings
 from ...rollouts.base import Episode, Policy, Reply, Status, StudentPrompt, TaskRollouts, Turn
 from ...rollouts.loop import roll_out_tasks
 from ...rollouts.plan import plan_tasks
-from ..evaluation.metrics import Share, share
+from ..evaluation.scores import Share, share
 from ..ranks import ALONE, Ranks
 from .config import RlConfig
 

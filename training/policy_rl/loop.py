@@ -2,11 +2,11 @@
 
 An update is a function of the config, its number and the weights before it, so that a killed run resumes from its last
 complete checkpoint and makes the same updates. Each of several processes plays, analyzes, scores and differentiates its
-share; all of them hold the same weights, or shards of them (``sharding.py``).
+share; all of them hold the same weights.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ from ...rollouts.base import TaskRollouts
 from ...rollouts.policies import ModelPolicy
 from ...storage import Storage, open_storage
 from .. import checkpoint as on_disk
-from ..adapters import ModelWithoutAdapters, add_adapters, load_adapters, merged
+from ..adapters import add_adapters, load_adapters, merged, without_adapters
 from ..config import EXTRA
 from ..curves import draw_curves
 from ..encode import Encoder
@@ -34,7 +34,6 @@ from ..observers import Observers, check_trackers
 from ..ranks import Ranks
 from . import mixture
 from .advantages import Groups, check_credit, group
-from .averaging import AveragedModel
 from .config import RlConfig, may_change, settings_of_episodes
 from .engines.base import GenerationOptions, Generator, Trained, generator_type
 from .engines.teacher import ServedTeacher
@@ -51,8 +50,8 @@ from .levels import Levels, measure, plan_levels, roll_out
 from .mixture import EnvUpdate, Member
 from .rollout_store import PlayedStore
 from .scoring import LoadedTeacher, Scorer, Teacher
-from .sharding import WholeModel, check_processes, distribute
 from .vision_cache import VisionCache
+from .weights import ModelWeights, MovingAverage
 
 torch: Any = need("torch", EXTRA)
 
@@ -113,7 +112,6 @@ def prepare(config: RlConfig) -> Prepared:
     generator_type(config.engine)  # refuse an invalid engine before hours of work
     members = tuple(Member(plan_levels(each), each) for each in alone)
     ranks = Ranks.current()
-    check_processes(ranks, shard=config.shard)
     precision = torch.bfloat16 if uses_bf16(config.precision) else torch.float32
     model, processor = load_weights(config.model, config.revision, precision if config.lora else torch.float32)
     context = model.config.get_text_config().max_position_embeddings
@@ -247,19 +245,20 @@ class _Run:
             self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), VisionCache(larger))
             if arm_of(self.config.arm).analyzer == "frozen":
                 self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
-        self.weights = distribute(self.model, self.ranks, shard=self.config.shard)
+        self.weights = ModelWeights(self.model)
         self.reference = self._start_weights() if self.config.kl > 0 else None
         self.objective, self.estimator = objective_of(self.config), estimator_of(self.config)
-        self.learner = Learner(self.weights, self.scorer, self.config, self.objective)
+        self.learner = Learner(self.model, self.scorer, self.config, self.objective, self.ranks)
         if start is not None:
-            self.weights.load_optimizer(self.learner.optimizer, storage.local_path(f"{start.folder}/{OPTIMIZER}"))
-        self.average: AveragedModel | None = None
-        self.teacher_weights: WholeModel | None = None
+            saved = storage.local_path(f"{start.folder}/{OPTIMIZER}")
+            self.learner.optimizer.load_state_dict(torch.load(saved, map_location=self.model.device, weights_only=True))
+        self.average: MovingAverage | None = None
+        self.teacher_weights: ModelWeights | None = None
         if self.config.teacher_weights == "start":
             self.teacher_weights = self.reference or self._start_weights()
         elif self.config.teacher_weights == "ema":
-            self.average = AveragedModel(self.weights, self.learner.optimizer, self.config.teacher_decay)
-            self.teacher_weights = self.average
+            self.average = MovingAverage(self.model, self.learner.optimizer, self.config.teacher_decay)
+            self.teacher_weights = ModelWeights(self.model, self.average.around)
         turns, folder = partial(mixture.first_turns_of, self.members), storage.local_path()
         self.generator: Generator = generator_type(self.config.engine)(
             Trained(self.config, self.model, self.engine, self.scorer, turns, folder, self.ranks)
@@ -285,13 +284,13 @@ class _Run:
             callbacks=callbacks,
         )
 
-    def _start_weights(self) -> WholeModel:
+    def _start_weights(self) -> ModelWeights:
         """Return the weights that the run started from."""
         if self.config.lora:
-            return ModelWithoutAdapters(self.weights)
+            return ModelWeights(self.model, partial(without_adapters, self.model))
         copy, _ = load_weights(self.config.model, self.config.revision, torch.float32)
         copy.to(self.model.device).eval().requires_grad_(False)
-        return distribute(copy, self.ranks, shard=self.config.shard)
+        return ModelWeights(copy)
 
     def _load(self, folder: Path) -> None:
         """Load the weights of a checkpoint."""
@@ -331,9 +330,8 @@ class _Run:
                 observers.saved()
             if stops:
                 break
-        with self.weights.whole():
-            if self.ranks.is_main:
-                self._save_final(on_disk.FINAL)
+        if self.ranks.is_main:
+            self._save_final(on_disk.FINAL)
         self.ranks.wait()
         observers.end()
         last = on_disk.read_metrics(self.storage)[-1]
@@ -357,11 +355,11 @@ class _Run:
         if self.generator.copies_weights:
             with clock.phase("sync"):
                 self._sync(number - 1)
-        with clock.phase("rollout"), self.weights.whole():
+        with clock.phase("rollout"):
             policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
             played = [(each, self._play(number, each, policy)) for each in self.members]
             grouped = [(own, each, group(each.rollouts, own.config)) for own, each in played]
-        with clock.phase("analyze"), self.weights.whole():
+        with clock.phase("analyze"):
             backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
             parts = [self._analyzed(*each, backend) for each in grouped]
             samples, rollouts = mixture.joined_samples([each.samples for each in parts]), mixture.rollouts_of(parts)
@@ -370,7 +368,7 @@ class _Run:
             if self.frozen is not None:
                 self.frozen.show(samples.pictures)
             models = self.scorer, self.weights, self.reference
-            rest = config, self.frozen, self.teacher_weights, self.objective
+            rest = config, self.frozen, self.teacher_weights, self.objective, self.ranks
             scored = score_turns(samples.turns, *models, *rest)
             if config.sampler_cap:
                 scored = with_sampler_weights(scored, rollouts, config.sampler_cap)
@@ -411,8 +409,7 @@ class _Run:
     def _sync(self, updates: int) -> None:
         """Renew the generator's copy of the weights, if it has one that is older."""
         if self.generator.copies_weights and self.synced != updates:
-            with self.weights.whole():
-                self.sync_difference = self.generator.sync(self._save_model)
+            self.sync_difference = self.generator.sync(self._save_model)
             self.synced = updates
 
     def _backend(self, updates: int, *, max_tokens: int, temperature: float | None = None) -> Backend:
@@ -433,15 +430,14 @@ class _Run:
         self._sync(number)
         temperature = config.validation_temperature
         policy = ModelPolicy(self._backend(number, max_tokens=config.max_tokens, temperature=temperature))
-        with self.weights.whole():
-            episodes, ranks, seed = config.validation_episodes, self.ranks, config.seed
-            each = {own.env: measure(own.levels, policy, episodes, ranks, seed) for own in self.members}
-            played = mixture.played_in_all(list(each.values()), seed)
-            if self.ranks.is_main and number:
-                lines = on_disk.read_metrics(self.storage)
-                earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
-                if played.success.value > max(earlier, default=-1.0):
-                    self._save_final(on_disk.BEST)
+        episodes, ranks, seed = config.validation_episodes, self.ranks, config.seed
+        each = {own.env: measure(own.levels, policy, episodes, ranks, seed) for own in self.members}
+        played = mixture.played_in_all(list(each.values()), seed)
+        if self.ranks.is_main and number:
+            lines = on_disk.read_metrics(self.storage)
+            earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
+            if played.success.value > max(earlier, default=-1.0):
+                self._save_final(on_disk.BEST)
         rows = {f"{env}/validation": own.row() for env, (own, _) in each.items() if len(each) > 1}
         return {"validation": played.row() | {"seconds": round(perf_counter() - started, 3)}} | rows
 
@@ -459,11 +455,8 @@ class _Run:
             append(self.storage, SAMPLES, sample_text(number, parts))
 
     def _save(self, number: int) -> None:
-        optimizer = self.weights.optimizer_state(self.learner.optimizer)
-        with self.weights.whole():
-            if self.ranks.is_main:
-                self._save_all(self.storage.local_path(on_disk.Checkpoint(number).folder), optimizer)
         if self.ranks.is_main:
+            self._save_all(self.storage.local_path(on_disk.Checkpoint(number).folder))
             on_disk.seal(self.storage, number)
             on_disk.clear_old(self.storage)
             draw_curves(self.storage, f"Stage II: {self.config.title}, arm {self.config.arm}")
@@ -487,10 +480,10 @@ class _Run:
                     (Path(where) / file).write_bytes(content)
             on_disk.save_processor(self.encoder.processor, where)
 
-    def _save_all(self, where: Path, optimizer: Mapping[str, Any]) -> None:
+    def _save_all(self, where: Path) -> None:
         self._save_model(str(where))
         with on_disk.writing(where):
-            torch.save(optimizer, where / OPTIMIZER)
+            torch.save(self.learner.optimizer.state_dict(), where / OPTIMIZER)
 
     def _save_final(self, name: str) -> None:
         card = policy_card(self.config, self.storage)

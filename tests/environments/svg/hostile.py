@@ -12,7 +12,7 @@ import struct
 import zlib
 
 from PIL import Image
-from pivot.environments.svg.targets.icons import draw_target
+from pivot.environments.svg.icons import draw_target
 
 NAMESPACES = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
 

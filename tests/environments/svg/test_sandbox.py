@@ -13,9 +13,9 @@ from time import monotonic, sleep
 
 import numpy as np
 import pytest
+from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.sandbox.process import Worker
 from pivot.environments.svg.sandbox.raster import SIDE, Outcome, Raster
-from pivot.environments.svg.targets.icons import draw_target
 from pivot.tests.environments.svg.drawing import draw_alone, same
 from pivot.tests.environments.svg.hostile import hostile_documents, svg, writing
 

@@ -13,12 +13,12 @@ import pytest
 from pivot.datasets.config import env_config
 from pivot.environments.svg import sources
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
+from pivot.environments.svg.icons import MOTIFS, draw_motif, draw_target
 from pivot.environments.svg.sandbox.pool import Pool
-from pivot.environments.svg.targets.icons import MOTIFS, draw_motif, draw_target
 from pivot.errors import ConfigError, GenerationError
 from pivot.rollouts.plan import plan_tasks
 
-GOLDEN = "39ebcfb10ff845a883753ace028af9e27708a2ffce09602ed25639ccc20a06a1"
+GOLDEN = "9ad395f3abb52b46609270a2477ca214fb584c9ac1bb6f5507f517eed58531f1"
 """SHA-256 of the first hundred targets: task ids promise that it never changes without a new generator version."""
 
 SHAPES = {"path", "circle", "rect", "ellipse", "use"}
@@ -82,7 +82,7 @@ def test_numbers_have_one_spelling() -> None:
     fractions = set()
     for seed in range(300):
         fractions.update(re.findall(r"\d*\.\d+", draw_target(random.Random(seed)).replace("http://www.w3.org", "")))
-    assert fractions <= {"0.70", "0.8", "0.7", "0.25"}
+    assert fractions <= {"0.70", "0.80", "0.25"}
 
 
 def test_the_target_of_a_seed_never_changes() -> None:

@@ -67,19 +67,6 @@ def post(
         time.sleep(min(PAUSE_SECONDS, patience))
 
 
-def get(url: str, path: str) -> Any:
-    """Return the JSON at ``url + path`` of a server of this run.
-
-    Raises:
-        ServerGoneError: the server returns none.
-    """
-    try:
-        with urllib.request.urlopen(f"{url}{path}", timeout=REQUEST_SECONDS) as answer:  # noqa: S310 - our own server
-            return json.load(answer)
-    except (OSError, ValueError) as error:
-        raise ServerGoneError(f"{url}{path}: found {type(error).__name__} ({error}), expected JSON") from error
-
-
 def answer_all(model: ChatModel, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
     """Send requests to a served model at the same time and close it; return answers, or the errors of failed requests.
 

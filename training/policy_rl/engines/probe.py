@@ -60,8 +60,8 @@ class Probe:
             raise TrainingError(
                 f"a server's log-probabilities differ from the trainer's by {worst:.4f} nats per token on the "
                 f"same prompts, expected at most {TOLERANCES[self._half]:g}: it has other weights, stale caches, or "
-                "computes in another precision; compare --server-command with the precision of the run, use "
-                "--hand-over restart, and resume the run with --resume"
+                "computes in another precision; compare --server-command with the precision of the run, then run the "
+                "same command with --resume"
             )
         return worst
 

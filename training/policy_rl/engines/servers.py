@@ -2,8 +2,7 @@
 
 A restart is the one way to send all weights that is correct for every model: reloading weights in a running vLLM
 silently keeps the old output head of models with tied embeddings, and its caches of prefixes, pictures and encoded
-pictures outlive the weights. A new process has neither problem; its start takes about half a minute. Other ways are in
-:mod:`.hand_over`.
+pictures outlive the weights. A new process has neither problem; its start takes about half a minute.
 """
 
 import contextlib

@@ -17,7 +17,7 @@ from ....identity import below, derive_seed
 from ....rollouts.base import Episode, TaskRollouts
 from ....rollouts.replies import action_text
 from ....solvers.base import Case, DistanceMap, ExactSolver, Needs, Verdict
-from ....solvers.rows import INVALID
+from ....solvers.puzzles import INVALID
 from ...encode import Encoder
 from ..config import RlConfig
 from ..levels import Levels

@@ -1,16 +1,20 @@
-"""Tables of results side by side: Markdown, JSON, and a picture."""
+"""The report of one result or of several side by side: a table in Markdown, JSON, and a chart.
 
+Colours are those of Okabe and Ito, which colour-blind readers can distinguish; every number that a bar represents is
+written out, too.
+"""
+
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ...errors import TrainingError
 from ...models.extras import need
 from ...storage import open_storage
+from ..checkpoint import FINAL
 from ..config import EXTRA
-from ..evaluation.charts import BLACK, GREY, new_figure, png_of
-from ..evaluation.report import markdown, percent
-from .items import Benchmark, Variant, variant_of
+from .items import Variant, variant_of
 from .scores import MAIN, TASKS
 
 RESULT = "result.json"
@@ -20,7 +24,7 @@ Result = Mapping[str, Any]
 """Figures of one file of predictions, as :func:`.scores.score` returns them."""
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "pivot": ("correct", "failures", "within 1", "no error"),
+    "pivot": ("correct", "both", "failures", "within 1", "no error"),
     "mode": ("macro-F1", "correct"),
     "safe": ("correct",),
     "credit": ("top-1", "AUC", "need", "calibration"),
@@ -33,14 +37,9 @@ TITLES = {
     "safe": "Name an action that was still safe",
     "credit": "Credit per turn",
 }
-By = Literal["player"]
-"""Division of a table: one row per environment, log, and kind of player."""
-
-PLACE = ("env", "log")
-"""Fields that name the place of a cell in a table, next to the task and to the kind of player."""
-
 BEST = "best on the log alone"
 
+BLACK, GREY = "#222222", "#9A9A9A"
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Colours of results, those of Okabe and Ito; grey is the best on the log alone."""
 HATCHES = ("", "//", "..", "xx", "\\\\", "--")
@@ -48,16 +47,20 @@ HATCHES = ("", "//", "..", "xx", "\\\\", "--")
 Rows = Mapping[tuple[str, ...], Mapping[str, Mapping[str, Any]]]
 
 
-def write_result(out: Path, result: Result, baselines: Sequence[Result], by: By | None = None) -> list[str]:
-    """Write a result and its table to a folder; return the names of the files.
+def write_report(out: Path, results: Sequence[Result], baselines: Sequence[Result] = ()) -> list[str]:
+    """Write results side by side to a folder; return the names of the files.
 
     Raises:
-        StoreError: the folder cannot be written.
+        TrainingError: there are no results, they are of different items, or two have one name.
+        StoreError: the folder cannot be written. PluginError: matplotlib is not installed.
     """
+    check_alike([*results, *baselines])
     storage = open_storage(out)
-    storage.write_bytes(TABLE, table_text([result], baselines, by).encode())
-    storage.write_json(RESULT, result)
-    return [TABLE, RESULT]
+    storage.write_bytes(TABLE, table_text(results, baselines).encode())
+    storage.write_bytes(PICTURE, results_chart(rows_by_task(results, baselines)))
+    name = RESULT if len(results) == 1 else DATA
+    storage.write_json(name, results[0] if len(results) == 1 else {"results": results, "baselines": baselines})
+    return [TABLE, PICTURE, name]
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -71,31 +74,23 @@ def read_result(path: Path) -> dict[str, Any]:
     if storage.stat(name) is None:
         raise TrainingError(f"{path} holds no {name}; make one with: pivot benchmark score PREDICTIONS.jsonl")
     result = storage.read_json(name)
-    if (
-        not isinstance(result, dict)
-        or not {"fingerprint", "variant", "name", "cells", "by_player", "usage"} <= result.keys()
-    ):
+    if not isinstance(result, dict) or not {"fingerprint", "variant", "name", "cells", "usage"} <= result.keys():
         raise TrainingError(f"{storage.address(name)} is not a result; make one with: pivot benchmark score")
     variant_of(result, storage.address(name))
     return result
 
 
-def write_table(
-    out: Path, results: Sequence[Result], baselines: Sequence[Result] = (), by: By | None = None
-) -> list[str]:
-    """Write results side by side; return the names of the files.
+def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows])
 
-    Raises:
-        TrainingError: there are no results, they are of different benchmarks, or two have one name.
-        StoreError: the folder cannot be written. PluginError: matplotlib is not installed.
-    """
-    check_alike([*results, *baselines])
-    storage = open_storage(out)
-    chart = results_chart(rows_by_task(results, baselines, by))
-    storage.write_bytes(TABLE, table_text(results, baselines, by).encode())
-    storage.write_bytes(PICTURE, chart)
-    storage.write_json(DATA, {"results": list(results), "baselines": list(baselines)})
-    return [TABLE, PICTURE, DATA]
+
+def percent(figures: Mapping[str, Any] | None) -> str:
+    """Return a share with its interval in percent."""
+    if figures is None:
+        return "–"
+    return f"{100 * figures['value']:.1f} [{100 * figures['low']:.1f}, {100 * figures['high']:.1f}]"
 
 
 def check_alike(results: Sequence[Result]) -> None:
@@ -123,23 +118,13 @@ def check_alike(results: Sequence[Result]) -> None:
         raise TrainingError(f"found two results of the name {twice[0]!r}, expected different ones; set --name")
 
 
-def cells_of(result: Result, by: By | None) -> Sequence[Mapping[str, Any]]:
-    """Return the cells of a result, of all players together or of each kind."""
-    return result["cells"] if by is None else result["by_player"]
-
-
-def place_of(cell: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return environment, log, and the kind of player if the cell is of one."""
-    return (*(cell[name] for name in PLACE), *([cell["player"]] if "player" in cell else []))
-
-
 def best_baseline(baselines: Sequence[Result], place: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]] | None:
     """Return name and cell of the baseline with the largest main figure in the place of a cell; None without any."""
     cells = [
         (result["name"], cell)
         for result in baselines
-        for cell in cells_of(result, "player" if "player" in place else None)
-        if (cell["task"], *place_of(cell)) == (place["task"], *place_of(place)) and main_share(cell) is not None
+        for cell in result["cells"]
+        if all(cell[name] == place[name] for name in ("task", "env", "log")) and main_share(cell) is not None
     ]
     return max(cells, key=lambda each: (main_share(each[1]) or {})["value"], default=None)
 
@@ -150,16 +135,16 @@ def main_share(cell: Mapping[str, Any], reader: str = "lenient") -> Mapping[str,
 
 
 def rows_by_task(
-    results: Sequence[Result], baselines: Sequence[Result], by: By | None = None
-) -> dict[str, dict[tuple[str, ...], dict[str, Mapping[str, Any]]]]:
-    """Return the cells by task, by place, and by name; the best baseline comes last."""
-    tables: dict[str, dict[tuple[str, ...], dict[str, Mapping[str, Any]]]] = {}
+    results: Sequence[Result], baselines: Sequence[Result]
+) -> dict[str, dict[tuple[str, str], dict[str, Mapping[str, Any]]]]:
+    """Return the cells by task, by environment and log, and by name; the best baseline comes last."""
+    tables: dict[str, dict[tuple[str, str], dict[str, Mapping[str, Any]]]] = {}
     for task in TASKS:
-        rows: dict[tuple[str, ...], dict[str, Mapping[str, Any]]] = {}
+        rows: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
         for result in results:
-            for cell in cells_of(result, by):
+            for cell in result["cells"]:
                 if cell["task"] == task:
-                    rows.setdefault(place_of(cell), {})[result["name"]] = cell
+                    rows.setdefault((cell["env"], cell["log"]), {})[result["name"]] = cell
         for cells in rows.values():
             if (best := best_baseline(baselines, next(iter(cells.values())))) is not None:
                 cells[f"{BEST}: {best[0]}"] = best[1]
@@ -168,34 +153,45 @@ def rows_by_task(
     return tables
 
 
-def table_text(results: Sequence[Result], baselines: Sequence[Result] = (), by: By | None = None) -> str:
-    """Return all tables as Markdown, one row per environment and log, and per kind of player if wanted."""
-    first = results[0]
+def table_text(results: Sequence[Result], baselines: Sequence[Result] = ()) -> str:
+    """Return all tables as Markdown, one row per environment and log."""
+    first, source = results[0], results[0].get("source")
+    title = f"PIVOT benchmark {first['benchmark']}"
+    if source:
+        title = f"Failures of the {source['side']} split of {source['dataset']}"
     parts = [
-        f"# PIVOT benchmark {first['benchmark']}",
+        f"# {title}",
         f"Fingerprint `{first['fingerprint']}`. Items: {Variant(**first['variant'])}. In percent, in brackets 95 % "
         "intervals by bootstrap over levels. "
         "*Strict* counts replies that are one JSON object and nothing else, *lenient* also reads JSON in prose or "
         "fences. *Read* is the share of items with a readable answer; what cannot be read counts as wrong.",
     ]
-    for task, rows in rows_by_task(results, baselines, by).items():
+    if seen := first.get("levels_on_both_sides"):
+        parts.append(
+            f"**{seen} levels are in the other split, too, so these figures are not of held-out levels; build with "
+            "`--split task` for such figures.**"
+        )
+    for task, rows in rows_by_task(results, baselines).items():
         main, *more = COLUMNS[task]
-        header = [
-            "environment",
-            "log",
-            *([] if by is None else [by]),
-            "who",
-            f"{main}, strict",
-            f"{main}, lenient",
-            *more,
-        ]
+        header = ["environment", "log", "who", f"{main}, strict", f"{main}, lenient", *more]
         header += ["read %, strict", "read %, lenient", "refused %", "unanswered %", "items; levels"]
         table = [
             [*place, who, *_texts(cell, [main, *more])] for place, cells in rows.items() for who, cell in cells.items()
         ]
         parts += [f"## {TITLES[task]}", markdown(header, table)]
     parts += ["## Cost", markdown(USAGE_HEADER, [usage_row(result) for result in results])]
+    if missing := reasons_not_fitted([*results, *baselines]):
+        parts.append("Baselines that could not be fitted: " + "; ".join(missing) + ".")
     return "\n\n".join(parts) + "\n"
+
+
+def reasons_not_fitted(results: Sequence[Result]) -> list[str]:
+    """Return the reason for each baseline and environment where it could not be fitted."""
+    return [
+        f"{result['name']}, {env}: {reason}"
+        for result in results
+        for env, reason in result.get("not_fitted", {}).items()
+    ]
 
 
 def _texts(cell: Mapping[str, Any], figures: Sequence[str]) -> list[str]:
@@ -260,44 +256,71 @@ def screen_rows(result: Result, baselines: Sequence[Result]) -> dict[str, list[l
     return rows
 
 
-def baselines_of(benchmark: Benchmark, result: Result) -> list[dict[str, Any]]:
-    """Return the baselines of a benchmark except one that has the name of the result."""
-    return [each for each in benchmark.baselines() if each["name"] != result["name"]]
+CARD = "README.md"
+SHOWN_IN_CARD = {
+    ("pivot", "correct"): "pivot step",
+    ("pivot", "both"): "pivot step and failure mode",
+    ("mode", "correct"): "failure mode",
+}
+"""Names of the accuracies in the model card, by task and figure."""
+
+
+def put_into_card(run: Path, result: Result, side: str) -> None:
+    """Put the accuracies on held-out levels into the card of a run's final model, as ``model-index``.
+
+    Args:
+        run: folder of a run of ``pivot train sft``; one without a card stays as it is.
+        result: figures of its final model on its own dataset.
+        side: split of the dataset.
+    """
+    storage, name = open_storage(run), f"{FINAL}/{CARD}"
+    if storage.stat(name) is None:
+        return
+    hub: Any = need("huggingface_hub", EXTRA)
+    card = hub.ModelCard(storage.read_bytes(name).decode(), ignore_metadata_errors=True)
+    card.data.model_name = card.data.model_name or run.name
+    card.data.eval_results = [
+        hub.EvalResult(
+            task_type="image-text-to-text",
+            task_name=f"failure localisation, {cell['env']}, {cell['records']} records of {cell['levels']} levels",
+            dataset_type="pivot",
+            dataset_name=f"{cell['env']}, {side} split",
+            metric_type="accuracy",
+            metric_name=f"{label}, {cell['env']}",
+            metric_value=round(cell["figures"]["lenient"][figure]["value"], 4),
+        )
+        for cell in result["cells"]
+        for (task, figure), label in SHOWN_IN_CARD.items()
+        if cell["task"] == task
+    ]
+    storage.write_bytes(name, str(card).rstrip().encode() + b"\n")
 
 
 # Picture
 
 
 def results_chart(tables: Mapping[str, Rows]) -> bytes:
-    """Draw the main figure of every task by the lenient reader, with intervals.
-
-    A task has one panel; where the tables are split by player, it has one per environment and log.
+    """Draw the main figure of every task by the lenient reader, with intervals, one panel per task; return a PNG.
 
     Args:
-        tables: cells by task, by place, and by name; names of baselines have a colon.
+        tables: cells by task, by environment and log, and by name; names of baselines have a colon.
     """
     names = list(
         dict.fromkeys(who for rows in tables.values() for cells in rows.values() for who in cells if ":" not in who)
     )
-    panels: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
-    for task, rows in tables.items():
-        for (env, log, *player), cells in rows.items():
-            title = f"{task}: {MAIN[task]}" + (f", {env}, {log} log" if player else "")
-            panels.setdefault((task, title), {})["\n".join(player or (env, f"{log} log"))] = cells
-    across, per_group, per_bar = (1, 0.5, 0.42) if len(panels) == len(tables) else (2, 0.3, 0.22)
-    down = -(-len(panels) // across)
-    width = 1.6 / across + max(map(len, panels.values())) * (per_group + per_bar * (len(names) + 1))
-    figure = new_figure(max(8.0, across * width), 0.8 + 2.9 * down)
-    axes = list(figure.subplots(down, across, squeeze=False).ravel())
-    for empty in axes[len(panels) :]:
-        empty.remove()
-    for each, ((task, title), groups) in zip(axes, panels.items(), strict=False):
-        _draw_bars(each, MAIN[task], list(groups.values()), names)
-        each.set(title=title, ylabel="%", ylim=(0, 118), yticks=range(0, 101, 25))
-        each.set_xticks(range(len(groups)), list(groups), fontsize=8)
-        each.spines[["top", "right"]].set_visible(False)
+    width = 1.6 + max(map(len, tables.values())) * (0.5 + 0.42 * (len(names) + 1))
+    size = (max(8.0, width), 0.8 + 2.9 * len(tables))
+    figure = need("matplotlib.figure", EXTRA).Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(len(tables), 1, squeeze=False).ravel()
+    for axes, (task, groups) in zip(panels, tables.items(), strict=True):
+        _draw_bars(axes, MAIN[task], list(groups.values()), names)
+        axes.set(title=f"{task}: {MAIN[task]}", ylabel="%", ylim=(0, 118), yticks=range(0, 101, 25))
+        axes.set_xticks(range(len(groups)), [f"{env}\n{log} log" for env, log in groups], fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
     _add_legend(figure, names)
-    return png_of(figure)
+    encoded = io.BytesIO()
+    figure.savefig(encoded, format="png", dpi=110, facecolor="white")
+    return encoded.getvalue()
 
 
 def _draw_bars(axes: Any, figure: str, groups: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:

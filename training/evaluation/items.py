@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import plugins
 from ...errors import TrainingError
 from ...identity import digest
 from ...images import decode
@@ -24,6 +25,9 @@ from ...storage import Storage, open_storage
 VERSION = "3"
 """Version of the benchmark, raised with every change of questions, prompts, selection, parsing or figures."""
 
+SEED = 20_270
+"""Seed of the public benchmark."""
+
 CANARY = "pivot-benchmark canary 5d0f1d8e-6a77-4c39-9b5e-2f3d7c1a9e64"
 """Text in every line of the files: trainers on crawled text can filter them, and test for them."""
 
@@ -31,6 +35,9 @@ Question = Literal["locate", "safe", "credit"]
 QUESTIONS: tuple[Question, ...] = ("locate", "safe", "credit")
 LOGS = ("full", "actions")
 """Content of the log per step: every field of the environment, or the action alone."""
+
+EXAMPLES = 8
+"""Worked examples per environment, question and log, of different levels."""
 
 Images = Literal["collage", "steps"]
 """Pictures of an item: one collage of all steps, or a separate picture per step."""
@@ -48,6 +55,11 @@ SUMMARY, ITEMS, ANSWERS, SHOTS, BASELINES, PICTURES = (
 def plugin_of(env: str) -> str:
     """Return the plugin of an environment of the benchmark: ``gym`` of ``gym:Taxi-v4``, else its name."""
     return env.partition(":")[0]
+
+
+def canonical_level(row: Mapping[str, Any]) -> str:
+    """Return environment and canonical level of a row with an initial state."""
+    return f"{row['env']} {plugins.load('environments', row['env']).canonical_state(row['initial_state'])}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +88,7 @@ class Item:
     env: str
     """Environment; ``gym:ID`` for one of gymnasium."""
     player: str
-    """Kind of player; no prompt names it."""
+    """Kind of player; no prompt names it. Empty in items of a dataset."""
     log: str
     """``full`` or ``actions``."""
     horizon: int
@@ -196,7 +208,7 @@ class Benchmark:
         return data
 
     def baselines(self) -> list[dict[str, Any]]:
-        """Return the results of the baselines without pictures; empty if none were measured."""
+        """Return the results of the baselines that read the log alone; empty if none were measured."""
         return self.storage.read_json(BASELINES) if self.storage.stat(BASELINES) is not None else []
 
 

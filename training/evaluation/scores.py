@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...intervals import middle, resampled_sums
-from ..evaluation.metrics import BINS, Share, share
+from ...intervals import RESAMPLES, middle, resampled_means, resampled_sums, sums_by_level
 from .items import Benchmark, Item, Truth
-from .predictions import Prediction, Predictions
-from .replies import READERS, Answer, Reader, read_answer
+from .predictions import READERS, Answer, Prediction, Predictions, Reader, read_answer
 
 TASKS = ("pivot", "mode", "safe", "credit")
 """Tasks in the order of tables; pivot and mode share the question ``locate``."""
@@ -23,6 +21,44 @@ MAIN: Mapping[str, str] = {"pivot": "correct", "mode": "macro-F1", "safe": "corr
 """Figure of each task that tables and pictures show first."""
 
 UNREADABLE_CORRELATION = -1.0
+BINS = 10
+"""Number of bins of equal width, for the reliability of probabilities."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A mean of numbers between 0 and 1, with its interval."""
+
+    value: float
+    low: float
+    high: float
+    records: int
+
+    def row(self) -> dict[str, Any]:
+        """Return the share as JSON data."""
+        return {"value": self.value, "low": self.low, "high": self.high, "records": self.records}
+
+
+def share(values: Sequence[float], levels: Sequence[str], seed: int = 0, resamples: int = RESAMPLES) -> Share:
+    """Return the mean of ``values`` with its percentile interval by bootstrap over ``levels``.
+
+    Records of a single level do not generalise: their interval is 0 to 1.
+
+    Args:
+        values: one number per record, 0 to 1; at least one.
+        levels: level of each record; each resample draws whole levels with replacement, as many as there are.
+        seed: seed of the resamples; equal inputs give equal intervals.
+        resamples: number of resamples.
+
+    Raises:
+        ValueError: there are no records, or the lengths differ.
+    """
+    sums, counts = sums_by_level(values, levels)
+    mean = float(sums.sum() / counts.sum())
+    if len(sums) == 1:
+        return Share(mean, 0.0, 1.0, len(values))
+    low, high = middle(resampled_means(sums, counts, seed, resamples))
+    return Share(mean, low, high, len(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +93,6 @@ def score(benchmark: Benchmark, predictions: Predictions) -> dict[str, Any]:
         if header.covers(item):
             groups.setdefault((item.question, item.env, item.log), []).append(item)
     cells: list[dict[str, Any]] = []
-    by_player: list[dict[str, Any]] = []
     for (question, env, log), items in groups.items():
         for task in ("pivot", "mode") if question == "locate" else (question,):
             place = {"task": task, "env": env, "log": log}
@@ -65,19 +100,16 @@ def score(benchmark: Benchmark, predictions: Predictions) -> dict[str, Any]:
                 item for item in items if task != "mode" or benchmark.truths[item.item_id].pivot_step is not None
             ]
             cells.append({**place, **_cell(task, benchmark, records, predictions)})
-            for player in sorted({item.player for item in records}):
-                mine = [item for item in records if item.player == player]
-                by_player.append({**place, "player": player, **_cell(task, benchmark, mine, predictions)})
-    for each in (cells, by_player):
-        each.sort(key=lambda cell: (TASKS.index(cell["task"]), cell["env"], cell["log"], cell.get("player", "")))
+    cells.sort(key=lambda cell: (TASKS.index(cell["task"]), cell["env"], cell["log"]))
     return {
         "benchmark": benchmark.facts["version"],
         "fingerprint": benchmark.fingerprint,
         "variant": asdict(benchmark.variant),
+        "source": benchmark.facts.get("source"),
+        "levels_on_both_sides": benchmark.facts.get("levels_on_both_sides", 0),
         "name": header.name,
         "settings": dict(header.settings),
         "cells": cells,
-        "by_player": by_player,
         "usage": _usage(list(predictions.rows.values())),
     }
 
@@ -94,7 +126,7 @@ def _usage(rows: Sequence[Prediction]) -> dict[str, Any]:
         "items": len(rows),
         **{status: statuses.count(status) for status in ("answered", "refused", "unanswered")},
         **{name: total(name) for name in ("prompt_tokens", "completion_tokens", "seconds", "cost")},
-        "left_out": sorted({name for row in rows for name in row.left_out}),
+        "left_out": sorted({name for row in rows for name in row.left_out or ()}),
     }
 
 
@@ -173,10 +205,14 @@ def _figures(task: str, judged: Sequence[Judged]) -> dict[str, Any]:
         and abs(each.answer.pivot_step - each.truth.pivot_step) <= 1
         for each in judged
     ]
+    both = [
+        hit and each.answer is not None and each.answer.failure_mode == each.truth.failure_mode
+        for hit, each in zip(right, judged, strict=True)
+    ]
     lost = [index for index, each in enumerate(judged) if each.truth.pivot_step is not None]
     never = [index for index, each in enumerate(judged) if each.truth.pivot_step is None]
     columns = (("correct", right, range(len(judged))), ("failures", right, lost), ("within 1", near, lost))
-    columns = (*columns, ("no error", right, never))
+    columns = (*columns, ("no error", right, never), ("both", both, range(len(judged))))
     return {name: _part(values, levels, chosen) for name, values, chosen in columns}
 
 

@@ -1,11 +1,12 @@
-"""The episodes of a benchmark with their truths, read from its stores, and what a variant shows of each of them.
+"""The episodes of a benchmark: who plays them, their truths from the stores, and what a variant shows of each.
 
-All built-in environments share one store; each gymnasium environment, ``gym:ID``, has a store of its own.
+All built-in environments share one store; each gymnasium environment, ``gym:ID``, has a store of its own. Several
+kinds of players are mixed in known shares, so that a predictor which has learned one player's faults is not enough.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -27,9 +28,8 @@ from ...rollouts.parser import THINK_TAGS
 from ...rollouts.scripted import MixedPolicy
 from ...solvers.base import Unsolved
 from ...solvers.credit import RULES, TurnCredit, turn_credits
-from ..evaluation.analyzer import canonical_level
-from .items import LOGS, pixels_digest, plugin_of
-from .players import mixed_policy
+from .boosted_trees import Fitting
+from .items import LOGS, canonical_level, pixels_digest, plugin_of
 
 STORE = "store"
 """Folder of the store of the built-in environments, and beginning of the others' names."""
@@ -85,13 +85,14 @@ class Certified:
         said = [json.dumps(thought_of(step["response"], tag), ensure_ascii=False) for step in steps]
         return "\n".join(f"{line} thought={words}" for line, words in zip(shown.split("\n"), said, strict=True))
 
-    def logged(self, log: str, thoughts: bool) -> LoggedFailure:
-        """Return the failure as the baselines are fitted on it."""
+    def fitting(self, log: str, thoughts: bool) -> Fitting:
+        """Return the episode as the baselines are fitted on it."""
         row = self.episode.episode
-        return LoggedFailure.of_record(
+        shown = LoggedFailure.of_record(
             {name: row[name] for name in ("env", "horizon", "actions", "initial_state", "env_config")}
             | {"action_log": self.log(log, thoughts), "pivot_step": self.pivot_step, "failure_mode": self.failure_mode}
         )
+        return Fitting(shown, self.pivot_step is not None, self.turns)
 
 
 def thought_of(reply: str, tag: str) -> str:
@@ -264,3 +265,102 @@ def spaced(count: int, most: int, needed: int | None = None) -> list[int]:
         nearest = min(range(1, most - 1), key=lambda place: abs(kept[place] - needed))
         kept[nearest] = needed
     return sorted(kept)
+
+
+# Kinds of players
+
+UNSKILLED = -1e9
+"""Skill at which a player never makes a move on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlayerKind:
+    """One kind of player."""
+
+    share: float
+    """Share of the items' failures, and of their other episodes as far as there are enough."""
+    weight: float
+    """Share of the episodes that are played, from which the items are chosen."""
+    habits: Mapping[str, Mapping[str, float]]
+    """Habits that differ from the default ones, by environment."""
+
+
+PLAYERS: Mapping[str, PlayerKind] = {
+    "default": PlayerKind(0.4, 0.32, {}),
+    # Makes more right moves; it plays more episodes than its share, because fewer of them are lost.
+    "better": PlayerKind(
+        0.2,
+        0.25,
+        {
+            "sokoban": {"skill": -0.8},
+            "frozenlake": {"skill": -0.3},
+            "navigation": {"skill": -0.4, "lost_heart": 0.3},
+            "primitiveskill": {"skill": -1.5, "baffled": 0.05},
+            "svg": {"faults": 0.3, "better": 0.7, "worse": 0.1},
+            "gym": {"skill": 1.0},
+        },
+    ),
+    # Loses turns: steps aside, turns around, submits again.
+    "wasteful": PlayerKind(
+        0.1,
+        0.1,
+        {
+            "sokoban": {"blunder": 0.0, "hesitation": 1.0},
+            "frozenlake": {"blunder": 0.0, "hesitation": 1.0},
+            "navigation": {"turning": 0.9, "pushing": 0.05},
+            "primitiveskill": {"baffled": 0.6},
+            "svg": {"better": 0.15, "worse": 0.1, "hair": 0.6},
+            "gym": {"blunder": 0.0, "hesitation": 1.0},
+        },
+    ),
+    # Pushes on: into dead ends, holes and obstacles, and away from the target.
+    "pushing": PlayerKind(
+        0.1,
+        0.13,
+        {
+            "sokoban": {"blunder": 1.0, "hesitation": 0.2, "misread": 0.0},
+            "frozenlake": {"blunder": 0.3, "hesitation": 0.2, "misread": 0.0},
+            "navigation": {"turning": 0.05, "pushing": 0.9},
+            "primitiveskill": {"shaking": 18.0, "faithful": 1.0},
+            "svg": {"better": 0.2, "worse": 0.6},
+            "gym": {"blunder": 1.0, "hesitation": 0.2, "misread": 0.0},
+        },
+    ),
+    # Writes replies that cannot be used.
+    "sloppy": PlayerKind(
+        0.1,
+        0.1,
+        {
+            "sokoban": {"bad_format": 0.35, "shouting": 0.2},
+            "frozenlake": {"bad_format": 0.35, "shouting": 0.2},
+            "navigation": {"bad_format": 0.35},
+            "primitiveskill": {"bad_format": 0.25, "spoilt": 0.3},
+            "svg": {"broken": 0.3, "empty": 0.15, "fenced": 0.3},
+            "gym": {"bad_format": 0.35, "shouting": 0.2},
+        },
+    ),
+    # Moves at random; where an action is a whole plan or a document, it is always a wrong one.
+    "random": PlayerKind(
+        0.1,
+        0.1,
+        {
+            "sokoban": {"skill": UNSKILLED, "blunder": 0.0, "hesitation": 0.0},
+            "frozenlake": {"skill": UNSKILLED, "blunder": 0.0, "hesitation": 0.0},
+            "navigation": {"skill": UNSKILLED, "turning": 0.0, "pushing": 0.0, "levelling": 0.0, "lost_heart": 0.0},
+            "primitiveskill": {"skill": UNSKILLED, "well_begun": 0.0, "recovery": 0.0, "baffled": 0.0},
+            "svg": {"faults": 1.0, "exact": 0.0, "better": 0.0, "worse": 0.5},
+            "gym": {"skill": UNSKILLED, "blunder": 0.0, "hesitation": 0.0},
+        },
+    ),
+}
+"""Kinds by name, the default one first."""
+
+
+def mixed_policy(environments: Collection[str]) -> dict[str, Any]:
+    """Return the config of the policy that plays the benchmark."""
+    habits = {
+        name: {env: dict(changes) for env, changes in kind.habits.items() if env in environments}
+        for name, kind in PLAYERS.items()
+    }
+    weights = {name: kind.weight for name, kind in PLAYERS.items()}
+    return {"name": "mixed", "options": {"weights": weights, "habits": habits}}

@@ -1,1 +1,0 @@
-"""Generator of icon-like target pictures."""

@@ -1,0 +1,140 @@
+"""Keys of states: games with state in odd places, honest games with odd values, and random ones.
+
+The truth is a table, searched without any key. A label is right, or there is none.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import pivot
+import pytest
+from pivot.errors import CertifyError
+from pivot.solvers.base import Unsolved, Verdict
+from pivot.tests.solvers import odd_games
+from pivot.tests.solvers.odd_games import GOAL, HONEST, NASTY, RANDOM, TABLE, TRAP
+
+HORIZON = 12
+State = Any
+WON, LOST = "won", "lost"
+
+
+def lock(state: State, action: int) -> State:
+    digit = TABLE[state][action]
+    return {GOAL: WON, TRAP: LOST}.get(digit, digit)
+
+
+def late(state: State, action: int) -> State:
+    digit = lock(state[0], action)
+    return digit if digit in (WON, LOST) else LOST if state[1] == 8 else (digit, state[1] + 1)
+
+
+def seasons(state: State, action: int) -> State:
+    season = (state[1] + 1) % 3
+    digit = lock(state[0], action) if season else state[0]
+    return digit if digit in (WON, LOST) else (digit, season)
+
+
+def slow(state: State, action: int) -> State:
+    ticks = min(state[1] + 1, 30)
+    digit = lock(state[0], action if ticks < 30 else 1)
+    return digit if digit in (WON, LOST) else (digit, ticks)
+
+
+def even(state: State, action: int) -> State:
+    digit = lock(state[0], action)
+    if digit == WON:
+        return WON if state[1] else LOST
+    return digit if digit == LOST else (digit, not state[1])
+
+
+TRUTH: dict[str, tuple[Callable[[State, int], State], State]] = {
+    "Late": (late, (0, 0)),
+    "Seasons": (seasons, (0, 0)),
+    "Slow": (slow, (0, 0)),
+    "Even": (even, (0, False)),
+}
+
+
+def need(follow: Callable[[State, int], State], start: State) -> int | None:
+    """Return the fewest turns to success, breadth first."""
+    seen, front, turns = {start}, [start], 0
+    while front:
+        turns += 1
+        after = [follow(state, action) for state in front for action in range(3)]
+        if WON in after:
+            return turns
+        front = [state for state in dict.fromkeys(after) if state != LOST and state not in seen]
+        seen.update(front)
+    return None
+
+
+def compare(graph: Any, name: str) -> int:
+    """Compare labels of random episodes with the truth; return their number."""
+    follow, start = TRUTH.get(name, (lock, 0))
+    choose, labels = random.Random(1), 0
+    for _ in range(40):
+        states, actions = [start], list[int]()
+        while len(actions) < HORIZON and states[-1] not in (WON, LOST):
+            actions.append(choose.randrange(3))
+            states.append(follow(states[-1], actions[-1]))
+        needs = [None if state == LOST else 0 if state == WON else need(follow, state) for state in states]
+        lost = [step for step, left in enumerate(needs[1:]) if left is None or left > HORIZON - 1 - step]
+        answer = graph.certify([graph.actions[action] for action in actions], HORIZON)
+        if states[-1] == WON:
+            assert isinstance(answer, Unsolved) and answer.reason == "not_a_failure"
+        elif isinstance(answer, Verdict):
+            assert answer.pivot_step == (lost[0] if lost else len(actions) - 1), actions
+            if answer.failure_mode != "out_of_budget":
+                assert answer.certificate.after == needs[answer.pivot_step + 1]
+            labels += 1
+        else:
+            assert answer.reason == "solver_limit"
+    return labels
+
+
+UNREADABLE = {
+    *("mask", "ctypes pointer", "generator", "global generator", "module of its own", "thread", "object that hides"),
+    *("code", "file", "environment variable", "generator of numpy", "generator of Python", "random state"),
+}
+"""Places that no key reads: refused by name. All others are labelled."""
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_state_in_odd_places_is_read_or_refused_by_name(name: str) -> None:
+    if name in UNREADABLE:
+        with pytest.raises(CertifyError, match=r"cannot be read in full|touches what is outside|drew a random number"):
+            pivot.explore(NASTY[name], horizon=HORIZON, checks=16)
+    else:
+        assert compare(pivot.explore(NASTY[name], horizon=HORIZON, checks=16), name) > 25
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_games_are_labelled_without_settings(name: str) -> None:
+    assert compare(pivot.explore(HONEST[name], horizon=HORIZON, checks=16), name) > 25
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+def test_a_step_that_draws_is_random(kind: type[gymnasium.Env[Any, Any]]) -> None:
+    """A failure of one step in twenty is found whatever the level, because the generator moves."""
+    expected = (
+        "lead to the same key|lead to two states" if kind is odd_games.FailsBySystem else "the environment is random"
+    )
+    with pytest.raises(CertifyError, match=expected):
+        pivot.explore(kind, checks=64)
+
+
+def test_remedies_of_refusals_work() -> None:
+    """A turn that is shown is part of the state, or a clock by name; a wrapper does not hide behind a known package."""
+    timed = pivot.explore(odd_games.Ticking, horizon=HORIZON, checks=16)
+    assert timed.limit == f"max_depth = {HORIZON}" and len(timed.successors) > 20
+    still = pivot.explore(odd_games.Ticking, clock=["turn"], checks=16)
+    assert (len(still.successors), still.limit) == (6, None)
+    for graph in (timed, still):
+        assert compare(graph, "Ticking") > 25
+    counted = pivot.explore(odd_games.Late, clock=(), checks=16, horizon=HORIZON)
+    assert compare(counted, "Late") > 25
+    lake = pivot.explore(lambda: odd_games.Wrapped(gymnasium.make("FrozenLake-v1", is_slippery=False)), checks=16)
+    plain = pivot.explore(lambda: gymnasium.make("FrozenLake-v1", is_slippery=False), checks=16)
+    assert (plain.need(0), lake.need(0)) == (6, 8)

@@ -1,1 +1,0 @@
-"""The benchmark of failure localisation and credit (``pivot benchmark``)."""
