@@ -198,7 +198,7 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
         ends = Counter(rewards[targets == LOST].tolist())
         if rule.seen and not found and pays.any():
             raise _unclear(
-                f"{text} is never True, but {int(pays.sum())} steps pay a positive reward", ends, AdvisedError
+                f"{text} is never True, but steps pay a positive reward ({int(pays.sum())})", ends, AdvisedError
             )
         if not (rule.text or rule.seen or found) and (limit is None or ends):
             until = (
@@ -208,8 +208,8 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
         rule.settled(text if found or rule.seen or rule.text else "")
     elif rule.text.startswith("info.") and not rule.seen and (paid := int(((targets == LOST) & pays).sum())):
         raise CertifyError(
-            f"no step of this level shows info[{rule.text.removeprefix('info.')!r}], but {paid} of them end the "
-            "episode with a positive reward, expected the flag on them; set it in every step"
+            f"no step of this level shows info[{rule.text.removeprefix('info.')!r}], but ends of the episode pay a "
+            f"positive reward ({paid}), expected the flag on them; set it in every step"
         )
     won = np.flatnonzero(targets == WON).tolist()
     width = len(search.actions)
@@ -255,7 +255,8 @@ def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
     goals = {round(reward, 9) for reward in at_ends if reward > 0}
     if on_the_way:
         raise _unclear(
-            f"{on_the_way.total()} steps that do not end the episode pay a positive reward ({_listed(on_the_way)})",
+            f"steps that do not end the episode pay a positive reward ({_listed(on_the_way)}; number of such steps: "
+            f"{on_the_way.total()})",
             at_ends,
             AdvisedError,
         )

@@ -118,7 +118,7 @@ class Progress(Track):
     """A little for every new cell."""
 
     counts_visits = True
-    default = r"pay a positive reward \(0.1\).*'terminated and reward>=1.0'"
+    default = r"pay a positive reward \(0.1; .*'terminated and reward>=1.0'"
     rule = "terminated and reward>=1.0"
 
     def reward(self, new: bool) -> Any:
