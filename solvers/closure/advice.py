@@ -19,6 +19,10 @@ class ContradictionError(AdvisedError):
     """Two ways to a state led to different ones; a different way to come back to states may not."""
 
 
+class ClockError(AdvisedError):
+    """More than rewards depends on a clock that was held still."""
+
+
 def advised(finding: str, python: str, settings: str, kind: type[AdvisedError] = AdvisedError) -> AdvisedError:
     """Return an error with a remedy for each kind of user."""
     return kind(f"{finding}; {python}", f"{finding}; {settings}")

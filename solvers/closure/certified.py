@@ -9,10 +9,10 @@ import gymnasium
 
 from ...errors import CertifyError
 from ..base import Unsolved, Verdict
+from .advice import short
 from .explore import explore
 from .game import IDLE, named_actions
 from .graph import Graph
-from .advice import short
 from .worlds import Env
 
 CACHED_LEVELS = 64

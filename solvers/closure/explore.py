@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from ...errors import CertifyError
-from .advice import AdvisedError, ContradictionError, advised, difference, raised, short
+from .advice import AdvisedError, ClockError, ContradictionError, advised, difference, raised, short
 from .fresh import Question, elsewhere
 from .game import named_actions
 from .graph import Graph
@@ -143,11 +143,7 @@ def explore(
     )
 
 
-class ClockError(AdvisedError):
-    """More than rewards depends on a clock that was held still."""
-
-
-def _bare(factory: Callable[[], Env], observed: bool) -> Env:  # noqa: FBT001 - for partial
+def _bare(factory: Callable[[], Env], observed: bool) -> Env:
     return bare(factory(), observed=observed)
 
 
@@ -288,7 +284,7 @@ class Check:
             self.agreed.append(walk)
 
     def repeats(self) -> bool:
-        """Return whether replays that agreed with the graph still do, so that a way back may be wrong and nothing else."""
+        """Return whether replays that agreed with the graph still do, so that only the way back may be wrong."""
         try:
             for places in [*self.agreed[:REPEATS], *self.agreed[-REPEATS:]]:
                 _replay(self.search, places)
@@ -430,21 +426,13 @@ def _replay(
         if draws and step % every == 0:
             _draw(search, state, path)
         action, expected = search.actions[place], search.outcome(state, place)
+        if step < known:
+            world.go(action, lambda: path)
+            path.append(action)
+            state = search.targets[state * len(search.actions) + place]
+            continue
         timed = running or (ahead is not None and step == len(places) - 1)
-        if timed and ahead is not None:
-            for name, value in ahead.items():
-                setattr(world.env.unwrapped, name, value)
-        try:
-            if step < known:
-                world.go(action, lambda: path)
-                path.append(action)
-                state = search.targets[state * len(search.actions) + place]
-                continue
-            actual = world.act(world.env, action, lambda: path, running=timed)
-        except CertifyError as error:
-            if not timed or world.reading.is_declared:
-                raise
-            raise _timed(world, [*path, action]) from error
+        actual = _act(world, action, path, timed=timed, ahead=ahead)
         if timed:
             actual = actual._replace(reward=expected.reward)
         path.append(action)
@@ -453,12 +441,24 @@ def _replay(
         if actual.won or actual.ended or (running and world.truncated):
             break
         state = search.numbers[actual.key]
-        if world.seen != search.seen[state] and not (timed and world.reading.is_declared):
+        if world.seen != search.seen[state]:
             raise _timed(world, path) if timed else search.two_observations(state, path)
         if state >= search.expanded:
             break  # beyond the limits of the search
     world.finish()
     return len(path)
+
+
+def _act(world: World, action: Any, path: Sequence[Any], *, timed: bool, ahead: Mapping[str, Any] | None) -> Outcome:
+    """Take a step of a replay; where the clock runs, an error shows that more than the reward depends on it."""
+    for name, value in (ahead or {}).items() if timed else ():
+        setattr(world.env.unwrapped, name, value)
+    try:
+        return world.act(world.env, action, lambda: path, running=timed)
+    except CertifyError as error:
+        if not timed or world.reading.is_declared:
+            raise
+        raise _timed(world, [*path, action]) from error
 
 
 def _draw(search: Search, state: int, path: Sequence[Any]) -> None:
@@ -486,9 +486,9 @@ def _timed(world: World, path: Sequence[Any]) -> ClockError:
 
 def _contradiction(search: Search, state: int, path: Sequence[Any], expected: Outcome, actual: Outcome) -> AdvisedError:
     return advised(
-        f"the actions {search.path_of(state)} and {list(path[:-1])} lead to the same key {short(search.keys[state])}, but "
-        f"then {path[-1]!r} gives {expected.shown}, and {actual.shown}{_apart(expected, actual)}; the environment is "
-        f"random, has state that key does not show, or does not come back to a state by {search.world.how}",
+        f"the actions {search.path_of(state)} and {list(path[:-1])} lead to the same key {short(search.keys[state])}, "
+        f"but then {path[-1]!r} gives {expected.shown}, and {actual.shown}{_apart(expected, actual)}; the environment "
+        f"is random, has state that key does not show, or does not come back to a state by {search.world.how}",
         "add that state to key, name counters of turns in clock, or use how='replay'",
         "use gym.key=state, keep all state in attributes that a copy contains (a counter of turns may decide "
         "rewards only), and draw random numbers in reset alone, from its seed",

@@ -19,11 +19,10 @@ from ...errors import CertifyError, LevelError
 from ...identity import canonical_json
 from ...plugins import WORD, Settings
 from ..base import FAILURE_MODES
-from .advice import AdvisedError, advised, naming_settings, raised
+from .advice import AdvisedError, ClockError, advised, naming_settings, raised
 from .packages import PACKAGES, blind, package_of
 from .state import Keys, bare, counters, keys_of
-from .values import hashable
-from .worlds import How
+from .worlds import How, hashable
 
 MAX_ACTIONS = 64
 _PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -300,7 +299,7 @@ def first_level(settings: GameSettings, seed: int, horizon: int | None = None) -
 
 def _decides(level: Level, env: Any) -> bool:
     """Return whether the clock of a level decides more than rewards, as far as a short search shows."""
-    from .explore import ClockError, explore  # noqa: PLC0415 - it imports this module
+    from .explore import explore  # noqa: PLC0415 - it imports this module
 
     try:
         explore(env, **search_of(level), max_states=500, max_seconds=5.0, checks=16, joins=False)

@@ -8,10 +8,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .advice import ContradictionError, advised, difference, short
+from .advice import AdvisedError, ClockError, ContradictionError, advised, difference, short
 from .graph import LOST, UNSEEN, WON
 from .worlds import Outcome, World
-
 
 EARLY = frozenset({4, 32, 256, 2_048, 16_384})
 """Numbers of states after which the way back to states is compared with a replay."""
@@ -125,17 +124,16 @@ class Search:
                 ContradictionError,
             )
 
-    def two_observations(self, state: int, path: Sequence[Any], what: str = "observations") -> ContradictionError:
+    def two_observations(self, state: int, path: Sequence[Any], what: str = "observations") -> AdvisedError:
         """Return the error of a state that is shown in two ways."""
-        error = advised(
-            f"the actions {self.path_of(state)} and {list(path)} lead to the same key {short(self.keys[state])}, but to "
-            f"different {what}; what they show is not in the key, or decided by something random",
+        timed = bool(self.world.reading.clock) and what == "observations"
+        return advised(
+            f"the actions {self.path_of(state)} and {list(path)} lead to the same key {short(self.keys[state])}, but "
+            f"to different {what}; what they show is not in the key, or decided by something random",
             "add it to key, or name attributes that only draw in drawing=",
             "use gym.key=state and keep all state in attributes, or name attributes that only draw in gym.drawing",
-            ContradictionError,
+            ClockError if timed else ContradictionError,
         )
-        assert isinstance(error, ContradictionError)
-        return error
 
     def _meet(self, key: Hashable, step: int) -> int:
         """Number a new state."""

@@ -13,10 +13,10 @@ from pydantic import Field
 from ...errors import CertifyError, LevelError
 from ...plugins import Settings
 from ..base import Case, Proof, Prover, Verdict
+from ..closure.advice import naming_settings, raised
 from ..closure.game import IDLE, Level, level_keys, succeeds
 from ..closure.packages import blind
-from ..closure.advice import naming_settings, raised
-from ..closure.values import hashable
+from ..closure.worlds import hashable
 from .replay import MAX_STEPS, Game, prove
 
 
