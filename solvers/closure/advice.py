@@ -41,6 +41,10 @@ class IllegalActionError(ContradictionError):
         )
 
 
+class ClockError(AdvisedError):
+    """More than rewards depends on a clock that was held still."""
+
+
 def advised(finding: str, python: str, settings: str, kind: type[AdvisedError] = AdvisedError) -> AdvisedError:
     """Return an error with a remedy for each kind of user."""
     return kind(f"{finding}; {python}", f"{finding}; {settings}")

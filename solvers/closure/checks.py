@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import CertifyError
-from .advice import IF_RANDOM, AdvisedError, ContradictionError, advised, difference, plain, short
+from .advice import IF_RANDOM, AdvisedError, ClockError, ContradictionError, advised, difference, plain, short
 from .graph import ILLEGAL
 from .packages import package_of
 from .search import Search
@@ -34,10 +34,6 @@ REPEATS = 16
 """Replays at the beginning and at the end of the checks that are made again before a different way back is tried."""
 CHECK_SECONDS = 1.0
 """Least processor time of the checks, which take at most twice as long as the search if that is more."""
-
-
-class ClockError(AdvisedError):
-    """More than rewards depends on a clock that was held still."""
 
 
 @dataclass
@@ -258,7 +254,7 @@ def _replay(
         if actual.won or actual.ended or (running and world.truncated):
             break
         state = search.numbers[actual.key]
-        if what := _shown_otherwise(search, state, timed=timed):
+        if what := _shown_otherwise(search, state):
             raise _timed(world, path) if timed else search.two_observations(state, path, what)
         if state >= search.expanded:
             break  # beyond the limits of the search
@@ -280,12 +276,12 @@ def _act(world: World, action: Any, path: Sequence[Any], *, timed: bool) -> Outc
         raise _timed(world, [*path, action]) from error
 
 
-def _shown_otherwise(search: Search, state: int, *, timed: bool) -> str:
+def _shown_otherwise(search: Search, state: int) -> str:
     """Return what the environment now shows of a state, and did not show in the search; empty if nothing is."""
     world = search.world
     if world.allowed != search.allowed[state]:
         return "masks of actions"
-    return "observations" if world.seen != search.seen[state] and not (timed and world.reading.is_declared) else ""
+    return "observations" if world.seen != search.seen[state] else ""
 
 
 def _draw(search: Search, state: int, path: Sequence[Any]) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 
 from ...errors import CertifyError
 from .actions import allowed, member, named_actions
-from .advice import ContradictionError, raised, short
-from .checks import CHECK_SECONDS, Check, ClockError, compare, walks_of
+from .advice import ClockError, ContradictionError, raised, short
+from .checks import CHECK_SECONDS, Check, compare, walks_of
 from .fresh import Question, elsewhere
 from .graph import Graph
 from .packages import package_of

@@ -57,13 +57,14 @@ def elsewhere(question: Question, seconds: float = TIME_LIMIT) -> list[list[Outc
             f"fresh: found an environment or a function that cannot be sent to another process ({error}), expected "
             "functions and classes of a module; define them in a module, or pass fresh=False"
         ) from error
+    limit = min(TIME_LIMIT, max(seconds, 20.0))
     try:
         run = subprocess.run(
             [sys.executable, "-c", _RUN],
             input=sent,
             capture_output=True,
             check=False,
-            timeout=(limit := min(TIME_LIMIT, max(seconds, 20.0))),
+            timeout=limit,
         )
     except subprocess.TimeoutExpired as error:
         raise CertifyError(

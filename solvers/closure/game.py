@@ -19,12 +19,11 @@ from ...identity import canonical_json
 from ...plugins import WORD, Settings
 from ..base import FAILURE_MODES
 from .actions import allowed, member, named_actions
-from .advice import naming_settings, raised
+from .advice import ClockError, naming_settings, raised
 from .packages import PACKAGES, blind, package_of
 from .state import Keys, bare, counters, keys_of
 from .success import PREDICATE, check_rule, is_predicate
-from .values import hashable
-from .worlds import How, Illegal
+from .worlds import How, Illegal, hashable
 
 IDLE = "invalid"
 """Name of a turn without a usable action."""
@@ -283,7 +282,7 @@ def first_level(settings: GameSettings, seed: int, horizon: int | None = None) -
 
 def _decides(level: Level, env: Any) -> bool:
     """Return whether the clock of a level decides more than rewards, as far as a short search shows."""
-    from .explore import ClockError, explore  # noqa: PLC0415 - it imports this module
+    from .explore import explore  # noqa: PLC0415 - it imports this module
 
     try:
         explore(env, **search_of(level), max_states=500, max_seconds=5.0, checks=16, joins=False)

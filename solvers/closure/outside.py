@@ -10,7 +10,7 @@ import random
 import sys
 import threading
 import types
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from .advice import advised
-from .values import PLAIN, REMEDY, Part, Reader, namespace, parts_of
+from .parts import PLAIN, Part, namespace, parts_of
+from .values import REMEDY, Reader
 
 _EXACT = frozenset({"pivot", "gymnasium", "minigrid"})
 """Packages of which only the modules of the environment itself are read."""
@@ -67,7 +68,7 @@ class _Root:
     """A class or a function, with everything that it holds when it was first read."""
 
     value: Any
-    names: tuple[tuple[dict[str, Any], str], ...]
+    names: tuple[tuple[Mapping[str, Any], str], ...]
     """Global variables that a function reads."""
     baseline: Hashable = None
     shape: list[Any] = field(default_factory=list[Any])
@@ -202,7 +203,7 @@ class Outside:
                 for name, place in reader.places.items():
                     self.places.setdefault(name, place)
 
-    def _globals(self, function: types.FunctionType) -> Iterator[tuple[dict[str, Any], str]]:
+    def _globals(self, function: types.FunctionType) -> Iterator[tuple[Mapping[str, Any], str]]:
         """Yield the places of the global variables that a function may read, by the names in its code."""
         space, names = function.__globals__, _names_of(function.__code__)
         if "cache_info" in names:

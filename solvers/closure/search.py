@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any
 
-from .advice import ContradictionError, advised, difference, plain, short
+from .advice import AdvisedError, ClockError, ContradictionError, advised, difference, plain, short
 from .graph import ILLEGAL, LOST, UNSEEN, WON, SuccessSteps
 from .worlds import Outcome, World
 
@@ -146,18 +146,17 @@ class Search:
                 ContradictionError,
             )
 
-    def two_observations(self, state: int, path: Sequence[Any], what: str = "observations") -> ContradictionError:
+    def two_observations(self, state: int, path: Sequence[Any], what: str = "observations") -> AdvisedError:
         """Return the error of a state that is shown in two ways."""
-        error = advised(
+        timed = bool(self.world.reading.clock) and what == "observations"
+        return advised(
             f"the actions {plain(self.path_of(state))} and {plain(list(path))} lead to the same key "
             f"{short(self.keys[state])}, but to different {what}; what they show is not in the key, or decided by "
             "something random",
             "add it to key, or name attributes that only draw in drawing=",
             "use gym.key=state and keep all state in attributes, or name attributes that only draw in gym.drawing",
-            ContradictionError,
+            ClockError if timed else ContradictionError,
         )
-        assert isinstance(error, ContradictionError)
-        return error
 
     def _meet(self, key: Hashable, step: int) -> int:
         """Number a new state."""

@@ -11,7 +11,8 @@ from gymnasium import wrappers
 from .advice import AdvisedError, advised
 from .outside import Outside, Scope, global_dice
 from .packages import package_of
-from .values import Part, Reader, parts_of
+from .parts import Part, parts_of
+from .values import Reader
 from .worlds import own
 
 Env = Any
@@ -20,15 +21,15 @@ _WRAPPER = frozenset({"env", "_saved_kwargs", "_cached_spec", "checked_reset", "
 """Attributes of wrappers that are no part of a state."""
 RANDOM = (
     "draw random numbers in reset alone, from its seed; what stays random can be probed, not certified",
-    "draw random numbers in reset alone, from its seed (fix what its transitions draw); what stays random can be probed, "
-    "not certified",
+    "draw random numbers in reset alone, from its seed (fix what its transitions draw); what stays random can be "
+    "probed, not certified",
 )
 _COUNTING: tuple[type, ...] = (
     *(wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker, wrappers.RecordEpisodeStatistics),
     *(wrappers.RecordVideo, wrappers.HumanRendering, wrappers.RenderCollection, wrappers.Autoreset),
     wrappers.NormalizeReward,
 )
-"""Wrappers that only count, check, record or scale what an episode gives; PIVOT's own turn budget replaces time limits."""
+"""Wrappers that only count, check, record or scale; PIVOT's own turn budget replaces time limits."""
 _SHOWING: tuple[type, ...] = (
     wrappers.FrameStackObservation,
     wrappers.NormalizeObservation,

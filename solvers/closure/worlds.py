@@ -2,11 +2,13 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 from gymnasium.utils import EzPickle
@@ -24,7 +26,8 @@ from .advice import (
     short,
 )
 from .outside import touches
-from .values import hashable
+from .parts import is_value
+from .values import Reader
 
 if TYPE_CHECKING:
     from .success import Rule
@@ -203,7 +206,8 @@ class World(ABC):
             return hashable(observation)
         key = self.reading.key(env)
         if self._watch:
-            self.seen = _glance(observation)
+            if not (self.reading.clock and self.reading.is_declared):
+                self.seen = _glance(observation)
             if self._watch.changed and self.how != "replay":
                 raise advised(
                     f"a step changes {self._watch.changed}, which {self.how} does not bring back",
@@ -358,6 +362,49 @@ def worlds_of(env: Env, how: How | None, *, snapshots: bool) -> list[type[World]
     if how is not None and how not in offered:
         raise CertifyError(f"how: found {how!r}, expected one of {', '.join(sorted(offered))} for this environment")
     return [kind for kind in WORLDS if kind.how == how or (how is None and kind.how in offered)]
+
+
+def hashable(value: Any) -> Hashable:  # noqa: PLR0911 - one for each kind of value
+    """Return an observation as a key: equal numbers are equal whatever their type.
+
+    Raises:
+        CertifyError: it is none of number, text, bytes, array, tuple, list, set and mapping.
+    """
+    if isinstance(value, bool | int | np.bool_ | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        return "nan" if math.isnan(number) else number
+    if isinstance(value, str | bytes | type(None)):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        if array.dtype == object:  # its bytes are addresses
+            return array.shape, hashable(array.tolist())
+        if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8:
+            wide = array.astype(np.float64)
+            if (
+                array.dtype.kind != "f"
+                and array.dtype.itemsize == 8
+                and not np.array_equal(wide.astype(array.dtype), array)
+            ):
+                return array.shape, array.dtype.str, array.tobytes()
+            return array.shape, (wide + 0.0).tobytes()
+        return array.shape, array.dtype.str, array.tobytes()
+    if isinstance(value, Mapping):
+        items = cast(Mapping[Any, Any], value).items()
+        return tuple(sorted(((str(name), hashable(each)) for name, each in items), key=lambda pair: pair[0]))
+    if isinstance(value, list | tuple):
+        return tuple(hashable(each) for each in cast(Sequence[Any], value))
+    if isinstance(value, set | frozenset):
+        return frozenset(hashable(each) for each in cast(Iterable[Any], value))
+    if is_value(type(value)) or isinstance(value, Enum | complex | deque):
+        return Reader().read(value)
+    raise advised(
+        f"observation: found {type(value).__name__}, expected numbers, texts, arrays, or tuples and mappings of them",
+        "pass key=, a function from the environment to a hashable state",
+        "use gym.key=state, or wrap the environment in one with such observations",
+    )
 
 
 def _restarts(env: Env) -> str:

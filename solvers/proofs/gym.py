@@ -20,7 +20,7 @@ from ..base import Case, Proof, Prover, Verdict
 from ..closure.advice import naming_settings, raised
 from ..closure.game import IDLE, Level, level_keys
 from ..closure.packages import blind, package_of
-from ..closure.values import hashable
+from ..closure.worlds import hashable
 from .replay import ILLEGAL, MAX_STEPS, WON, Game, prove
 
 

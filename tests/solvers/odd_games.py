@@ -322,7 +322,7 @@ def _objects(self: Any, digit: int) -> None:
 
 
 class _Record(np.ndarray):
-    pass
+    digit = 0
 
 
 def _record(self: Any, digit: int) -> None:
@@ -381,7 +381,7 @@ class InDefault(Lock):
         memory["digit"] = digit
 
     def get(self) -> int:
-        return self.put.__defaults__[0]["digit"]  # pyright: ignore[reportFunctionMemberAccess]
+        return self.put.__defaults__[0]["digit"]  # pyright: ignore
 
 
 class Slow(Lock):
@@ -533,7 +533,7 @@ def _locks_elsewhere() -> dict[str, type[Lock]]:
         "list of the module": (lambda _self, digit: STORED.__setitem__(0, digit), lambda _self: STORED[0]),
         "dict of the module": _dict_of(BY_CLASS),
         "global": (_set_global, lambda _self: COUNTER),
-        "default of a function": (lambda _self, digit: _hold(digit), lambda _self: _hold.__defaults__[0][0]),
+        "default of a function": (lambda _self, digit: _hold(digit), lambda _self: _hold.__defaults__[0][0]),  # pyright: ignore
         "attribute of a function": (
             lambda _self, digit: setattr(_hold, "digit", digit),
             lambda _self: getattr(_hold, "digit", 0),
@@ -546,7 +546,7 @@ def _locks_elsewhere() -> dict[str, type[Lock]]:
         "module of its own": (_module, lambda _self: sys.modules["odd_lock_memory"].digit),
         "module of others": (
             lambda _self, digit: setattr(gymnasium, "odd_digit", digit),
-            lambda _self: gymnasium.odd_digit,
+            lambda _self: gymnasium.odd_digit,  # pyright: ignore
         ),  # pyright: ignore
         "name-mangled slot": (lambda self, digit: setattr(self, "held", _Hidden(digit)), lambda self: self.held.read()),
         "enum member": (
@@ -672,7 +672,7 @@ def _honest(name: str, put: Callable[[int], Any], get: Callable[[Any], int], *, 
 
     def step(self: Any, action: int) -> Answer:
         _, *rest = Lock.step(self, action)
-        return (self.held if shown else 0, *rest)
+        return (self.held if shown else 0, *rest)  # pyright: ignore
 
     def reset(self: Any, **settings: Any) -> Any:
         Lock.reset(self, **settings)
@@ -773,7 +773,7 @@ HONEST |= {
     "time limit": wrapped(lambda env: _W.TimeLimit(env, 20)),
     "statistics": wrapped(_W.RecordEpisodeStatistics, lambda env: _W.TimeLimit(env, 50)),
     "inside": wrapped(
-        lambda env: _W.TimeLimit(env, 20), lambda env: _W.TransformReward(env, lambda reward: 2 * reward)
+        lambda env: _W.TimeLimit(env, 20), lambda env: _W.TransformReward(env, lambda reward: 2 * float(reward))
     ),
     "stacked": wrapped(lambda env: _W.FrameStackObservation(env, 3)),
     "checked": wrapped(_W.PassiveEnvChecker, _W.OrderEnforcing),

@@ -15,6 +15,7 @@ from gymnasium import spaces
 from gymnasium.utils import EzPickle
 from pivot.errors import CertifyError
 from pivot.solvers.base import Unsolved, Verdict
+from pivot.solvers.closure.worlds import How
 
 
 class Line(gymnasium.Env[Any, Any]):
@@ -386,7 +387,8 @@ def test_a_way_back_that_leads_elsewhere_gives_way_to_the_next() -> None:
     assert (right.how, shared.how) == ("deepcopy", "replay")
     assert np.array_equal(right.successors, shared.successors)
     assert pivot.explore(LiveSnapshot, key="observation", clock=()).how == "deepcopy"
-    for fault, how in ((SharedArray, "deepcopy"), (LiveSnapshot, "snapshot")):
+    ways: tuple[tuple[type[Line], How], ...] = ((SharedArray, "deepcopy"), (LiveSnapshot, "snapshot"))
+    for fault, how in ways:
         with pytest.raises(CertifyError, match="lead to the same key"):
             pivot.explore(fault, key=key, clock=(), how=how)
 
@@ -403,7 +405,7 @@ def test_the_lake_of_gymnasium() -> None:
     graph = pivot.explore(lambda: gymnasium.make("FrozenLake-v1", is_slippery=False))
     assert len(graph.successors) == 11  # 16 cells, four holes and the goal
     assert graph.need(0) == 6
-    with pytest.raises(CertifyError, match="a step draws a random number from P, .*: the environment is random"):
+    with pytest.raises(CertifyError, match=r"a step draws a random number from P, .*: the environment is random"):
         pivot.explore(lambda: gymnasium.make("FrozenLake-v1", is_slippery=True))
 
 
