@@ -46,7 +46,7 @@ class ClosureSettings(SolverSettings):
     max_steps: int = Field(default=5_000_000, ge=1)
     """Maximum number of steps of the environment."""
     max_depth: int = Field(default=1_000, ge=1)
-    """Maximum number of turns from the start; levels whose states never end, such as those that count turns, end here."""
+    """Maximum number of turns from the start; the search of states that never repeat ends here."""
     max_seconds: float = Field(default=600.0, gt=0)
     """Maximum time of the search, seconds. A level at this limit may be labelled on one machine and not on another."""
     max_megabytes: int = Field(default=2_000, ge=1)
