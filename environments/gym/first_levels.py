@@ -74,7 +74,7 @@ def _first_levels(settings: str, horizon: int, most_states: int) -> FirstLevels:
         close(env)
         levels.append(level)
         try:
-            graphs[seed] = _graph(solver, level, most_states)
+            graphs[seed] = _graph(solver, level)
         except NoSuccessError as error:
             unclear.append(error)
     rules = {graph.success.rule for graph in graphs.values()} - {""}
@@ -92,7 +92,7 @@ def _first_levels(settings: str, horizon: int, most_states: int) -> FirstLevels:
     rule = game.success or (flags or [GOAL_REWARD])[0]
     for seed, level in enumerate(levels):
         if seed not in graphs or graphs[seed].success.rule != rule:
-            graphs[seed] = _graph(solver, level.model_copy(update={"success": rule}), most_states)
+            graphs[seed] = _graph(solver, level.model_copy(update={"success": rule}))
     if game.illegal == "refuse" and any((graph.successors == ILLEGAL).any() for graph in graphs.values()):
         raise CertifyError(
             "info['action_mask'] excludes actions; say what a turn with one means: gym.illegal=invalid for a turn "
@@ -107,9 +107,9 @@ def _first_levels(settings: str, horizon: int, most_states: int) -> FirstLevels:
     return found
 
 
-def _graph(solver: ClosureSolver, level: Level, most_states: int) -> Graph:
+def _graph(solver: ClosureSolver, level: Level) -> Graph:
     graph = solver.graph(level)
-    if graph.limit and level.turns is None and len(graph.successors) <= most_states:  # how far depends on the machine
+    if graph.by_machine:
         raise CertifyError(
             f"{graph.limit} ended the search of the level of seed {level.seed} after {len(graph.successors)} states; "
             "lower gym.first_search"

@@ -254,8 +254,8 @@ def _replay(
         if actual.won or actual.ended or (running and world.truncated):
             break
         state = search.numbers[actual.key]
-        if what := _shown_otherwise(search, state):
-            raise _timed(world, path) if timed else search.two_observations(state, path, what)
+        if _shown_otherwise(search, state):
+            raise _timed(world, path) if timed else search.two_observations(state, path)
         if state >= search.expanded:
             break  # beyond the limits of the search
     world.finish()
@@ -276,12 +276,10 @@ def _act(world: World, action: Any, path: Sequence[Any], *, timed: bool) -> Outc
         raise _timed(world, [*path, action]) from error
 
 
-def _shown_otherwise(search: Search, state: int) -> str:
-    """Return what the environment now shows of a state, and did not show in the search; empty if nothing is."""
+def _shown_otherwise(search: Search, state: int) -> bool:
+    """Return whether the environment now shows a state in a different way than in the search."""
     world = search.world
-    if world.allowed != search.allowed[state]:
-        return "masks of actions"
-    return "observations" if world.seen != search.seen[state] else ""
+    return world.seen != search.seen[state] or world.allowed != search.allowed[state]
 
 
 def _draw(search: Search, state: int, path: Sequence[Any]) -> None:

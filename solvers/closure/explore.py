@@ -155,6 +155,7 @@ def explore(
         search.world.how,
         search.steps,
         search.limit,
+        by_machine=search.by_machine,
         won_at_start=not search.keys,
         success=search.success,
         illegal=illegal,

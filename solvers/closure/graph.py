@@ -59,6 +59,8 @@ class Graph:
     """Steps of the environment that the search and its checks took."""
     limit: str | None
     """Limit that ended the search, or None if every reachable state was searched."""
+    by_machine: bool = False
+    """Whether that is one of time or memory, so that the search ends elsewhere on a different machine."""
     won_at_start: bool = False
     idle: str = "invalid"
     """Name of a turn without an action, which leaves the state as it is."""

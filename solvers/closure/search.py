@@ -68,6 +68,8 @@ class Search:
     depth: int = 0
     limit: str | None = None
     """Limit that ended the search."""
+    by_machine: bool = False
+    """Whether that is one of time or memory, so that the search ends elsewhere on a different machine."""
 
     @property
     def expanded(self) -> int:
@@ -93,7 +95,7 @@ class Search:
             if number in EARLY and not replays:
                 self._look(len(self.keys) - 1)
             handle = waiting.popleft()
-            for place, action in enumerate(self.actions):
+            for place in range(len(self.actions)):
                 outcome = self._step(number, handle, place)
                 if outcome is None:
                     targets.append(ILLEGAL)
@@ -113,18 +115,17 @@ class Search:
                 else:
                     again[target] = len(targets)
                     if world.seen != self.seen[target] or world.allowed != self.allowed[target]:
-                        what = "observations" if world.allowed == self.allowed[target] else "masks of actions"
-                        raise self.two_observations(target, [*self.path_of(number), action], what)
+                        raise self.two_observations(target, [*self.path_of(number), self.actions[place]])
                 targets.append(target)
             self.steps += len(self.actions) * (self.depth + 1 if replays else 1)
         return None
 
-    def _step(self, state: int, handle: Any, place: int) -> Outcome | None:
-        """Take an action in a state with its handle; None if the action is illegal there."""
-        allowed = self.allowed[state]
+    def _step(self, number: int, handle: Any, place: int) -> Outcome | None:
+        """Take an action in a state, of which there is a handle; return None if it is illegal there."""
+        allowed = self.allowed[number]
         if allowed is not None and not allowed[place]:
             return None
-        return self.world.step(handle, lambda: self.path_of(state), self.actions[place])
+        return self.world.step(handle, lambda: self.path_of(number), self.actions[place])
 
     def _look(self, state: int) -> None:
         """Replay the path to a state, so that a wrong way back to states ends the search early.
@@ -139,8 +140,8 @@ class Search:
             path.append(self.actions[place])
         if key != self.keys[state]:
             raise advised(
-                f"the actions {path} lead to two states, which differ in {difference(self.keys[state], key)}; the "
-                f"environment is random, or does not come back to a state by {world.how}",
+                f"the actions {plain(path)} lead to two states, which differ in {difference(self.keys[state], key)}; "
+                f"the environment is random, or does not come back to a state by {world.how}",
                 "use how='replay'",
                 "set gym.how=replay, or keep all state in attributes that a copy contains",
                 ContradictionError,
@@ -148,6 +149,7 @@ class Search:
 
     def two_observations(self, state: int, path: Sequence[Any], what: str = "observations") -> AdvisedError:
         """Return the error of a state that is shown in two ways."""
+        what = what if self.world.allowed == self.allowed[state] else "masks of actions"
         timed = bool(self.world.reading.clock) and what == "observations"
         return advised(
             f"the actions {plain(self.path_of(state))} and {plain(list(path))} lead to the same key "
@@ -177,10 +179,12 @@ class Search:
         if limits.depth is not None and self.depth > limits.depth:
             return f"max_depth = {limits.depth}"
         if number % 64 == 0:
+            self.by_machine = True
             if time.monotonic() > end:
                 return f"max_seconds = {stated:g}"
             if _peak() - peak > limits.megabytes:
                 return f"max_megabytes = {limits.megabytes}"
+            self.by_machine = False
         return None
 
     def path(self, number: int) -> list[int]:

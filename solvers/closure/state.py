@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 from gymnasium import wrappers
 
-from .advice import AdvisedError, advised
+from .advice import IF_RANDOM, AdvisedError, advised
 from .outside import Outside, Scope, global_dice
 from .packages import package_of
 from .parts import Part, parts_of
@@ -20,9 +20,8 @@ Env = Any
 _WRAPPER = frozenset({"env", "_saved_kwargs", "_cached_spec", "checked_reset", "checked_step", "checked_render"})
 """Attributes of wrappers that are no part of a state."""
 RANDOM = (
-    "draw random numbers in reset alone, from its seed; what stays random can be probed, not certified",
-    "draw random numbers in reset alone, from its seed (fix what its transitions draw); what stays random can be "
-    "probed, not certified",
+    f"draw random numbers in reset alone, from its seed; {IF_RANDOM}",
+    f"draw random numbers in reset alone, from its seed; {IF_RANDOM}",
 )
 _COUNTING: tuple[type, ...] = (
     *(wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker, wrappers.RecordEpisodeStatistics),
