@@ -9,14 +9,13 @@ from ..datasets.publish import MAIN, PREFIX, parse_target, publish
 from ..datasets.store import Store
 from ..storage import parse_address
 from .compact import compact_store
-from .deployments import DEPLOYED, at_work, plain, show, wrong_values_once
+from .deployments import at_work, plain, show
 from .engines.base import Workers
 from .engines.prefect import execute_as_tasks
 from .watch import watched
 
 
-@flow(name="compact-dataset", flow_run_name="compact {root} to {out}", **DEPLOYED)
-@wrong_values_once()
+@flow(name="compact-dataset", flow_run_name="compact {root} to {out}", persist_result=False)
 def compact_dataset(
     root: str,
     out: str,
@@ -49,8 +48,7 @@ def compact_dataset(
     return plain(result)
 
 
-@flow(name="push-dataset", flow_run_name="push {root} to {target}", **DEPLOYED)
-@wrong_values_once()
+@flow(name="push-dataset", flow_run_name="push {root} to {target}", persist_result=False)
 def push_dataset(root: str, target: str, private: bool = False, revision: str = MAIN) -> dict[str, Any]:
     """Publish the dataset of a finished store on the Hugging Face hub; a version that is there is not sent again.
 

@@ -12,7 +12,7 @@ from .. import plugins
 from ..environments.base import PivotEnv
 from ..errors import LevelError, PluginError
 from ..solvers.base import Solver
-from ..solvers.rows import translated
+from ..solvers.puzzles import translated
 from ..solvers.sokoban.solver import VAGEN
 
 _BOARD = re.compile(r"(?:^ ?[#_O√XPSG](?:  [#_O√XPSG])+ ?$\n?){2,}", re.MULTILINE)

@@ -14,7 +14,7 @@ from pivot.environments.sokoban.levels import carve_room
 from pivot.environments.sokoban.sprites import CELL_CODES, PLAYER, WALL, tiles
 from pivot.errors import GenerationError, LevelError
 from pivot.identity import digest
-from pivot.solvers.sokoban.solver import SokobanDistances
+from pivot.solvers.sokoban.solver import SokobanSolver
 from pivot.testing import EnvironmentContract
 
 LEVEL = "######\n#@   #\n# $. #\n#   $#\n#  . #\n######"
@@ -140,7 +140,7 @@ def test_a_finished_state_can_be_shown_but_not_played() -> None:
 )
 def test_generated_levels_have_what_was_asked_for(settings: dict[str, int], count: int) -> None:
     config = SokobanConfig(**settings)
-    env, solutions = SokobanEnv(config), set()
+    env, solver, solutions = SokobanEnv(config), SokobanSolver(max_states=config.max_states), set()
     for seed in range(count):
         level = SokobanEnv.make_task(config, seed).initial_state
         frame, info = env.reset(options={"state": level})
@@ -152,7 +152,7 @@ def test_generated_levels_have_what_was_asked_for(settings: dict[str, int], coun
         assert set(ring) == {"#"}
         boxes, targets = sum(map(level.count, "$*")), sum(map(level.count, ".*+"))
         assert boxes == targets == config.boxes
-        needed = SokobanDistances.of(level, config.max_solution, config.max_states).distance(level)
+        needed = solver.distance_map(level, config.max_solution).distance(level)
         assert needed is not None
         assert config.min_solution <= needed <= config.max_solution
         solutions.add(needed)
