@@ -1,11 +1,12 @@
 """The audit between reading and labelling: what confirms an episode, and what its source has earned.
 
 An episode is taken if the recording confirms every turn of its replay (:mod:`pivot.rollouts.confirm`), or every turn
-but the last, whose reply then is read like the others, or if it ended in the recorded success. One that nothing confirms is taken only whole, with every turn read and no word dropped, and
-only if the dialect of its source has earned it: all recorded successes, three or more, replay to success; or at least
-95 % of the turns were read and nothing was dropped. A recorded value that contradicts a replay takes that back for the
-source: its words may mean something else. Integers need confirmation or declared words. ``evidence=declared`` is the
-user's own word in place of what the dialect has not earned.
+but the last, whose reply then is read like the others, or if it ended in the recorded success. One that nothing
+confirms is taken only whole, with every turn read and no word dropped, and only if the dialect of its source has earned
+it: all recorded successes, three or more, replay to success; or at least 95 % of the turns were read and nothing was
+dropped. A recorded value that contradicts a replay takes that back for the source: its words may mean something else.
+Integers need confirmation or declared words. ``evidence=declared`` is the user's own word in place of what the dialect
+has not earned.
 """
 
 from collections import Counter
@@ -201,22 +202,23 @@ class SourceAudit:
 
     def evidence(self, finding: Finding) -> tuple[Evidence, ...]:
         """Return what the actions and the level of an episode rest on; nothing for one that has to be left out."""
+        confirmation = finding.confirmation
         many = _MOST_CONTRADICTED * sum(self.incomplete.values())
         misses = self.incomplete[True] > many and not finding.is_whole
+        confirms = confirmation.whole or (confirmation.open_end and self._knows(finding.last))
+        evidence: tuple[Evidence, ...] = ()
         if finding.doubt:
-            return ()
-        if finding.confirmation.whole and not misses:
-            return evidence_of(finding.confirmation.kinds)
-        if finding.is_won:
-            return (Evidence.END,)
-        if finding.confirmation.open_end and not misses and self._knows(finding.last):
-            return evidence_of(finding.confirmation.kinds)
-        if self.declared:
-            return (Evidence.DECLARED,)
-        if finding.integers or (finding.begins and self.common):
-            return ()
-        earned = [each for each in self.earned if each is Evidence.SUCCESS or finding.is_whole]
-        return tuple(earned) if not finding.dropped and all(map(self._knows, finding.forms)) else ()
+            pass
+        elif confirms and not misses:
+            evidence = evidence_of(confirmation.kinds)
+        elif finding.is_won:
+            evidence = (Evidence.END,)
+        elif self.declared:
+            evidence = (Evidence.DECLARED,)
+        elif not finding.integers and not finding.dropped and not (finding.begins and self.common):
+            earned = [each for each in self.earned if each is Evidence.SUCCESS or finding.is_whole]
+            evidence = tuple(earned) if all(map(self._knows, finding.forms)) else ()
+        return evidence
 
     def _knows(self, form: str | None) -> bool:
         """Return whether a kind of reply is known to be an unusable turn, or was read."""
