@@ -1,11 +1,12 @@
 """The audit between reading and labelling: what confirms an episode, and what its source has earned.
 
-An episode is taken if the recording confirms every turn of its replay (:mod:`pivot.rollouts.confirm`), or if it ended
-in the recorded success. One that nothing confirms is taken only whole, with every turn read and no word dropped, and
-only if the dialect of its source has earned it: all recorded successes, three or more, replay to success; or at least
-95 % of the turns were read and nothing was dropped. A recorded value that contradicts a replay takes that back for the
-source: its words may mean something else. Integers need confirmation or declared words. ``evidence=declared`` is the
-user's own word in place of what the dialect has not earned.
+An episode is taken if the recording confirms every turn of its replay (:mod:`pivot.rollouts.confirm`), or every turn
+but the last, whose reply then is read like the others, or if it ended in the recorded success. One that nothing
+confirms is taken only whole, with every turn read and no word dropped, and only if the dialect of its source has earned
+it: all recorded successes, three or more, replay to success; or at least 95 % of the turns were read and nothing was
+dropped. A recorded value that contradicts a replay takes that back for the source: its words may mean something else.
+Integers need confirmation or declared words. ``evidence=declared`` is the user's own word in place of what the dialect
+has not earned.
 """
 
 from collections import Counter
@@ -47,6 +48,8 @@ class Finding:
     """Replies after the end."""
     forms: tuple[str, ...] = ()
     """Kinds of the replies without an action."""
+    last: str | None = None
+    """Kind of the last reply if it has no action, or if a part of it was dropped; None if it was read whole."""
     example: str = ""
     """First word or reply that was not used."""
     integers: bool = False
@@ -94,6 +97,7 @@ def finding_of(
     played = len(agreement.moves) or len(episode.turns)
     acts = {slot.turn for slot in slots if slot.action is not None}
     unread, forms, dropped, example = 0, list[str](), 0, ""
+    last: str | None = None
     for t, turn in enumerate(episode.turns[:played]):
         reading = turn.reading
         listed = reading is None and turn.actions is not None
@@ -101,6 +105,9 @@ def finding_of(
             unread += 1
             forms.append(reading.form if reading is not None else _form(turn.response))
             example = example or (turn.response or "").strip()[-80:]
+        last = None
+        if (t not in acts and not listed) or (reading is not None and reading.dropped):
+            last = forms[-1] if t not in acts else "mention"
         if reading is not None:
             dropped += len(reading.dropped)
             example = example or next(iter(reading.dropped), "")
@@ -115,6 +122,7 @@ def finding_of(
         dropped=dropped,
         trailing=agreement.trailing,
         forms=tuple(forms),
+        last=last,
         example=example,
         integers=integers,
         confirmation=confirmation,
@@ -174,6 +182,8 @@ class SourceAudit:
         if not finding.contradicted and (finding.confirmation.whole or finding.is_won):
             self.confirmed += 1
             self.forms.update(finding.forms)
+        elif not finding.contradicted and finding.confirmation.open_end:
+            self.forms.update(finding.forms[: len(finding.forms) - (finding.last is not None)])
 
     @property
     def common(self) -> int:
@@ -192,21 +202,27 @@ class SourceAudit:
 
     def evidence(self, finding: Finding) -> tuple[Evidence, ...]:
         """Return what the actions and the level of an episode rest on; nothing for one that has to be left out."""
+        confirmation = finding.confirmation
         many = _MOST_CONTRADICTED * sum(self.incomplete.values())
         misses = self.incomplete[True] > many and not finding.is_whole
+        confirms = confirmation.whole or (confirmation.open_end and self._knows(finding.last))
+        evidence: tuple[Evidence, ...] = ()
         if finding.doubt:
-            return ()
-        if finding.confirmation.whole and not misses:
-            return evidence_of(finding.confirmation.kinds)
-        if finding.is_won:
-            return (Evidence.END,)
-        if self.declared:
-            return (Evidence.DECLARED,)
-        if finding.integers or (finding.begins and self.common):
-            return ()
-        earned = [each for each in self.earned if each is Evidence.SUCCESS or finding.is_whole]
-        known = all(self.forms[form] >= _KNOWN and form != "mention" for form in finding.forms)
-        return tuple(earned) if not finding.dropped and known else ()
+            pass
+        elif confirms and not misses:
+            evidence = evidence_of(confirmation.kinds)
+        elif finding.is_won:
+            evidence = (Evidence.END,)
+        elif self.declared:
+            evidence = (Evidence.DECLARED,)
+        elif not finding.integers and not finding.dropped and not (finding.begins and self.common):
+            earned = [each for each in self.earned if each is Evidence.SUCCESS or finding.is_whole]
+            evidence = tuple(earned) if all(map(self._knows, finding.forms)) else ()
+        return evidence
+
+    def _knows(self, form: str | None) -> bool:
+        """Return whether a kind of reply is known to be an unusable turn, or was read."""
+        return form is None or (form != "mention" and self.forms[form] >= _KNOWN)
 
     def reason(self, finding: Finding) -> str:
         """Return why an episode is left out."""

@@ -41,6 +41,8 @@ class Confirmation:
     """Confirmed turns; a last turn that cannot change the label counts as one."""
     whole: bool = False
     """Whether every turn is confirmed."""
+    open_end: bool = False
+    """Whether every turn but the last is confirmed, as where pictures are recorded before each turn alone."""
     kinds: tuple[str, ...] = ()
     """Kinds of values that excluded another action somewhere."""
 
@@ -177,7 +179,9 @@ def confirm(
                 except (PivotError, ValueError):
                     continue  # the environment refuses this action here, so nobody played it
                 endings.append(sight)
-                differing = [kind for kind in seen if sight.differs(right, kind)]
+                differing = [kind for kind in seen if kind != PICTURE and sight.differs(right, kind)]
+                if PICTURE in seen and not (differing and PICTURE in kinds) and sight.differs(right, PICTURE):
+                    differing.append(PICTURE)
                 if snapshot == before.replayed and sight.snapshot != right.snapshot:
                     kinds |= dict.fromkeys(differing)
                 if not differing and (number == len(turns) or not sight.over):  # no turn follows an end
@@ -193,7 +197,8 @@ def confirm(
         confirmed[-1] = True
     if lost:
         confirmed = [False] * len(confirmed)
-    return Confirmation(sum(confirmed), all(confirmed), tuple(kinds))
+    open_end = len(confirmed) > 1 and all(confirmed[:-1]) and not confirmed[-1]
+    return Confirmation(sum(confirmed), all(confirmed), open_end, tuple(kinds))
 
 
 def _confirmed(layers: Sequence[_Layer]) -> list[bool]:

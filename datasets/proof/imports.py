@@ -78,7 +78,7 @@ def _row_problems(env: PivotEnv, row: Mapping[str, Any], episode: Mapping[str, A
     name = f"{IMPORTS.name}: {row['place']}"
     if derived.turns != row["confirmed_turns"]:
         yield f"{name}: {derived.turns} turns are confirmed, the row says {row['confirmed_turns']}"
-    own = {*evidence_of(derived.kinds)} if derived.whole else set[Evidence]()
+    own = {*evidence_of(derived.kinds)} if derived.whole or derived.open_end else set[Evidence]()
     is_won = bool(row["recorded_success"] and episode["success"]) and stored == {Evidence.END}
     if stored and stored != own and not is_won:
         said, found = (", ".join(sorted(each)) or "nothing" for each in (stored, own))

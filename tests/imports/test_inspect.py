@@ -91,7 +91,9 @@ def test_oddities_are_named(tmp_path: Path) -> None:
         for number, (case, _) in enumerate(cases)
     }
     members["samples/../../escape.json"] = b"{}"
-    result = pivot.import_rollouts(eval_file(tmp_path / "a.eval", members), tmp_path / "store", format="inspect")
+    result = pivot.import_rollouts(
+        eval_file(tmp_path / "a.eval", members), tmp_path / "store", format="inspect", options={"evidence": "declared"}
+    )
     kinds = {problem.place: str(problem.kind) for problem in result.problems}
     assert kinds == {
         f"a.eval samples/{number}_epoch_1.json": kind for number, (_, kind) in enumerate(cases) if kind is not None
