@@ -109,8 +109,9 @@ def test_a_hub_id_is_read_like_its_folder(
         run(*how, "--data", ID, "--config", "sokoban", "--out", tmp_path / "hub")
         run(*how, "--data", small_store / "dataset", "--config", "sokoban", "--out", tmp_path / "own")
     assert hub.sent and all(name.startswith("sokoban/") for name in hub.sent), "the config that was asked for"
-    readings = [(tmp_path / name / "predictions.jsonl").read_bytes().partition(b"\n")[2] for name in ("hub", "own")]
-    assert readings[0] == readings[1] and readings[0].count(b"\n") > 10
+    results = [json.loads((tmp_path / name / "result.json").read_text("utf-8")) for name in ("hub", "own")]
+    assert results[0]["cells"] == results[1]["cells"] and results[0]["usage"]["answered"] > 10
+    assert results[0]["fingerprint"] == results[1]["fingerprint"]
     run("evaluate", "baselines", ID, "--no-learned", "--side", "train")
     assert any(name.startswith("frozenlake/") for name in hub.sent)
     assert len(hub.sent) == len(set(hub.sent)), "no file is fetched twice"

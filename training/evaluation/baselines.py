@@ -21,6 +21,8 @@ from .level_posterior import LevelPosterior, objection
 from .predictions import Header, Prediction, Predictions
 from .scores import score
 
+NAMES = MAJORITY, TREES, POSTERIOR = "majority", "boosted trees", "level posterior"
+"""Names of the baselines, in the order of tables."""
 Judge = Callable[[LoggedFailure], Judgement]
 """Judges every step of an episode that was lost."""
 Episodes = Callable[[str, str], Sequence[Fitting]]
@@ -70,17 +72,17 @@ def fit_baselines(episodes: Sequence[Fitting], *, learned: bool = True) -> tuple
         PluginError: scikit-learn is not installed.
     """
     lost = [each.log for each in episodes if each.lost]
-    judges, reasons = {"majority": fit_most_frequent(episodes)}, dict[str, str]()
+    judges, reasons = {MAJORITY: fit_most_frequent(episodes)}, dict[str, str]()
     if not learned:
-        reasons["boosted trees"] = "not wanted"
+        reasons[TREES] = "not wanted"
     elif len(lost) < FEWEST:
-        reasons["boosted trees"] = f"found {len(lost)} failures to fit on, expected at least {FEWEST}"
+        reasons[TREES] = f"found {len(lost)} failures to fit on, expected at least {FEWEST}"
     else:
-        judges["boosted trees"] = BoostedTrees(episodes).judge
+        judges[TREES] = BoostedTrees(episodes).judge
     if (reason := objection(lost)) is not None:
-        reasons["level posterior"] = reason
+        reasons[POSTERIOR] = reason
     else:
-        judges["level posterior"] = LevelPosterior(lost).judge
+        judges[POSTERIOR] = LevelPosterior(lost).judge
     return judges, reasons
 
 
@@ -130,7 +132,7 @@ def measure_baselines(
                 gate, (judges, missing) = fit_gate(fitting, learned=learned), fit_baselines(fitting, learned=learned)
             else:
                 gate, judges = bool, dict[str, Judge]()
-                missing = {"majority": "no failure in the other split to fit on"} if items else {}
+                missing = {MAJORITY: "no failure in the other split to fit on"} if items else {}
             for name, reason in missing.items():
                 reasons.setdefault(name, {})[env] = reason
             for item in items if judges else ():
@@ -141,7 +143,7 @@ def measure_baselines(
                     rows.setdefault(name, {})[item.item_id] = answer
             advance()
     results: list[dict[str, Any]] = []
-    for name in dict.fromkeys([*rows, *reasons]):
+    for name in [each for each in NAMES if each in rows or each in reasons]:
         mine = rows.get(name, {})
         complete = [
             env

@@ -81,13 +81,13 @@ def evaluate_analyzer(config: AnalyzerEvaluationConfig, begin: Begin) -> Evaluat
     """
     look_for("matplotlib", EXTRA)  # before hours of requests
     run, model = training_run(config.model), checkpoint_of(config.model)
+    out = config.out or _default_out(config, run)
     source = config.data or (run or {}).get("dataset")
     if source is None:
         raise ConfigError(f"{config.model} does not name the data it was trained on; name some with --data DATASET")
-    out = config.out or _default_out(config, run)
     shared = config.model_dump(include={*AskedModel.model_fields})
-    name = config.name or Path(config.model).name
-    settings = RunConfig(**shared | {"model": model, "data": out / ITEMS, "out": out, "name": named(name, config)})
+    name = config.name or named(Path(config.model).name, config)
+    settings = RunConfig(**shared | {"model": model, "data": out / ITEMS, "out": out, "name": name})
     _backend(settings)  # refuse its settings before the items are written
     trained: Sequence[str] = (run or {}).get("configs", ())
     env = trained[0] if config.env == ALL and len(trained) == 1 else config.env
