@@ -63,6 +63,8 @@ class Check:
         is_known = package.key is not None
         if package.dice and (name := package.dice(world.env)):
             raise advised(f"a step draws a random number from {name}: the environment is random", *RANDOM)
+        if is_known and not package.dice and world.seed is not None and _has_drawn(world):
+            raise advised("a step draws a random number from np_random: the environment is random", *RANDOM)
         checks = self.checks if is_known else max(self.checks, 24)
         walks = enumerate(walks_of(search, checks))
         draws = DRAWN + 2 * len(search.actions)
@@ -152,6 +154,14 @@ class Check:
         return {
             name: getattr(level, name) - start for name, start in world.still.items() if type(start) in (int, float)
         }
+
+
+def _has_drawn(world: World) -> bool:
+    """Return whether the steps since the last reset moved the generator of an environment."""
+    level = world.env.unwrapped
+    after = level.np_random.bit_generator.state
+    world.reset()
+    return after != level.np_random.bit_generator.state
 
 
 def _spread(count: int, most: int) -> Iterator[int]:
