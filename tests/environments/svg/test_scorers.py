@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pivot.admission import allowing
 from pivot.environments.base import Frame
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.icons import draw_target
@@ -417,7 +418,7 @@ def test_one_process_at_a_time_loads_the_weights(
 
 
 def test_an_unusable_scorer_is_found_before_planning(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"svg\.dino_model|package torch"):
+    with allowing([str(tmp_path)]), pytest.raises(ConfigError, match=r"svg\.dino_model|package torch"):
         SvgEnv.check_ready(SvgConfig(scorer="dino+dreamsim", dino_model=str(tmp_path)))
     SvgEnv.check_ready(SvgConfig())
 
