@@ -3,10 +3,10 @@
 An episode is taken if the recording confirms every turn of its replay (:mod:`pivot.rollouts.confirm`), or every turn
 but the last, whose reply then is read like the others, or if it ended in the recorded success. One that nothing
 confirms is taken only whole, with every turn read and no word dropped, and only if the dialect of its source has earned
-it: all recorded successes, three or more, replay to success; or at least 95 % of the turns were read and nothing was
-dropped. A recorded value that contradicts a replay takes that back for the source: its words may mean something else.
-Integers need confirmation or declared words. ``evidence=declared`` is the user's own word in place of what the dialect
-has not earned.
+it: all recorded successes, three or more, replay to success; or at least 95 % of the turns were read, or confirmed as
+unusable, and no word was dropped elsewhere. A recorded value that contradicts a replay takes that back for the source:
+its words may mean something else. Integers need confirmation or declared words. ``evidence=declared`` is the user's own
+word in place of what the dialect has not earned.
 """
 
 from collections import Counter
@@ -75,6 +75,12 @@ class Finding:
     def is_won(self) -> bool:
         """Whether it ended in the recorded success."""
         return self.success is True and self.succeeded
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether recorded values say what its replies without an action did."""
+        confirmation = self.confirmation
+        return self.is_won or confirmation.whole or (confirmation.open_end and self.last is None)
 
     @property
     def is_whole(self) -> bool:
@@ -155,6 +161,9 @@ class SourceAudit:
     confirmed: int = 0
     successes: Counter[bool] = field(default_factory=Counter[bool])
     """Recorded successes by whether they replay to success."""
+    open_unread: int = 0
+    open_dropped: int = 0
+    """Turns and words of episodes that are not settled."""
     contradicted: int = 0
     incomplete: Counter[bool] = field(default_factory=Counter[bool])
     """Episodes with an unread turn or a dropped word, by whether they are contradicted."""
@@ -171,6 +180,9 @@ class SourceAudit:
         self.unread += finding.unread
         self.dropped += finding.dropped
         self.trailing += finding.trailing
+        if finding.contradicted or not finding.is_settled:
+            self.open_unread += finding.unread
+            self.open_dropped += finding.dropped
         self.contradicted += finding.contradicted
         self.levels.add(finding.level)
         pairs = zip(finding.begins if self.begins is None else self.begins, finding.begins, strict=False)
@@ -196,7 +208,7 @@ class SourceAudit:
         if self.contradicted or self.successes[False]:
             return ()
         earned = [Evidence.SUCCESS] if self.successes[True] >= LEAST_SUCCESSES else []
-        if self.turns - self.unread >= LEAST_READ * self.turns and not self.dropped:
+        if self.turns - self.open_unread >= LEAST_READ * self.turns and not self.open_dropped:
             earned.append(Evidence.READ)
         return tuple(earned)
 
@@ -250,6 +262,6 @@ class SourceAudit:
                 "so its words may mean something else"
             )
         else:
-            read = self.turns - self.unread
-            why = f"of the source {read} of {self.turns} turns were read, {self.dropped} words dropped"
+            read = self.turns - self.open_unread
+            why = f"of the source {read} of {self.turns} turns were read, {self.open_dropped} words dropped"
         return f"{head}, and {why}"

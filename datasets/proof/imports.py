@@ -43,14 +43,22 @@ def import_problems(store: Store) -> list[str]:
 def _unearned(rows: Sequence[Mapping[str, Any]], *, declares: bool) -> Iterator[str]:
     """Yield the evidence of labels that the rows of an environment do not bear out."""
     claimed = {each for row in rows for each in row["evidence"] or ()}
-    turns, unread = (sum(row[name] or 0 for row in rows) for name in ("turns", "unread_turns"))
-    if Evidence.READ in claimed and (turns - unread < _LEAST_READ * turns or any(row["dropped_words"] for row in rows)):
+    turns, unsettled = sum(row["turns"] or 0 for row in rows), [row for row in rows if not _is_settled(row)]
+    unread = sum(row["unread_turns"] or 0 for row in unsettled)
+    dropped = any(row["dropped_words"] for row in unsettled)
+    if Evidence.READ in claimed and (turns - unread < _LEAST_READ * turns or dropped):
         yield f"evidence 'read' with {unread} of {turns} turns unread, or words dropped"
     won = [row for row in rows if row["recorded_success"]]
     if Evidence.SUCCESS in claimed and (len(won) < _LEAST_SUCCESSES or any(row["end_agrees"] is False for row in won)):
         yield "evidence 'success' without three recorded successes that all replay to success"
     if Evidence.DECLARED in claimed and not declares:
         yield "evidence 'declared', which the options of the import do not declare"
+
+
+def _is_settled(row: Mapping[str, Any]) -> bool:
+    """Return whether recorded values say what the replies of an episode did."""
+    confirmed = (row["confirmed_turns"] or 0) >= max(1, (row["turns"] or 0) - 1)
+    return confirmed or bool(row["recorded_success"] and row["end_agrees"])
 
 
 def _shard_problems(store: Store, shard: Shard, rows: Rows) -> Iterator[str]:

@@ -55,7 +55,7 @@ class Evidence(StrEnum):
     SUCCESS = "success"
     """All recorded successes of the source, three or more, replay to success."""
     READ = "read"
-    """At least 95 % of the source's turns were read, and no word inside the container of the actions was dropped."""
+    """At least 95 % of the source's turns were read, or confirmed as unusable, and no word of others was dropped."""
     DECLARED = "declared"
     """The user declared how the source is read."""
     PLAYED = "played"

@@ -284,6 +284,9 @@ def test_replies_that_are_no_play(tmp_path: Path) -> None:
 
 def test_odd_values_keep_an_episode(tmp_path: Path) -> None:
     row = json.dumps(_chat(_tagged(FIRST), score=[1.0, "NAN"], id="a")).replace('"NAN"', "NaN")
+    turn = {"actions": ["up"], "reward": float("inf"), "logprobs": [0.0, float("-inf")], "score": float("nan")}
+    reading = _read(write_lines(tmp_path / "turn", episode(turns=[turn] * 4)), format="jsonl")
+    assert _taken(reading) == 1
     half = json.dumps(_chat(_tagged(SECOND), note="HALF", id="b")).replace("HALF", "\\ud83d")
     source = _write(tmp_path / "source", row.encode(), row.encode(), half.encode())
     result = pivot.import_rollouts(source, tmp_path / "store", format="openai")

@@ -178,5 +178,5 @@ def test_turns_and_pictures_that_traces_lack(built: Path, tmp_path: Path) -> Non
     assert kinds.pop(f"traces.jsonl line {len(lines) + 1}") == "unreadable"
     assert kinds == {f"traces.jsonl line {number}": kind for number, (_, kind) in enumerate(lines, 1) if kind}
     actions = pivot.load_store(tmp_path / "store").episodes.collect()["actions"].to_list()
-    assert [each[0] for each in actions].count("invalid") == (4 if steps[0]["action"] == "invalid" else 1)
-    assert pivot.load_store(tmp_path / "store").labels.collect().height == 4
+    assert [each[0] for each in actions].count("invalid") == (3 if steps[0]["action"] == "invalid" else 0)
+    assert pivot.load_store(tmp_path / "store").labels.collect().height == 3

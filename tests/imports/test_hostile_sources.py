@@ -30,18 +30,6 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "not an object": (b"[1, 2]", "unreadable", "object"),
     "binary": (b"\x00\x01\x02", "unreadable", "binary"),
     "nested": (b'{"format": "pivot-episode-1", "x": ' + b"[" * 100_000 + b"}", "unreadable", "recursion"),
-    "half a surrogate": (json.dumps(episode(*GOOD, id="x")).replace('"x"', '"\\ud800"').encode(), "unreadable", "JSON"),
-    "not a number": (b'{"format": "pivot-episode-1", "env": "sokoban", "turns": [{"reward": NaN}]}', "unreadable", ""),
-    "not a number in an unknown field": (
-        json.dumps(episode(*GOOD, score=float("nan"))).encode(),
-        "unreadable",
-        "'score' cannot be stored",
-    ),
-    "infinity in a turn": (
-        json.dumps(episode(*GOOD) | {"turns": [{"actions": ["up"], "score": [float("inf")]}]}).encode(),
-        "unreadable",
-        "'turns' cannot be stored",
-    ),
     "infinity in a setting of any type": (
         json.dumps(episode(*GOOD, env="gym", env_config={"kwargs": {"x": float("inf")}})).encode(),
         "unreadable",
@@ -131,7 +119,9 @@ def _bomb() -> bytes:
 
 
 def test_every_bad_line_is_named_and_the_rest_goes_in(tmp_path: Path) -> None:
-    lines = [each for line, _, _ in BAD.values() for each in (line, episode(*GOOD))]
+    lines = [
+        each for number, (line, _, _) in enumerate(BAD.values()) for each in (line, episode(*GOOD, id=str(number)))
+    ]
     source = write_lines(tmp_path / "source", *lines)
     (tmp_path / "secret.png").write_bytes(b"secret")
     (source / "link.png").symlink_to(tmp_path / "secret.png")
@@ -172,7 +162,7 @@ def test_a_line_gets_one_try_of_a_generator(tmp_path: Path) -> None:
 
 def test_a_line_of_any_length_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "MOST_BYTES", 1 << 16)
-    source = write_lines(tmp_path / "source", episode(*GOOD), b'{"x": "' + b"a" * (1 << 20) + b'"}', episode(*GOOD))
+    source = write_lines(tmp_path / "source", episode(*GOOD), b'{"x": "' + b"a" * (1 << 20) + b'"}', episode("left"))
     result = pivot.import_rollouts(source, tmp_path / "store")
     assert [problem.place for problem in result.problems] == ["episodes.jsonl line 2"]
     assert "found a line of" in result.problems[0].detail and result.episodes == 2
