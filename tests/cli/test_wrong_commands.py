@@ -373,7 +373,7 @@ WRONG = [
     ("build sokoban --out x --policy openai --model m --key-variable NOT_SET", "policy: NOT_SET .* --key-variable"),
     ("build sokoban --out x --policy openai --model m --key-variable not-a-name", "--key-variable: expected the name"),
     ("build sokoban --out x --guidance poetry", "--guidance: found 'poetry', expected one of"),
-    ("evaluate analyzer m", f"{NOT_HERE}|--data"),
+    ("evaluate analyzer m", f"{NOT_HERE}|--out DIR"),
     ("evaluate policy STORE --resamples 0", "--resamples"),
     ("evaluate baselines STORE --limit x", "--limit: found 'x', expected a whole number"),
     ("deploy --port many", "--port: found 'many', expected a whole number"),
