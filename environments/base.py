@@ -360,10 +360,7 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
 
     @classmethod
     def check_ready(cls, config: Any) -> str | None:
-        """Check, before a long run, that the backend of the environment works; the default has nothing to check.
-
-        Returns:
-            What people should see before the run, such as what counts as success; None for nothing.
+        """Check, before a long run, that the backend works; return a note for people, such as what counts as success.
 
         Raises:
             ConfigError: the backend does not work; the message says what to do.

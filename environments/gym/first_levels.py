@@ -98,13 +98,13 @@ def _first_levels(settings: str, horizon: int, most_states: int) -> FirstLevels:
             "info['action_mask'] excludes actions; say what a turn with one means: gym.illegal=invalid for a turn "
             "without an action, which changes nothing"
         )
-    found = FirstLevels(rule, tuple(graphs[seed] for seed in range(LEVELS)))
-    if not found.success.steps and all(graph.limit is None for graph in found.graphs):
+    first = FirstLevels(rule, tuple(graphs[seed] for seed in range(LEVELS)))
+    if not first.success.steps and all(graph.limit is None for graph in first.graphs):
         raise CertifyError(
             f"no actions lead to success ({rule}) from the start of the levels of seeds 0 to {LEVELS - 1}; name "
             f"another rule in gym.success: {RULES}"
         )
-    return found
+    return first
 
 
 def _graph(solver: ClosureSolver, level: Level) -> Graph:

@@ -31,7 +31,7 @@ PICTURES = 200
 JUMPS = 6_000
 """Maximum number of steps that show whether a clock decides more than rewards."""
 REPEATS = 16
-"""Replays at the beginning and at the end of the checks that are made again before a different way back is tried."""
+"""Replays at the beginning and at the end of the checks that are repeated before a different way back is tried."""
 CHECK_SECONDS = 1.0
 """Least processor time of the checks, which take at most twice as long as the search if that is more."""
 
@@ -70,11 +70,11 @@ class Check:
         draws = DRAWN + 2 * len(search.actions)
         for number in _spread(search.expanded, checks):
             for path in search.paths(number):
-                known = 0
+                compared = 0
                 for place in search.legal_places(number):
-                    self.steps += _replay(search, [*path, place], known=known)
+                    self.steps += _replay(search, [*path, place], compared=compared)
                     self.agreed.append([*path, place])
-                    known = len(path)
+                    compared = len(path)
             self.states += 1
             self._walk(islice(walks, 1), draws)
             if self._is_late():
@@ -143,7 +143,7 @@ class Check:
                 if self.steps > budget or time.process_time() > until or time.monotonic() > self.end:
                     return
                 later = {name: search.world.still[name] + rate * (len(path) + turn) for name, rate in rates.items()}
-                self.steps += _replay(search, [*path, place], ahead=later, known=len(path))
+                self.steps += _replay(search, [*path, place], ahead=later, compared=len(path))
 
     def _rates(self) -> dict[str, Any]:
         """Return by how much a step raises each counter of the clock."""
@@ -226,7 +226,7 @@ def _replay(
     every: int = 0,
     running: bool = False,
     ahead: Mapping[str, Any] | None = None,
-    known: int = 0,
+    compared: int = 0,
 ) -> int:
     """Replay actions from ``reset`` until the graph ends, and compare every step with it; return the steps taken.
 
@@ -236,7 +236,7 @@ def _replay(
         every: number of steps after which a picture is drawn; 0 for none.
         running: whether the clock runs, so that rewards may differ.
         ahead: values of the clock at the last step, whose reward may differ then.
-        known: number of steps that a replay of before compared with the graph; they are taken without a look.
+        compared: number of steps that a replay of before compared with the graph; they are taken without a look.
     """
     world, state, path = search.world, 0, list[Any]()
     first, _ = world.reset()
@@ -250,7 +250,7 @@ def _replay(
         timed = running or (ahead is not None and step == len(places) - 1)
         for name, value in ahead.items() if timed and ahead else ():
             setattr(world.env.unwrapped, name, value)
-        if step < known:
+        if step < compared:
             world.go(action, lambda: path)
             path.append(action)
             state = search.targets[state * len(search.actions) + place]

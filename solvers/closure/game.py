@@ -184,7 +184,7 @@ class Level(GameSettings):
     turns: int | None = Field(default=None, ge=1)
     """Turns from the start after which a search ends, where counters of turns are part of the state."""
     success_steps: tuple[int, int] = Field(default=(0, 0), strict=False)
-    """Number of steps that succeed in the first levels of these settings, and of those that also end the episode."""
+    """Number of steps that succeed in the first levels of these settings, and of steps that also end the episode."""
     taken: tuple[str, ...] = Field(default=(), strict=False)
     """Actions since the start; turns without a usable action are left out."""
     written: ClassVar[frozenset[str]] = frozenset({"id", "actions", "seed"})

@@ -32,9 +32,9 @@ class SuccessSteps:
     searched: int = 0
     """Number of steps that were searched."""
     steps: int = 0
-    """Number of those that succeed."""
+    """Number of searched steps that succeed."""
     ending: int = 0
-    """Number of those that also end the episode."""
+    """Number of steps that succeed and end the episode."""
     witnesses: tuple[tuple[int, ...], ...] = ()
     """Places of the actions of a few plans that succeed."""
 

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -88,7 +88,7 @@ class Rule:
         self.differ = False
         """Whether the two flags contradicted each other."""
         self._judge = success if callable(success) else self._named(success)
-        self.closed = success if callable(success) else self.text
+        self.closed: Success | str = success if callable(success) else self.text
         """The rule that decides every step by itself, once the level is searched."""
 
     def _named(self, text: str) -> Success:
@@ -186,7 +186,11 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
         CertifyError: the level does not show what success is, or every first action succeeds. NoSuccessError: no step
             of it succeeds.
     """
-    rule, targets, rewards = search.world.reading.success, np.array(search.targets), np.array(search.rewards)
+    rule, targets, rewards = (
+        cast(Rule, search.world.reading.success),
+        np.array(search.targets),
+        np.array(search.rewards),
+    )
     pays = rewards > 0
     if rule.is_open:
         text = _shown_rule(rule, targets, rewards)
@@ -194,18 +198,18 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
             for step in np.flatnonzero((targets == LOST) & pays).tolist():
                 search.targets[step] = WON
                 targets[step] = WON
-        found = bool((targets == WON).any())
+        succeeds = bool((targets == WON).any())
         ends = Counter(rewards[targets == LOST].tolist())
-        if rule.seen and not found and pays.any():
+        if rule.seen and not succeeds and pays.any():
             raise _unclear(
                 f"{text} is never True, but steps pay a positive reward ({int(pays.sum())})", ends, AdvisedError
             )
-        if not (rule.text or rule.seen or found) and (limit is None or ends):
+        if not (rule.text or rule.seen or succeeds) and (limit is None or ends):
             until = (
                 f" until {limit} ended the search; raise that limit (before a run gym.first_search)" if limit else ""
             )
             raise _unclear(f"no step succeeds{until}", ends, NoSuccessError)
-        rule.settled(text if found or rule.seen or rule.text else "")
+        rule.settled(text if succeeds or rule.seen or rule.text else "")
     elif rule.text.startswith("info.") and not rule.seen and (paid := int(((targets == LOST) & pays).sum())):
         raise CertifyError(
             f"no step of this level shows info[{rule.text.removeprefix('info.')!r}], but ends of the episode pay a "

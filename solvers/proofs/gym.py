@@ -193,8 +193,8 @@ class GymProver(Prover):
         proof = prove(game, case.actions, case.horizon, verdict)
         if proof.undecided or not isinstance(game.won, _Success):
             return proof
-        if found := game.won.contradiction(game.following(game.play(())[0])):
+        if reason := game.won.contradiction(game.following(game.play(())[0])):
             return Proof(
-                (*proof.problems, f"the rule of success ({level.success}) does not hold in the level: {found}")
+                (*proof.problems, f"the rule of success ({level.success}) does not hold in the level: {reason}")
             )
         return proof

@@ -19,7 +19,7 @@ class Track(gymnasium.Env[Any, Any]):
     """Rule that is right; empty where the default is."""
     illegal: ClassVar[Any] = "refuse"
     members: ClassVar[dict[str, Any]] = {"action_0": 0, "action_1": 1, "action_2": 2}
-    """What ``step`` gets for each name of an action; a fourth does nothing."""
+    """Arguments of ``step`` by the name of the action; a fourth does nothing."""
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
@@ -329,7 +329,7 @@ class OwnFlag(Track):
 
 
 class NoInfo(Track):
-    """There is no info."""
+    """``info`` is None."""
 
     default = "info: found None, expected a mapping"
     rule = "terminated and reward>0"
@@ -438,7 +438,7 @@ class Raising(Masked):
 
 
 class RaisingLate(Raising):
-    """What is not allowed raises, but counts."""
+    """An illegal action raises, but counts."""
 
     default = "raised ValueError: not here"
 
