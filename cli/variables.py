@@ -41,7 +41,7 @@ VARIABLES = (
     Variable("PREFECT_API_URL", "a private server", "Prefect server that runs are reported to."),
     Variable("PREFECT_HOME", "in the cache folder", "Records of the private Prefect server."),
     Variable("XDG_CACHE_HOME", "~/.cache", "Folder of those records, and of the call cache, pivot/calls.sqlite."),
-    Variable("NUMBA_CACHE_DIR", "next to the package", "Folder of the compiled solvers."),
+    Variable("NUMBA_CACHE_DIR", "next to the package", "Folder of the compiled renderers and searches."),
     Variable("PIVOT_ON_FAILURE", "none", "Program to start when a run of a deployment has failed for good."),
     Variable("PIVOT_RUN_RETRIES", "2", "Attempts of a run of a deployment after the first."),
     Variable("PIVOT_RUN_RETRY_SECONDS", "60", "Pause before an attempt after an error, at most 540."),

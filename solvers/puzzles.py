@@ -41,6 +41,8 @@ class Search(ABC):
     """First state of the level; states are opaque values."""
     success: ClassVar[str]
     """Name of a success in messages, as in ``every box is on a target``."""
+    ending: ClassVar[str]
+    """The same of the turn that brings it, as in ``solved the level``."""
 
     @abstractmethod
     def move(self, state: Any, direction: int) -> Any:
@@ -238,7 +240,7 @@ def measure(search: Search, case: Case) -> Needs | Unsolved:
     state, needs, safe = search.start, [search.need(search.start, limit)], list[tuple[str, ...]]()
     for turn, name in enumerate(case.actions, 1):
         if search.is_solved(state) or search.is_lost(state):
-            end = "solved the level" if search.is_solved(state) else "fell into a hole"
+            end = search.ending if search.is_solved(state) else "fell into a hole"
             return Unsolved("bad_episode", f"actions follow the turn that {end}; leave them out")
         need, left = needs[-1], limit - turn * most
         single = _safe(search, state, left)

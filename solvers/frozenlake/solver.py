@@ -89,6 +89,7 @@ class LakeSearch(Search):
     """A map with the distances of its cells; a state is a cell, ``row * width + column``."""
 
     success = "the goal is reached"
+    ending = "reached the goal"
 
     def __init__(self, map_text: str, row: int, column: int) -> None:
         """Search a map; row and column are -1 if the agent is on S."""

@@ -21,6 +21,7 @@ class SokobanSearch(Search):
     """Rules of a level; subclasses search it."""
 
     success = "every box is on a target"
+    ending = "solved the level"
 
     def __init__(self, board: Board, max_states: int) -> None:
         """Create a search that keeps at most ``max_states`` states."""
