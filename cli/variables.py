@@ -41,7 +41,7 @@ VARIABLES = (
     Variable("PREFECT_API_URL", "a private server", "Prefect server that runs are reported to."),
     Variable("PREFECT_HOME", "in the cache folder", "Records of the private Prefect server."),
     Variable("XDG_CACHE_HOME", "~/.cache", "Folder of those records, and of the call cache, pivot/calls.sqlite."),
-    Variable("NUMBA_CACHE_DIR", "next to the package", "Folder of the compiled solvers."),
+    Variable("NUMBA_CACHE_DIR", "next to the package", "Folder of the compiled renderers and searches."),
     Variable("PIVOT_METRICS_DIR", "none", "Folder for metrics of flow runs, which Prometheus' node_exporter picks up."),
     Variable("PIVOT_TRACEBACK", "none", "1: show an error inside a plugin with its whole traceback."),
     Variable("PIVOT_SVG_WORKERS", "one per core", "Processes that render untrusted SVG documents."),

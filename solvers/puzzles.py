@@ -27,6 +27,7 @@ INVALID = "invalid"
 MAX_HORIZON = 1_000_000
 
 _CODES = {name: code for code, name in enumerate(ACTIONS)}
+_SINGLE = {INVALID: (), **{name: (code,) for name, code in _CODES.items()}}
 
 
 class TooLargeError(CertifyError):
@@ -40,6 +41,8 @@ class Search(ABC):
     """First state of the level; states are opaque values."""
     success: ClassVar[str]
     """Name of a success in messages, as in ``every box is on a target``."""
+    ending: ClassVar[str]
+    """The same of the turn that brings it, as in ``solved the level``."""
 
     @abstractmethod
     def move(self, state: Any, direction: int) -> Any:
@@ -118,7 +121,7 @@ def bad_episode(case: Case) -> Unsolved | None:
 
 
 def _is_turn(name: str, most: int) -> bool:
-    if name in _CODES or name == INVALID:
+    if name in _SINGLE:
         return True
     parts = name.split(TURN_SEPARATOR)
     return len(parts) <= most and _CODES.keys() >= set(parts)
@@ -165,9 +168,10 @@ def label(search: Search, case: Case) -> Verdict | Unsolved:
     )
 
 
-def _codes(name: str) -> list[int]:
+def _codes(name: str) -> tuple[int, ...]:
     """Return the codes of the actions of a turn."""
-    return [] if name == INVALID else [_CODES[action] for action in name.split(TURN_SEPARATOR)]
+    single = _SINGLE.get(name)
+    return tuple(_CODES[action] for action in name.split(TURN_SEPARATOR)) if single is None else single
 
 
 def _plan(search: Search, state: Any, need: int, length: int) -> list[str]:
@@ -185,7 +189,8 @@ def _plan(search: Search, state: Any, need: int, length: int) -> list[str]:
 
 def _safe(search: Search, state: Any, left: int) -> tuple[str, ...]:
     """Return the actions after which success takes at most ``left`` more."""
-    return tuple(name for name, code in _CODES.items() if search.need(search.move(state, code), left) is not None)
+    need, move = search.need, search.move
+    return tuple([name for name, code in _CODES.items() if need(move(state, code), left) is not None])
 
 
 def _verdict(
@@ -235,12 +240,14 @@ def measure(search: Search, case: Case) -> Needs | Unsolved:
     state, needs, safe = search.start, [search.need(search.start, limit)], list[tuple[str, ...]]()
     for turn, name in enumerate(case.actions, 1):
         if search.is_solved(state) or search.is_lost(state):
-            end = search.success if search.is_solved(state) else "the agent fell into a hole"
-            return Unsolved("bad_episode", f"actions follow the turn after which {end}; leave them out")
+            end = search.ending if search.is_solved(state) else "fell into a hole"
+            return Unsolved("bad_episode", f"actions follow the turn that {end}; leave them out")
         need, left = needs[-1], limit - turn * most
         single = _safe(search, state, left)
-        plan = [] if need is None or need > left + most else _plan(search, state, need, min(most, need))
-        safe.append((*single, TURN_SEPARATOR.join(plan)) if len(plan) > 1 else single)
+        if most > 1 and need is not None and need <= left + most:
+            plan = _plan(search, state, need, min(most, need))
+            single += (TURN_SEPARATOR.join(plan),) if len(plan) > 1 else ()
+        safe.append(single)
         for code in _codes(name):
             state = state if search.is_solved(state) else search.move(state, code)
         needs.append(search.need(state, limit))

@@ -33,7 +33,7 @@ print(SokobanSolver().distance_map(level, 30).distance(level))
 def test_compiled_code_works_where_nothing_can_be_kept_on_disk(tmp_path: Path) -> None:
     """Files block the cache folders, also for root, like an installation of another user without a home."""
     package, source = tmp_path / "pivot", Path(str(pivot.__file__)).parent
-    for path in source.rglob("*.py"):
+    for path in (*source.rglob("*.py"), *source.rglob("*.yaml")):
         place = path.relative_to(source)
         if not {"tests", "benchmarks"} & {*place.parts} and not any(part.startswith(".") for part in place.parts):
             (package / place).parent.mkdir(parents=True, exist_ok=True)

@@ -89,17 +89,29 @@ class LakeSearch(Search):
     """A map with the distances of its cells; a state is a cell, ``row * width + column``."""
 
     success = "the goal is reached"
+    ending = "reached the goal"
 
     def __init__(self, map_text: str, row: int, column: int) -> None:
         """Search a map; row and column are -1 if the agent is on S."""
         rows = map_text.split("\n")
         self._width, self._tiles = len(rows[0]), "".join(rows)
         self.start = self.cell(row, column)
+        cells, width = len(self._tiles), self._width
+        self._beside = [
+            (
+                cell - width if cell >= width else cell,
+                cell + width if cell < cells - width else cell,
+                cell - 1 if cell % width else cell,
+                cell + 1 if (cell + 1) % width else cell,
+            )
+            for cell in range(cells)
+        ]
+        """Next cells up, down, left and right of each cell; the cell itself at the edge of the map."""
         self._needs = {cell: 0 for cell, tile in enumerate(self._tiles) if tile == "G"}
         queue = deque(self._needs)
         while queue:
             cell = queue.popleft()
-            for other in map(self._beside, [cell] * len(ACTIONS), range(len(ACTIONS))):
+            for other in self._beside[cell]:
                 if other not in self._needs and self._tiles[other] != "H":
                     self._needs[other] = self._needs[cell] + 1
                     queue.append(other)
@@ -108,17 +120,9 @@ class LakeSearch(Search):
         """Return the cell of a position; that of S if the row is -1."""
         return self._tiles.index("S") if row < 0 else row * self._width + column
 
-    def _beside(self, cell: int, direction: int) -> int:
-        """Return the next cell in a direction; at the edge of the map, the cell itself."""
-        column = cell % self._width
-        if direction >= 2:
-            return cell - (column > 0) if direction == 2 else cell + (column < self._width - 1)
-        other = cell + (self._width if direction else -self._width)
-        return other if 0 <= other < len(self._tiles) else cell
-
     def move(self, state: int, direction: int) -> int:
         """Return the next cell; on a goal or in a hole, actions have no effect."""
-        return state if self._tiles[state] in "HG" else self._beside(state, direction)
+        return state if self._tiles[state] in "HG" else self._beside[state][direction]
 
     def is_solved(self, state: int) -> bool:
         """Return whether a cell is a goal."""

@@ -100,19 +100,6 @@ class Board:
                     stack.append(other)
         return live
 
-    def move(self, state: State, direction: int) -> State:
-        """Return the state after a move (0..3 = up, down, left, right), which may be blocked."""
-        boxes, player = state
-        ahead = self.near[4 * player + direction]
-        if ahead < 0:
-            return state
-        if boxes >> ahead & 1:
-            behind = self.near[4 * ahead + direction]
-            if behind < 0 or boxes >> behind & 1:
-                return state
-            boxes ^= 1 << ahead | 1 << behind
-        return boxes, ahead
-
 
 def cells_of(cells: int) -> list[int]:
     """List the cells of a set in ascending order."""
