@@ -42,7 +42,7 @@ class Question:
 
 
 def elsewhere(question: Question, seconds: float = TIME_LIMIT) -> list[list[Outcome]]:
-    """Return the outcomes of the walks in a new process, which has some seconds, 20 in any case.
+    """Return the outcomes of the walks in a new process, which has some seconds, 60 in any case.
 
     Raises:
         CertifyError: the question cannot be sent, or the process ended with an error.
@@ -54,7 +54,7 @@ def elsewhere(question: Question, seconds: float = TIME_LIMIT) -> list[list[Outc
             f"fresh: found an environment or a function that cannot be sent to another process ({error}), expected "
             "functions and classes of a module; define them in a module, or pass fresh=False"
         ) from error
-    limit = min(TIME_LIMIT, max(seconds, 20.0))
+    limit = min(TIME_LIMIT, max(seconds, 60.0))
     try:
         run = subprocess.run(
             [sys.executable, "-c", _RUN],
