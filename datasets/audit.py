@@ -1,7 +1,7 @@
 """The audit of an import, stored as ``audit.json``: how its source was read, and what its rows add up to.
 
 The counts follow from the table ``imports``, so that ``pivot verify`` makes them again. The options and remedies are
-what the import was told and what it printed; nothing in the store proves them.
+those of the command and of its output; nothing in the store proves them.
 """
 
 from collections import Counter

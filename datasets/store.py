@@ -37,7 +37,7 @@ from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, IMPORT_COLUMNS, faile
 
 DATABASE = "pivot.duckdb"
 AUDIT = "audit.json"
-"""What an import found in its source; only an imported store has it."""
+"""Audit of the source of an import; only an imported store has it."""
 DATASET_FOLDER = "dataset"
 RECEIPTS = ".receipts"
 

@@ -26,7 +26,7 @@ LEAST_SUCCESSES = 3
 LEAST_READ = 0.95
 _MOST_CONTRADICTED = 1 / 3
 """Largest share of contradicted episodes among those with an unread turn or a dropped word; above it, the dialect
-misses actions, and those that happen to be confirmed are left out, too."""
+misses actions, and its confirmed episodes are left out, too."""
 _LEAST_CHATS = 4
 """Fewest chats of different levels whose equal beginnings are no accident."""
 _MOST_EXAMPLES = 8
@@ -36,7 +36,7 @@ _KNOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the audit found in one episode."""
+    """Facts about one episode from the audit."""
 
     env: str
     turns: int
@@ -73,7 +73,7 @@ class Finding:
 
     @property
     def is_won(self) -> bool:
-        """Whether it ended in the recorded success."""
+        """Whether the episode ended in the recorded success."""
         return self.success is True and self.succeeded
 
     @property
@@ -204,7 +204,7 @@ class SourceAudit:
 
     @property
     def earned(self) -> tuple[Evidence, ...]:
-        """What the dialect of the source has earned for an episode that nothing confirms."""
+        """Evidence that the dialect of the source has earned for an episode that nothing confirms."""
         if self.contradicted or self.successes[False]:
             return ()
         earned = [Evidence.SUCCESS] if self.successes[True] >= LEAST_SUCCESSES else []

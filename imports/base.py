@@ -51,7 +51,7 @@ class UnreadableError(StoreError):
 
 
 class SourceSettings(Settings):
-    """What the user says about a source, in every format."""
+    """Settings of a source in every format."""
 
     evidence: Literal["audit", "declared"] = "audit"
     """``declared``: the source is read as it was played, by the user's own word, so that episodes which nothing

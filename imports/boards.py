@@ -70,12 +70,12 @@ def _lake(rows: list[str], row: int, column: int) -> str:
 
 
 def _sokoban_boards(kind: type[PivotEnv], text: str) -> Iterator[str]:
-    found = [(match.start(), match[0].strip("\n")) for match in _XSB.finditer(text)]
+    boards = [(match.start(), match[0].strip("\n")) for match in _XSB.finditer(text)]
     for match in _BOARD.finditer(text):
         rows = match[0].strip("\n")
         if "O" in rows or "_" in rows:
-            found.append((match.start(), translated(rows, VAGEN, "PS")))
-    for _, rows in sorted(found):
+            boards.append((match.start(), translated(rows, VAGEN, "PS")))
+    for _, rows in sorted(boards):
         try:
             yield kind.canonical_state(rows)
         except LevelError:
@@ -84,13 +84,13 @@ def _sokoban_boards(kind: type[PivotEnv], text: str) -> Iterator[str]:
 
 def _frozenlake_boards(kind: type[PivotEnv], text: str) -> Iterator[str]:
     marked = _ANSI.sub("P", text)
-    found = [(match.start(), match[0].rstrip("\n")) for match in _DESC.finditer(marked)]
+    boards = [(match.start(), match[0].rstrip("\n")) for match in _DESC.finditer(marked)]
     for match in _BOARD.finditer(text):
         symbols = {"P": "P", "_": "F", "O": "H", "G": "G"}
         rows = ["".join(symbols.get(each, "?") for each in line.split()) for line in match[0].strip("\n").split("\n")]
         if not any("?" in line for line in rows):
-            found.append((match.start(), "\n".join(rows)))
-    for _, board in sorted(found):
+            boards.append((match.start(), "\n".join(rows)))
+    for _, board in sorted(boards):
         rows = [line.strip().replace("@", "P") for line in board.split("\n") if not line.startswith("@ ")]
         if board.rpartition("\n")[2].startswith("@ "):
             try:

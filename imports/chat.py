@@ -244,7 +244,7 @@ _NO_ACTIONS = frozenset({"role", "content", "name", "tool_calls", "function_call
 def _fields_that_act(
     raw: Mapping[str, Any], names: Sequence[str], settings: ChatSettings, reading: Read
 ) -> Iterator[str]:
-    """Yield other fields of a message that hold other actions than those that were read."""
+    """Yield other fields of a message that hold actions which were not read."""
     for name, value in raw.items():
         if name not in _NO_ACTIONS and isinstance(value, str) and len(value) < 200:
             actions = lenient(value, names, settings)

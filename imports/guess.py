@@ -100,7 +100,7 @@ class Guess:
     look: str
     """Description of the replies."""
     needs_proof: bool = False
-    """Whether only recorded values can tell that it is right."""
+    """Whether only recorded values can confirm it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +116,15 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
     baseline = _read_whole(replies, names, tag, declared)
     containers = [each for each in _containers(replies) if each.contents]
     containers.sort(key=lambda each: -sum(content is not None for content in each.contents))
-    found: list[Guess] = []
+    guesses: list[Guess] = []
     singles = containers[:_MOST_CONTAINERS]
     for container in [*singles, *_unions(singles, replies)]:
         for options, proof in _vocabularies(container, names):
             dialect = declared.model_copy(update=options)
             count = _read_whole(replies, names, tag, dialect)
             look = container.look + _look(options)
-            found.append(Guess(options, count, look, container.needs_proof or proof))
-    better = [each for each in found if each.read > baseline or each.needs_proof]
+            guesses.append(Guess(options, count, look, container.needs_proof or proof))
+    better = [each for each in guesses if each.read > baseline or each.needs_proof]
     better.sort(key=lambda each: (each.needs_proof, -each.read, len(options_text(each.options))))
     return better
 
@@ -218,9 +218,9 @@ def _filled(options: Mapping[str, str], look: str, replies: Sequence[Said], *, n
         if said.calls:
             contents.append(_argument(said.calls, options))
             continue
-        found = [] if "argument" in options else contents_of(said.text, dialect, "-")
-        same = len({each.casefold() for each in found}) == 1 or bool(found and needs_proof)
-        contents.append(found[0] if same else None)
+        texts = [] if "argument" in options else contents_of(said.text, dialect, "-")
+        same = len({each.casefold() for each in texts}) == 1 or bool(texts and needs_proof)
+        contents.append(texts[0] if same else None)
     return _Container(options, look, needs_proof, contents if any(contents) else [])
 
 
@@ -353,11 +353,11 @@ def _meanings(word: str) -> dict[int, str]:
     rest = [part for part in re.split(r"[\s_\-]+", plain) if part and part not in _FILLERS]
     if len(rest) != 1:
         return {}
-    found = {_OWN: rest[0]} if rest[0] in _DIRECTIONS else {}
+    directions = {_OWN: rest[0]} if rest[0] in _DIRECTIONS else {}
     for index, family in enumerate(_FAMILIES):
         if rest[0] in family:
-            found[index] = _DIRECTIONS[family.index(rest[0])]
-    return found
+            directions[index] = _DIRECTIONS[family.index(rest[0])]
+    return directions
 
 
 class Yield(NamedTuple):
@@ -379,7 +379,7 @@ _MOST_CANDIDATES = 10
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What the audit says about the dialect of a source."""
+    """Remedy of the audit for the dialect of a source."""
 
     text: str
     """Finding, and the options to paste, if there are any."""
@@ -410,11 +410,11 @@ def remedy_for(
         unknown = str(guess.options.get("words", "")).startswith("?")
         counts = Yield(0, 1, 0) if unknown else trial(guess.options, 0)
         if counts.contradicted:
-            known = _with_words(guess, names, declared, trial)
-            if known is None:
+            named = _with_words(guess, names, declared, trial)
+            if named is None:
                 doubtful += [guess] if unknown and explains(guess, replies) else []
                 continue
-            guess, counts = known, trial(known.options, 0)
+            guess, counts = named, trial(named.options, 0)
         certain = counts.proved > 0 if guess.needs_proof or not explains(guess, replies) else counts.taken > 0
         if not certain or counts.contradicted or counts.taken <= before.taken:
             continue
@@ -427,7 +427,7 @@ def remedy_for(
         if partly and not partly.needs_proof and partly.read > max(read, len(replies) // 2):
             return Remedy(
                 f"{head}; {partly.read} of them look like {partly.look}: {options_text(partly.options)}; nothing "
-                "recorded tells what the others did; only if they were unusable turns, declare the evidence, too"
+                "recorded shows what the others did; only if they were unusable turns, declare the evidence, too"
             )
         look = (
             f"{doubtful[0].look.partition(', the words')[0]} with the words {doubtful[0].options['words'][1:]}"
@@ -436,7 +436,7 @@ def remedy_for(
         )
         words = "say what they mean, as in --option words=up:WORD,down:WORD,left:WORD,right:WORD"
         return (
-            Remedy(f"{head}; they look like {look}, and nothing recorded tells what these mean: {words}")
+            Remedy(f"{head}; they look like {look}, and nothing recorded shows what these mean: {words}")
             if look
             else None
         )

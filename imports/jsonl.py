@@ -26,7 +26,7 @@ from .episode import RecordedEpisode
 
 
 class JsonlSettings(SourceSettings, Words):
-    """What the user says about lines."""
+    """Settings of lines."""
 
 
 class JsonlImporter(Importer):

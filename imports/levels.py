@@ -28,7 +28,7 @@ class LeftOutError(Exception):
         super().__init__(detail)
         self.kind = kind
         self.finding: Any = None
-        """What the audit found in it, if it was replayed."""
+        """Facts about the episode from the audit, if it was replayed."""
 
 
 class StatelessError(LeftOutError):

@@ -153,7 +153,7 @@ class Reading:
         check_options(self.importer.settings, settings)
 
     def run(self, reporter: Reporter) -> None:
-        """Read, replay, compare and audit all episodes, and plan those that their evidence carries.
+        """Read, replay, compare and audit all episodes, and plan the episodes with enough evidence.
 
         Raises:
             ConfigError: the source or a setting cannot be used.

@@ -56,11 +56,11 @@ class ImportResult:
     compared: Mapping[Compared, Counter[bool | None]] = field(default_factory=dict)
     """Counts of agreement (True, False, or None where nothing was recorded) by kind, over the stored episodes."""
     yields: Sequence[Mapping[str, Any]] = ()
-    """What became of the episodes of each environment, from reading to the store."""
+    """Counts of the episodes of each environment, from reading to the store."""
     repeated: int = 0
     """Places of the source that have the same episode as an earlier one."""
     remedies: Sequence[str] = ()
-    """What to do about episodes that were left out."""
+    """Remedies for episodes that were left out."""
 
 
 def import_store(

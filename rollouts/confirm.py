@@ -35,7 +35,7 @@ Move = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What a recording confirms of a replay."""
+    """Turns of a replay that a recording confirms."""
 
     turns: int = 0
     """Confirmed turns; a last turn that cannot change the label counts as one."""
@@ -127,7 +127,7 @@ class _Search:
             return
         # Turns of several actions: prefixes that reach the same state with the same reward are continued once.
         count = most if most > 1 else len(played)
-        known = set[tuple[str, float, bool]]()
+        results = set[tuple[str, float, bool]]()
         prefixes: list[tuple[str, ...]] = [()]
         for _ in range(count):
             longer = [(*prefix, name) for prefix in prefixes for name in env.actions]
@@ -136,8 +136,8 @@ class _Search:
                 turn = _turn(names, count, unusable, joined=most > 1)
                 sight = self.step(snapshot, turn)
                 result = (sight.state, round(sight.reward, 6), sight.over)
-                if result not in known and len(known) < _MOST_TURNS:
-                    known.add(result)
+                if result not in results and len(results) < _MOST_TURNS:
+                    results.add(result)
                     prefixes.append(names)
                     yield turn
 

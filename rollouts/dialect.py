@@ -163,8 +163,8 @@ def read_reply(
 def contents_of(text: str, dialect: Dialect, tag: str) -> list[str]:
     """Return what the containers of a reply hold, the one that is used first."""
     if dialect.pattern:
-        found = re.finditer(dialect.pattern, without_thoughts(text), re.IGNORECASE | re.MULTILINE)
-        groups = (next((each for each in match.groups() if each is not None), match[0]) for match in found)
+        matches = re.finditer(dialect.pattern, without_thoughts(text), re.IGNORECASE | re.MULTILINE)
+        groups = (next((each for each in match.groups() if each is not None), match[0]) for match in matches)
         return [each.strip() for each in groups if each.strip()]
     tag = dialect.tag or tag
     parsed = parse_reply(text, tag, ParsedAction)

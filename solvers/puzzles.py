@@ -53,13 +53,13 @@ class Search(ABC):
         """Return whether a state is a success."""
 
     def is_lost(self, state: Any) -> bool:
-        """Return whether the game is over in a state that is no success."""
+        """Return whether the game is over without success."""
         del state
         return False
 
     @abstractmethod
     def need(self, state: Any, most: int | None = None) -> int | None:
-        """Return the fewest actions to success; None if there is no way, or all take more than ``most``.
+        """Return the fewest actions to success; None if no plan leads there, or all take more than ``most``.
 
         Raises:
             TooLargeError: the search reached its cap of states.

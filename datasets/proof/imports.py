@@ -89,5 +89,5 @@ def _row_problems(env: PivotEnv, row: Mapping[str, Any], episode: Mapping[str, A
     own = {*evidence_of(derived.kinds)} if derived.whole or derived.open_end else set[Evidence]()
     is_won = bool(row["recorded_success"] and episode["success"]) and stored == {Evidence.END}
     if stored and stored != own and not is_won:
-        said, found = (", ".join(sorted(each)) or "nothing" for each in (stored, own))
-        yield f"{name}: its values confirm {found}, the row says {said}"
+        said, confirmed = (", ".join(sorted(each)) or "nothing" for each in (stored, own))
+        yield f"{name}: its values confirm {confirmed}, the row says {said}"

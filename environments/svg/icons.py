@@ -191,8 +191,9 @@ class Pen:
         if "?" in name:
             style, _, options = name.partition("?")
             return self._colour(options.split("/")[style != self._style])
-        if name.startswith("pale:"):
-            return self._colour(name[5:] if self._style == "line" else "light~tint:50")
+        kind, _, rest = name.partition(":")
+        if kind == "pale":
+            return self._colour(rest if self._style == "line" else "light~tint:50")
         base, _, mixed = name.partition("~")
         colour = self._colours.get(base, f"#{base}")
         if not mixed:

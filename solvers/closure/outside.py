@@ -152,7 +152,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 class Outside:
-    """What the code of an environment holds outside of it."""
+    """State that the code of an environment keeps outside of it."""
 
     def __init__(self, scope: Scope) -> None:
         """Begin with nothing."""
@@ -174,7 +174,7 @@ class Outside:
         return reader
 
     def add(self, code: Iterable[Any], layers: Sequence[Any], *, first: bool) -> None:
-        """Read classes and functions, and those that they lead to, as they are now.
+        """Read classes and functions, and all code that they lead to, as they are now.
 
         Args:
             code: classes and functions; anything else is left out.
@@ -292,15 +292,15 @@ _installed: list[bool] = []
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-    if not _watching or (found := _watching.get(threading.get_ident())) is None:
+    if not _watching or (events := _watching.get(threading.get_ident())) is None:
         return
     if event in _TOUCHES:
-        found.append(f"{event}({arguments[0] if arguments else ''!r})")
+        events.append(f"{event}({arguments[0] if arguments else ''!r})")
     elif event == "open" and len(arguments) > 2:
         path, mode, flags = arguments[:3]
         writes = bool(set(str(mode or "")) & set("wax+")) or (isinstance(flags, int) and bool(flags & _WRITES))
         if writes and "__pycache__" not in str(path) and str(path) != os.devnull:
-            found.append(f"open({str(path)!r})")
+            events.append(f"open({str(path)!r})")
 
 
 @contextmanager
@@ -309,10 +309,10 @@ def touches() -> Iterator[list[str]]:
     if not _installed:
         sys.addaudithook(_hook)
         _installed.append(True)
-    mine, found = threading.get_ident(), list[str]()
-    before, _watching[mine] = _watching.get(mine), found
+    mine, events = threading.get_ident(), list[str]()
+    before, _watching[mine] = _watching.get(mine), events
     try:
-        yield found
+        yield events
     finally:
         if before is None:
             del _watching[mine]

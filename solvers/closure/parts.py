@@ -145,8 +145,8 @@ def _tensor(value: Any) -> list[Part]:
 
 
 def _rlock(value: Any) -> list[Part]:
-    found = re.search(r"count=(\d+)", repr(value))
-    return [("count", found.group(1) if found else repr(value)[:9])]
+    match = re.search(r"count=(\d+)", repr(value))
+    return [("count", match.group(1) if match else repr(value)[:9])]
 
 
 _PARTS: dict[Any, Callable[[Any], list[Part]]] = {

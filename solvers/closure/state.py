@@ -61,7 +61,7 @@ class Keys:
     """Keys of the states of one environment: all that its steps may depend on.
 
     They hold its attributes and those of its wrappers, however deep, and what changes outside of it. The state of a
-    generator of random numbers is no part of them: an environment whose steps draw from one is refused as random.
+    generator of random numbers is not in them: an environment whose steps draw from one is refused as random.
     """
 
     def __init__(self, skip: frozenset[str] = frozenset(), drawn: frozenset[str] = frozenset()) -> None:

@@ -202,11 +202,11 @@ class World(ABC):
     def _watched(self, env: Env, action: Any) -> Any:
         """Step, and refuse what the step does outside of the environment."""
         assert self._watch is not None
-        with touches() as found:
+        with touches() as touched:
             answer = env.step(action)
-        if found:
+        if touched:
             raise advised(
-                f"step({plain(action)!r}) of {type(env.unwrapped).__name__} touches what is outside of it: {found[0]}; "
+                f"step({plain(action)!r}) of {type(env.unwrapped).__name__} touches what is outside: {touched[0]}; "
                 "no search brings that back",
                 "keep the state in attributes, or pass key= if that decides nothing",
                 "keep the state in attributes, or set gym.key=observation if the observation shows the full state",

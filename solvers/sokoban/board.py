@@ -64,7 +64,7 @@ class Board:
 
     @property
     def room(self) -> tuple[int, ...]:
-        """What is equal for all states of the level."""
+        """Part of the board that is equal for all states of the level."""
         return self.top, self.left, self.stride, self.size, self.count, self.floor, self.targets
 
     @property

@@ -6,6 +6,7 @@ each action.
 """
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,7 +14,7 @@ from ...errors import LevelError
 from ...identity import below
 from ..base import DistanceMap
 from .board import Board, State, cells_of
-from .search import Engine, SokobanSearch
+from .search import SMALL, WORTH, PlainSearch, SokobanSearch
 from .text import clean_text, parse_level, parse_room
 
 MAX_STATES = 20_000_000
@@ -28,6 +29,28 @@ def read_board(text: str) -> Board:
         LevelError: the text is not a well-formed level.
     """
     return Board.of(parse_level(text))
+
+
+class Engine:
+    """Choice of the search of each level, from the work of this process so far."""
+
+    work = 0
+    """States of larger levels in the batches so far."""
+
+    @classmethod
+    def expect(cls, boards: Iterable[Board]) -> None:
+        """Count the levels of a batch."""
+        cls.work += sum(states for board in boards if (states := board.most_states) > SMALL)
+
+    @classmethod
+    def search(cls, board: Board, max_states: int) -> SokobanSearch:
+        """Return a search of a level; a cap that could be reached decides the same at any time."""
+        states = board.most_states
+        if states <= SMALL or (states <= max_states and cls.work <= WORTH):
+            return PlainSearch(board, max_states)
+        from .large import LargeSearch  # noqa: PLC0415 - imports numba
+
+        return LargeSearch(board, max_states)
 
 
 def search_of(board: Board, max_states: int, depth: int | None) -> SokobanSearch:

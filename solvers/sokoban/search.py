@@ -117,25 +117,3 @@ class PlainSearch(SokobanSearch):
     def state_at(self, depth: int, number: int) -> State:
         """Return a state by its number; see the base class."""
         return sorted(self._levels[depth])[number]
-
-
-class Engine:
-    """Choice of the search of each level, from the work of this process so far."""
-
-    work = 0
-    """States of larger levels in the batches so far."""
-
-    @classmethod
-    def expect(cls, boards: Iterable[Board]) -> None:
-        """Count the levels of a batch."""
-        cls.work += sum(states for board in boards if (states := board.most_states) > SMALL)
-
-    @classmethod
-    def search(cls, board: Board, max_states: int) -> SokobanSearch:
-        """Return a search of a level; a cap that could be reached decides the same at any time."""
-        states = board.most_states
-        if states <= SMALL or (states <= max_states and cls.work <= WORTH):
-            return PlainSearch(board, max_states)
-        from .large import LargeSearch  # noqa: PLC0415 - imports numba
-
-        return LargeSearch(board, max_states)

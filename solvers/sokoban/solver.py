@@ -18,8 +18,8 @@ from ...plugins import Settings
 from ..base import Case, CertificateKind, CertificateUnit, ExactSolver, Needs, SolverSettings, Unsolved, Verdict
 from ..puzzles import ACTIONS, INVALID, answers, label, measure, translated
 from .board import Board
-from .levels import MAX_STATES, SokobanDistances, read_board, sample_level, search_of
-from .search import Engine, SokobanSearch
+from .levels import MAX_STATES, Engine, SokobanDistances, read_board, sample_level, search_of
+from .search import SokobanSearch
 from .text import SokobanLevel, parse_level, parse_room
 
 VAGEN = {"#": "#", "_": " ", "O": ".", "√": "*", "X": "$", "P": "@", "S": "+"}

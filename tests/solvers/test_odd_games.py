@@ -12,8 +12,9 @@ import pivot
 import pytest
 from pivot.errors import CertifyError
 from pivot.solvers.base import Unsolved, Verdict
-from pivot.tests.solvers import odd_games
-from pivot.tests.solvers.odd_games import GOAL, HONEST, NASTY, RANDOM, TABLE, TRAP
+from pivot.tests.solvers import locks
+from pivot.tests.solvers.locks import GOAL, HONEST, RANDOM, TABLE, TRAP
+from pivot.tests.solvers.odd_games import NASTY
 
 HORIZON = 12
 State = Any
@@ -118,23 +119,21 @@ def test_honest_games_are_labelled_without_settings(name: str) -> None:
 @pytest.mark.parametrize("kind", RANDOM)
 def test_a_step_that_draws_is_random(kind: type[gymnasium.Env[Any, Any]]) -> None:
     """A failure of one step in twenty is found whatever the level, because the generator moves."""
-    expected = (
-        "lead to the same key|lead to two states" if kind is odd_games.FailsBySystem else "the environment is random"
-    )
+    expected = "lead to the same key|lead to two states" if kind is locks.FailsBySystem else "the environment is random"
     with pytest.raises(CertifyError, match=expected):
         pivot.explore(kind, checks=64)
 
 
 def test_remedies_of_refusals_work() -> None:
     """A turn that is shown is part of the state, or a clock by name; a wrapper does not hide behind a known package."""
-    timed = pivot.explore(odd_games.Ticking, horizon=HORIZON, checks=16)
+    timed = pivot.explore(locks.Ticking, horizon=HORIZON, checks=16)
     assert timed.limit == f"max_depth = {HORIZON}" and len(timed.successors) > 20
-    still = pivot.explore(odd_games.Ticking, clock=["turn"], checks=16)
+    still = pivot.explore(locks.Ticking, clock=["turn"], checks=16)
     assert (len(still.successors), still.limit) == (6, None)
     for graph in (timed, still):
         assert compare(graph, "Ticking") > 25
-    counted = pivot.explore(odd_games.Late, clock=(), checks=16, horizon=HORIZON)
+    counted = pivot.explore(locks.Late, clock=(), checks=16, horizon=HORIZON)
     assert compare(counted, "Late") > 25
-    lake = pivot.explore(lambda: odd_games.Wrapped(gymnasium.make("FrozenLake-v1", is_slippery=False)), checks=16)
+    lake = pivot.explore(lambda: locks.Wrapped(gymnasium.make("FrozenLake-v1", is_slippery=False)), checks=16)
     plain = pivot.explore(lambda: gymnasium.make("FrozenLake-v1", is_slippery=False), checks=16)
     assert (plain.safe_actions(0, 6), lake.safe_actions(0, 6)) == (("down", "right"), ("right",))
