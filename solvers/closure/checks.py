@@ -14,7 +14,7 @@ from .advice import IF_RANDOM, AdvisedError, ClockError, ContradictionError, adv
 from .graph import ILLEGAL
 from .packages import package_of
 from .search import Search
-from .state import RANDOM
+from .state import RANDOM, Keys
 from .values import Reader
 from .worlds import Outcome, World, two_resets
 
@@ -65,7 +65,8 @@ class Check:
             raise advised(f"a step draws a random number from {name}: the environment is random", *RANDOM)
         if is_known and not package.dice and world.seed is not None and _has_drawn(world):
             raise advised("a step draws a random number from np_random: the environment is random", *RANDOM)
-        checks = self.checks if is_known else max(self.checks, 24)
+        is_own = world.reading.key is None or isinstance(world.reading.key, Keys)
+        checks = max(self.checks, 24) if is_own else self.checks
         walks = enumerate(walks_of(search, checks))
         draws = DRAWN + 2 * len(search.actions)
         for number in _spread(search.expanded, checks):
@@ -80,7 +81,7 @@ class Check:
             if self._is_late():
                 return self.steps
         self._walk(walks, draws)
-        if world.reading.clock and not is_known:
+        if world.reading.clock and is_own:
             self._jump()
         return self.steps
 
