@@ -30,7 +30,7 @@ class BuildOptions(Options):
     refresh: bool = False
     """Remove the contents of the folder and build again from the beginning."""
     dry_run: bool = False
-    """Show the plan and a disk estimate, and write nothing."""
+    """Show the plan, and write nothing."""
 
 
 def _begun_store(arguments: Mapping[str, Any]) -> Address | None:

@@ -1,7 +1,6 @@
 """The plan of a build, and its summary."""
 
 import shlex
-import shutil
 from pathlib import Path
 
 import polars as pl
@@ -9,15 +8,13 @@ import typer
 
 from ..datasets.config import RunConfig
 from ..datasets.parts import load_store
-from ..datasets.run import Run
 from ..datasets.store import Store, StoreFrames
 from ..datasets.usage import USAGE_HEADER, checkpoints, endings, left_out, usage_rows
-from ..flows.estimate import estimate_bytes
 from ..flows.pipeline import BuildResult
 from ..labeling.base import UNANSWERED
 from ..labeling.label import TEACHER
 from ..storage import Address
-from .console import err, out, percent, show_table, styled, warn
+from .console import out, percent, show_table, warn
 
 PENDING = 3
 """Exit status of a command that is complete but for pending episodes or answers; the next run makes them."""
@@ -27,27 +24,17 @@ NO_GUIDANCE = 4
 
 
 def show_plan(config: RunConfig, root: Address, workers: int) -> None:
-    """Print the shards of a build and its disk space."""
-    rows, total = [], 0
-    for name, run in config.environments.items():
-        episodes = run.tasks * config.rollouts
-        size = estimate_bytes(Run(config), name)
-        total += size
-        shards = sum(shard.env == name for shard in config.shards())
-        rows.append([name, run.tasks, episodes, shards, f"{size / 1e6:.0f} MB"])
-    show_table("Plan", ["environment", "tasks", "episodes", "shards", "disk (estimate)"], rows)
+    """Print what a build would make, and where."""
+    rows = [
+        [name, run.tasks, run.tasks * config.rollouts, sum(shard.env == name for shard in config.shards())]
+        for name, run in config.environments.items()
+    ]
+    show_table("Plan", ["environment", "tasks", "episodes", "shards"], rows)
     out.print(
         f"policy {config.policy.name}, teacher {config.teacher.name}, split by {config.split}, seed {config.seed}, "
         f"{workers} workers"
     )
-    if not isinstance(root, Path):
-        out.print(f"about {total / 1e6:.0f} MB into {root}; nothing was written")
-        return
-    parent = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
-    free = shutil.disk_usage(parent).free
-    out.print(f"about {total / 1e6:.0f} MB into {root}, {free / 1e9:.1f} GB free there; nothing was written")
-    if total > free:
-        err.print(styled(("this does not fit; free some space or choose another --out", "yellow")))
+    out.print(f"the store would be {root}; nothing was written")
 
 
 def _show_usage(store: Store) -> None:

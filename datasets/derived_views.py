@@ -309,7 +309,6 @@ DERIVED: dict[str, View] = {
             "labels": "Labels with these words.",
             "accepted": "Number of these that are in the dataset.",
         },
-        by_shard=True,
     ),
     "writers": View(
         "Labels of each guidance writer, and how many of them were accepted.",

@@ -57,6 +57,8 @@ class _Sight:
     """Whether the episode was terminated, and succeeded."""
     info: Mapping[str, Any]
     state: str
+    whole_state: str
+    """State text, which tells histories apart: a snapshot of a simulator holds the actions that led to it."""
     snapshot: bytes
     over: bool
     key: Any
@@ -88,10 +90,11 @@ class _Sight:
 
 @dataclass(slots=True)
 class _Layer:
-    """All states at one moment, by snapshot, with those before each."""
+    """All states at one moment, each with a snapshot, and with those before it."""
 
-    states: dict[bytes, set[bytes]] = field(default_factory=dict[bytes, set[bytes]])
-    replayed: bytes = b""
+    replayed: str
+    snapshots: dict[str, bytes]
+    before: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
 
 
 class _Search:
@@ -112,7 +115,17 @@ class _Search:
             reward += float(gain)
         ended = (bool(terminated), bool(info.get("success")) if self._success else False)
         over = bool(terminated or truncated)
-        return _Sight(env, reward, ended, dict(info), env.changing_state(), env.snapshot(), over, env.frame_key())
+        return _Sight(
+            env,
+            reward,
+            ended,
+            dict(info),
+            env.changing_state(),
+            env.state_text(),
+            env.snapshot(),
+            over,
+            env.frame_key(),
+        )
 
     def turns(self, snapshot: bytes, played: Sequence[Move]) -> Iterator[Sequence[Move]]:
         """Yield the turns that could have been played in place of ``played``."""
@@ -163,16 +176,16 @@ def confirm(
         return Confirmation()
     env.draw_frames = False
     env.reset(options=dict(start))
-    search, first = _Search(env), env.snapshot()
-    layers = [_Layer({first: set()}, first)]
+    search, first = _Search(env), env.state_text()
+    layers = [_Layer(first, {first: env.snapshot()})]
     kinds: dict[str, None] = {}
     harmless, lost = False, False
     for number, (played, seen) in enumerate(zip(turns, recorded[1:], strict=True), 1):
-        before = layers[-1]
-        right = search.step(before.replayed, played)
-        layer = _Layer({right.snapshot: {before.replayed}}, right.snapshot)
+        last = layers[-1]
+        right = search.step(last.snapshots[last.replayed], played)
+        layer = _Layer(right.whole_state, {right.whole_state: right.snapshot}, {right.whole_state: {last.replayed}})
         endings: list[_Sight] = []
-        for snapshot in list(before.states):
+        for text, snapshot in last.snapshots.items():
             for moves in search.turns(snapshot, played):
                 try:
                     sight = search.step(snapshot, moves)
@@ -182,13 +195,14 @@ def confirm(
                 differing = [kind for kind in seen if kind != PICTURE and sight.differs(right, kind)]
                 if PICTURE in seen and not (differing and PICTURE in kinds) and sight.differs(right, PICTURE):
                     differing.append(PICTURE)
-                if snapshot == before.replayed and sight.snapshot != right.snapshot:
+                if text == last.replayed and sight.whole_state != right.whole_state:
                     kinds |= dict.fromkeys(differing)
                 if not differing and (number == len(turns) or not sight.over):  # no turn follows an end
-                    layer.states.setdefault(sight.snapshot, set()).add(snapshot)
-        lost = lost or len(layer.states) > _MOST_STATES
+                    layer.snapshots.setdefault(sight.whole_state, sight.snapshot)
+                    layer.before.setdefault(sight.whole_state, set()).add(text)
+        lost = lost or len(layer.snapshots) > _MOST_STATES
         if lost:
-            layer.states = {right.snapshot: {before.replayed}}
+            layer = _Layer(right.whole_state, {right.whole_state: right.snapshot}, {right.whole_state: {last.replayed}})
         # Without a success within the last turn, it was too late before: the label rests on the turns before alone.
         harmless = isinstance(env, GridEnv) and all(each.over and not each.ended[1] for each in (*endings, right))
         layers.append(layer)
@@ -203,9 +217,9 @@ def confirm(
 
 def _confirmed(layers: Sequence[_Layer]) -> list[bool]:
     """Return, for each turn, whether all histories that reach the last moment are in the replayed state after it."""
-    alive = set(layers[-1].states)
+    alive = set(layers[-1].snapshots)
     result: list[bool] = []
     for layer in layers[:0:-1]:
         result.append(alive == {layer.replayed})
-        alive = set().union(*(layer.states[each] for each in alive))
+        alive = set().union(*(layer.before[each] for each in alive))
     return result[::-1]

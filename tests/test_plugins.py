@@ -16,7 +16,6 @@ from pivot.environments.sokoban import SokobanEnv
 from pivot.errors import PluginError
 from pivot.labeling.base import Draft, FailedEpisode, Filter, Objection
 from pivot.plugins import Settings
-from pivot.rollouts.base import Policy
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.solvers.base import Solver
 from pivot.solvers.sokoban import SokobanSolver
@@ -189,13 +188,3 @@ def test_an_unknown_name_lists_the_known_ones(registered: list[EntryPoint]) -> N
     registered += [point("json:loads", "sokoban"), point("json:loads", "svg")]
     with pytest.raises(PluginError, match="registered: sokoban, svg"):
         plugins.load("environments", "sokobn")
-
-
-def test_a_method_under_its_old_name_works_with_a_warning() -> None:
-    with pytest.warns(DeprecationWarning, match=r"Old\.meet is called preflight now"):
-
-        class Old(Policy):
-            async def meet(self) -> None:
-                """Send a request."""
-
-    assert Old.preflight is vars(Old)["meet"]

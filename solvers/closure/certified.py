@@ -180,7 +180,7 @@ class Certified(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {
             "need": need,
             "slack": None if need is None else left - need if need < inf else -inf,
-            "safe_actions": tuple(self._actions[name] for name in safe),
+            "safe_actions": tuple(plain(self._actions[name]) for name in safe),
         }
 
 

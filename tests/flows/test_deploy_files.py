@@ -113,7 +113,7 @@ def test_a_command_exists_with_its_flags(words: list[str]) -> None:
 
 
 def test_a_wrong_command_is_found() -> None:
-    assert len(COMMANDS) == 10
+    assert len(COMMANDS) == 9
     for wrong in ("pivot deploy --wrok", "pivot deployy", "prefect server start --hots x", "prefect sever start"):
         with pytest.raises(Exception, match=r".+"):
             check_command(shlex.split(wrong))

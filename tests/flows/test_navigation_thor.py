@@ -22,7 +22,6 @@ from pivot.environments import backends
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.thor.world import ThorWorld
 from pivot.errors import ConfigError, GenerationError
-from pivot.flows.estimate import estimate_bytes
 from pivot.labeling import replay
 from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.plan import plan_tasks
@@ -237,12 +236,6 @@ def test_an_unfit_simulator_stops_the_run_before_it_begins(
     with pytest.raises(ConfigError, match="no build exists"):
         build(files, tmp_path / "store")
     assert not list((tmp_path / "store").glob("episodes/**/*.parquet"))
-
-
-def test_an_estimate_starts_no_simulator(unity: StandInUnity, files: list[str]) -> None:
-    config = make_config({"environments": {"navigation": thor_run(files, 6)}, "rollouts": 2})
-    assert 12 * 50_000 < estimate_bytes(Run(config), "navigation") < 12 * 2_000_000
-    assert unity.controllers == []
 
 
 def test_the_exact_rule_is_refused_before_anything_starts(files: list[str]) -> None:

@@ -155,7 +155,7 @@ def test_the_commands_read_it(stored: Url, local: Path, tmp_path: Path) -> None:
     run("report", local, "--out", tmp_path / "here", "--limit", "1")
     there, here = (json.loads((tmp_path / place / "contents.json").read_text()) for place in ("there", "here"))
     assert there | {"name": here["name"]} == here
-    assert f"MB into {stored}" in run("build", "--config", str(stored / RUN), "--out", str(stored), "--dry-run")
+    assert f"would be {stored}" in run("build", "--config", str(stored / RUN), "--out", str(stored), "--dry-run")
 
 
 def test_relabel_and_probe(s3: ObjectServer, local: Path, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from pivot.flows.append import reserve_part
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.prune import Retention, Rules, prune
-from pivot.models.cache import CallCache
+from pivot.models.cache import FORMAT, CallCache
 from pivot.storage import LocalStorage
 from pivot.storage.commit import COMMIT
 from pivot.tests.cli.command_line import error_of, run
@@ -475,7 +475,7 @@ def test_old_answers_leave_the_call_cache(night: Path, tmp_path: Path, monkeypat
         calls.put(key, facts, "teacher", {"text": "x" * 100_000})
     calls.close()
     calls = CallCache(path)
-    calls._reader.execute("UPDATE calls_v1 SET stored_at = '2020-01-01T00:00:00Z' WHERE key = 'old'")
+    calls._reader.execute(f"UPDATE calls_v{FORMAT} SET stored_at = '2020-01-01T00:00:00Z' WHERE key = 'old'")
     calls.close()
     size = path.stat().st_size
     (planned,) = pivot.prune(night, cache="90d", dry_run=True).removals

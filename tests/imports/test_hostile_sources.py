@@ -81,7 +81,7 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "functions of failure modes": (
         episode(*GOOD, env="gym", env_config={"id": "FrozenLake-v1", "failure_modes": {"hole": "mine:fell"}}),
         "settings",
-        'the functions gym.failure_modes={"hole":"mine:fell"}',
+        "gym.failure_modes names 'mine', which would be loaded",
     ),
     "a module as an environment": (
         episode(*GOOD, env="gym", env_config={"id": "antigravity:Env-v0"}),

@@ -196,11 +196,11 @@ def _honest(name: str, put: Callable[[int], Any], get: Callable[[Any], int], *, 
 
     def step(self: Any, action: int) -> Answer:
         _, *rest = Lock.step(self, action)
-        return (self.held if shown else 0, *rest)  # pyright: ignore
+        return (self.kept if shown else 0, *rest)  # pyright: ignore
 
     def reset(self: Any, **settings: Any) -> Any:
         Lock.reset(self, **settings)
-        return self.held if shown else 0, {}
+        return self.kept if shown else 0, {}
 
     members = {
         "put": lambda self, digit: setattr(self, "kept", put(digit)),

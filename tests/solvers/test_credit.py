@@ -147,7 +147,7 @@ def test_credit_of_bounds_has_no_safe_actions_without_a_room() -> None:
 @pytest.mark.parametrize(
     ("episode", "detail"),
     [
-        ({"actions": ["right"] * 3}, "follow the turn after which every box is on a target"),
+        ({"actions": ["right"] * 3}, "follow the turn that solved the level"),
         ({"actions": ["right"] * 5}, "more than its horizon"),
         ({"initial_state": "#####\n#@ .#\n#####"}, "box"),
         ({"actions": ["fly"]}, "unknown action 'fly'"),
