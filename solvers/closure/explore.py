@@ -20,7 +20,7 @@ from .graph import Graph
 from .packages import package_of
 from .search import Limits, Search
 from .state import bare, counters, keys_of
-from .success import Rule, settle
+from .success import NoSuccessError, Rule, settle
 from .worlds import Env, How, Illegal, Reading, Success, worlds_of
 
 CHECKS = 256
@@ -200,6 +200,9 @@ def _searched(
                 check = Check(search, checks, now + max(CHECK_SECONDS, 2 * (now - begun)), end)
                 search.steps += check.run()
             if unclear is not None:  # first the checks: a random environment shows no rule
+                timed = search.world.reading.clock and not search.world.reading.is_declared
+                if timed and search.limit is None and isinstance(unclear, NoSuccessError):
+                    raise ClockError(str(unclear), unclear.in_settings) from unclear  # success may come at some turns alone
                 raise unclear
             return search
         except ContradictionError:

@@ -68,6 +68,10 @@ class Reader:
         kind = type(value)
         if kind in PLAIN:
             return value
+        if kind is np.int64:
+            return int(value)
+        if kind in (np.float64, np.bool_):
+            value, kind = value.item(), type(value.item())
         if kind in _SINGLE:
             return _single(value)
         if isinstance(value, np.generic) and not kind.__dictoffset__ and not value.dtype.hasobject:
