@@ -201,8 +201,8 @@ def _searched(
                 search.steps += check.run()
             if unclear is not None:  # first the checks: a random environment shows no rule
                 timed = search.world.reading.clock and not search.world.reading.is_declared
-                if timed and search.limit is None and isinstance(unclear, NoSuccessError):
-                    raise ClockError(str(unclear), unclear.in_settings) from unclear  # success may come at some turns alone
+                if timed and search.limit is None and isinstance(unclear, NoSuccessError):  # perhaps in some turns
+                    raise ClockError(str(unclear), unclear.in_settings) from unclear
                 raise unclear
             return search
         except ContradictionError:
