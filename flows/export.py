@@ -72,8 +72,9 @@ def export_as(
     source = Store.open(root)
     plan = ExportPlan.of(name, settings or {}, environments, source)
     if kind.plays:
-        for env in plan.environments:
-            admission.require(source.run.env(env).config.code)
+        for member in members_of(source).values():
+            for env in {*plan.environments} & {*member.run.config.environments}:
+                admission.require(member.run.env(env).config.code)
     _refuse_foreign(open_storage(target), name)
     with open_storage(target).lock() as leased:
         storage = open_storage(leased)

@@ -17,7 +17,7 @@ import duckdb
 import promql_parser as promql
 import pytest
 import yaml
-from pivot.errors import ConfigError, StoreError
+from pivot.errors import StoreError
 from pivot.flows import artifacts, watch
 from pivot.flows.metrics import FOLDER, HEARTBEAT_SECONDS, RunMetrics, StageTotals
 from pivot.tests.cli.command_line import error_of, run
@@ -240,10 +240,9 @@ def test_a_night_that_was_killed_raises_an_alarm_until_one_succeeds(folder: Path
     ("error", "alarms"),
     [
         (StoreError("no room"), [set(), set(), {"PivotRunFailed"}]),
-        (ConfigError("ftp://x"), [{"PivotRunFailed"}] * 3),  # it is not tried again
         (KeyboardInterrupt(), [{"PivotRunKilled"}] * 3),  # its process is started again, or nobody does
     ],
-    ids=["error", "wrong value", "interrupted"],
+    ids=["error", "interrupted"],
 )
 def test_a_failure_is_an_alarm_after_the_last_attempt_alone(
     error: BaseException, alarms: list[set[str]], folder: Path, monkeypatch: pytest.MonkeyPatch
