@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from PIL import Image, ImageDraw
 
 from ..errors import ImageError
 from ..images import MAX_PIXELS, Frame, check_frame
-from .layout import CHARACTERS, Box, Layout, collage_layout, font, make_layout, step_label, text_width
+from .font import GREYS, draw_text
+from .layout import Box, Layout, collage_layout, make_layout, step_label
 
 Colour = tuple[int, int, int]
 
@@ -80,16 +80,16 @@ def label_strip(text: str, layout: Layout, accent: bool = False) -> Frame:
     """Return the read-only strip for ``text``, shape (strip_height, cell_width, 3); without text it is blank.
 
     Raises:
-        ValueError: a character of ``text`` cannot be drawn.
+        ValueError: a character of ``text`` has no glyph.
     """
     paper, ink = (ACCENT, ACCENT_INK) if accent else (STRIP, INK)
-    text_width(text, layout.font_size)
-    picture = Image.new("RGB", (layout.cell_width, layout.strip_height), paper)
-    letters = font(layout.font_size)
-    # The tallest letter touches the padding.
-    place = layout.inset, layout.padding - int(letters.getbbox(CHARACTERS)[1])
-    ImageDraw.Draw(picture).text(place, text, ink, letters)
-    strip = np.array(picture)
+    coverage = np.zeros((layout.strip_height, layout.cell_width), np.int32)
+    drawn = draw_text(text, layout.font_size)
+    top, left = layout.padding, layout.inset
+    coverage[top : top + drawn.shape[0], left : left + drawn.shape[1]] = drawn
+    cover = coverage[..., None]
+    strip = (np.array(paper) * (GREYS - cover) + np.array(ink) * cover + GREYS // 2) // GREYS
+    strip = strip.astype(np.uint8)
     strip.flags.writeable = False
     return strip
 

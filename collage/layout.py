@@ -7,20 +7,16 @@ A cell is widened if a label is wider than its tile; text is never clipped.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, isqrt
-from string import ascii_lowercase, digits
+from math import isqrt
 from typing import NamedTuple
 
-from PIL import ImageFont
-
-CHARACTERS = ascii_lowercase + digits + " -."
-"""All characters that a label may contain."""
+from .font import text_width
 
 FONT_PERCENT = 12
 """Font size as a fraction of the tile's height."""
 
-MIN_FONT = 16
-"""Minimum font size, pixels: digits are then 11 pixels tall and remain distinguishable at half size."""
+MIN_FONT = 14
+"""Minimum font size, pixels: digits are then 11 pixels tall and still readable at half size."""
 
 
 class Box(NamedTuple):
@@ -94,25 +90,6 @@ class Layout:
         )
 
 
-@lru_cache(maxsize=64)
-def font(size: int) -> ImageFont.FreeTypeFont:
-    """Return Pillow's bundled typeface, laid out without libraries that some installations lack."""
-    bundled = ImageFont.load_default(size)
-    assert isinstance(bundled, ImageFont.FreeTypeFont), "Pillow was built without FreeType"
-    return bundled.font_variant(layout_engine=ImageFont.Layout.BASIC)
-
-
-def text_width(text: str, size: int) -> int:
-    """Return the width of a label at a font size, pixels.
-
-    Raises:
-        ValueError: a character cannot be drawn.
-    """
-    if unknown := set(text) - set(CHARACTERS):
-        raise ValueError(f"no glyph for {min(unknown)!r}; labels may contain: {CHARACTERS}")
-    return ceil(font(size).getlength(text))
-
-
 def step_label(t: int) -> str:
     """Return the text above the tile of step ``t`` (0-based)."""
     return f"step {t}"
@@ -134,7 +111,7 @@ def make_layout(cols: int, rows: int, tile_shape: tuple[int, ...], labels: Seque
     """Return the layout for tiles of ``tile_shape`` (height, width, ...) under ``labels``.
 
     Raises:
-        ValueError: a label contains a character that is not in :data:`CHARACTERS`.
+        ValueError: a label contains a character without a glyph.
     """
     return _make_layout(cols, rows, tile_shape[0], tile_shape[1], tuple(labels))
 
@@ -151,7 +128,7 @@ def collage_layout(n: int, tile_shape: tuple[int, ...], labels: Sequence[str] | 
     """Return the layout of :func:`~pivot.collage.collage` for ``n`` frames of ``tile_shape``.
 
     Raises:
-        ValueError: ``n`` is not positive, or a label contains a character that is not in :data:`CHARACTERS`.
+        ValueError: ``n`` is not positive, or a label contains a character without a glyph.
     """
     cols, rows = grid_shape(n)
     return make_layout(cols, rows, tile_shape, [step_label(t) for t in range(n)] if labels is None else labels)

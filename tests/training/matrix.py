@@ -25,7 +25,7 @@ from pivot.training.policy_rl.levels import Levels, plan_levels, roll_out  # noq
 SETTINGS: dict[str, dict[str, Any]] = {
     "sokoban": {"horizon": 3},
     "frozenlake": {"size": 3, "horizon": 3},
-    "navigation": {"horizon": 5},
+    "navigation": {"horizon": 6},
     "primitiveskill": {"horizon": 3},
     "svg": {"horizon": 2},
 }
