@@ -125,7 +125,7 @@ class _ProfileOfModes(SokobanEnv):
         (
             "solvers",
             f"{__name__}:_Unit",
-            "its unit is 'parsecs', expected one of 'moves', 'turns', 'stages' or 'score'",
+            "its unit is 'parsecs', expected one of 'moves', 'turns', 'stages' or",
         ),
         ("solvers", f"{__name__}:_NoSettings", "its config_type is <class 'dict'>"),
         ("solvers", f"{__name__}:_Half", "it does not define certify of pivot.solvers.base.Solver"),
