@@ -13,7 +13,7 @@ The main commands are functions here, which the command line calls::
     frames = pivot.load_store("runs/demo")  # lazy polars frames over a store
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
-``pivot.relabel``, ``probe``, ``bound``, ``compact``, ``prune``, ``export``, ``estimate``, ``stats``,
+``pivot.relabel``, ``probe``, ``bound``, ``compact``, ``prune``, ``export``, ``stats``,
 ``report``, ``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``, ``evaluate_baselines`` and
 ``evaluate_policy`` are named like their commands. ``pivot.append`` is ``pivot build --append``, ``import_rollouts`` is
 ``pivot import``, ``disk_usage`` is ``pivot du``, and ``bound_problems`` is ``pivot bound --check``. Without a command:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .api.reading import bound, bound_problems, export, probe, query, report, stats, verify
     from .api.stores import Appended, append, build, compact, import_rollouts, relabel
     from .api.training import (
-        estimate,
         evaluate_analyzer,
         evaluate_baselines,
         evaluate_policy,
@@ -96,7 +95,6 @@ __all__ = [
     "compact",
     "credit",
     "disk_usage",
-    "estimate",
     "evaluate_analyzer",
     "evaluate_baselines",
     "evaluate_policy",
@@ -123,7 +121,6 @@ _HOMES = {
     "PolicyEvaluationConfig": "training.evaluation.config",
     "RlConfig": "training.policy_rl.config",
     "SftConfig": "training.analyzer_sft.config",
-    "estimate": "api.training",
     "evaluate_analyzer": "api.training",
     "evaluate_baselines": "api.training",
     "evaluate_policy": "api.training",

@@ -15,9 +15,7 @@ from ..datasets.proof.report import Report
 from ..datasets.proof.verify import refuse_huge, refuse_while_written, verify_store
 from ..datasets.store import Store
 from ..datasets.views import connect, query_table
-from ..errors import ConfigError
 from ..flows.export import Export, export_as
-from ..imports.folder import is_folder, verify_folder
 from ..insight.probe import bounds
 from ..insight.probe.proof import probe_problems
 from ..insight.probe.records import ProbeSettings
@@ -42,7 +40,7 @@ def verify(
     """Re-derive every label of a store from its rows, and check that no file was changed, removed or added.
 
     Args:
-        root: the finished store, or a folder of episodes without a state that an import wrote.
+        root: the finished store.
         export: folder of an export of this store, whose rows are then checked against it, too.
         sources: read paths that ``run.json`` names outside the store, such as a folder of targets.
         limits: time and memory for one shard, or one check of the whole store; by default 600 s and 1,024 MiB.
@@ -56,10 +54,6 @@ def verify(
         GenerationError, PluginError, ConfigError: its config cannot be carried out here.
     """
     store = address_of(root, running)
-    if isinstance(store, Path) and is_folder(store):
-        if export is not None:
-            raise ConfigError(f"{store} holds episodes without a state, which no export has; give no export")
-        return verify_folder(store)
     limits = limits or Limits()
     refuse_while_written(store)
     refuse_huge(store, limits)

@@ -22,7 +22,6 @@ from .console import err, show_error
 from .deploy import deploy
 from .doctor import doctor
 from .du import du
-from .estimate import estimate
 from .evaluate import evaluation
 from .evaluate_policy import policy
 from .export import export
@@ -82,7 +81,7 @@ for command in (
 ):
     app.command()(opening(command))
 app.command("import")(opening(import_rollouts))
-for command in (estimate, settings, doctor, cache, deploy):
+for command in (settings, doctor, cache, deploy):
     app.command()(command)
 app.command("serve-command")(serve_command)
 app.command("serve-env")(serve_env)

@@ -23,6 +23,7 @@ from pydantic import (
     ValidationInfo,
     field_validator,
     model_serializer,
+    model_validator,
 )
 
 from .. import plugins
@@ -76,8 +77,8 @@ class EnvRun(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    tasks: int = Field(gt=0, le=10_000_000)
-    """Number of tasks."""
+    tasks: int = Field(ge=0, le=10_000_000)
+    """Number of tasks; 0 only in a store whose import gave nothing but bounds."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Resolved settings: every field of the environment's config, so that a later default cannot change a store."""
     drawn: tuple[int, ...] | None = None
@@ -237,6 +238,13 @@ class RunConfig(BaseModel):
         chosen = {env: tuple(sorted({*names})) for env, names in filters.items()}
         return {env: chosen[env] if env in chosen else default_filters(env) for env in environments}
 
+    @model_validator(mode="after")
+    def _has_tasks(self) -> "RunConfig":
+        empty = next((name for name, run in self.environments.items() if not run.tasks), None)
+        if empty is not None and self.policy.name != "imported":
+            raise ValueError(f"environments.{empty}.tasks: found 0, expected more than 0")
+        return self
+
     @model_serializer(mode="wrap")
     def _without_the_first_part(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out the number of the first part."""
@@ -268,7 +276,7 @@ class RunConfig(BaseModel):
         return [
             Shard(name, number, first, min(first + self.shard_size(name), run.tasks))
             for name, run in self.environments.items()
-            for number, first in enumerate(range(0, run.tasks, self.shard_size(name)))
+            for number, first in enumerate(range(0, max(run.tasks, 1), self.shard_size(name)))
         ]
 
 
