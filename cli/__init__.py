@@ -37,7 +37,6 @@ from .prune import prune
 from .push import push
 from .relabel import relabel
 from .report import report
-from .serve_env import serve_env
 from .serving import serve_command
 from .settings_help import WithSettings, settings
 from .stats import stats
@@ -84,7 +83,6 @@ app.command("import")(opening(import_rollouts))
 for command in (settings, doctor, cache, deploy):
     app.command()(command)
 app.command("serve-command")(serve_command)
-app.command("serve-env")(serve_env)
 app.command("make-tiny-model")(make_tiny_model)
 train.command(cls=WithSettings)(opening(rl))
 app.add_typer(train)

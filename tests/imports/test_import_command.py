@@ -22,19 +22,21 @@ def test_left_out_episodes_give_status_one_and_a_store(tmp_path: Path) -> None:
 def test_episodes_without_a_state_are_rows_with_their_reason(tmp_path: Path) -> None:
     unplaced = episode(*["up"] * 4, id="x", success=False)
     del unplaced["initial_state"]
-    distances = {"env": "navigation", "env_config": {"horizon": 2}, "distances": [4.0, 4.0, 4.0]}
-    walk = {**unplaced, **distances, "turns": [{"actions": ["rotateleft"]}] * 2}
+    distances = {"env": "navigation", "env_config": {"horizon": 4}, "distances": [3.0] * 5}
+    walk = {**unplaced, **distances, "turns": [{"actions": ["rotateleft"]}] * 4}
     error = error_of(
         "import", write_lines(tmp_path / "a", episode(*["up"] * 4), unplaced, walk), "--out", tmp_path / "b"
     )
     assert error.status == 1 and "1 of 3 episodes were left out (1 no_state)" in str(error)
     rows = imports_of(tmp_path / "b")
     assert [row["left_out"] for row in rows] == [None, "no_state", "no_state"]
-    assert "neither initial_state nor seed" in rows[1]["detail"] and (rows[1]["source_id"], rows[1]["env"]) == (
-        "x",
-        "sokoban",
-    )
-    assert [row["bound"] and row["bound"]["pivot_step"] for row in rows] == [None, None, 0]
+    assert "neither initial_state nor seed" in rows[1]["detail"]
+    assert (rows[1]["source_id"], rows[1]["env"]) == ("x", "sokoban")
+    assert [row["bound"] and row["bound"]["pivot_step"] for row in rows] == [
+        None,
+        None,
+        0,
+    ]  # 3 movements are needed, 2 are left
     assert pivot.load_store(tmp_path / "b").labels.collect().height == 1 and pivot.verify(tmp_path / "b").holds
     shown = run("import", write_lines(tmp_path / "c", walk), "--out", tmp_path / "d")
     assert "1 episodes have distances and no state, 1 of them a lower bound" in shown
