@@ -16,7 +16,6 @@ from ..datasets.proof.verify import refuse_huge, refuse_while_written, verify_st
 from ..datasets.store import Store
 from ..datasets.views import connect, query_table
 from ..flows.export import Export, export_as
-from ..insight.probe import bounds
 from ..insight.probe.proof import probe_problems
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import ProbeResult, checked_store, probe_store
@@ -73,6 +72,8 @@ def verify(
 def probe(
     root: str | Address,
     settings: ProbeSettings | Mapping[str, Any] | None = None,
+    *,
+    policy: PartConfig | Mapping[str, Any] | None = None,
     **running: Unpack[Running],
 ) -> ProbeResult:
     """Replay the failures of a store from the pivot and from the steps next to it; rows go to ``DIR/probe``.
@@ -80,6 +81,8 @@ def probe(
     Args:
         root: the finished store; its policy plays.
         settings: arms, resamples, discount, such as ``{"resamples": 8}``.
+        policy: plays the retries of arm ``bound``, such as ``{"name": "openai", "options": {"model": "my-vlm"}}``; by
+            default the policy of the store.
         **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
@@ -93,65 +96,10 @@ def probe(
     if not isinstance(settings, ProbeSettings):
         settings = read_settings(ProbeSettings, settings or {}, "setting ")
     store = address_of(root, running)
-    environments = list(checked_store(store, settings).config.environments)
+    player = None if policy is None else PartConfig.model_validate(policy)
+    environments = list(checked_store(store, settings, player).config.environments)
     with pool_of(running, environments, store) as pool:
-        return probe_store(store, settings, reporter_of(running), pool.stream)
-
-
-@public
-def bound(
-    root: str | Address,
-    out: str | Path,
-    settings: bounds.BoundSettings | Mapping[str, Any] | None = None,
-    *,
-    policy: str = "",
-    policy_options: Mapping[str, Any] | None = None,
-    policy_service: Mapping[str, Any] | None = None,
-    reporter: Reporter | None = None,
-    allow: Names = (),
-) -> bounds.BoundResult:
-    """Bound the pivots of failures without an exact certificate by replaying them from their steps.
-
-    Args:
-        root: the finished store.
-        out: file for the bounds, one JSON line per failure; an earlier one is replaced.
-        settings: number of retries, such as ``{"retries": 32}``.
-        policy: registered policy that plays the retries; by default the store's.
-        policy_options: its settings.
-        policy_service: settings of its model server.
-        reporter: receives the progress, in failures.
-        allow: modules or models that the store names and that may be loaded.
-
-    Returns:
-        A row per failure: the latest step from which a stored run reaches the goal, and failed retries by step.
-
-    Raises:
-        ConfigError, PluginError: the policy cannot play. StoreError: the store cannot be read, or the file written.
-        ServerGoneError: the model does not answer any more.
-    """
-    del allow  # for the decorator
-    if not isinstance(settings, bounds.BoundSettings):
-        settings = read_settings(bounds.BoundSettings, settings or {}, "setting ")
-    player = PartConfig(name=policy, options=dict(policy_options or {}), service=dict(policy_service or {}))
-    return bounds.bound_store(
-        parse_address(root), Path(out), settings, reporter or Silent(), player if policy else None
-    )
-
-
-@public
-def bound_problems(root: str | Address, path: str | Path, *, allow: Names = ()) -> list[str]:
-    """Execute the runs of a file of :func:`bound` again, and return what is wrong with it.
-
-    Args:
-        root: the store of the failures.
-        path: the file.
-        allow: modules or models that the store names and that may be loaded.
-
-    Raises:
-        StoreError: the store or the file cannot be read.
-    """
-    del allow  # for the decorator
-    return bounds.bound_problems(parse_address(root), Path(path))
+        return probe_store(store, settings, reporter_of(running), pool.stream, player)
 
 
 @public

@@ -13,7 +13,6 @@ from ..flows.engines.server import quiet_prefect
 from ..plugins import blamed
 from ..version import __version__
 from .benchmark import benchmark
-from .bound import bound
 from .build import build
 from .cache import cache
 from .compact import compact
@@ -66,7 +65,6 @@ for command in (
     stats,
     compare,
     probe,
-    bound,
     plot,
     report,
     view,

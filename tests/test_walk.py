@@ -35,7 +35,7 @@ ELSEWHERE = {
     r"^pivot (view|deploy --(serve|work))": "serves until it is interrupted",
     r"runs/sokoban-mp|runs/walk-agent": "needs a run of Stage II",
     r"runs/nightly|runs/grown/sokoban": "needs nights; test_deployments.py has some",
-    r"^pivot (import|bound) |runs/(mine|vagen)": "needs rollouts of a trainer; see tests/imports",
+    r"^pivot import |runs/(mine|vagen)": "needs rollouts of a trainer; see tests/imports",
 }
 """Commands that a machine without GPU, server and simulator cannot run, and why."""
 SNIPPETS_ELSEWHERE = {

@@ -32,11 +32,7 @@ def test_episodes_without_a_state_are_rows_with_their_reason(tmp_path: Path) -> 
     assert [row["left_out"] for row in rows] == [None, "no_state", "no_state"]
     assert "neither initial_state nor seed" in rows[1]["detail"]
     assert (rows[1]["source_id"], rows[1]["env"]) == ("x", "sokoban")
-    assert [row["bound"] and row["bound"]["pivot_step"] for row in rows] == [
-        None,
-        None,
-        0,
-    ]  # 3 movements are needed, 2 are left
+    assert [row["bound"] and row["bound"]["pivot_step"] for row in rows] == [None, None, 1]
     assert pivot.load_store(tmp_path / "b").labels.collect().height == 1 and pivot.verify(tmp_path / "b").holds
     shown = run("import", write_lines(tmp_path / "c", walk), "--out", tmp_path / "d")
     assert "1 episodes have distances and no state, 1 of them a lower bound" in shown
