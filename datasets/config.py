@@ -23,8 +23,8 @@ from pydantic import (
     ValidationInfo,
     field_validator,
     model_serializer,
-    model_validator,
 )
+from pydantic_core import PydanticKnownError
 
 from .. import plugins
 from ..environments.base import EnvConfig, PivotEnv
@@ -77,7 +77,7 @@ class EnvRun(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    tasks: int = Field(ge=0, le=10_000_000)
+    tasks: int = Field(le=10_000_000)
     """Number of tasks; 0 only in a store whose import gave nothing but bounds."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Resolved settings: every field of the environment's config, so that a later default cannot change a store."""
@@ -113,6 +113,13 @@ class EnvRun(BaseModel):
     tasks_per_shard: int | None = Field(default=None, gt=0, le=10_000)
     """Tasks per shard of this environment, if not those of the run: a training run stores one shard per update, and
     may play more tasks of one environment than of another."""
+
+    @field_validator("tasks")
+    @classmethod
+    def _has_some(cls, tasks: int, info: ValidationInfo) -> int:
+        if tasks < (0 if info.context else 1):
+            raise PydanticKnownError("greater_than", {"gt": 0})
+        return tasks
 
     @field_validator("drawn")
     @classmethod
@@ -237,13 +244,6 @@ class RunConfig(BaseModel):
             raise ValueError(f"environment {unknown[0]!r} is not part of this run ({', '.join(environments)})")
         chosen = {env: tuple(sorted({*names})) for env, names in filters.items()}
         return {env: chosen[env] if env in chosen else default_filters(env) for env in environments}
-
-    @model_validator(mode="after")
-    def _has_tasks(self) -> "RunConfig":
-        empty = next((name for name, run in self.environments.items() if not run.tasks), None)
-        if empty is not None and self.policy.name != "imported":
-            raise ValueError(f"environments.{empty}.tasks: found 0, expected more than 0")
-        return self
 
     @model_serializer(mode="wrap")
     def _without_the_first_part(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -306,13 +306,8 @@ class Reading:
             self._stateless.setdefault(episode.env, plan)
             self._digest.update(digest_of(episode))
             why, bound = (f"{why}; {made}", None) if isinstance(made, str) else (why, made)
-        origin = {
-            "source_id": episode.id,
-            "source_policy": episode.policy,
-            "recorded_success": episode.success,
-            "env": episode.env,
-            "bound": bound,
-        }
+        source = {"source_id": episode.id, "source_policy": episode.policy, "recorded_success": episode.success}
+        origin = {**source, "env": episode.env, "bound": bound}
         return Problem(place.label, LeftOut.NO_STATE, why, kept=episode.distances is not None, origin=origin)
 
     @property

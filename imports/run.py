@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..datasets.audit import audit_record
-from ..datasets.config import EnvRun, PartConfig, RunConfig, make_config
+from ..datasets.config import PartConfig, RunConfig, make_config
 from ..datasets.progress import Reporter
 from ..datasets.schema import IMPORTS
 from ..datasets.stages.base import Pending, Product, ShardResult, rare_collections
@@ -22,6 +22,7 @@ from ..errors import StoreError
 from ..flows.engines.local import Execute
 from ..flows.pipeline import BuildResult, complete_result, complete_store, refuse_foreign_folder
 from ..identity import canonical_json
+from ..plugins import STORED
 from ..records import to_row
 from ..rollouts.base import EndOfLogError, Policy, Reply, TaskRollouts, Turn
 from ..rollouts.ids import episode_id
@@ -111,7 +112,7 @@ def import_store(
     with storage.lock() as leased:
         if storage.stat(RUN) is not None:
             begun = Store.open(leased, complete=False).config
-            if make_config(begun.model_dump(mode="json") | {"label_version": 1}) != run:
+            if make_config(begun.model_dump(mode="json") | {"label_version": 1}, STORED) != run:
                 raise StoreError(f"{root} holds another store, or an import of other episodes; choose another --out")
         store = Store(leased, run)
         done = complete_result(store)
@@ -144,17 +145,18 @@ def _config_of(reading: Reading, model: str, more: Mapping[str, Any]) -> RunConf
         require=tuple(each.value for each in reading.require),
     )
     environments = {
-        name: EnvRun(tasks=len(plan.tasks), settings=plan.env.config.model_dump(mode="json"))
+        name: {"tasks": len(plan.tasks), "settings": plan.env.config.model_dump(mode="json")}
         for name, plan in plans.items()
     }
     return make_config(
         {
             "tasks_per_shard": _tasks_per_shard(plans.values()),
             **more,
-            "environments": {name: env.model_dump(mode="json") for name, env in environments.items()},
+            "environments": environments,
             "rollouts": largest,
             "policy": PartConfig(name="imported", options=origin.model_dump(mode="json")).model_dump(mode="json"),
-        }
+        },
+        STORED,
     )
 
 

@@ -139,7 +139,7 @@ def bounds_of(store: Store, shard: Shard) -> dict[str, Bound]:
 
 
 def bound_shard(
-    root: Address, config: RunConfig, settings: ProbeSettings, shard: Shard, policy: PartConfig | None
+    root: Address, config: RunConfig, settings: ProbeSettings, policy: PartConfig | None, shard: Shard
 ) -> ShardResult:
     """Bound the failures of one shard, and write a row for each; an interruption keeps the finished retries.
 
@@ -147,8 +147,8 @@ def bound_shard(
         root: the store.
         config: its config.
         settings: settings of the probe.
-        shard: a shard of it.
         policy: plays the retries; by default the policy of the store.
+        shard: a shard of it.
 
     Raises:
         StoreError: the store cannot be read or written. ServerGoneError: the model stopped answering.

@@ -126,7 +126,7 @@ def _bounds(
     run = store.run if policy is None else Run(store.config.model_copy(update={"policy": policy}))
     reporter.start(BOUND, sum(failures.values()))
     files: dict[str, FileRecord] = {}
-    arguments = [(store.root, store.config, settings, shard, policy) for shard in shards]
+    arguments = [(store.root, store.config, settings, policy, shard) for shard in shards]
     for result in (_one_by_one if run.served else stream)(bound_shard, arguments):
         files |= result.files
         reporter.advance(BOUND, failures[result.shard])
