@@ -225,16 +225,11 @@ training-part: $(VENV)/.dev
 	then $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m "train and not long" tests/training tests/integrations -n 2 --dist loadgroup; \
 	else echo "skipped: the tests of training, for which PyTorch cannot be installed here:"; tail -n 2 $(VENV)/training.log; fi
 
-# Each library gets a separate environment: their dependencies exclude each other. Those of openenv-core include a web
-# page, which is not used and requires an older Pillow.
-test-integrations: $(MANISKILL)/.torch  ## play environments in the loops of verifiers, OpenEnv and TRL; installs each in an environment of its own
+# Each library gets a separate environment: their dependencies exclude each other.
+test-integrations: $(MANISKILL)/.torch  ## play environments in the loops of verifiers and TRL; installs each in an environment of its own
 	$(PYTHON) -m venv $(VENV)/verifiers
 	$(VENV)/verifiers/bin/pip install --quiet -e '.[testing,verifiers]'
 	$(VENV)/verifiers/bin/python -m pytest $(ANY_FOLDER) tests/integrations/test_verifiers.py tests/integrations/test_play.py
-	$(PYTHON) -m venv $(VENV)/openenv
-	$(VENV)/openenv/bin/pip install --quiet -e '.[testing,openenv]'
-	$(VENV)/openenv/bin/pip install --quiet --no-deps 'openenv-core>=0.3'
-	$(VENV)/openenv/bin/python -m pytest $(ANY_FOLDER) tests/integrations/test_openenv.py
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/integrations/test_trl.py
 
 test-benchmark: $(MANISKILL)/.torch  ## make the benchmark at full size, score scripted models on it, and measure how busy a server is kept (more than an hour)

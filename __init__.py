@@ -13,10 +13,10 @@ The main commands are functions here, which the command line calls::
     frames = pivot.load_store("runs/demo")  # lazy polars frames over a store
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
-``pivot.relabel``, ``probe``, ``bound``, ``compact``, ``prune``, ``export``, ``estimate``, ``stats``,
+``pivot.relabel``, ``probe``, ``compact``, ``prune``, ``export``, ``stats``,
 ``report``, ``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``, ``evaluate_baselines`` and
 ``evaluate_policy`` are named like their commands. ``pivot.append`` is ``pivot build --append``, ``import_rollouts`` is
-``pivot import``, ``disk_usage`` is ``pivot du``, and ``bound_problems`` is ``pivot bound --check``. Without a command:
+``pivot import``, and ``disk_usage`` is ``pivot du``. Without a command:
 ``pivot.certify_batch`` labels many episodes in memory, ``pivot.credit`` returns the needed turns, slack and score of
 each turn, ``pivot.explore`` searches a level of any gymnasium environment, ``pivot.Recorder`` writes the episodes of
 your own trainer for ``pivot.import_rollouts``, and ``pivot.allow_code`` lets environments of other packages be made.
@@ -31,10 +31,9 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .admission import allow_code
-    from .api.reading import bound, bound_problems, export, probe, query, report, stats, verify
+    from .api.reading import export, probe, query, report, stats, verify
     from .api.stores import Appended, append, build, compact, import_rollouts, relabel
     from .api.training import (
-        estimate,
         evaluate_analyzer,
         evaluate_baselines,
         evaluate_policy,
@@ -88,15 +87,12 @@ __all__ = [
     "__version__",
     "allow_code",
     "append",
-    "bound",
-    "bound_problems",
     "build",
     "certify",
     "certify_batch",
     "compact",
     "credit",
     "disk_usage",
-    "estimate",
     "evaluate_analyzer",
     "evaluate_baselines",
     "evaluate_policy",
@@ -123,7 +119,6 @@ _HOMES = {
     "PolicyEvaluationConfig": "training.evaluation.config",
     "RlConfig": "training.policy_rl.config",
     "SftConfig": "training.analyzer_sft.config",
-    "estimate": "api.training",
     "evaluate_analyzer": "api.training",
     "evaluate_baselines": "api.training",
     "evaluate_policy": "api.training",
@@ -145,8 +140,6 @@ _HOMES = {
     "VerifyReport": "datasets.proof.report:Report",
     "allow_code": "admission",
     "append": "api.stores",
-    "bound": "api.reading",
-    "bound_problems": "api.reading",
     "build": "api.stores",
     "certify": "solvers.api",
     "certify_batch": "solvers.api",

@@ -15,10 +15,7 @@ from ..datasets.proof.report import Report
 from ..datasets.proof.verify import refuse_huge, refuse_while_written, verify_store
 from ..datasets.store import Store
 from ..datasets.views import connect, query_table
-from ..errors import ConfigError
 from ..flows.export import Export, export_as
-from ..imports.folder import is_folder, verify_folder
-from ..insight.probe import bounds
 from ..insight.probe.proof import probe_problems
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import ProbeResult, checked_store, probe_store
@@ -42,7 +39,7 @@ def verify(
     """Re-derive every label of a store from its rows, and check that no file was changed, removed or added.
 
     Args:
-        root: the finished store, or a folder of episodes without a state that an import wrote.
+        root: the finished store.
         export: folder of an export of this store, whose rows are then checked against it, too.
         sources: read paths that ``run.json`` names outside the store, such as a folder of targets.
         limits: time and memory for one shard, or one check of the whole store; by default 600 s and 1,024 MiB.
@@ -56,10 +53,6 @@ def verify(
         GenerationError, PluginError, ConfigError: its config cannot be carried out here.
     """
     store = address_of(root, running)
-    if isinstance(store, Path) and is_folder(store):
-        if export is not None:
-            raise ConfigError(f"{store} holds episodes without a state, which no export has; give no export")
-        return verify_folder(store)
     limits = limits or Limits()
     refuse_while_written(store)
     refuse_huge(store, limits)
@@ -79,6 +72,8 @@ def verify(
 def probe(
     root: str | Address,
     settings: ProbeSettings | Mapping[str, Any] | None = None,
+    *,
+    policy: PartConfig | Mapping[str, Any] | None = None,
     **running: Unpack[Running],
 ) -> ProbeResult:
     """Replay the failures of a store from the pivot and from the steps next to it; rows go to ``DIR/probe``.
@@ -86,6 +81,8 @@ def probe(
     Args:
         root: the finished store; its policy plays.
         settings: arms, resamples, discount, such as ``{"resamples": 8}``.
+        policy: plays the retries of arm ``bound``, such as ``{"name": "openai", "options": {"model": "my-vlm"}}``; by
+            default the policy of the store.
         **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
@@ -99,65 +96,10 @@ def probe(
     if not isinstance(settings, ProbeSettings):
         settings = read_settings(ProbeSettings, settings or {}, "setting ")
     store = address_of(root, running)
-    environments = list(checked_store(store, settings).config.environments)
+    player = None if policy is None else PartConfig.model_validate(policy)
+    environments = list(checked_store(store, settings, player).config.environments)
     with pool_of(running, environments, store) as pool:
-        return probe_store(store, settings, reporter_of(running), pool.stream)
-
-
-@public
-def bound(
-    root: str | Address,
-    out: str | Path,
-    settings: bounds.BoundSettings | Mapping[str, Any] | None = None,
-    *,
-    policy: str = "",
-    policy_options: Mapping[str, Any] | None = None,
-    policy_service: Mapping[str, Any] | None = None,
-    reporter: Reporter | None = None,
-    allow: Names = (),
-) -> bounds.BoundResult:
-    """Bound the pivots of failures without an exact certificate by replaying them from their steps.
-
-    Args:
-        root: the finished store.
-        out: file for the bounds, one JSON line per failure; an earlier one is replaced.
-        settings: number of retries, such as ``{"retries": 32}``.
-        policy: registered policy that plays the retries; by default the store's.
-        policy_options: its settings.
-        policy_service: settings of its model server.
-        reporter: receives the progress, in failures.
-        allow: modules or models that the store names and that may be loaded.
-
-    Returns:
-        A row per failure: the latest step from which a stored run reaches the goal, and failed retries by step.
-
-    Raises:
-        ConfigError, PluginError: the policy cannot play. StoreError: the store cannot be read, or the file written.
-        ServerGoneError: the model does not answer any more.
-    """
-    del allow  # for the decorator
-    if not isinstance(settings, bounds.BoundSettings):
-        settings = read_settings(bounds.BoundSettings, settings or {}, "setting ")
-    player = PartConfig(name=policy, options=dict(policy_options or {}), service=dict(policy_service or {}))
-    return bounds.bound_store(
-        parse_address(root), Path(out), settings, reporter or Silent(), player if policy else None
-    )
-
-
-@public
-def bound_problems(root: str | Address, path: str | Path, *, allow: Names = ()) -> list[str]:
-    """Execute the runs of a file of :func:`bound` again, and return what is wrong with it.
-
-    Args:
-        root: the store of the failures.
-        path: the file.
-        allow: modules or models that the store names and that may be loaded.
-
-    Raises:
-        StoreError: the store or the file cannot be read.
-    """
-    del allow  # for the decorator
-    return bounds.bound_problems(parse_address(root), Path(path))
+        return probe_store(store, settings, reporter_of(running), pool.stream, player)
 
 
 @public

@@ -66,13 +66,12 @@ def import_rollouts(
     options: Mapping[str, Any] | None = None,
     model: str = "",
     config: Mapping[str, Any] | None = None,
-    stateless: str | Path | None = None,
     **running: Unpack[Running],
 ) -> ImportResult:
     """Read rollouts of another program into a store; later stages treat it like a build.
 
     Every episode is replayed. One whose replay differs in what ``require`` names is left out and reported, as is one
-    that cannot be read. One without a state is kept in the folder ``stateless``, which :func:`estimate` can label.
+    that cannot be read. A failure of navigation without a state gets a lower bound in the table ``imports``.
 
     Args:
         source: file or folder.
@@ -83,7 +82,6 @@ def import_rollouts(
         options: settings of the format, such as ``{"env": "sokoban", "separator": ","}`` for chats.
         model: the model that acted.
         config: other fields of the run config that decide labels and dataset, such as ``teacher`` or ``split``.
-        stateless: folder for the episodes without a state; by default ``OUT-stateless`` beside a local ``out``.
         **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
@@ -109,7 +107,6 @@ def import_rollouts(
             options=options,
             model=model,
             config=config,
-            stateless=None if stateless is None else Path(stateless),
         )
 
 

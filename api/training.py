@@ -10,9 +10,7 @@ from ..datasets.config import env_config
 from ..datasets.progress import Reporter, Silent
 from ..flows.engines.local import InProcess, execute_with
 from ..flows.pipeline import finish_store
-from ..imports.stateless import Estimates, estimate_folder
 from ..models.extras import look_for
-from ..training.analyzer import Analyzer
 from ..training.analyzer_sft.config import SftConfig, make_sft_config
 from ..training.config import checked
 from ..training.evaluation import run as evaluation
@@ -165,41 +163,6 @@ def evaluate_baselines(
     """
     settings = config if isinstance(config, BaselinesConfig) else checked(BaselinesConfig, config)
     return evaluation.evaluate_baselines(settings, begin_of(reporter))
-
-
-@public
-def estimate(
-    folder: str | Path,
-    model: str,
-    *,
-    backend: str = "",
-    options: Mapping[str, Any] | None = None,
-    service: Mapping[str, Any] | None = None,
-    reporter: Reporter | None = None,
-) -> Estimates:
-    """Ask an Analyzer where imported failures without a state were lost; the labels are marked as estimated.
-
-    Args:
-        folder: the episodes without a state that :func:`import_rollouts` kept.
-        model: a run of ``train_sft``, a checkpoint folder, a hub id, or a served model.
-        backend: by default ``openai`` with a ``base_url`` in ``service``, else ``transformers``.
-        options: settings of the model, such as ``{"temperature": 0.0}``.
-        service: settings of the model server, such as ``{"base_url": ...}``.
-        reporter: receives the progress, in failures.
-
-    Returns:
-        How many were estimated, could not be read, or have a label from distances already.
-
-    Raises:
-        ConfigError: the folder or a setting cannot be used. PluginError: a package is missing. ServerGoneError: the
-            model does not answer. StoreError: a file cannot be read or written.
-    """
-    named = AnalyzerEvaluationConfig(model=model, backend=backend or None, service=dict(service or {}))
-    chosen = evaluation.make_backend(
-        evaluation.backend_of(named), {**(options or {}), "model": evaluation.checkpoint_of(model)}, named.service
-    )
-    bars = reporter or Silent()
-    return estimate_folder(Path(folder), Analyzer(chosen), Path(model).name if Path(model).exists() else model, bars)
 
 
 @public

@@ -30,7 +30,7 @@ from .usage import usage_message
 TRACEBACK = "PIVOT_TRACEBACK"
 """Environment variable that lets an error inside a plugin show as it is."""
 
-OTHERS = ("estimate", "settings", "doctor", "cache", "deploy", "serve-command", "serve-env", "make-tiny-model")
+OTHERS = ("settings", "doctor", "cache", "deploy", "serve-command", "make-tiny-model")
 """Commands that open no store."""
 GROUPS = {
     "train": f"Train models from a dataset. Needs: {escape(install_line('train'))}",
@@ -40,7 +40,7 @@ GROUPS = {
 }
 """Groups of commands, with their help."""
 COMMANDS = (
-    *("build", "verify", "stats", "compare", "probe", "bound", "plot", "report", "view", "peek", "relabel"),
+    *("build", "verify", "stats", "compare", "probe", "plot", "report", "view", "peek", "relabel"),
     *("compact", "du", "prune", "export", "push", "import"),
     *(*OTHERS, *GROUPS),
 )

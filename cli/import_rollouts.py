@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator
@@ -13,7 +12,7 @@ from ..flows.pipeline import BuildResult
 from ..imports.dry_run import understood
 from ..imports.reading import Problem, Reading
 from ..imports.run import ImportResult
-from ..rollouts.policies.imported import Compared
+from ..rollouts.policies.imported import Compared, LeftOut
 from .build import WORKERS
 from .console import ProgressBars, err, out, show_table, styled
 from .from_config import Flag, Form, from_config
@@ -34,7 +33,7 @@ class ImportOptions(Options):
     format: str = "jsonl"
     """Format of the source: jsonl (PIVOT's own, of pivot.Recorder), vagen (evaluation folders), openai (messages
     and images), verifiers (traces), inspect (.eval logs), atif (trajectories of Harbor), verl (rollout_data_dir),
-    embodiedbench (logs of EB-Navigation), or one of an installed package."""
+    or one of an installed package."""
     out: AddressField | None = None
     """Folder of the store, or its s3://, gs:// or az:// address; new, or begun by the same command."""
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -43,12 +42,10 @@ class ImportOptions(Options):
     """Parts of the record that the replay of an episode has to agree in: end, states, rewards, frames. An episode that
     differs is left out."""
     option: dict[str, Any] = Field(default_factory=dict)
-    """Setting of the format, such as env=sokoban, tag=answer, separator=, or actions_per_turn=3 for chats, or step=0.3
-    for logs of navigation. pivot settings FORMAT lists them."""
+    """Setting of the format, such as env=sokoban, tag=answer, separator=, or actions_per_turn=3 for chats.
+    pivot settings FORMAT lists them."""
     model: str = ""
     """Model that acted."""
-    stateless: Path | None = None
-    """Folder for the episodes without a state, which the store cannot have; by default OUT-stateless."""
     dry_run: bool = False
     """Read and audit all episodes, show how the first was parsed and what the source would yield, and write nothing."""
 
@@ -85,8 +82,8 @@ def import_rollouts(options: ImportOptions, workers: WorkerOptions) -> None:
     """Read rollouts of your own trainer into a store, label every failure, with a certificate, and write a dataset.
 
     Every episode is replayed in PIVOT's environment from its recorded state or seed. One that cannot be read, or whose
-    replay ends differently, is left out; the others are imported, and the exit status is then 1. Episodes without a
-    state are kept in a folder of their own. Run the same command again to resume.
+    replay ends differently, is left out; the others are imported, and the exit status is then 1. Failures of
+    navigation without a state get a lower bound from their distances. Run the same command again to resume.
 
     [bold]Examples[/]
 
@@ -117,7 +114,6 @@ def import_rollouts(options: ImportOptions, workers: WorkerOptions) -> None:
             require=options.require,
             options=options.option,
             model=options.model,
-            stateless=options.stateless,
             reporter=bars,
             **workers.model_dump(),
         )
@@ -140,13 +136,11 @@ def _show(options: ImportOptions, result: ImportResult) -> None:
     """
     lost = [problem for problem in result.problems if not problem.kept]
     _show_problems(lost, all_of_them=result.build is None)
-    if result.stateless is not None:
-        out.print(
-            f"{len(result.problems) - len(lost)} episodes have no state and are kept in {result.stateless}, "
-            f"{result.stateless_labels} with a label from distances; an Analyzer can label the others: pivot estimate",
-            soft_wrap=True,
-        )
-        out.print(f"look at them with: pivot stats {result.stateless} (also: view, verify)", soft_wrap=True)
+    stateless = [problem for problem in result.problems if problem.kept and problem.kind is LeftOut.NO_STATE]
+    if stateless:
+        bounds = sum(problem.origin["bound"] is not None for problem in stateless)
+        shown = f"{len(stateless)} episodes have distances and no state, {bounds} of them a lower bound on their pivot"
+        out.print(f"{shown}; see them in the table imports", soft_wrap=True)
     for kind, counts in result.compared.items():
         if counts[True] or counts[False]:
             out.print(f"{kind}: {counts[True]} replays agree, {counts[False]} differ, {counts[None]} not recorded")
@@ -162,7 +156,7 @@ def _show(options: ImportOptions, result: ImportResult) -> None:
             if result.build is not None
             else f"no episode of {options.source} could be imported ({reasons})"
         )
-    if result.build is None and result.stateless is None:
+    if result.build is None:
         raise ConfigError(f"{options.source} holds no episode")
 
 

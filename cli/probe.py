@@ -1,15 +1,18 @@
 """``pivot probe``: play failures again from the step where they were lost."""
 
 import json
+from typing import Any
 
 import typer
+from pydantic import Field, field_validator
 
 from ..api import reading as api
 from ..datasets.parts import members_of
 from ..datasets.store import Store
 from ..errors import ConfigError
-from ..insight.probe.arms import PROBE_ARMS
-from ..insight.probe.rates import arm_rates, refuted_labels
+from ..insight.probe.arms import BOUND, PROBE_ARMS
+from ..insight.probe.bounds import bounds_of
+from ..insight.probe.rates import arm_rates, probe_settings, refuted_labels
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.report import (
     ARM_HEADER,
@@ -24,7 +27,7 @@ from .build import WORKERS
 from .compare import CHOICES
 from .console import ProgressBars, err, out, show_table, styled, write_data
 from .from_config import Flag, Form, from_config
-from .options import AddressField, Options, WorkerOptions
+from .options import AddressField, Options, WorkerOptions, registered
 
 
 class ProbeOptions(Options):
@@ -36,15 +39,32 @@ class ProbeOptions(Options):
     """Show the stored results, and play nothing."""
     format: Format = Format.TABLE
     """Output format."""
+    policy: str = ""
+    """Policy that plays the retries of arm bound; by default that of the store."""
+    policy_set: dict[str, Any] = Field(default_factory=dict)
+    """Setting of the policy, such as model=NAME."""
+    policy_service: dict[str, Any] = Field(default_factory=dict)
+    """Setting of its model server, such as base_url=http://localhost:8000/v1."""
+
+    @field_validator("policy")
+    @classmethod
+    def _is_registered(cls, name: str) -> str:
+        return registered("policies", name) if name else name
 
 
-_ARMS = "; ".join(f"{arm.name}: {arm.summary}" for arm in PROBE_ARMS.values())
+_ARMS = "; ".join(
+    [
+        *(f"{arm.name}: {arm.summary}" for arm in PROBE_ARMS.values()),
+        f"{BOUND}: from steps that a bisection chooses, to prove that pivots without an exact certificate are late",
+    ]
+)
 SETTINGS = Form(
     "probe",
     ProbeSettings,
     {
-        "arms": Flag("--arm", default="all", help=f"Arm to play. {_ARMS}"),
+        "arms": Flag("--arm", default="all but bound", help=f"Arm to play. {_ARMS}"),
         "accepted_only": Flag("--accepted", off="-", help="Only failures whose label was accepted."),
+        "certified": Flag(off="-"),
     },
 )
 OPTIONS = Form(
@@ -67,13 +87,22 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
     pivot probe runs/first
 
     pivot probe runs/first --arm no_hint --arm after --resamples 8
+
+    pivot probe runs/mine --arm bound --policy openai --policy-set model=my-vlm
+    --policy-service base_url=http://localhost:8000/v1
     """
     root, style = options.root, options.format
     if style is Format.PARQUET:
         raise ConfigError("--format: found 'parquet', expected table, csv or json; rows are in DIR/probe")
     if not options.show:
+        chosen = {"name": options.policy, "options": options.policy_set, "service": options.policy_service}
         with ProgressBars() as bars:
-            result = api.probe(root, settings, reporter=bars, **workers.model_dump())
+            result = api.probe(
+                *(root, settings),
+                policy=chosen if options.policy else None,
+                reporter=bars,
+                **workers.model_dump(),
+            )
         err.print(f"{result.retries} retries, {result.played} of them played now")
     store = Store.open(root)
     others = [folder.rstrip("/") for folder in members_of(store) if folder]
@@ -82,9 +111,24 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
             f"{root} grew by {len(others)} parts; this is its first one alone, the next: pivot probe {root / others[0]}"
         )
         err.print(said, soft_wrap=True)
+    _show_bounds(store)
+    _show_rates(store, style)
+    refuted = refuted_labels(store)
+    for line in verdict_lines(refuted):
+        (err if style is not Format.TABLE else out).print(line)
+    for each in refuted:
+        if each.alarm:
+            err.print(styled(("alarm:", "bold red"), f" {each.env}: {', '.join(each.episodes)}"), soft_wrap=True)
+    if any(each.alarm for each in refuted):
+        raise typer.Exit(1)
+
+
+def _show_rates(store: Store, style: Format) -> None:
     groups, rates = arm_rates(store)
     if style is Format.JSON:
         write_data(json.dumps([each.row() for each in rates], indent=2) + "\n")
+    elif not rates:
+        return
     elif style is Format.CSV:
         rows = [each.row() for each in rates]
         write_data(csv_text(list(rows[0]), [list(row.values()) for row in rows]))
@@ -97,11 +141,15 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
         show_table("Groups without a success, %", header, group_rows(groups, rates, "all_fail"))
         if store.run.policy().is_stand_in and any(each.arm in ("self", "teacher") for each in rates):
             out.print("the built-in policy reads no hints: its hinted arms differ from no_hint by chance alone")
-    refuted = refuted_labels(store)
-    for line in verdict_lines(refuted):
-        (err if style is not Format.TABLE else out).print(line)
-    for each in refuted:
-        if each.alarm:
-            err.print(styled(("alarm:", "bold red"), f" {each.env}: {', '.join(each.episodes)}"), soft_wrap=True)
-    if any(each.alarm for each in refuted):
-        raise typer.Exit(1)
+
+
+def _show_bounds(store: Store) -> None:
+    if BOUND not in probe_settings(store).arms:
+        return
+    bounds = [row for shard in store.config.shards() for row in bounds_of(store, shard).values()]
+    err.print(
+        f"{len(bounds)} failures in arm {BOUND}: {sum(row.proven > 0 for row in bounds)} pivots are proven to be later "
+        f"than step 0; {sum(row.retries for row in bounds)} retries, {sum(not row.is_over for row in bounds)} searches "
+        "not finished",
+        soft_wrap=True,
+    )

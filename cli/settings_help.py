@@ -47,8 +47,6 @@ def settings(
 
     pivot settings sokoban
 
-    pivot settings embodiedbench
-
     pivot settings variables
     """
     registered = {name for group in _FLAGS for name in plugins.names(group)} | {TOPIC}

@@ -16,7 +16,6 @@ from ..datasets.predictability import Reach, predictors_reach
 from ..datasets.store import Store
 from ..datasets.views import VIEWS, connect, run_query
 from ..errors import ConfigError
-from ..imports.folder import folder_tables, is_folder
 from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary
 from ..storage import Address
 from .console import err, out, show_table, styled, visible, write_data
@@ -64,15 +63,8 @@ def stats(
 
     pivot stats runs/first --format parquet --out statistics
 
-    pivot stats runs/eb-stateless
-
     pivot stats runs/grown --as-of-part 3
     """
-    if isinstance(root, Path) and is_folder(root):
-        if sql is not None or target is not None or predictors or style not in (Format.TABLE, Format.JSON):
-            raise ConfigError(f"{root} holds episodes without a state and no views; give no option but --format json")
-        _show_folder(root, style)
-        return
     store = Store.open(root)
     if predictors and as_of_part is not None:
         raise ConfigError("--predictors reads all parts; ask for it without --as-of-part")
@@ -96,16 +88,6 @@ def stats(
             write_data(json.dumps(api.stats(root, as_of_part=as_of_part), indent=2, ensure_ascii=True) + "\n")
         else:
             _show_summary(root, connection)
-
-
-def _show_folder(root: Path, style: Format) -> None:
-    tables = folder_tables(root)
-    if style is Format.JSON:
-        data = {title: json_rows(names, [tuple(row) for row in rows]) for title, names, rows in tables}
-        write_data(json.dumps(data, indent=2, ensure_ascii=True) + "\n")
-        return
-    for title, names, rows in tables:
-        show_table(title, names, rows) if rows else out.print(f"{title}: none")
 
 
 def _check_target(style: Format, target: Path | None, sql: str | None) -> None:

@@ -17,7 +17,7 @@ class VerifyOptions(Options):
     """Options of ``pivot verify``."""
 
     root: AddressField
-    """Folder of a finished store, or its s3:// address; or a folder of episodes without a state."""
+    """Folder of a finished store, or its s3:// address."""
     sources: bool = False
     """Read paths that run.json names outside the store, such as a folder of targets, to derive levels again."""
     export: AddressField | None = None

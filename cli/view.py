@@ -1,12 +1,8 @@
 """``pivot view``: look at a store in a browser."""
 
 import webbrowser
-from pathlib import Path
 from typing import Annotated
 
-from ..errors import ConfigError
-from ..imports.folder import is_folder
-from ..imports.folder_site import FolderSite
 from ..insight.report.contents import Selection
 from ..insight.report.serve import LiveSite, ViewServer
 from .console import out, show_error
@@ -26,8 +22,6 @@ def view(
 ) -> None:
     """Look at a store in a browser: the site of pivot report; pages are rendered on request.
 
-    A folder of episodes without a state, which pivot import wrote, is shown as plain pages.
-
     Only this machine can reach it; Ctrl-C ends it. On a machine without a browser forward the port, for example with
     ssh -L 8080:127.0.0.1:8080, and give --port 8080 --no-open.
 
@@ -37,18 +31,10 @@ def view(
 
     pivot view runs/second --with runs/first
     """
-    if isinstance(root, Path) and is_folder(root):
-        if environment or failures_only or limit is not None or other is not None:
-            raise ConfigError(f"{root} holds episodes without a state, which are shown all; give no selection")
-        site: FolderSite | LiveSite = FolderSite(root)
-        count = site.count
-    else:
-        selection = Selection(tuple(environment or ()), failures_only, limit, draw_plans=True)
-        site = LiveSite(root, selection, other)
-        count = site.contents.record["count"]
-        note_missing_code(root)
+    site = LiveSite(root, Selection(tuple(environment or ()), failures_only, limit, draw_plans=True), other)
+    note_missing_code(root)
     with ViewServer(site, port, show_error) as server:
-        out.print(f"{count} episodes at {server.address} until Ctrl-C", soft_wrap=True)
+        out.print(f"{site.contents.record['count']} episodes at {server.address} until Ctrl-C", soft_wrap=True)
         if browser:
             webbrowser.open(server.address)
         try:
@@ -56,5 +42,4 @@ def view(
         except KeyboardInterrupt:
             out.print("")
         finally:
-            if isinstance(site, LiveSite):
-                site.close()
+            site.close()

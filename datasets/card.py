@@ -214,7 +214,7 @@ def _counts(store: Store, rows_of: RowCounts) -> dict[str, str | None]:
     joined = episodes.join(judged, on="env", how="left").collect()
     counts = {row["env"]: row for row in joined.to_dicts()}
     rows = []
-    for env in store.config.environments:
+    for env in filter(counts.get, store.config.environments):
         row, sides = counts[env], rows_of[env]
         rate = _percent(row["succeeded"], row["succeeded"] + row["failed"])
         rows.append(

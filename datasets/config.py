@@ -24,6 +24,7 @@ from pydantic import (
     field_validator,
     model_serializer,
 )
+from pydantic_core import PydanticKnownError
 
 from .. import plugins
 from ..environments.base import EnvConfig, PivotEnv
@@ -76,8 +77,8 @@ class EnvRun(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    tasks: int = Field(gt=0, le=10_000_000)
-    """Number of tasks."""
+    tasks: int = Field(le=10_000_000)
+    """Number of tasks; 0 only in a store whose import gave nothing but bounds."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Resolved settings: every field of the environment's config, so that a later default cannot change a store."""
     drawn: tuple[int, ...] | None = None
@@ -112,6 +113,13 @@ class EnvRun(BaseModel):
     tasks_per_shard: int | None = Field(default=None, gt=0, le=10_000)
     """Tasks per shard of this environment, if not those of the run: a training run stores one shard per update, and
     may play more tasks of one environment than of another."""
+
+    @field_validator("tasks")
+    @classmethod
+    def _has_some(cls, tasks: int, info: ValidationInfo) -> int:
+        if tasks < (0 if info.context else 1):
+            raise PydanticKnownError("greater_than", {"gt": 0})
+        return tasks
 
     @field_validator("drawn")
     @classmethod
@@ -268,7 +276,7 @@ class RunConfig(BaseModel):
         return [
             Shard(name, number, first, min(first + self.shard_size(name), run.tasks))
             for name, run in self.environments.items()
-            for number, first in enumerate(range(0, run.tasks, self.shard_size(name)))
+            for number, first in enumerate(range(0, max(run.tasks, 1), self.shard_size(name)))
         ]
 
 

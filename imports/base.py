@@ -25,8 +25,6 @@ from .episode import RecordedEpisode
 MOST_BYTES = 64 << 20
 """Largest line, and largest file that is read as a whole."""
 MOST_PICTURE_BYTES = 16 << 20
-EPISODES, LABELS, UNLABELLED = "episodes.jsonl", "labels.jsonl", "unlabelled.jsonl"
-"""Files of a folder of episodes without a state."""
 _SCHEME = "data:"
 _DATA_URL = f"{_SCHEME}image/"
 _KNOWN_PICTURES = 4096

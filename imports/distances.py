@@ -1,22 +1,20 @@
 """Labels of navigation logs that hold distances to the target, but no state: lower bounds on the movements left.
 
-An episode whose turns have one action is labelled by navigation's solver. Turns of several actions have one distance
-each, and the actions that are left do not fall by the same number per turn; their label is the first turn after which
-more movements are needed than actions are left (:func:`bound_of_turns`). Both are sound only if no movement is longer
-than the step of the log, so that a log whose distances change faster gets no label.
+The label is the first turn after which more movements are needed than actions are left (:func:`bound_of_turns`). It is
+sound only if no movement is longer than the step of the log, so that a log whose distances change faster gets no label.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from pydantic import Field, model_validator
 
 from .. import plugins
-from ..errors import CertifyError, ConfigError, LevelError, PluginError
+from ..errors import ConfigError, PluginError
 from ..plugins import read_settings
-from ..solvers.base import Case, Certificate, Solver, Unsolved
+from ..rollouts.policies.imported import DistanceBound
+from ..solvers.base import Solver
 from .base import SourceSettings
 from .episode import RecordedEpisode
 from .levels import Slot
@@ -83,118 +81,76 @@ def start_distance(first: float, movements: int, step: float, nearest: float) ->
     return max(nearest, first - movements * step, 0.0)
 
 
-def label_by_distance(episode: RecordedEpisode, slots: Sequence[Slot]) -> dict[str, Any] | str:
-    """Return the label of a failure that its recorded distances give, or the reason why they give none."""
-    metres = episode.distances
-    moments = len(slots if episode.left is None else episode.turns) + 1
-    if episode.success is not False:
-        return "it reached the goal" if episode.success else "the log does not say how it ended"
-    if metres is None or len(metres) != moments:
-        count = len(metres or ())
-        return f"found {count} distances, expected one before the first turn and one after each: {moments}"
+def bound_by_distance(episode: RecordedEpisode, slots: Sequence[Slot]) -> DistanceBound | str:
+    """Return the bound that the recorded distances of a failure give, or the reason why they give none."""
     try:
-        return _label(episode, slots, metres)
-    except (CertifyError, ConfigError, LevelError, PluginError, ValueError, TypeError, KeyError) as error:
+        return _bound(episode, slots)
+    except _NoBoundError as error:
+        return str(error)
+    except (ConfigError, PluginError) as error:
         return f"its distances cannot be used: {error}"
 
 
-def _label(episode: RecordedEpisode, slots: Sequence[Slot], metres: Sequence[float]) -> dict[str, Any] | str:
-    """Return a label or the reason for none; the errors are those of the solver."""
-    kind: type[Solver] = plugins.load("solvers", episode.env)
-    solver = kind(read_settings(kind.config_type, episode.solver or {}, f"setting of solver {episode.env}: "))
-    settings = solver.settings.model_dump(mode="json")
-    made = _contradiction(episode, slots, metres, settings.get("step"))
-    if made is None:
-        made = (
-            _by_solver(episode, slots, metres, solver)
-            if episode.left is None
-            else _by_turns(episode, slots, metres, episode.left, settings["step"], settings["threshold"])
+class _NoBoundError(Exception):
+    """The distances of an episode give no bound."""
+
+
+def _bound(episode: RecordedEpisode, slots: Sequence[Slot]) -> DistanceBound:
+    metres, moments = episode.distances or [], len(episode.turns) + 1
+    if episode.success is not False:
+        raise _NoBoundError("it reached the goal" if episode.success else "the log does not say how it ended")
+    if len(metres) != moments:
+        raise _NoBoundError(
+            f"found {len(metres)} distances, expected one before the first turn and after each: {moments}"
         )
-    if isinstance(made, str):
-        return made
-    return {**made, "probability": None, "by": {"solver": kind.name, "version": kind.version, "settings": settings}}
+    kind: type[Solver] = plugins.load("solvers", episode.env)
+    values = read_settings(kind.config_type, episode.solver or {}, f"setting of solver {episode.env}: ").model_dump()
+    if "step" not in values or values.get("pivot_rule") != "budget":
+        raise _NoBoundError(f"solver {episode.env} finds no pivot by step and budget with these settings")
+    horizon = int(episode.env_config.get("horizon", len(slots)))
+    left = episode.left or [max(0, horizon - t) for t in range(moments)]
+    if len(left) != moments or (episode.left is None and len(slots) != len(episode.turns)):
+        raise _NoBoundError(
+            f"found {len(episode.left or ())} numbers of actions that are left, expected one before the first turn and "
+            f"one after each: {moments}"
+        )
+    step, threshold = float(values["step"]), float(values["threshold"])
+    _refuse_contradiction(episode, slots, metres, step)
+    if (near := next((t for t, each in enumerate(metres) if each <= threshold), None)) is not None:
+        raise _NoBoundError(f"not_a_failure: {metres[near]:.2f} m from the target after {near} turns")
+    bound = bound_of_turns(metres, left, step, threshold)
+    runs = any(slot.turn == bound.turn and slot.action is not None for slot in slots)
+    is_blocked = (episode.turns[bound.turn].info or {}).get("last_action_success") is False
+    return DistanceBound(
+        kind="lower_bound",
+        pivot_step=bound.turn,
+        failure_mode="format" if not runs else "blocked" if is_blocked else "budget",
+        fallback=bound.fallback,
+        before=bound.needed[0],
+        after=bound.needed[1],
+        distances=tuple(metres),
+        left=tuple(left),
+        step=step,
+        threshold=threshold,
+    )
 
 
-def _contradiction(
-    episode: RecordedEpisode, slots: Sequence[Slot], metres: Sequence[float], step: float | None
-) -> str | None:
-    """Return why a log cannot be one of movements of this length, between starts of this range."""
-    if step is None:
-        return None
+def _refuse_contradiction(
+    episode: RecordedEpisode, slots: Sequence[Slot], metres: Sequence[float], step: float
+) -> None:
+    """Refuse a log that cannot be one of movements of this length, between starts of this range."""
     counts = [0] * len(episode.turns)
     for slot in slots:
         counts[slot.turn] += slot.action is not None
     nearest, farthest = episode.starts or (0.0, math.inf)
     if not nearest - MILLIMETRE <= metres[0] <= farthest or metres[1] < nearest - counts[0] * step - MILLIMETRE:
-        return f"it began {metres[0]:g} m from the target at least, starts are from {nearest:g} to {farthest:g} m"
-    moments = counts if episode.left is not None else [int(slot.action is not None) for slot in slots]
-    for t, most in enumerate(moments):
+        raise _NoBoundError(
+            f"it began {metres[0]:g} m from the target at least, starts are from {nearest:g} to {farthest:g} m"
+        )
+    for t, most in enumerate(counts):
         change = abs(metres[t + 1] - metres[t])
         if change > most * step + MILLIMETRE:
-            return (
+            raise _NoBoundError(
                 f"the distance changes by {change:.3f} m in turn {t}, which has {most} actions of at most {step:g} m; "
                 "bounds for such movements prove nothing"
             )
-    return None
-
-
-def _by_solver(
-    episode: RecordedEpisode, slots: Sequence[Slot], metres: Sequence[float], solver: Solver
-) -> dict[str, Any] | str:
-    verdict = solver.certify([case_of(episode, slots, metres, type(solver))])[0]
-    if isinstance(verdict, Unsolved):
-        return f"{verdict.reason}: {verdict.detail}"
-    return {
-        "kind": verdict.certificate.kind,
-        "pivot_step": verdict.pivot_step,
-        "failure_mode": verdict.failure_mode,
-        "certificate": asdict(verdict.certificate),
-    }
-
-
-def case_of(episode: RecordedEpisode, slots: Sequence[Slot], metres: Sequence[float], solver: type[Solver]) -> Case:
-    """Return the solver's case of an episode of one action per turn.
-
-    Raises:
-        LevelError: the environment has no state that is a distance.
-    """
-    infos = [{**(turn.info or {}), "dist": dist} for turn, dist in zip(episode.turns, metres[1:], strict=True)]
-    unusable = plugins.load("environments", episode.env).profile.unusable_action
-    actions = [unusable if slot.action is None else slot.action.name for slot in slots]
-    return Case(solver.read_distance(metres[0]), actions, int(episode.env_config.get("horizon", len(slots))), infos)
-
-
-def _by_turns(
-    episode: RecordedEpisode,
-    slots: Sequence[Slot],
-    metres: Sequence[float],
-    left: Sequence[int],
-    step: float,
-    threshold: float,
-) -> dict[str, Any] | str:
-    if len(left) != len(metres):
-        return f"found {len(left)} numbers of actions that are left, expected {len(metres)}"
-    if (near := next((t for t, each in enumerate(metres) if each <= threshold), None)) is not None:
-        return f"not_a_failure: {metres[near]:.2f} m from the target after {near} turns"
-    bound = bound_of_turns(metres, left, step, threshold)
-    turn = bound.turn
-    runs = any(slot.turn == turn and slot.action is not None for slot in slots)
-    blocked = (episode.turns[turn].info or {}).get("last_action_success") is False
-    certificate = Certificate(
-        kind="lower_bound",
-        unit="moves",
-        budget_before=left[turn],
-        budget_after=left[turn + 1],
-        before=bound.needed[0],
-        after=bound.needed[1],
-        reachable_after=None,
-        raw_before=metres[turn],
-        raw_after=metres[turn + 1],
-    )
-    return {
-        "kind": certificate.kind,
-        "pivot_step": turn,
-        "failure_mode": "format" if not runs else "blocked" if blocked else "budget",
-        "fallback": bound.fallback,
-        "certificate": asdict(certificate),
-    }

@@ -6,7 +6,7 @@ from ..errors import ConfigError
 from ..identity import canonical_json
 from ..rollouts.policies.imported import Compared
 from .base import UnreadableError
-from .levels import LeftOutError, StatelessError, recover_task, slots_of
+from .levels import LeftOutError, recover_task, slots_of
 from .reading import Reading
 from .replay import Pixels, replay
 
@@ -33,7 +33,5 @@ def understood(reading: Reading, describe: Callable[[str, str], None]) -> None:
             describe(f"{kind}, recorded against replayed", word)
         other = dict(episode.other_fields())
         describe("other fields", canonical_json(other) if other else "none")
-    except StatelessError as error:
-        describe("kept outside of the store", str(error))
     except (LeftOutError, UnreadableError) as error:
         describe("left out", str(error))

@@ -10,9 +10,6 @@ from ..errors import ConfigError
 from ..plugins import Settings
 from ..rollouts.dialect import Words
 from .base import (
-    EPISODES,
-    LABELS,
-    UNLABELLED,
     Importer,
     Place,
     SourceSettings,
@@ -36,13 +33,8 @@ class JsonlImporter(Importer):
     settings: JsonlSettings
 
     def places(self, source: Path) -> Iterator[Place]:
-        """Yield the lines of the file, or of all ``*.jsonl`` files in the folder, by name.
-
-        Of a folder that an earlier import made for episodes without a state, its episodes alone.
-        """
+        """Yield the lines of the file, or of all ``*.jsonl`` files in the folder, by name."""
         files = sorted(source.glob("*.jsonl")) if source.is_dir() else [source]
-        if {EPISODES, LABELS, UNLABELLED} <= {file.name for file in files}:
-            files = [source / EPISODES]
         if not files:
             raise ConfigError(f"{source} holds no *.jsonl file; name the file, or the folder of a Recorder")
         for file in files:

@@ -32,7 +32,7 @@ class LeftOutError(Exception):
 
 
 class StatelessError(LeftOutError):
-    """An episode has no state: it is kept, but not in the store."""
+    """An episode has no state, so that nothing can replay it."""
 
     def __init__(self, detail: str) -> None:
         """Keep the description."""

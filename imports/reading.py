@@ -24,12 +24,12 @@ from ..rollouts.policies.imported import Compared, Evidence, LeftOut, StateSourc
 from .audit import Finding, SourceAudit, finding_of
 from .base import Importer, Pictures, Place, UnreadableError
 from .chat import ChatSettings
+from .distances import bound_by_distance
 from .episode import RecordedEpisode
 from .guess import Remedy, Said, Yield, remedy_for
 from .levels import LeftOutError, StatelessError, recover_task, slots_of
 from .replay import Agreement, Pixels, replay
 from .settings import check_options, made, settings_of
-from .stateless import StatelessFolder
 
 READ = "read"
 EPISODES_AT_ONCE = 1024
@@ -50,8 +50,10 @@ class Problem:
     kind: LeftOut
     detail: str
     kept: bool = False
-    """Whether nothing is lost: the folder of episodes without a state has it, or the store has it once."""
+    """Whether nothing is lost: its row has what its distances say, or the store has the episode once."""
     finding: Finding | None = None
+    origin: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """More columns of its row in the table ``imports``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +126,8 @@ class Reading:
         settings: Mapping[str, Mapping[str, Any]],
         require: Sequence[Compared],
         options: Mapping[str, Any],
-        stateless: Path | None = None,
     ) -> None:
         """Read ``source`` in a registered format with its ``options``; ``settings`` replace the recorded ones.
-
-        Episodes without a state go to the folder ``stateless``; without one they are only reported.
 
         Raises:
             ConfigError, PluginError: an option or a setting cannot be used in any episode.
@@ -138,8 +137,9 @@ class Reading:
         self.source, self.format, self.require = source, format, tuple(require)
         self.options, self.settings = dict(options), settings
         self.pictures = Pictures(source, data_urls=kind.accepts_data_urls)
-        self.stateless = None if stateless is None else StatelessFolder(stateless, self.pictures)
         self.plans: dict[str, EnvPlan] = {}
+        self._stateless: dict[str, EnvPlan] = {}
+        """Environments of logs with distances, for a source in which no episode can be replayed."""
         self.problems: list[Problem] = []
         self.audits: dict[str, SourceAudit] = {}
         self.remedies: list[Remedy] = []
@@ -170,8 +170,6 @@ class Reading:
         for number, place in enumerate(places):
             try:
                 self._taken[number] = self._take(place)
-            except StatelessError as error:
-                self._taken[number] = Problem(place.label, error.kind, str(error), kept=self.stateless is not None)
             except LeftOutError as error:
                 self._taken[number] = Problem(place.label, error.kind, str(error), finding=error.finding)
             except UnreadableError as error:
@@ -181,8 +179,6 @@ class Reading:
                 self._taken[number] = Problem(place.label, LeftOut.SETTINGS, detail)
             reporter.advance(READ, 1)
         reporter.finish(READ)
-        if self.stateless is not None:
-            self.stateless.close()
         for taken in self._taken.values():
             self._plan(taken)
         for plan in self.plans.values():
@@ -297,12 +293,27 @@ class Reading:
         try:
             return self._replayed(plan, place, episode, digest)
         except StatelessError as error:
-            if self.stateless is not None:
-                self.stateless.add(episode, plan.env, str(error))
-            raise
+            return self._without_state(plan, place, episode, str(error))
         finally:
             if episode.env not in self.plans:
                 plan.env.close()
+
+    def _without_state(self, plan: EnvPlan, place: Place, episode: RecordedEpisode, why: str) -> Problem:
+        """Return the row of an episode that nothing can replay, with the bound that its distances give."""
+        bound = None
+        if episode.distances is not None:
+            made = bound_by_distance(episode, slots_of(plan.env, episode))
+            self._stateless.setdefault(episode.env, plan)
+            self._digest.update(digest_of(episode))
+            why, bound = (f"{why}; {made}", None) if isinstance(made, str) else (why, made)
+        source = {"source_id": episode.id, "source_policy": episode.policy, "recorded_success": episode.success}
+        origin = {**source, "env": episode.env, "bound": bound}
+        return Problem(place.label, LeftOut.NO_STATE, why, kept=episode.distances is not None, origin=origin)
+
+    @property
+    def stored(self) -> Mapping[str, EnvPlan]:
+        """Environments of the store; without levels where it has nothing but bounds of logs without a state."""
+        return {name: plan for name, plan in self.plans.items() if plan.entries} or self._stateless
 
     def _replayed(self, plan: EnvPlan, place: Place, episode: RecordedEpisode, digest: bytes) -> "Taken | _Cut":
         """Replay an episode and audit it.

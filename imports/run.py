@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..datasets.audit import audit_record
-from ..datasets.config import EnvRun, PartConfig, RunConfig, make_config
+from ..datasets.config import PartConfig, RunConfig, make_config
 from ..datasets.progress import Reporter
 from ..datasets.schema import IMPORTS
 from ..datasets.stages.base import Pending, Product, ShardResult, rare_collections
@@ -22,6 +22,7 @@ from ..errors import StoreError
 from ..flows.engines.local import Execute
 from ..flows.pipeline import BuildResult, complete_result, complete_store, refuse_foreign_folder
 from ..identity import canonical_json
+from ..plugins import STORED
 from ..records import to_row
 from ..rollouts.base import EndOfLogError, Policy, Reply, TaskRollouts, Turn
 from ..rollouts.ids import episode_id
@@ -49,10 +50,6 @@ class ImportResult:
     """Episodes of the source that are in the store."""
     problems: Sequence[Problem]
     """Episodes that are not, in the order of the source."""
-    stateless: Path | None = None
-    """Folder of the episodes without a state, if there are any; see :mod:`.stateless`."""
-    stateless_labels: int = 0
-    """Labels in it that recorded distances gave."""
     compared: Mapping[Compared, Counter[bool | None]] = field(default_factory=dict)
     """Counts of agreement (True, False, or None where nothing was recorded) by kind, over the stored episodes."""
     yields: Sequence[Mapping[str, Any]] = ()
@@ -75,7 +72,6 @@ def import_store(
     options: Mapping[str, Any] | None = None,
     model: str = "",
     config: Mapping[str, Any] | None = None,
-    stateless: Path | None = None,
 ) -> ImportResult:
     """Import the episodes of ``source`` into the store at ``root``.
 
@@ -90,7 +86,6 @@ def import_store(
         options: settings of the format, such as ``{"env": "sokoban"}`` for chats.
         model: the model that acted.
         config: other fields of the run config, such as ``teacher``.
-        stateless: folder for the episodes without a state, beside a local ``root`` by default.
 
     Raises:
         ConfigError, PluginError: the source, the format or a setting cannot be used.
@@ -98,30 +93,26 @@ def import_store(
     """
     storage = open_storage(root)
     refuse_foreign_folder(storage, root)
-    if stateless is None and isinstance(root, Path):
-        stateless = root.with_name(f"{root.name}-stateless")
-    reading = Reading(source, format, settings or {}, require, options or {}, stateless)
+    reading = Reading(source, format, settings or {}, require, options or {})
     reading.run(reporter)
     compared = _compared(reading)
     episodes = sum(len(plan.entries) for plan in reading.plans.values())
-    folder = reading.stateless
 
     def result(build: BuildResult | None) -> ImportResult:
-        kept, labels = (folder.root, folder.labelled) if folder is not None and folder.episodes else (None, 0)
         return ImportResult(
-            *(build, episodes, reading.problems, kept, labels, compared),
+            *(build, episodes, reading.problems, compared),
             yields=reading.yields(),
             repeated=reading.repeated,
             remedies=[each.text for each in reading.remedies],
         )
 
-    if not episodes:
+    if not reading.stored:
         return result(None)
     run = _config_of(reading, model, config or {})
     with storage.lock() as leased:
         if storage.stat(RUN) is not None:
             begun = Store.open(leased, complete=False).config
-            if make_config(begun.model_dump(mode="json") | {"label_version": 1}) != run:
+            if make_config(begun.model_dump(mode="json") | {"label_version": 1}, STORED) != run:
                 raise StoreError(f"{root} holds another store, or an import of other episodes; choose another --out")
         store = Store(leased, run)
         done = complete_result(store)
@@ -144,8 +135,8 @@ def _compared(reading: Reading) -> dict[Compared, Counter[bool | None]]:
 
 def _config_of(reading: Reading, model: str, more: Mapping[str, Any]) -> RunConfig:
     """Return the config of the store; it does not depend on anything but the source and the options."""
-    plans = {name: plan for name, plan in reading.plans.items() if plan.entries}
-    largest = max(count for plan in plans.values() for count in plan.samples.values())
+    plans = reading.stored
+    largest = max((count for plan in plans.values() for count in plan.samples.values()), default=1)
     origin = ImportedSettings(
         format=reading.format,
         source=reading.source.resolve().name,
@@ -154,17 +145,18 @@ def _config_of(reading: Reading, model: str, more: Mapping[str, Any]) -> RunConf
         require=tuple(each.value for each in reading.require),
     )
     environments = {
-        name: EnvRun(tasks=len(plan.tasks), settings=plan.env.config.model_dump(mode="json"))
+        name: {"tasks": len(plan.tasks), "settings": plan.env.config.model_dump(mode="json")}
         for name, plan in plans.items()
     }
     return make_config(
         {
             "tasks_per_shard": _tasks_per_shard(plans.values()),
             **more,
-            "environments": {name: env.model_dump(mode="json") for name, env in environments.items()},
+            "environments": environments,
             "rollouts": largest,
             "policy": PartConfig(name="imported", options=origin.model_dump(mode="json")).model_dump(mode="json"),
-        }
+        },
+        STORED,
     )
 
 
@@ -183,9 +175,9 @@ def _stored(store: Store, reading: Reading, reporter: Reporter) -> Iterator[Shar
     """Write the shards, and yield their results."""
     reporter.start(IMPORT, sum(len(plan.entries) for plan in reading.plans.values()))
     shards = store.config.shards()
-    by_task = {name: _by_task(plan) for name, plan in reading.plans.items()}
+    by_task = {name: _by_task(plan) for name, plan in reading.stored.items()}
     for shard in shards:
-        plan = reading.plans[shard.env]
+        plan = reading.stored[shard.env]
         entries = [entry for task in range(shard.first, shard.stop) for entry in by_task[shard.env][task]]
         problems = reading.problems if shard is shards[0] else ()
         stage = _ImportStage(store, shard, plan.tasks[shard.first : shard.stop], reading, entries, problems)
@@ -218,7 +210,7 @@ class _ImportStage(RolloutStage):
         run, env = self.store.run, self.store.run.env(self.shard.env)
         policy = run.policy()
         rows, replies = [], {}
-        with_env = self.reading.plans[self.shard.env].env
+        with_env = self.reading.stored[self.shard.env].env
         for entry in self.entries:
             episode = self._again(entry)
             task = self.tasks[entry.task - self.shard.first]
@@ -289,7 +281,6 @@ def _row(entry: Entry, episode: RecordedEpisode, name: str, starts: tuple[int, .
         frames_agree=frames,
         turn_starts=starts,
         recorded_rewards=None if None in rewards else tuple(each for each in rewards if each is not None),
-        recorded_success=episode.success,
         other=canonical_json(other) if other else None,
         evidence=entry.evidence,
         **_counts(entry.taken.finding),
@@ -298,8 +289,7 @@ def _row(entry: Entry, episode: RecordedEpisode, name: str, starts: tuple[int, .
 
 def _row_left_out(problem: Problem) -> Imported:
     counts = {} if problem.finding is None else _counts(problem.finding)
-    success = None if problem.finding is None else problem.finding.success
-    return Imported(problem.place, left_out=problem.kind, detail=problem.detail, recorded_success=success, **counts)
+    return Imported(problem.place, left_out=problem.kind, detail=problem.detail, **counts, **problem.origin)
 
 
 def _counts(finding: Finding) -> dict[str, Any]:
@@ -312,6 +302,7 @@ def _counts(finding: Finding) -> dict[str, Any]:
         "trailing_turns": finding.trailing,
         "confirmed_turns": finding.confirmation.turns,
         "recorded_kinds": finding.recorded,
+        "recorded_success": finding.success,
     }
 
 

@@ -36,7 +36,7 @@ modes of other environments follow in alphabetical order."""
 TURN_SEPARATOR = "|"
 """Joins the actions of a turn of several actions to its name, as in ``right|right|up``."""
 
-CertificateKind = Literal["exact", "lower_bound", "heuristic", "convention", "estimated"]
+CertificateKind = Literal["exact", "lower_bound", "heuristic", "convention"]
 CertificateUnit = Literal["moves", "turns", "stages", "score"]
 
 
@@ -64,7 +64,7 @@ class Case:
 class Certificate:
     """The facts behind ``(t*, m*)``; those of kind ``exact`` prove it. A number that does not apply is None."""
 
-    kind: Annotated[CertificateKind, Stored("`exact`, `lower_bound`, `heuristic`, `convention` or `estimated`.")]
+    kind: Annotated[CertificateKind, Stored("`exact`, `lower_bound`, `heuristic` or `convention`.")]
     unit: Annotated[CertificateUnit, Stored("Unit of `before` and `after`: `moves`, `turns`, `stages` or `score`.")]
     budget_before: Annotated[int, Stored("Turns left before the pivot action: T_max - t*.")]
     budget_after: Annotated[int, Stored("Turns left after it: T_max - 1 - t*.")]

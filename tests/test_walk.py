@@ -32,10 +32,10 @@ ELSEWHERE = {
     r" hub:": "needs the hub; test_push.py has one",
     r"serve-command .*\|": "starts a server",
     r"corridor|sleepwalk": "needs the example plugin; test_external.py installs and runs it",
-    r"^pivot (view|deploy --(serve|work)|serve-env)": "serves until it is interrupted",
+    r"^pivot (view|deploy --(serve|work))": "serves until it is interrupted",
     r"runs/sokoban-mp|runs/walk-agent": "needs a run of Stage II",
     r"runs/nightly|runs/grown/sokoban": "needs nights; test_deployments.py has some",
-    r"^pivot (import|estimate|bound) |runs/mine|runs/eb-stateless": "needs rollouts of a trainer; see tests/imports",
+    r"^pivot import |runs/(mine|vagen)": "needs rollouts of a trainer; see tests/imports",
 }
 """Commands that a machine without GPU, server and simulator cannot run, and why."""
 SNIPPETS_ELSEWHERE = {
@@ -43,7 +43,7 @@ SNIPPETS_ELSEWHERE = {
     r"pivot\.train_rl": "needs PyTorch; test_mixture.py trains on two environments",
     r"from trl ": "needs PyTorch; test_train_view.py trains with TRL's trainer on a store",
     r"pivot\.Recorder|runs/mine": "needs a trainer; test_recorder.py has environments",
-    r"openenv|verifiers": "needs the library; tests/integrations has it",
+    r"verifiers": "needs the library; tests/integrations has it",
     r"from transformers ": "needs PyTorch and a model",
 }
 """Python snippets that cannot run here, and why."""

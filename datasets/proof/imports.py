@@ -7,12 +7,13 @@ stored.
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
 from ...environments.base import PivotEnv
 from ...rollouts.confirm import Move, confirm
-from ...rollouts.policies.imported import Evidence, evidence_of
+from ...rollouts.policies.imported import Evidence, LeftOut, evidence_of
 from ..audit import audit_record
 from ..config import Shard
 from ..schema import EPISODES, IMPORTS, STEPS
@@ -21,6 +22,8 @@ from ..tables import Rows, steps_by_episode
 
 _CONFIRMS = frozenset({*Evidence} - {Evidence.SUCCESS, Evidence.READ, Evidence.DECLARED, Evidence.PLAYED})
 _LEAST_READ, _LEAST_SUCCESSES = 0.95, 3
+_SLACK = Fraction(1, 100_000)
+"""Tolerance of bounds, in movements: positions of simulators have seven digits."""
 
 
 def import_problems(store: Store) -> list[str]:
@@ -33,7 +36,10 @@ def import_problems(store: Store) -> list[str]:
         problems += _shard_problems(store, shard, [row for own, row in rows if own == shard and row["episode_id"]])
     by_env: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for _, row in rows:
-        by_env[row["env"] or ""].append(row)
+        if row["turns"] is not None:
+            by_env[row["env"] or ""].append(row)
+        if row["bound"] is not None:
+            problems += [f"{IMPORTS.name}: {row['place']}: {what}" for what in _bound_problems(row, row["bound"])]
     declares = stored.get("options", {}).get("evidence") == "declared"
     for env, mine in by_env.items():
         problems += [f"{AUDIT}: {env}: {what}" for what in _unearned(mine, declares=declares)]
@@ -53,6 +59,25 @@ def _unearned(rows: Sequence[Mapping[str, Any]], *, declares: bool) -> Iterator[
         yield "evidence 'success' without three recorded successes that all replay to success"
     if Evidence.DECLARED in claimed and not declares:
         yield "evidence 'declared', which the options of the import do not declare"
+
+
+def _bound_problems(row: Mapping[str, Any], bound: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a derivation without division finds: the goal is lost where the way is longer than the reach."""
+    step, near, left = Fraction(bound["step"]), Fraction(bound["threshold"]), bound["left"]
+    ways = [Fraction(each) - near for each in bound["distances"]]
+    is_failure = row["left_out"] == LeftOut.NO_STATE and row["recorded_success"] is False and min(ways) > 0 < step
+    if bound["kind"] != "lower_bound" or not is_failure or not len(ways) == len(left) >= 2:
+        yield "its bound is not one of a failure with a distance and a number of actions before and after each turn"
+        return
+    lost = [way > step * (most + _SLACK) for way, most in zip(ways, left, strict=True)]
+    fatal = next((t for t in range(len(ways) - 1) if lost[t + 1] or lost[0]), None)
+    first = len(ways) - 2 if fatal is None else fatal
+    if (bound["pivot_step"], bound["fallback"]) != (first, fatal is None):
+        yield f"pivot_step of its bound is {bound['pivot_step']}, its distances give {first}"
+        return
+    for name, way in (("before", ways[first]), ("after", ways[first + 1])):
+        if not step * (bound[name] - 1 + _SLACK) < way <= step * (bound[name] + _SLACK):
+            yield f"{name} of its bound is {bound[name]}, which does not fit {float(way):g} m to go"
 
 
 def _is_settled(row: Mapping[str, Any]) -> bool:

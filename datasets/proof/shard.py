@@ -262,7 +262,8 @@ def stored_policy(store: Store, stored: dict[TableSchema, pa.Table]) -> tuple[Po
     if policy.is_stand_in:
         return policy, policy.config
     texts = dict.fromkeys(stored[EPISODES]["policy_config"].to_pylist())
-    config: dict[str, Any] = json.loads(next(iter(texts))) if texts else {}
+    unplayed: dict[str, Any] = {} if policy.plays else policy.config  # an import of bounds alone has no episodes
+    config: dict[str, Any] = json.loads(next(iter(texts))) if texts else unplayed
     options = {name: value for name, value in store.config.policy.options.items() if value is not None}
     stored_options = {**config, **config.get("sampling", {})}
     wrong = [name for name, value in options.items() if stored_options.get(name, value) != value]

@@ -240,7 +240,7 @@ def _count_problems(store: Store, env: str) -> list[str]:
     levels = len({*run.places(store.config.seed)})
     if not store.run.policy().plays:  # a level has as many samples as the source has
         counts = Counter(keys).values()
-        if len(counts) == levels and max(counts) <= rollouts:
+        if len(counts) == levels and max(counts, default=0) <= rollouts:
             return []
         expected = f"{levels} levels of at most {rollouts} episodes"
         return [f"episodes of {env}: {len(counts)} levels of up to {max(counts, default=0)}; expected {expected}"]

@@ -48,3 +48,5 @@ PROBE_ARMS: Mapping[str, ProbeArm] = {
 """Arms by name, in the order of tables. The order is also part of the ids of retries: new arms go to the end."""
 
 DEFAULT_ARMS = tuple(PROBE_ARMS)
+BOUND = "bound"
+"""Arm that chooses the step of each retry by the outcomes before it; see :mod:`.bounds`. It has rows of its own."""

@@ -1,76 +1,41 @@
-"""Bounds on the pivots of failures by resampling, for environments that can be replayed but not searched.
+"""Arm ``bound``: bounds on the pivots of failures by resampling, where an environment can be replayed but not searched.
 
 ``t* >= t`` is proven by a run: the failure's own actions before step t, then actions that reach the goal in the turns
 left. The run is written into the row and re-executed before it counts, and :func:`bound_problems` does so again. What
 the retries after it say is a bound on the chance of the policy that made them; see :mod:`.bisect`. Such rows are not
-labels: they are in a file of their own, which no split contains.
+labels: they are in a table of the probe, which no split contains.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from ... import admission
-from ...datasets.config import PartConfig
-from ...datasets.progress import Reporter
+from ...datasets.config import PartConfig, RunConfig, Shard
+from ...datasets.inputs import PENDING_EPISODES
+from ...datasets.parquet import read_table
 from ...datasets.run import Run
 from ...datasets.schema import EPISODES, LABELS, STEPS
+from ...datasets.stages.base import Pending, Product, ShardFiles, ShardResult
 from ...datasets.store import Store
 from ...datasets.tables import steps_by_episode
 from ...environments.base import ParsedAction, PivotEnv, Task
-from ...errors import PivotError, StoreError
+from ...errors import PivotError
+from ...identity import canonical_json, digest
 from ...plugins import Settings
+from ...records import from_row, to_row
 from ...rollouts.base import Episode, ParsedReply, Policy, Reply, ReplyOutcome, Status, TaskRollouts, Turn
+from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.ids import episode_id
 from ...rollouts.loop import Batch, run_batches
 from ...storage import Address
+from .arms import BOUND
 from .bisect import RULE_OF_THREE, Bisection, reached_step
+from .records import BOUNDS, RECEIPTS, VERSION, Bound, ProbeSettings, bounds_file
 
-STAGE = "bound"
 _TASK_FIELDS = ("task_id", "seed", "initial_state", "instruction", "goal_idx", "eval_set")
-
-
-class BoundSettings(Settings):
-    """Settings of a search for bounds."""
-
-    retries: int = Field(default=16, ge=1, le=1000)
-    """Expected number of retries per success; used to choose the next step to retry."""
-    budget: int | None = Field(default=None, ge=1)
-    """Maximum number of retries of a failure; by default three times ``retries``."""
-    together: int = Field(default=4, ge=1)
-    """Retries of a failure that are played together; a model answers them at the same time."""
-    certified: bool = False
-    """Also bound failures that have a pivot with an exact certificate, to compare."""
-
-
-class BoundRow(BaseModel):
-    """The bound of one failure."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    episode_id: str
-    env: str
-    num_steps: int
-    proven: int
-    """Step t for which t* >= t is proved."""
-    actions: list[str] | None
-    """Actions from that step on that reach the goal; null for step 0, which needs none."""
-    payloads: list[str | None] | None
-    tried: dict[int, int]
-    """Failed retries by step."""
-    retries: int
-    chance_step: int | None
-    """Step after the proven one, if retries began there."""
-    chance_at_most: float | None
-    """Bound on the chance of this policy to succeed from there, at 95 %."""
-    policy: str
-    policy_config: dict[str, Any]
-    kind: str = STAGE
+_TOGETHER = 4
+"""Retries of a failure that are played together; a model answers them at the same time."""
 
 
 @dataclass
@@ -83,21 +48,12 @@ class _Failure:
     env: str
     search: Bisection
     plan: tuple[list[str], list[str | None]] | None = None
-    unplayed: int = 0
+    begun: int = 0
     errors: int = 0
 
     @property
     def episode_id(self) -> str:
         return str(self.steps[0]["episode_id"])
-
-
-@dataclass(frozen=True)
-class BoundResult:
-    """The outcome of a search for bounds."""
-
-    rows: Sequence[BoundRow]
-    errors: int
-    """Retries that the policy or the environment did not finish; they count neither way."""
 
 
 class _Resampling(Policy):
@@ -117,11 +73,11 @@ class _Resampling(Policy):
 
     @property
     def config(self) -> dict[str, Any]:
-        return {**self._policy.config, STAGE: 1}
+        return {**self._policy.config, BOUND: 1}
 
     def config_for(self, env: str) -> dict[str, Any]:
         """Return the config for one environment, with a mark that its episodes are retries."""
-        return {**self._policy.config_for(env), STAGE: 1}
+        return {**self._policy.config_for(env), BOUND: 1}
 
     async def reply(self, turn: Turn) -> Reply:
         """Answer one turn; the errors are those of the policy."""
@@ -139,57 +95,95 @@ class _Resampling(Policy):
         await self._policy.aclose()
 
 
-def bound_store(
-    root: Address, out: Path, settings: BoundSettings, reporter: Reporter, policy: PartConfig | None = None
-) -> BoundResult:
-    """Bound the pivots of the failures of a finished store, and write a line per failure to ``out``.
+@dataclass(frozen=True)
+class BoundFiles(ShardFiles):
+    """File of the bounds of one shard."""
+
+    settings: ProbeSettings
+    policy_config: Mapping[str, Any]
+    title: ClassVar[str] = BOUND
+
+    @property
+    def receipt_file(self) -> str:
+        """Name of the receipt, next to those of the other arms."""
+        return f"{RECEIPTS}/bounds/{self.shard.stem}.json"
+
+    def inputs(self) -> str:
+        """Return the digest of everything that decides the rows but the failures that are chosen."""
+        manifest = self.store.manifest()
+        names = [self.store.table_file(schema, self.shard) for schema in (EPISODES, STEPS)]
+        search = {"version": VERSION, "retries": self.settings.retries, "budget": self.settings.budget}
+        files = [manifest[name].sha256 for name in names if name in manifest]
+        return digest({**search, "policy": self.policy_config, "files": files})
+
+    def earlier(self) -> dict[str, Bound]:
+        """Return the rows of an earlier run by failure."""
+        return bounds_of(self.store, self.shard) if isinstance(self.check(), ShardResult) else {}
+
+    def product(self, rows: Sequence[Bound]) -> Product:
+        """Return the table of bounds."""
+        table = BOUNDS.table([to_row(row) for row in rows])
+        return Product(
+            [(bounds_file(self.shard), BOUNDS, table)], {PENDING_EPISODES: sum(not row.is_over for row in rows)}
+        )
+
+
+def bounds_of(store: Store, shard: Shard) -> dict[str, Bound]:
+    """Return the stored bounds of a shard by failure.
+
+    Raises:
+        StoreError: the file is missing or torn.
+    """
+    table = read_table(store.storage, bounds_file(shard), BOUNDS)
+    return {row["episode_id"]: from_row(Bound, row) for row in table.to_pylist()}
+
+
+def bound_shard(
+    root: Address, config: RunConfig, settings: ProbeSettings, policy: PartConfig | None, shard: Shard
+) -> ShardResult:
+    """Bound the failures of one shard, and write a row for each; an interruption keeps the finished retries.
 
     Args:
         root: the store.
-        out: JSON lines, replaced.
-        settings: number of retries.
-        reporter: receives the progress, in failures.
+        config: its config.
+        settings: settings of the probe.
         policy: plays the retries; by default the policy of the store.
+        shard: a shard of it.
 
     Raises:
-        ConfigError, PluginError: the policy cannot play, or an environment is not installed.
-        StoreError: the store cannot be read, or ``out`` not be written.
-        ServerGoneError: the model stopped answering. NotAllowedError: this call does not allow an environment.
+        StoreError: the store cannot be read or written. ServerGoneError: the model stopped answering.
     """
-    store = Store.open(root)
-    admission.require(store.config.code)
-    run = store.run if policy is None else Run(store.config.model_copy(update={"policy": policy}))
-    player = run.policy()
-    player.check()
-    work = _Work(store, run, settings, _Resampling(player), reporter)
-    reporter.start(STAGE, len(work.failures))
-    if work.failures:
-        asyncio.run(work.play())
-    reporter.finish(STAGE)
-    rows = [work.row(failure) for failure in work.failures]
+    store = Store(root, config)
+    run = store.run if policy is None else Run(config.model_copy(update={"policy": policy}))
+    player = _Resampling(run.policy())
+    files = BoundFiles(store, shard, settings, player.config_for(shard.env))
+    work = _Work(run, settings, player, _failures_of(store, shard, settings, files.earlier()))
+
+    def write() -> ShardResult:
+        rows = [work.row(failure) for failure in work.failures]
+        return files.write(Pending(files.inputs()), files.product(rows))
+
     try:
-        half = out.with_name(f".{out.name}.tmp")
-        half.write_text("".join(row.model_dump_json() + "\n" for row in rows), encoding="utf-8")
-        half.replace(out)
-    except OSError as error:
-        raise StoreError(f"cannot write {out}: {error.strerror}; name another file with --out") from error
-    return BoundResult(rows, sum(failure.errors for failure in work.failures))
+        asyncio.run(work.play())
+    except (*ENDS_THE_RUN, KeyboardInterrupt):
+        write()  # a retry costs a model as much as a rollout
+        raise
+    return write()
 
 
 @dataclass
 class _Work:
-    """All failures of a store, and the retries that are out."""
+    """The failures of a shard, and the retries that are out."""
 
-    store: Store
     run: Run
-    settings: BoundSettings
+    settings: ProbeSettings
     policy: _Resampling
-    reporter: Reporter
-    failures: list[_Failure] = field(init=False)
+    failures: Sequence[_Failure]
+    checkers: dict[str, PivotEnv] = field(default_factory=dict[str, PivotEnv])
 
-    def __post_init__(self) -> None:
-        self.failures = _failures_of(self.store, self.settings)
-        self._checkers: dict[str, PivotEnv] = {}
+    def is_over(self, failure: _Failure) -> bool:
+        """Return whether no retry of a failure is left to begin."""
+        return failure.search.next_step() is None or failure.errors >= self.settings.retries
 
     async def play(self) -> None:
         """Play the retries of all failures, round by round, in one event loop."""
@@ -213,7 +207,7 @@ class _Work:
         try:
             await run_batches(batches(), self.policy, receive)
         finally:
-            for env in self._checkers.values():
+            for env in self.checkers.values():
                 env.close()
 
     def _plan(self) -> list[Batch]:
@@ -222,12 +216,12 @@ class _Work:
         planned: list[Batch] = []
         for failure in self.failures:
             step = failure.search.next_step()
-            if step is None or failure.errors >= self.settings.retries:
+            if step is None or self.is_over(failure):
                 continue
             env = self.run.env(failure.env)
-            count = min(self.settings.together, failure.search.budget - failure.search.played)
-            first = (failure.sample_idx * 1000 + step) * 1_000_000 + failure.unplayed
-            failure.unplayed += count
+            count = min(_TOGETHER, failure.search.budget - failure.search.played)
+            first = (failure.sample_idx * 1000 + step) * 1_000_000 + failure.begun
+            failure.begun += count
             indices = range(first, first + count)
             for index in indices:
                 name = episode_id(
@@ -253,8 +247,6 @@ class _Work:
                 failure.errors += 1
             elif search.played < search.budget:
                 search.add(step, self._proved(failure, step, episode) if episode.success else None)
-        if search.next_step() is None or failure.errors >= self.settings.retries:
-            self.reporter.advance(STAGE, 1)
 
     def _proved(self, failure: _Failure, step: int, episode: Episode) -> int | None:
         """Return the latest step that a successful retry proves by re-execution; None if it cannot be repeated."""
@@ -272,48 +264,56 @@ class _Work:
         return None
 
     def _repeats(self, failure: _Failure, step: int, actions: Sequence[str], payloads: Sequence[str | None]) -> bool:
-        env = self._checkers.get(failure.env)
+        env = self.checkers.get(failure.env)
         if env is None:
             made = self.run.env(failure.env)
-            env = self._checkers[failure.env] = made.type(made.config)
+            env = self.checkers[failure.env] = made.type(made.config)
             env.draw_frames = False
         return reaches_goal(env, failure.task, failure.steps[:step], actions, payloads)
 
-    def row(self, failure: _Failure) -> BoundRow:
+    def row(self, failure: _Failure) -> Bound:
         """Return the row of a failure."""
         search = failure.search
-        after = search.proven + 1 if search.chance_after is not None else None
         actions, payloads = failure.plan or (None, None)
-        return BoundRow(
+        return Bound(
             episode_id=failure.episode_id,
             env=failure.env,
             num_steps=len(failure.steps),
             proven=search.proven,
             actions=actions,
-            payloads=payloads,
-            tried=dict(sorted(search.failures.items())),
+            payloads=None if payloads is None else [payload or "" for payload in payloads],
+            tried={str(step): count for step, count in sorted(search.failures.items())},
             retries=search.played,
-            chance_step=after,
+            begun=failure.begun,
+            is_over=search.next_step() is None,
+            chance_step=search.proven + 1 if search.chance_after is not None else None,
             chance_at_most=search.chance_after,
             policy=self.policy.name,
-            policy_config=self.policy.config_for(failure.env),
+            policy_config=canonical_json(self.policy.config_for(failure.env)),
         )
 
 
-def _failures_of(store: Store, settings: BoundSettings) -> list[_Failure]:
+def _failures_of(store: Store, shard: Shard, settings: ProbeSettings, earlier: Mapping[str, Bound]) -> list[_Failure]:
     failures: list[_Failure] = []
     budget = settings.budget or 3 * settings.retries
-    for shard in store.config.shards():
-        steps = steps_by_episode(store.read(STEPS, shard).to_pylist())
-        labels = {row["episode_id"]: row for row in store.read(LABELS, shard).to_pylist()}
-        for row in store.read(EPISODES, shard).to_pylist():
-            certificate = (labels.get(row["episode_id"]) or {}).get("certificate")
-            if not row["failed"] or (certificate and certificate["kind"] == "exact" and not settings.certified):
-                continue
-            mine = steps[row["episode_id"]]
-            task = Task(**{name: row[name] for name in _TASK_FIELDS})
-            search = Bisection(len(mine) - 1, settings.retries, budget)
-            failures.append(_Failure(task, row["sample_idx"], mine, row["env"], search))
+    steps = steps_by_episode(store.read(STEPS, shard).to_pylist())
+    labels = {row["episode_id"]: row for row in store.read(LABELS, shard).to_pylist()}
+    for row in store.read(EPISODES, shard).to_pylist():
+        certificate = (labels.get(row["episode_id"]) or {}).get("certificate")
+        if not row["failed"] or (certificate and certificate["kind"] == "exact" and not settings.certified):
+            continue
+        mine = steps[row["episode_id"]]
+        task = Task(**{name: row[name] for name in _TASK_FIELDS})
+        failure = _Failure(
+            task, row["sample_idx"], mine, row["env"], Bisection(len(mine) - 1, settings.retries, budget)
+        )
+        if (old := earlier.get(row["episode_id"])) is not None:
+            tried = {int(step): count for step, count in old.tried.items()}
+            failure.search.proven, failure.search.failures, failure.search.played = old.proven, tried, old.retries
+            failure.begun = old.begun
+            if old.actions is not None and old.payloads is not None:
+                failure.plan = old.actions, [payload or None for payload in old.payloads]
+        failures.append(failure)
     return failures
 
 
@@ -340,34 +340,29 @@ def reaches_goal(
     return False
 
 
-def bound_problems(root: Address, path: Path) -> list[str]:
-    """Return what is wrong with a file of bounds: every run is executed again, and every number is compared.
+def bound_problems(store: Store, shard: Shard, settings: ProbeSettings, *, follow: bool) -> list[str]:
+    """Return what is wrong with the bounds of a shard: every run is executed again, and every number is compared.
 
     Raises:
-        StoreError: the store or the file cannot be read.
+        StoreError: a table cannot be read.
     """
-    store = Store.open(root)
-    admission.require(store.config.code)
-    failures = {each.episode_id: each for each in _failures_of(store, BoundSettings(certified=True))}
-    problems: list[str] = []
+    rows = bounds_of(store, shard)
+    failures = {each.episode_id: each for each in _failures_of(store, shard, settings, {})}
+    made = store.run.env(shard.env)
+    env = made.type(made.config if follow else made.config.without_locations())
+    env.draw_frames = False
+    problems = [f"{name}: its bound is missing" for name in failures if name not in rows]
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from error
-    for number, line in enumerate(lines, 1):
-        try:
-            row = BoundRow.model_validate_json(line)
-        except ValidationError as error:
-            problems.append(f"line {number}: {error.errors(include_url=False)[0]['msg']}")
-            continue
-        failure = failures.get(row.episode_id)
-        wrong = "the store has no such failure" if failure is None else _wrong(store, row, failure)
-        problems += [f"line {number}: {wrong}"] if wrong else []
-    return problems
+        for name, row in rows.items():
+            wrong = "the probe makes no bound of it" if name not in failures else _wrong(env, row, failures[name])
+            problems += [f"{name}: {wrong}"] if wrong else []
+    finally:
+        env.close()
+    return [f"{bounds_file(shard)} {problem}" for problem in problems]
 
 
-def _wrong(store: Store, row: BoundRow, failure: _Failure) -> str | None:
-    count = row.tried.get(row.proven + 1, 0)
+def _wrong(env: PivotEnv, row: Bound, failure: _Failure) -> str | None:
+    count = row.tried.get(str(row.proven + 1), 0)
     bound = min(1.0, RULE_OF_THREE / count) if count else None
     if row.env != failure.env or row.num_steps != len(failure.steps) or not 0 <= row.proven < row.num_steps:
         return f"the failure has {len(failure.steps)} steps of {failure.env}, the row says {row.num_steps} of {row.env}"
@@ -377,17 +372,7 @@ def _wrong(store: Store, row: BoundRow, failure: _Failure) -> str | None:
         return None
     if row.actions is None or row.payloads is None or len(row.actions) != len(row.payloads):
         return f"it claims t* >= {row.proven} without a run"
-    made = store.run.env(row.env)
-    env = made.type(made.config)
-    env.draw_frames = False
-    try:
-        if not reaches_goal(env, failure.task, failure.steps[: row.proven], row.actions, row.payloads):
-            return f"its run from step {row.proven} does not reach the goal"
-    finally:
-        env.close()
-    return None
-
-
-def rows_of(path: Path) -> list[BoundRow]:
-    """Read a file of bounds."""
-    return [BoundRow(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    payloads = [payload or None for payload in row.payloads]
+    if reaches_goal(env, failure.task, failure.steps[: row.proven], row.actions, payloads):
+        return None
+    return f"its run from step {row.proven} does not reach the goal"

@@ -25,7 +25,8 @@ from ...records import from_row
 from ...rollouts.base import TaskRollouts
 from ...rollouts.loop import Batch, run_batches
 from ...rollouts.parser import parse_reply
-from .arms import PROBE_ARMS
+from .arms import BOUND, PROBE_ARMS
+from .bounds import bound_problems
 from .rates import probe_settings
 from .records import (
     FOLDER,
@@ -34,6 +35,7 @@ from .records import (
     ProbeSettings,
     Retry,
     RetryStatus,
+    bounds_file,
     is_lift,
     probe_file,
     suffix_return,
@@ -62,14 +64,18 @@ def _part_problems(store: Store, *, follow: bool) -> list[str]:
         unfinished = f"the file is not in manifest.json: a probe did not finish; run: pivot probe {store.root}"
         return [f"{name}: {unfinished}" for name in sorted(present)]
     problems = [f"{name}: the file is not in manifest.json" for name in sorted(present - listed)]
-    expected = {SETTINGS_FILE, *map(probe_file, store.config.shards())}
+    settings, shards = probe_settings(store), store.config.shards()
+    expected = {SETTINGS_FILE, *map(probe_file, shards)}
+    expected |= {bounds_file(shard) for shard in shards if BOUND in settings.arms}
     problems += [f"{name}: a file that a probe does not make" for name in sorted(listed - expected)]
     for shard in store.config.shards():
-        if probe_file(shard) not in listed:
+        if probe_file(shard) not in listed or (BOUND in settings.arms and bounds_file(shard) not in listed):
             problems.append(f"{probe_file(shard)}: the shard was not probed; run: pivot probe {store.root}")
             continue
         try:
             problems += _shard_problems(store, shard, follow=follow)
+            if BOUND in settings.arms and store.run.env(shard.env).config.repeats_exactly:
+                problems += bound_problems(store, shard, settings, follow=follow)
         except (NotAllowedError, StoreError) as error:
             problems.append(str(error))
         except Exception as error:  # noqa: BLE001 - a stranger's rows break what derives from them in any way
@@ -164,7 +170,11 @@ def _count_problems(
         if label["pivot_step"] is not None and (label["accepted"] or not settings.accepted_only)
     ]
     expected = {
-        (name, arm, sample) for name in failures for arm in settings.arms for sample in range(settings.resamples)
+        (name, arm, sample)
+        for name in failures
+        for arm in settings.arms
+        if arm != BOUND
+        for sample in range(settings.resamples)
     }
     stored = [(row.episode_id, row.arm, row.sample_idx) for row in rows]
     counts = Counter(stored)

@@ -182,7 +182,7 @@ def _group_rates(
 def refuted_labels(store: Store) -> list[Refuted]:
     """Return how often a success from t* + 1 refutes a label, by environment and kind of certificate.
 
-    Under an exact certificate a single one is an alarm. Under a bound, a heuristic or an estimate it is the number of
+    Under an exact certificate a single one is an alarm. Under a bound or a heuristic it is the number of
     labels that are too early.
 
     Raises:

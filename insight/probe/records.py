@@ -42,6 +42,12 @@ class ProbeSettings(Settings):
     """Discount of suffix returns, from the restored step on."""
     accepted_only: bool = False
     """Retry only failures whose label was accepted."""
+    retries: int = Field(default=16, ge=1, le=1000)
+    """Expected number of retries per success in arm bound; used to choose the next step to retry."""
+    budget: int | None = Field(default=None, ge=1)
+    """Maximum number of retries of a failure in arm bound; by default three times ``retries``."""
+    certified: bool = False
+    """Bound failures that have a pivot with an exact certificate, too, to compare."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,6 +84,38 @@ class Retry:
 
 
 PROBE = TableSchema(FOLDER, "One row per retry of the rollback probe.", columns_of(Retry))
+
+
+@dataclass(slots=True, kw_only=True)
+class Bound:
+    """The bound of one failure: a row of the ``bounds`` table of a probe."""
+
+    episode_id: Annotated[str, Stored("The failure.")]
+    env: Annotated[str, Stored("Environment name.")]
+    num_steps: Annotated[int, Stored("Number of its steps.")]
+    proven: Annotated[int, Stored("Step t for which t* >= t is proved.")]
+    actions: Annotated[
+        list[str] | None, Stored("Actions from that step on that reach the goal; null for step 0, which needs none.")
+    ] = None
+    payloads: Annotated[list[str] | None, Stored("Parsed arguments of the actions, JSON; or empty.")] = None
+    tried: Annotated[dict[str, int], Stored("Failed retries by step, JSON.", json=True)]
+    retries: Annotated[int, Stored("Finished retries.")]
+    begun: Annotated[int, Stored("Retries that were begun; the next one gets this number.")]
+    is_over: Annotated[bool, Stored("Whether the search ended; false where the next run continues it.")]
+    chance_step: Annotated[int | None, Stored("Step after the proven one, if retries began there.")] = None
+    chance_at_most: Annotated[
+        float | None, Stored("Bound on the chance of this policy to succeed from there, at 95 %.")
+    ] = None
+    policy: Annotated[str, Stored("Name of the policy that played the retries.")]
+    policy_config: Annotated[str, Stored("Model, revision and sampling of the policy, JSON.")]
+
+
+BOUNDS = TableSchema("bounds", "One row per failure under arm bound of the rollback probe.", columns_of(Bound))
+
+
+def bounds_file(shard: Shard) -> str:
+    """Return the relative path of the bounds of a shard."""
+    return f"{FOLDER}/bounds/{shard.file}"
 
 
 def probe_file(shard: Shard) -> str:

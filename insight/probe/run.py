@@ -5,15 +5,16 @@ loop, so that its model stays busy across them. Finished retries are kept: the s
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from ... import admission
-from ...datasets.config import RunConfig, Shard
+from ...datasets.config import PartConfig, RunConfig, Shard
 from ...datasets.inputs import PENDING_EPISODES
 from ...datasets.progress import Reporter
+from ...datasets.run import Run
 from ...datasets.schema import LABELS
 from ...datasets.store import Store
 from ...errors import ConfigError
@@ -23,7 +24,8 @@ from ...rollouts.loop import Batch, run_batches
 from ...rollouts.supervisor import run_without_gc_pauses
 from ...storage import Address, FileRecord
 from ...storage.receipts import Receipt
-from .arms import PROBE_ARMS
+from .arms import BOUND, PROBE_ARMS
+from .bounds import bound_shard
 from .hints import own_hints
 from .rates import probe_settings
 from .records import FOLDER, SETTINGS_FILE, ProbeSettings, receipt_file, settings_record
@@ -43,7 +45,7 @@ class ShardDone:
     played: int
 
 
-Stream = Callable[[Callable[..., ShardDone], Sequence[tuple[Any, ...]]], Iterator[ShardDone]]
+Stream = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,11 @@ class ProbeResult:
 
 
 def probe_store(
-    root: Address, settings: ProbeSettings, reporter: Reporter, stream: Stream | None = None
+    root: Address,
+    settings: ProbeSettings,
+    reporter: Reporter,
+    stream: Stream | None = None,
+    policy: PartConfig | None = None,
 ) -> ProbeResult:
     """Retry the failures of a finished store.
 
@@ -65,20 +71,22 @@ def probe_store(
         settings: arms, resamples, discount.
         reporter: receives the progress, in failures.
         stream: runs the shards of an embedded policy; by default one after the other in this process.
+        policy: plays the retries of arm ``bound``; by default the policy of the store.
 
     Raises:
         ConfigError: an arm is unknown, or the policy cannot play these environments.
         StoreError: the store is missing or unfinished, another run writes it, or the disk fails.
         ServerGoneError: the model stopped answering; finished retries are kept.
     """
-    store = checked_store(root, settings)
+    store = checked_store(root, settings, policy)
     with store.storage.lock() as locked:
         store = Store(locked, store.config)
         _refuse_to_drop(store, settings)
         manifest = {name: record for name, record in store.manifest().items() if not name.startswith(f"{FOLDER}/")}
         same = store.storage.stat(SETTINGS_FILE) is not None and probe_settings(store) == settings
         shards = store.config.shards()
-        if store.run.served and not (same and all(_is_played(store, shard) for shard in shards)):
+        needs_model = store.run.served and {*settings.arms} != {BOUND}
+        if needs_model and not (same and all(_is_played(store, shard) for shard in shards)):
             asyncio.run(store.run.policy().preflight())
         if SETTINGS_FILE in store.manifest() and not same:
             store.write_manifest(manifest)  # otherwise it would list files that a kill leaves in another state
@@ -98,23 +106,50 @@ def probe_store(
                 advance(each.shard)
         reporter.finish(STAGE)
         files = {name: record for each in done for name, record in each.files.items()}
+        if BOUND in settings.arms:
+            files |= _bounds(store, settings, shards, stream or _one_by_one, policy, reporter, failures)
         files[SETTINGS_FILE] = store.storage.write_json(SETTINGS_FILE, settings_record(settings))
         store.write_manifest(manifest | files)
     return ProbeResult(sum(each.retries for each in done), sum(each.played for each in done))
 
 
-def checked_store(root: Address, settings: ProbeSettings) -> Store:
+def _bounds(
+    store: Store,
+    settings: ProbeSettings,
+    shards: Sequence[Shard],
+    stream: Stream,
+    policy: PartConfig | None,
+    reporter: Reporter,
+    failures: Mapping[Shard, int],
+) -> dict[str, FileRecord]:
+    """Make the rows of arm ``bound``; a served policy answers one shard after the other."""
+    run = store.run if policy is None else Run(store.config.model_copy(update={"policy": policy}))
+    reporter.start(BOUND, sum(failures.values()))
+    files: dict[str, FileRecord] = {}
+    arguments = [(store.root, store.config, settings, policy, shard) for shard in shards]
+    for result in (_one_by_one if run.served else stream)(bound_shard, arguments):
+        files |= result.files
+        reporter.advance(BOUND, failures[result.shard])
+    reporter.finish(BOUND)
+    return files
+
+
+def checked_store(root: Address, settings: ProbeSettings, policy: PartConfig | None = None) -> Store:
     """Open a store and check that it can be probed, before any process starts.
 
     Raises:
         ConfigError, StoreError: see :func:`probe_store`. NotAllowedError: this call does not allow an environment.
     """
-    unknown = [name for name in settings.arms if name not in PROBE_ARMS]
+    names = [*PROBE_ARMS, BOUND]
+    unknown = [name for name in settings.arms if name not in names]
     if unknown:
-        raise ConfigError(f"unknown arm {unknown[0]!r}, expected some of: {', '.join(PROBE_ARMS)}")
+        raise ConfigError(f"unknown arm {unknown[0]!r}, expected some of: {', '.join(names)}")
+    if policy is not None and {*settings.arms} != {BOUND}:
+        raise ConfigError(f"another policy than that of the store plays arm {BOUND} alone; ask for --arm {BOUND}")
     store = Store.open(root)
     admission.require(store.config.code)
-    store.run.policy().check()
+    run = store.run if policy is None else Run(store.config.model_copy(update={"policy": policy}))
+    run.policy().check()
     _refuse_to_drop(store, settings)
     return store
 
@@ -138,7 +173,7 @@ def _is_played(store: Store, shard: Shard) -> bool:
     return receipt is not None and not receipt.facts[PENDING_EPISODES]
 
 
-def _one_by_one(call: Callable[..., ShardDone], arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardDone]:
+def _one_by_one(call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
     for each in arguments:
         yield call(*each)
 
@@ -167,7 +202,7 @@ def _in_one_loop(
     done: list[ShardDone] = []
     opened: list[ShardProbe] = []
     hints: dict[str, str] = {}
-    if any(PROBE_ARMS[arm].hint == "self" for arm in settings.arms):
+    if any(arm in settings.arms for arm in PROBE_ARMS if PROBE_ARMS[arm].hint == "self"):
         earlier = [earlier_rows(ProbeFiles(store, shard, settings, policy)).values() for shard in shards]
         hints = own_hints(store, shards, hints_of(chain.from_iterable(earlier)))
 

@@ -83,6 +83,22 @@ class LeftOut(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class DistanceBound:
+    """Lower bound on the pivot of a navigation log that has distances to the target, but no state to replay."""
+
+    kind: Annotated[str, Stored("`lower_bound`: the goal was lost at this turn at the latest.")]
+    pivot_step: Annotated[int, Stored("First turn after which more movements are needed than actions are left.")]
+    failure_mode: Annotated[str, Stored("`format`, `blocked` or `budget`, of that turn.")]
+    fallback: Annotated[bool, Stored("Whether no turn was fatal, so that it is the last one by convention.")]
+    before: Annotated[int, Stored("Movements that are needed at least before that turn.")]
+    after: Annotated[int, Stored("Movements that are needed at least after it.")]
+    distances: Annotated[tuple[float, ...], Stored("Metres to the target before the first turn and after each.")]
+    left: Annotated[tuple[int, ...], Stored("Most actions that could still run, at the same moments.")]
+    step: Annotated[float, Stored("Longest movement, metres.")]
+    threshold: Annotated[float, Stored("Distance that is success, metres.")]
+
+
+@dataclass(frozen=True, slots=True)
 class Imported:
     """Origin of one episode of a source: a row of the ``imports`` table."""
 
@@ -126,7 +142,7 @@ class Imported:
         tuple[Evidence, ...] | None,
         Stored("What confirms the actions and the level; null for an episode that was left out."),
     ] = None
-    env: Annotated[str | None, Stored("Environment; null if the episode was not replayed.")] = None
+    env: Annotated[str | None, Stored("Environment; null if the episode could not be read as one of it.")] = None
     turns: Annotated[int | None, Stored("Recorded turns up to the end of the replay; null if there was none.")] = None
     unread_turns: Annotated[int | None, Stored("Turns whose reply holds no readable action.")] = None
     dropped_words: Annotated[
@@ -140,6 +156,10 @@ class Imported:
             "Kinds of recorded values that agree with the replay, before the first turn and after each: `picture`, "
             "`board`, `state`, `reward`, `info:KEY`, `end:terminated`, `end:success`, separated by blanks."
         ),
+    ] = None
+    bound: Annotated[
+        DistanceBound | None,
+        Stored("Label of a failure of navigation without a state, from its recorded distances; null for others."),
     ] = None
 
 

@@ -205,12 +205,6 @@ WRONG = [
     ("doctor --base-url http://localhost:1", "no model named; give the name that the server uses with --model"),
     ("serve-command", "missing argument 'MODEL'"),
     ("serve-command m --port 0", "--port: found '0', expected 1 or more"),
-    ("serve-env", "missing argument 'ENV'"),
-    (
-        "serve-env sokoban",
-        "package 'openenv' is not installed; get it with: pip install 'pivot-vlm\\[openenv\\]' && pip",
-    ),
-    ("serve-env sokoban --sessions 0", "--sessions: found '0', expected 1 or more"),
     # Every command once more: values of a wrong type, empty paths, values out of range
     ("build sokoban --out x --append --refresh --bogus", "no such option: --bogus"),
     ("build sokoban --out x --tasks -3", "--tasks: found -3, expected more than 0"),

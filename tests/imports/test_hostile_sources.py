@@ -190,7 +190,6 @@ FILES = {
     "verifiers": "run/traces.jsonl",
     "verl": "1.jsonl",
     "inspect": "log.eval",
-    "embodiedbench": "base/episode_1.json",
     "atif": "trial/agent/trajectory.json",
     "vagen": "one/metrics.json",
 }
@@ -233,29 +232,6 @@ def test_a_bomb_in_a_data_url_is_refused(tmp_path: Path) -> None:
     source.write_text(json.dumps(row) + "\n")
     result = pivot.import_rollouts(source, tmp_path / "store", format="openai")
     assert "exceeds limit" in result.problems[0].detail and result.build is None
-
-
-def test_runs_of_navigation_logs_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pivot.imports.embodiedbench.MOST_BYTES", 1 << 13)
-    monkeypatch.setattr(base, "MOST_BYTES", 1 << 12)
-
-    def step(number: int, more: str = "") -> str:
-        return json.dumps({"distance": 4.0, "action_id": 4, "env_step": number, "reasoning": more}) + "\n"
-
-    runs = [
-        [step(1, "a" * 3000), step(2, "a" * 3000), step(3, "a" * 3000)],  # each line is short enough
-        [step(1), step(2, "b" * 9000), step(3)],
-        [step(1), step(3)],  # a step was not logged
-        [step(number) for number in range(1, 21)],
-    ]
-    path = tmp_path / "episode_1.json"
-    path.write_text("".join(line for run in runs for line in run))
-    result = pivot.import_rollouts(path, tmp_path / "store", format="embodiedbench")
-    lost = {problem.place: problem.detail for problem in result.problems if not problem.kept}
-    assert list(lost) == [f"episode_1.json run {number}" for number in (1, 2, 3)]
-    assert "found a run of" in lost["episode_1.json run 1"] and "found a line of" in lost["episode_1.json run 2"]
-    assert "found env_step 3, expected 2" in lost["episode_1.json run 3"]
-    assert result.stateless_labels == 1
 
 
 def test_sources_that_are_none_are_refused(tmp_path: Path) -> None:

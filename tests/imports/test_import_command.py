@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import pivot
 import pytest
 from pivot import plugins
 from pivot.cli import app
 from pivot.tests.cli.command_line import error_of, run
 from typer.testing import CliRunner
 
-from .recorded import episode, write_lines
+from .recorded import episode, imports_of, write_lines
 
 
 def test_left_out_episodes_give_status_one_and_a_store(tmp_path: Path) -> None:
@@ -16,6 +17,25 @@ def test_left_out_episodes_give_status_one_and_a_store(tmp_path: Path) -> None:
     error = error_of("import", source, "--out", tmp_path / "store")
     assert error.status == 1 and str(error).startswith("1 of 2 episodes were left out (1 unreadable)")
     assert (tmp_path / "store" / "manifest.json").exists()
+
+
+def test_episodes_without_a_state_are_rows_with_their_reason(tmp_path: Path) -> None:
+    unplaced = episode(*["up"] * 4, id="x", success=False)
+    del unplaced["initial_state"]
+    distances = {"env": "navigation", "env_config": {"horizon": 4}, "distances": [3.0] * 5}
+    walk = {**unplaced, **distances, "turns": [{"actions": ["rotateleft"]}] * 4}
+    error = error_of(
+        "import", write_lines(tmp_path / "a", episode(*["up"] * 4), unplaced, walk), "--out", tmp_path / "b"
+    )
+    assert error.status == 1 and "1 of 3 episodes were left out (1 no_state)" in str(error)
+    rows = imports_of(tmp_path / "b")
+    assert [row["left_out"] for row in rows] == [None, "no_state", "no_state"]
+    assert "neither initial_state nor seed" in rows[1]["detail"]
+    assert (rows[1]["source_id"], rows[1]["env"]) == ("x", "sokoban")
+    assert [row["bound"] and row["bound"]["pivot_step"] for row in rows] == [None, None, 1]
+    assert pivot.load_store(tmp_path / "b").labels.collect().height == 1 and pivot.verify(tmp_path / "b").holds
+    shown = run("import", write_lines(tmp_path / "c", walk), "--out", tmp_path / "d")
+    assert "1 episodes have distances and no state, 1 of them a lower bound" in shown
 
 
 def test_all_problems_are_shown_where_no_table_has_them(tmp_path: Path) -> None:
@@ -31,12 +51,6 @@ def test_dry_run_describes_the_first_episode_and_writes_nothing(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
-def test_an_estimate_names_what_is_missing(tmp_path: Path) -> None:
-    service = ("--backend", "openai", "--service", "base_url=http://localhost:9/v1")
-    error = error_of("estimate", tmp_path, "--model", "tiny", *service)
-    assert "holds no episodes.jsonl" in str(error)
-
-
 SOURCE = ("evidence", "generator")
 CHAT = (
     *SOURCE,
@@ -46,7 +60,6 @@ CHAT = (
 DIALECTS = {
     "jsonl": (*SOURCE, "words"),
     "vagen": (*SOURCE, "nearest_start", "farthest_start"),
-    "embodiedbench": (*SOURCE, "step", "success_distance", "horizon", "nearest_start", "farthest_start"),
     **dict.fromkeys(("openai", "inspect", "verifiers"), CHAT),
     "atif": (*CHAT, "reward"),
     "verl": (*CHAT, "template", "success"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pivot
 import pytest
+from pivot.solvers.navigation.room import read_state
 from pivot.tests.stores import build_tiny, problems
 
 from . import formats
@@ -89,7 +90,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["own", *WRITERS])
 def test_environments_of_one_action_per_turn(others: Path, tmp_path: Path, name: str) -> None:
-    """Check the rest of the matrix: EB-Navigation and VAGEN have tests of their own, and no other environments."""
+    """Check the rest of the matrix: VAGEN has tests of its own, and no other environments."""
     source = tmp_path / "source"
     if name == "own":
         pivot.import_rollouts(lines_of_store(others, source), tmp_path / "store")
@@ -114,44 +115,25 @@ def test_own_format(built: Path, tmp_path: Path) -> None:
     assert all(counts[False] == 0 for counts in result.compared.values())
 
 
-def test_distances_of_navigation_give_the_same_labels(tmp_path: Path) -> None:
-    """Write episodes of navigation as logs of EB-Navigation, with the step and the reach of our rooms."""
+def test_distances_of_navigation_give_the_same_pivots(tmp_path: Path) -> None:
+    """Write episodes of navigation with their distances in place of their states."""
     built = tmp_path / "built"
     pivot.build({"environments": {"navigation": {"tasks": 2, "settings": {}}}, "rollouts": 4}, built)
-    frames = pivot.load_store(built)
-    rows = frames.episodes.join(frames.labels, on="episode_id").collect().to_dicts()
-    steps = frames.steps.collect().partition_by("episode_id", as_dict=True)
-    from pivot.imports.embodiedbench import ACTIONS
-
-    source = tmp_path / "source"
-    source.mkdir()
-    for number, row in enumerate(rows, 1):
-        lines = []
-        for step in steps[row["episode_id"],].sort("t").to_dicts():
-            info = json.loads(step["info"])
-            index = ACTIONS.index(step["action"]) if step["action"] in ACTIONS else -1
-            more = {"task_success": 0.0, "last_action_success": info["last_action_success"], "action_id": index}
-            lines.append(
-                json.dumps({"distance": info["dist"], "env_step": step["t"] + 1, "reasoning": {"t": 1}, **more})
-            )
-        (source / f"episode_{number}.json").write_text("\n\n" + "\n".join(lines) + "\n")
-    options = {"step": 0.5, "success_distance": 1.5, "horizon": 25}
-    with_states = tmp_path / "with states"
-    with_states.mkdir()
-    for number, row in enumerate(rows, 1):
-        first, _, rest = (source / f"episode_{number}.json").read_text().strip().partition("\n")
-        line = {**json.loads(first), "initial_state": row["initial_state"], "instruction": row["instruction"]}
-        (with_states / f"episode_{number}.json").write_text(f"{json.dumps(line)}\n{rest}\n")
-    exact = pivot.import_rollouts(with_states, tmp_path / "exact", format="embodiedbench", options={"horizon": 25})
-    assert exact.problems == [] and exact.episodes == len(rows)
-    places = {row["episode_id"]: int(row["place"][8:-5]) - 1 for row in imports_of(tmp_path / "exact")}
-    made = {str(rows[places[name]]["episode_id"]): values for name, values in labels(tmp_path / "exact").items()}
-    assert made == {name: values for name, values in labels(built).items() if name in made} and len(made) == len(rows)
-    result = pivot.import_rollouts(source, tmp_path / "store", format="embodiedbench", options=options)
-    assert result.build is None and result.stateless is not None and result.stateless == tmp_path / "store-stateless"
-    assert all(problem.kept for problem in result.problems) and len(result.problems) == len(rows)
-    records = [json.loads(line) for line in (result.stateless / "labels.jsonl").read_text().splitlines()]
-    assert result.stateless_labels == len(records) == len(rows)
-    for row, label in zip(rows, records, strict=True):
-        assert label["kind"] == row["certificate"]["kind"] == "lower_bound"
-        assert (label["pivot_step"], label["certificate"]["after"]) == (row["pivot_step"], row["certificate"]["after"])
+    rows = {row["episode_id"]: row for row in pivot.load_store(built).labels.collect().to_dicts()}
+    path = lines_of_store(built, tmp_path / "source") / "episodes.jsonl"
+    lines = []
+    for line in map(json.loads, path.read_text().splitlines()):
+        start = read_state(line.pop("initial_state"), 1.5).start_distance
+        mine = pivot.load_store(built).steps.filter(episode_id=line["id"]).sort("t").collect()["info"]
+        distances = [start, *(json.loads(info)["dist"] for info in mine)]
+        del line["seed"]
+        lines += [json.dumps({**line, "distances": distances})] if line["id"] in rows else []
+    path.write_text("\n".join(lines) + "\n")
+    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store")
+    assert result.episodes == 0 and all(problem.kept for problem in result.problems)
+    bounds = {row["source_id"]: row["bound"] for row in imports_of(tmp_path / "store")}
+    assert bounds.keys() == rows.keys() and len(rows) > 3
+    for name, bound in bounds.items():
+        facts = rows[name]["certificate"]
+        assert (bound["kind"], bound["pivot_step"]) == (facts["kind"], rows[name]["pivot_step"])
+        assert (bound["before"], bound["after"]) == (facts["before"], facts["after"])

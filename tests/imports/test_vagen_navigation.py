@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pivot
+import pyarrow.parquet as pq
+import pytest
+from pivot.datasets.schema import IMPORTS
+from pivot.datasets.store import Store
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.images import encode_png
 from pivot.imports.distances import bound_of_turns
 from pivot.imports.vagen_navigation import ACTIONS
+
+from .recorded import imports_of
 
 WORDS = {name: word for word, name in ACTIONS.items()}
 
@@ -32,10 +38,6 @@ def dump(folder: Path, turns: list[list[Any]], distances: list[float], **metrics
     return full
 
 
-def rows(folder: Path, name: str) -> dict[str, dict[str, Any]]:
-    return {row["id"]: row for row in map(json.loads, (folder / name).read_text().splitlines())}
-
-
 def test_oddities(tmp_path: Path) -> None:
     source, still = tmp_path / "a", ["turn_left"] * 5
     dump(source / "actions run out", [still] * 6, [2.8] * 6, max_turns=10, terminated=True, finish_reason="done")
@@ -55,29 +57,69 @@ def test_oddities(tmp_path: Path) -> None:
     for name in ("turn_01_01.png", "turn_02_01.png", "turn_02_02.png"):  # the later ones are missing
         (source / "turns run out" / "images" / name).write_bytes(frame)
     result = pivot.import_rollouts(source, tmp_path / "store", format="vagen")
-    folder = result.stateless
-    assert result.build is None and folder is not None
+    assert result.build is not None and result.episodes == 0
     lost = {each.place: str(each.kind) for each in result.problems if not each.kept}
     assert lost == dict.fromkeys(["no distance", "few infos", "no turns", "torn"], "unreadable")
-    labels, reasons = rows(folder, "labels.jsonl"), rows(folder, "unlabelled.jsonl")
-    assert labels.keys() == {"actions run out", "turns run out", "nothing said", "off the grid"}
-    assert {name: row["reason"].partition(" ")[2] for name, row in reasons.items() if name != "long steps"} == {
-        "stopped": "log does not say how it ended",
-        "won": "reached the goal",
+    rows = {row["place"]: row for row in imports_of(tmp_path / "store")}
+    assert {name: row["left_out"] for name, row in rows.items()} == {
+        name: lost.get(name, "no_state") for name in sorted(each.name for each in source.iterdir())
     }
-    assert "changes by 1.000 m" in reasons["long steps"]["reason"]
-    first = labels["actions run out"]  # 6 movements; after the fifth turn 5 of 30 actions are left
-    assert (first["pivot_step"], first["certificate"]["budget_after"], first["certificate"]["after"]) == (4, 5, 6)
-    assert (first["kind"], first["certificate"]["unit"], first["failure_mode"]) == ("lower_bound", "moves", "budget")
-    second = labels["turns run out"]  # 5 movements are needed, the last turn was the last chance
-    assert (second["pivot_step"], second["certificate"]["before"], second["certificate"]["budget_before"]) == (3, 5, 5)
-    assert (labels["nothing said"]["pivot_step"], labels["nothing said"]["failure_mode"]) == (0, "format")
-    assert labels["off the grid"]["by"]["settings"]["step"] == 0.3
-    episodes = rows(folder, "episodes.jsonl")
-    turns = episodes["turns run out"]["turns"]
-    assert [turn["actions"] for turn in turns] == [["rotateleft"], [], ["moveahead"], ["lookup"]]
-    assert ["frame" in turn for turn in turns] == [True, True, False, False]
-    assert all("no state" in row["no_state"] for row in [*labels.values(), *reasons.values()])
+    bounds = {name: row["bound"] for name, row in rows.items() if row["bound"] is not None}
+    assert bounds.keys() == {"actions run out", "turns run out", "nothing said", "off the grid"}
+    reasons = {name: row["detail"].rpartition("; ")[2] for name, row in rows.items() if name in {"stopped", "won"}}
+    assert reasons == {"stopped": "the log does not say how it ended", "won": "it reached the goal"}
+    assert "changes by 1.000 m" in rows["long steps"]["detail"]
+    first = bounds["actions run out"]  # 6 movements; after the fifth turn 5 of 30 actions are left
+    assert (first["pivot_step"], first["left"][5], first["after"]) == (4, 5, 6)
+    assert (first["kind"], first["failure_mode"], first["fallback"]) == ("lower_bound", "budget", False)
+    second = bounds["turns run out"]  # 5 movements are needed, the last turn was the last chance
+    assert (second["pivot_step"], second["before"], second["left"][3]) == (3, 5, 5)
+    assert (bounds["nothing said"]["pivot_step"], bounds["nothing said"]["failure_mode"]) == (0, "format")
+    assert bounds["off the grid"]["step"] == 0.3
+    assert all("no state" in row["detail"] for name, row in rows.items() if name not in lost)
+    assert pivot.verify(tmp_path / "store").problems == []
+    again = pivot.import_rollouts(source, tmp_path / "store", format="vagen")
+    assert again.build is not None and again.build.already_complete
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"nearest_start": 2.5, "farthest_start": 3.0}, None),
+        ({"nearest_start": 3.5}, "starts are from 3.5"),
+        ({"farthest_start": 2.0}, "to 2 m"),
+    ],
+)
+def test_the_range_of_starts_decides(tmp_path: Path, options: dict[str, float], reason: str | None) -> None:
+    dump(tmp_path / "a" / "one", [["turn_left"]] * 20, [2.75] * 20)
+    pivot.import_rollouts(tmp_path / "a", tmp_path / "store", format="vagen", options=options)
+    (row,) = imports_of(tmp_path / "store")
+    assert (row["bound"] is None) == (reason is not None) and (reason or "") in row["detail"]
+
+
+DEFECTS: dict[str, tuple[dict[str, Any], str]] = {
+    "later pivot": ({"pivot_step": 5}, "its distances give 4"),
+    "made by convention": ({"fallback": True}, "its distances give 4"),
+    "other need": ({"after": 7}, "does not fit"),
+    "other kind": ({"kind": "exact"}, "is not one of a failure"),
+    "longer steps": ({"step": 0.6}, "its distances give"),
+    "too few turns": ({"left": [30]}, "is not one of a failure"),
+    "near enough": ({"threshold": 5.0}, "is not one of a failure"),
+}
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_verify_finds_a_changed_bound(tmp_path: Path, name: str) -> None:
+    dump(tmp_path / "a" / "one", [["turn_left"] * 5] * 6, [2.8] * 6, max_turns=10, terminated=True)
+    pivot.import_rollouts(tmp_path / "a", tmp_path / "store", format="vagen")
+    store = Store.open(tmp_path / "store")
+    (shard,) = store.config.shards()
+    (row,) = store.read(IMPORTS, shard).to_pylist()
+    change, words = DEFECTS[name]
+    table = IMPORTS.table([{**row, "bound": {**row["bound"], **change}}])
+    pq.write_table(table, tmp_path / "store" / store.table_file(IMPORTS, shard))
+    problems = pivot.verify(tmp_path / "store").problems
+    assert any(words in problem for problem in problems), problems
 
 
 def test_bounds_are_sound_and_tight() -> None:

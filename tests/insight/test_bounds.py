@@ -1,17 +1,24 @@
 """Bounds by resampling: never above the certificate, replayable, and found again when they are changed."""
 
-import json
 import random
+import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pivot
+import pyarrow.parquet as pq
 import pytest
 from pivot.cli import app
-from pivot.errors import PluginError
+from pivot.datasets.store import Store
+from pivot.errors import ConfigError, PluginError
+from pivot.insight.probe import bounds
 from pivot.insight.probe.bisect import Bisection, reached_step
-from pivot.insight.probe.bounds import rows_of
-from pivot.tests.cli.command_line import run
+from pivot.insight.probe.bounds import bounds_of
+from pivot.insight.probe.proof import probe_problems
+from pivot.insight.probe.records import BOUNDS, Bound, bounds_file
+from pivot.records import to_row
 from pivot.tests.imports.recorded import lines_of_store
 from pivot.tests.stores import build_tiny
 from typer.testing import CliRunner
@@ -26,71 +33,100 @@ def _skilled(habits: float) -> dict[str, object]:
     return {"habits": {env: {"skill": habits, "misread": 0.0, "blunder": 0.0} for env in ("sokoban", "frozenlake")}}
 
 
+def _probed(root: Path, tmp_path: Path, **settings: Any) -> tuple[Path, dict[str, Bound]]:
+    """Return a copy of a store with a probe of arm bound, and its rows."""
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    policy = {"name": "scripted", "options": _skilled(20.0)}
+    pivot.probe(copy, {"arms": ["bound"], "certified": True, **settings}, policy=policy, workers=1)
+    return copy, _rows(copy)
+
+
+def _rows(root: Path) -> dict[str, Bound]:
+    store = Store.open(root)
+    return {name: row for shard in store.config.shards() for name, row in bounds_of(store, shard).items()}
+
+
 def test_bounds_are_proven_and_never_above_the_certificate(built: Path, tmp_path: Path) -> None:
-    out = tmp_path / "bounds.jsonl"
-    result = pivot.bound(
-        built, out, {"retries": 8, "certified": True}, policy="scripted", policy_options=_skilled(20.0)
-    )
-    labels = {row["episode_id"]: row for row in pivot.load_store(built).labels.collect().to_dicts()}
-    assert len(result.rows) == len(labels) and result.errors == 0
-    assert all(row.proven <= labels[row.episode_id]["pivot_step"] for row in result.rows)
-    reached = sum(row.proven == labels[row.episode_id]["pivot_step"] for row in result.rows)
+    root, rows = _probed(built, tmp_path, retries=8)
+    labels = {row["episode_id"]: row for row in pivot.load_store(root).labels.collect().to_dicts()}
+    assert rows.keys() == labels.keys() and all(row.is_over for row in rows.values())
+    assert all(row.proven <= labels[name]["pivot_step"] for name, row in rows.items())
+    reached = sum(row.proven == labels[name]["pivot_step"] for name, row in rows.items())
     assert reached >= len(labels) - 1  # the policy plays nearly always best
-    assert all(row.kind == "bound" and row.retries <= 24 for row in result.rows)
-    assert pivot.bound_problems(built, out) == [] and rows_of(out) == list(result.rows)
-    after = next(row for row in result.rows if row.chance_step is not None)
-    assert after.chance_at_most == min(1.0, 3 / after.tried[after.proven + 1])
+    assert all(row.retries <= 24 for row in rows.values())
+    assert pivot.verify(root).problems == []
+    after = next(row for row in rows.values() if row.chance_step is not None)
+    assert after.chance_at_most == min(1.0, 3 / after.tried[str(after.proven + 1)])
+    with pytest.raises(ConfigError, match="arm bound alone"):
+        pivot.probe(root, policy={"name": "scripted"})
 
 
 def test_exact_labels_need_no_bound(built: Path, tmp_path: Path) -> None:
-    assert pivot.bound(built, tmp_path / "bounds.jsonl").rows == []
+    assert _probed(built, tmp_path, certified=False)[1] == {}
+
+
+def test_an_interrupted_search_keeps_its_retries(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    receive, calls = bounds._Work._receive, []
+
+    def interrupted(self: Any, *arguments: Any) -> None:
+        receive(self, *arguments)
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(bounds._Work, "_receive", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        _probed(built, tmp_path, retries=4)
+    store = Store.open(tmp_path / "copy")
+    kept = bounds_of(store, store.config.shards()[0])
+    played = sum(row.retries for row in kept.values())
+    assert played > 0 and not all(row.is_over for row in kept.values())
+    policy = {"name": "scripted", "options": _skilled(20.0)}
+    pivot.probe(tmp_path / "copy", {"arms": ["bound"], "certified": True, "retries": 4}, policy=policy, workers=1)
+    rows = _rows(tmp_path / "copy")
+    assert all(row.is_over for row in rows.values()) and pivot.verify(tmp_path / "copy").problems == []
+    assert all(rows[name].retries >= row.retries and rows[name].proven >= row.proven for name, row in kept.items())
 
 
 def test_a_changed_bound_is_found(built: Path, tmp_path: Path) -> None:
-    out = tmp_path / "bounds.jsonl"
-    pivot.bound(built, out, {"retries": 4, "certified": True}, policy="scripted", policy_options=_skilled(20.0))
-    rows = [json.loads(line) for line in out.read_text().splitlines()]
-    index = next(index for index, row in enumerate(rows) if 0 < row["proven"] < row["num_steps"] - 1)
-    for change in (
-        {"proven": rows[index]["num_steps"] - 1},
-        {"actions": ["up"] * len(rows[index]["actions"])},
-        {"actions": None},
-        {"chance_at_most": 0.01, "chance_step": rows[index]["proven"] + 1},
-        {"episode_id": "none"},
-        {"posterior": 0.5},
+    root, rows = _probed(built, tmp_path, retries=4)
+    store = Store.open(root)
+    chosen = next(row for row in rows.values() if 0 < row.proven < row.num_steps - 1)
+    (shard,) = [each for each in store.config.shards() if chosen.episode_id in bounds_of(store, each)]
+    count = len(chosen.actions or [])
+    for change, words in (
+        ({"proven": chosen.num_steps - 1}, "row says|reach the goal"),
+        ({"actions": ["up"] * count}, "does not reach the goal"),
+        ({"actions": None}, "without a run"),
+        ({"chance_at_most": 0.01, "chance_step": chosen.proven + 1}, "bound the chance"),
+        ({"episode_id": "none"}, "makes no bound"),
     ):
-        changed = [row | (change if number == index else {}) for number, row in enumerate(rows)]
-        out.write_text("".join(json.dumps(row) + "\n" for row in changed))
-        assert len(pivot.bound_problems(built, out)) == 1, change
-    stuck = {"actions": ["up"] * len(rows[index]["actions"])}
-    assert "does not reach the goal" in _first(built, out, rows, index, stuck)
-
-
-def _first(built: Path, out: Path, rows: Any, index: int, change: Any) -> str:
-    out.write_text(json.dumps(rows[index] | change) + "\n")
-    return pivot.bound_problems(built, out)[0]
+        changed = [
+            replace(row, **change) if name == chosen.episode_id else row
+            for name, row in bounds_of(store, shard).items()
+        ]
+        whole = (root / bounds_file(shard)).read_bytes()
+        pq.write_table(BOUNDS.table([to_row(row) for row in changed]), root / bounds_file(shard))
+        assert any(re.search(words, problem) for problem in probe_problems(store)), change
+        (root / bounds_file(shard)).write_bytes(whole)
+    assert probe_problems(store) == []
 
 
 def test_imported_failures_are_bounded_by_another_policy(built: Path, tmp_path: Path) -> None:
     pivot.import_rollouts(lines_of_store(built, tmp_path / "source"), tmp_path / "store")
     with pytest.raises(PluginError, match="cannot be played again"):
-        pivot.bound(tmp_path / "store", tmp_path / "bounds.jsonl", {"certified": True})
-    chosen = {"retries": 2, "certified": True}
-    result = pivot.bound(
-        tmp_path / "store", tmp_path / "bounds.jsonl", chosen, policy="scripted", policy_options=_skilled(20.0)
-    )
-    assert any(row.proven for row in result.rows)
-    assert pivot.bound_problems(tmp_path / "store", tmp_path / "bounds.jsonl") == []
+        pivot.probe(tmp_path / "store", {"arms": ["bound"], "certified": True})
+    root, rows = _probed(tmp_path / "store", tmp_path, retries=2)
+    assert any(row.proven for row in rows.values()) and pivot.verify(root).problems == []
 
 
 def test_the_command(built: Path, tmp_path: Path) -> None:
-    out = tmp_path / "bounds.jsonl"
-    shown = run("bound", built, "--out", out, "--certified", "--retries", "2")
-    assert "pivots are proven" in shown
-    assert "reaches the goal again" in run("bound", built, "--out", out, "--check")
-    out.write_text("{}\n")
-    failed = CliRunner().invoke(app, ["bound", str(built), "--out", str(out), "--check"])
-    assert failed.exit_code == 1 and "line 1" in failed.output
+    shutil.copytree(built, tmp_path / "copy")
+    shown = CliRunner().invoke(
+        app, ["probe", str(tmp_path / "copy"), "--arm", "bound", "--certified", "--retries", "2", "--workers", "1"]
+    )
+    assert shown.exit_code == 0 and "pivots are proven to be later than step 0" in shown.output, shown.output
 
 
 def test_the_bisection_finds_the_last_step_that_can_be_won() -> None:
