@@ -13,9 +13,9 @@ The main commands are functions here, which the command line calls::
     frames = pivot.load_store("runs/demo")  # lazy polars frames over a store
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
-``pivot.relabel``, ``probe``, ``bound``, ``compact``, ``prune``, ``export``, ``estimate``, ``stats``,
+``pivot.relabel``, ``probe``, ``bound``, ``merge``, ``prune``, ``export``, ``estimate``, ``stats``,
 ``report``, ``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``, ``evaluate_baselines`` and
-``evaluate_policy`` are named like their commands. ``pivot.append`` is ``pivot build --append``, ``import_rollouts`` is
+``evaluate_policy`` are named like their commands. ``pivot.import_rollouts`` is
 ``pivot import``, ``disk_usage`` is ``pivot du``, and ``bound_problems`` is ``pivot bound --check``. Without a command:
 ``pivot.certify_batch`` labels many episodes in memory, ``pivot.credit`` returns the needed turns, slack and score of
 each turn, ``pivot.explore`` searches a level of any gymnasium environment, ``pivot.Recorder`` writes the episodes of
@@ -32,7 +32,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .admission import allow_code
     from .api.reading import bound, bound_problems, export, probe, query, report, stats, verify
-    from .api.stores import Appended, append, build, compact, import_rollouts, relabel
+    from .api.stores import build, import_rollouts, merge, relabel
     from .api.training import (
         estimate,
         evaluate_analyzer,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
     from .api.upkeep import disk_usage, prune
     from .datasets.config import RunConfig
-    from .datasets.parts import load_store
+    from .datasets.nights import load_store
     from .datasets.progress import Reporter
     from .datasets.proof.report import Report as VerifyReport
     from .datasets.store import StoreFrames
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnalyzerEvaluationConfig",
-    "Appended",
     "BaselinesConfig",
     "BuildResult",
     "Certificate",
@@ -87,13 +86,11 @@ __all__ = [
     "VerifyReport",
     "__version__",
     "allow_code",
-    "append",
     "bound",
     "bound_problems",
     "build",
     "certify",
     "certify_batch",
-    "compact",
     "credit",
     "disk_usage",
     "estimate",
@@ -105,6 +102,7 @@ __all__ = [
     "import_rollouts",
     "load_store",
     "make_tiny_model",
+    "merge",
     "probe",
     "prune",
     "query",
@@ -144,20 +142,19 @@ _HOMES = {
     "Verdict": "solvers.base",
     "VerifyReport": "datasets.proof.report:Report",
     "allow_code": "admission",
-    "append": "api.stores",
     "bound": "api.reading",
     "bound_problems": "api.reading",
     "build": "api.stores",
     "certify": "solvers.api",
     "certify_batch": "solvers.api",
-    "compact": "api.stores",
+    "merge": "api.stores",
     "credit": "solvers.credit",
     "explore": "solvers.closure",
     "import_rollouts": "api.stores",
     "ImportResult": "imports.run",
     "Recorder": "imports.recorder",
     "export": "api.reading",
-    "load_store": "datasets.parts",
+    "load_store": "datasets.nights",
     "disk_usage": "api.upkeep",
     "probe": "api.reading",
     "prune": "api.upkeep",

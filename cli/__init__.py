@@ -16,7 +16,6 @@ from .benchmark import benchmark
 from .bound import bound
 from .build import build
 from .cache import cache
-from .compact import compact
 from .compare import compare
 from .console import err, show_error
 from .deploy import deploy
@@ -29,6 +28,7 @@ from .export import export
 from .help_texts import Command, Group
 from .import_rollouts import import_rollouts
 from .make_tiny_model import make_tiny_model
+from .merge import merge
 from .opening import opening
 from .options import unwrapped
 from .peek import peek
@@ -74,7 +74,7 @@ for command in (
     view,
     peek,
     relabel,
-    compact,
+    merge,
     du,
     prune,
     export,
@@ -158,9 +158,7 @@ def _damage(error: Exception) -> str | None:
 
 _RESUME = "interrupted; run the same command again to resume"
 _INTERRUPTED = {
-    **dict.fromkeys(
-        ("benchmark", "build", "import", "relabel", "probe", "compact", "prune", "export", "push"), _RESUME
-    ),
+    **dict.fromkeys(("benchmark", "build", "import", "relabel", "probe", "merge", "prune", "export", "push"), _RESUME),
     "train": f"{_RESUME}, with --resume",
     **dict.fromkeys(("verify", "report"), "interrupted; nothing was changed: run the same command again"),
 }

@@ -5,7 +5,6 @@ import json
 import typer
 
 from ..api import reading as api
-from ..datasets.parts import members_of
 from ..datasets.store import Store
 from ..errors import ConfigError
 from ..insight.probe.arms import PROBE_ARMS
@@ -76,12 +75,6 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
             result = api.probe(root, settings, reporter=bars, **workers.model_dump())
         err.print(f"{result.retries} retries, {result.played} of them played now")
     store = Store.open(root)
-    others = [folder.rstrip("/") for folder in members_of(store) if folder]
-    if others:
-        said = (
-            f"{root} grew by {len(others)} parts; this is its first one alone, the next: pivot probe {root / others[0]}"
-        )
-        err.print(said, soft_wrap=True)
     groups, rates = arm_rates(store)
     if style is Format.JSON:
         write_data(json.dumps([each.row() for each in rates], indent=2) + "\n")

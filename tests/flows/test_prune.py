@@ -18,7 +18,7 @@ import pivot
 import pytest
 from pivot.cli.console import size_text
 from pivot.datasets.config import make_config
-from pivot.datasets.parts import load_store
+from pivot.datasets.nights import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.inventory import file_problems
 from pivot.datasets.proof.verify import verify_store
