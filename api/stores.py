@@ -202,12 +202,13 @@ def relabel(
 
 
 @public
-def merge(*roots: str | Address, out: str | Address, **running: Unpack[Running]) -> BuildResult:
+def merge(*roots: str | Address, out: str | Address, sources: bool = False, **running: Unpack[Running]) -> BuildResult:
     """Write finished stores of one run with different levels, such as nights, to one new store; rows are copied.
 
     Args:
         roots: the finished stores, which stay as they are; equal in everything but seed, tasks and environments.
         out: the new one; empty, or begun by the same call.
+        sources: read the folders of models that ``run.json`` names, for their revisions.
         **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
@@ -218,7 +219,7 @@ def merge(*roots: str | Address, out: str | Address, **running: Unpack[Running])
     """
     if not roots:
         raise ConfigError("merge: found no store, expected one or more finished stores")
-    sources, target = [address_of(each, running) for each in roots], address_of(out, running)
-    environments = [env for each in sources for env in stored_config(each).environments]
+    stores, target = [address_of(each, running) for each in roots], address_of(out, running)
+    environments = [env for each in stores for env in stored_config(each).environments]
     with pool_of(running, list(dict.fromkeys(environments)), target) as pool:
-        return merge_stores(sources, target, execute_with(pool), reporter_of(running))
+        return merge_stores(stores, target, execute_with(pool), reporter_of(running), follow=sources)

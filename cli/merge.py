@@ -17,9 +17,11 @@ class MergeOptions(Options):
     """Folders of finished stores, or their s3:// addresses."""
     out: AddressField
     """Folder of the new store, or its s3:// address; new, or an unfinished one to resume."""
+    sources: bool = False
+    """Read the folders of models that run.json names, for their revisions."""
 
 
-MERGE = Form("merge", MergeOptions, {"roots": Flag(argument="STORE...")})
+MERGE = Form("merge", MergeOptions, {"roots": Flag(argument="STORE..."), "sources": Flag(off="-")})
 
 
 @from_config(MERGE, WORKERS)
@@ -40,7 +42,9 @@ def merge(options: MergeOptions, workers: WorkerOptions) -> None:
     pivot merge runs/first --out s3://bucket/first
     """
     with ProgressBars() as bars:
-        result = api.merge(*options.roots, out=options.out, reporter=bars, **workers.model_dump())
+        result = api.merge(
+            *options.roots, out=options.out, sources=options.sources, reporter=bars, **workers.model_dump()
+        )
     new = Store.open(result.root)
     counts = result.environments
     done = "; nothing was left to do" if result.already_complete else ""

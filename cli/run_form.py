@@ -24,7 +24,7 @@ SIZE, LABELS, RARE = "Number of rollouts", "Labels and dataset", "Rarely needed"
 RUN_PANELS = {
     SIZE: ("rollouts", "seed", "tasks_per_shard"),
     LABELS: ("guidance", "split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license"),
-    RARE: ("label_version", "part"),
+    RARE: ("label_version",),
 }
 OWNERS = {"thor": "navigation", "maniskill": "primitiveskill"}
 """Backends that ``--backend`` knows, and the environment of each; ``embedded`` belongs to both."""

@@ -18,7 +18,7 @@ from ..datasets.schema import CALLS, EPISODES, LABELS, PROMPTS, STORE_TABLES
 from ..datasets.stages.base import Pending, Product
 from ..datasets.stages.label import LabelStage
 from ..datasets.stages.rollout import RolloutStage
-from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, Store
+from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store
 from ..datasets.tables import rollout_tables, stored_rollouts
 from ..environments.base import Task
 from ..errors import ConfigError, StoreError
@@ -40,7 +40,9 @@ Place = tuple[int, int]
 Source = tuple[Store, Shard]
 
 
-def merge_stores(roots: Sequence[Address], target: Address, execute: Execute, reporter: Reporter) -> BuildResult:
+def merge_stores(
+    roots: Sequence[Address], target: Address, execute: Execute, reporter: Reporter, *, follow: bool = False
+) -> BuildResult:
     """Write the episodes and current labels of finished stores to a new one; each episode id is stored once.
 
     Args:
@@ -48,6 +50,7 @@ def merge_stores(roots: Sequence[Address], target: Address, execute: Execute, re
         target: the new store; empty, or begun by the same call, which is then resumed.
         execute: runs the shards.
         reporter: gets the progress.
+        follow: whether folders of models that ``run.json`` names are read for their revision.
 
     Raises:
         StoreError: a file is missing or damaged, another version made a store, ``target`` holds something else, or a
@@ -60,6 +63,11 @@ def merge_stores(roots: Sequence[Address], target: Address, execute: Execute, re
         refuse_to_mix(root, target)
     stores = [Store.open(root) for root in roots]
     for store in stores:
+        if (folders := store.run.local_models()) and not follow:
+            raise ConfigError(
+                f"{store.storage.address(RUN)} names the model folder {folders[0]!r}, which would be read here; "
+                "look at it, then merge with --sources"
+            )
         _check_files(store)
     config = _merged_config(stores)
     manifests = [store.storage.record(MANIFEST).sha256 for store in stores]
