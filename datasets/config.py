@@ -113,6 +113,8 @@ class EnvRun(BaseModel):
         levels = sum(count for _, count in seeds)
         if levels != info.data.get("tasks") or any(seed not in range(2**63) or count < 1 for seed, count in seeds):
             raise ValueError(f"found seeds of {levels} levels, expected those of {info.data.get('tasks')} tasks")
+        if info.data.get("drawn") is not None:
+            raise ValueError("found seeds and drawn levels, expected one of them")
         return seeds
 
     @model_serializer(mode="wrap")

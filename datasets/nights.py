@@ -90,20 +90,20 @@ Each night is a store with a card of its own, which describes its rows and how t
 """
 
 
-def write_nights_card(root: Address, without: Collection[str] = (), *, anew: bool = True) -> bool:
+def write_nights_card(root: Address, without: Collection[str] = (), *, create: bool = True) -> bool:
     """Write ``README.md`` of a folder of nights, which names the finished ones; readers see the old file or the new.
 
     Args:
         root: the folder of nights.
         without: nights that will be removed, and are left out.
-        anew: whether it is written where there is none yet.
+        create: whether it is written where there is none yet.
 
     Returns:
         False if nothing was written, because the ``README.md`` that is there is of somebody else.
     """
     storage = open_storage(root)
     there = storage.stat(CARD) is not None
-    if (there and _HEADING.encode() not in storage.read_bytes(CARD)) or not (there or anew):
+    if (there and _HEADING.encode() not in storage.read_bytes(CARD)) or not (there or create):
         return False
     listed: list[str] | None = None
     while (names := [name for name in finished_nights(root) if name not in without]) != listed:

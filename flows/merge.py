@@ -18,7 +18,7 @@ from ..datasets.schema import CALLS, EPISODES, LABELS, PROMPTS, STORE_TABLES
 from ..datasets.stages.base import Pending, Product
 from ..datasets.stages.label import LabelStage
 from ..datasets.stages.rollout import RolloutStage
-from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store
+from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, stored_config
 from ..datasets.tables import rollout_tables, stored_rollouts
 from ..environments.base import Task
 from ..errors import ConfigError, StoreError
@@ -75,9 +75,14 @@ def merge_stores(
     storage = open_storage(target)
     begun = storage.read_json(ORIGIN) if storage.stat(ORIGIN) is not None else None
     there = [name for name in storage.entries() if not name.startswith(".")]
-    if begun != origin if begun is not None else there:
-        what = "was begun from other stores or from an earlier state of these" if begun else f"holds {there[0]!r}"
-        raise StoreError(f"{target} {what}; choose an empty folder with --out")
+    if begun is None and there:
+        raise StoreError(f"{target} holds {there[0]!r}; choose an empty folder with --out")
+    stored = config if storage.stat(RUN) is None else stored_config(target, complete=False)
+    if begun is not None and (begun, stored) != (origin, config):
+        raise StoreError(
+            f"{target} was begun from other stores or from an earlier state of these, or was changed since; choose an "
+            "empty folder with --out"
+        )
     with storage.lock() as leased:
         merged = Store(leased, config)
         done = complete_result(merged) if merged.storage.stat(MANIFEST) is not None else None
@@ -239,10 +244,10 @@ class MergeRollouts(RolloutStage):
                 stored[store.root, shard] = {each.task: each for each in rollouts}
         chosen: list[TaskRollouts] = []
         for task, (store, shard) in zip(self.tasks, self.sources, strict=True):
-            found = stored[store.root, shard].get(task)
-            if found is None or len(found.episodes) != store.config.rollouts:
+            level = stored[store.root, shard].get(task)
+            if level is None or len(level.episodes) != store.config.rollouts:
                 raise _not_as_planned(store, shard, f"the episodes of level {task.task_id}")
-            chosen.append(found)
+            chosen.append(level)
         tables = rollout_tables(chosen)
         files = [(self.store.table_file(schema, self.shard), schema, tables[schema]) for schema in STORE_TABLES]
         return Product(files, rollout_facts(tables[EPISODES]))

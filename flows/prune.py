@@ -110,7 +110,7 @@ def prune(
         raise NoStoreError(f"{root} holds no finished night (such as {root}/2026-01-31); name a folder of nights")
     expired = keep.expired(finished, today or datetime.now(UTC).date())
     if expired and not dry_run:
-        write_nights_card(root, expired, anew=False)
+        write_nights_card(root, expired, create=False)
     reporter.start(STAGE, len(begun) + len(expired))
     for name in sorted([*begun, *expired]):
         _remove_night(root / name, pruned)
@@ -130,7 +130,8 @@ def _is_day(name: str) -> bool:
 
 
 def _is_half_removed(night: Storage) -> bool:
-    return night.stat(MARK) is not None and night.stat(MANIFEST) is None
+    """Whether a killed prune left it: with its mark, or at the very end an empty folder."""
+    return (night.stat(MARK) is not None and night.stat(MANIFEST) is None) or night.sizes().keys() <= _LOCKS
 
 
 def _remove_night(night: Address, pruned: Pruned) -> None:
@@ -154,8 +155,8 @@ def _remove_night(night: Address, pruned: Pruned) -> None:
 
 def _remove_report(folder: Address, pruned: Pruned) -> None:
     storage = open_storage(folder)
-    if storage.stat(MARKER) is None:
-        return
+    if storage.stat(MARKER) is None and (not storage.exists() or storage.entries()):
+        return  # not a report, nor what is left of one that was being removed
     storage.check_contents()
     sizes = storage.sizes()
     if not pruned.dry_run:

@@ -79,7 +79,9 @@ def records_of(root: Path) -> pa.Table:
     return table.filter(pa.array(first.to_list())).sort_by("episode_id")
 
 
-def test_every_episode_label_and_record_is_stored_once_and_nothing_else(stores: list[Path], merged: Path) -> None:
+def test_every_episode_label_and_record_is_stored_once_and_nothing_else(
+    stores: list[Path], merged: Path, tmp_path: Path
+) -> None:
     before = [fingerprint(root) for root in stores]
     expected, actual = rows_of(stores[0].parent), rows_of(merged)
     for table, rows in expected.items():
@@ -93,6 +95,10 @@ def test_every_episode_label_and_record_is_stored_once_and_nothing_else(stores: 
     assert verify_store(merged, Silent()).problems == []
     assert merge(stores, merged).already_complete
     assert [fingerprint(root) for root in stores] == before
+    relabelled = Path(shutil.copytree(merged, tmp_path / "relabelled"))
+    pivot.relabel(relabelled, {"log": "actions"})
+    with pytest.raises(StoreError, match="was changed since"):
+        merge(stores, relabelled)
 
 
 def test_each_level_is_on_one_side_of_the_split(merged: Path) -> None:
@@ -108,7 +114,7 @@ def test_a_store_of_all_levels_of_one_seed_has_the_bytes_of_its_build(tmp_path: 
     for levels in (2, 5):
         pivot.build(config_of({"frozenlake": levels}, **SMALL), tmp_path / str(levels))
     merge([tmp_path / "2", tmp_path / "5"], tmp_path / "one")
-    pivot.build(config_of({"frozenlake": 5}, rollouts=2), tmp_path / "built")
+    pivot.build(config_of({"frozenlake": 5}, rollouts=2, tasks_per_shard=16), tmp_path / "built")
     assert fingerprint(tmp_path / "one") == fingerprint(tmp_path / "built")
 
 

@@ -240,7 +240,7 @@ def test_a_nightly_prunes_after_a_night_that_completed(
             deployments.build_dataset.fn(config, out, keep=keep)
     assert not made.exists()
     deployments.build_dataset.fn(config, str(tmp_path / "{date}"), keep=rule)  # days count from the night, not from now
-    stores = sorted(path.name for path in tmp_path.iterdir() if not path.name.endswith("-report"))
+    stores = sorted(path.name for path in tmp_path.glob("20*") if not path.name.endswith("-report"))
     assert stores == (["2020-01-02", made.name] if whole else ["2020-01-01", "2020-01-02", made.name])
     assert (tmp_path / "2020-01-01-report").exists() is not whole
     assert_whole(made)

@@ -23,7 +23,7 @@ FOLDERS = (
     ".receipts",
     ".commit",
     TEMPORARY,
-    "nights",
+    "x",
     "x/0001",
 )
 
