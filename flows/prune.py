@@ -105,7 +105,8 @@ def prune(
     if storage.stat(RUN) is not None:
         raise ConfigError(f"{root} is one store, expected a folder of nights, such as {root.parent}")
     finished = [name for name in finished_nights(root) if _is_day(name)]
-    begun = [name for name in storage.entries() if _is_day(name) and _is_half_removed(open_storage(root / name))]
+    days = [name for name in storage.entries() if _is_day(name) and storage.stat(name) is None]
+    begun = [name for name in days if _is_half_removed(open_storage(root / name))]
     if not finished and not begun:
         raise NoStoreError(f"{root} holds no finished night (such as {root}/2026-01-31); name a folder of nights")
     expired = keep.expired(finished, today or datetime.now(UTC).date())

@@ -147,6 +147,7 @@ def test_nights_beyond_the_rule_go_with_their_reports_and_nothing_else(night: Pa
         shutil.copytree(night, folder / name)
     (folder / "2025-01-01").mkdir()
     (folder / "2025-01-01" / "thesis.txt").write_text("years of work")
+    (folder / "2025-01-02").write_text("a file")
     write_nights_card(folder)
     before = on_disk(folder)
     planned = pivot.prune(folder, keep="1", dry_run=True)
