@@ -120,7 +120,7 @@ WRONG = [
     ("peek foreign", r"foreign holds no run.json, so it is not a PIVOT store; name the folder of a store\n"),
     ("stats STORE/dataset", "so it is not a PIVOT store; it is in the store .*/STORE: name that one"),
     ("stats STORE/gone", "STORE/gone does not exist, .*; it is in the store .*/STORE: name that one"),
-    ("stats .", r"it holds stores: name one of them, such as STORE, poisoned, unfinished\n"),
+    ("probe .", r"it holds stores: name one of them, such as STORE, poisoned, unfinished\n"),
     ("relabel gone", NO_STORE),
     ("compare STORE gone", NO_STORE),
     ("compare STORE", "missing argument 'NEW'; see: pivot compare --help"),
