@@ -13,10 +13,9 @@ The main commands are functions here, which the command line calls::
     frames = pivot.load_store("runs/demo")  # lazy polars frames over a store
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
-``pivot.relabel``, ``probe``, ``compact``, ``prune``, ``export``, ``stats``,
-``report``, ``train_sft``, ``train_rl``, ``make_tiny_model``, ``evaluate_analyzer``, ``evaluate_baselines`` and
-``evaluate_policy`` are named like their commands. ``pivot.append`` is ``pivot build --append``, ``import_rollouts`` is
-``pivot import``, and ``disk_usage`` is ``pivot du``. Without a command:
+``pivot.relabel``, ``probe``, ``merge``, ``prune``, ``export``, ``stats``, ``report``, ``train_sft``, ``train_rl``,
+``make_tiny_model``, ``evaluate_analyzer``, ``evaluate_baselines`` and ``evaluate_policy`` are named like their
+commands. ``pivot.import_rollouts`` is ``pivot import``, and ``disk_usage`` is ``pivot du``. Without a command:
 ``pivot.certify_batch`` labels many episodes in memory, ``pivot.credit`` returns the needed turns, slack and score of
 each turn, ``pivot.explore`` searches a level of any gymnasium environment, ``pivot.Recorder`` writes the episodes of
 your own trainer for ``pivot.import_rollouts``, and ``pivot.allow_code`` lets environments of other packages be made.
@@ -32,7 +31,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .admission import allow_code
     from .api.reading import export, probe, query, report, stats, verify
-    from .api.stores import Appended, append, build, compact, import_rollouts, relabel
+    from .api.stores import build, import_rollouts, merge, relabel
     from .api.training import (
         evaluate_analyzer,
         evaluate_baselines,
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     )
     from .api.upkeep import disk_usage, prune
     from .datasets.config import RunConfig
-    from .datasets.parts import load_store
+    from .datasets.nights import load_store
     from .datasets.progress import Reporter
     from .datasets.proof.report import Report as VerifyReport
     from .datasets.store import StoreFrames
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnalyzerEvaluationConfig",
-    "Appended",
     "BaselinesConfig",
     "BuildResult",
     "Certificate",
@@ -86,11 +84,9 @@ __all__ = [
     "VerifyReport",
     "__version__",
     "allow_code",
-    "append",
     "build",
     "certify",
     "certify_batch",
-    "compact",
     "credit",
     "disk_usage",
     "evaluate_analyzer",
@@ -101,6 +97,7 @@ __all__ = [
     "import_rollouts",
     "load_store",
     "make_tiny_model",
+    "merge",
     "probe",
     "prune",
     "query",
@@ -139,18 +136,17 @@ _HOMES = {
     "Verdict": "solvers.base",
     "VerifyReport": "datasets.proof.report:Report",
     "allow_code": "admission",
-    "append": "api.stores",
     "build": "api.stores",
     "certify": "solvers.api",
     "certify_batch": "solvers.api",
-    "compact": "api.stores",
+    "merge": "api.stores",
     "credit": "solvers.credit",
     "explore": "solvers.closure",
     "import_rollouts": "api.stores",
     "ImportResult": "imports.run",
     "Recorder": "imports.recorder",
     "export": "api.reading",
-    "load_store": "datasets.parts",
+    "load_store": "datasets.nights",
     "disk_usage": "api.upkeep",
     "probe": "api.reading",
     "prune": "api.upkeep",

@@ -8,12 +8,12 @@ import polars as pl
 
 from ..admission import Names
 from ..datasets.config import PartConfig
+from ..datasets.nights import environments_of, nights_of
 from ..datasets.progress import Reporter, Silent
 from ..datasets.proof.exports import verify_export
 from ..datasets.proof.limits import Limits, within
 from ..datasets.proof.report import Report
 from ..datasets.proof.verify import refuse_huge, refuse_while_written, verify_store
-from ..datasets.store import Store
 from ..datasets.views import connect, query_table
 from ..flows.export import Export, export_as
 from ..insight.probe.proof import probe_problems
@@ -39,8 +39,8 @@ def verify(
     """Re-derive every label of a store from its rows, and check that no file was changed, removed or added.
 
     Args:
-        root: the finished store.
-        export: folder of an export of this store, whose rows are then checked against it, too.
+        root: the finished store, or a folder of nights.
+        export: folder of an export of this store or folder, whose rows are then checked against it, too.
         sources: read paths that ``run.json`` names outside the store, such as a folder of targets.
         limits: time and memory for one shard, or one check of the whole store; by default 600 s and 1,024 MiB.
         **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
@@ -56,10 +56,12 @@ def verify(
     limits = limits or Limits()
     refuse_while_written(store)
     refuse_huge(store, limits)
-    environments = list(Store.open(store).config.environments)
-    with pool_of(running, environments, store, writes=False) as pool:
-        report = verify_store(store, reporter_of(running), pool.stream, follow=sources, limits=limits)
-        report.problems += within(limits, "the probe", lambda: probe_problems(Store.open(store), follow=sources))
+    nights, report = nights_of(store), Report()
+    with pool_of(running, environments_of(nights), store, writes=False) as pool:
+        for folder, night in nights.items():
+            proved = verify_store(night.root, reporter_of(running), pool.stream, follow=sources, limits=limits)
+            proved.problems += within(limits, "the probe", lambda night=night: probe_problems(night, follow=sources))
+            report.add(folder.rstrip("/"), proved)
         if export is not None:
             target = address_of(export, running)
             proved = verify_export(store, target, reporter_of(running), pool.stream, limits)
@@ -115,7 +117,7 @@ def export(
     """Write a finished store in the format of a trainer; the store stays as it is.
 
     Args:
-        root: the finished store.
+        root: the finished store, or a folder of nights.
         out: folder of the export; new, empty, or with an export of the same format: a finished one is replaced, an
             unfinished one resumed.
         format: registered name of the format (group ``pivot.exporters``): ``credit``, ``corrections``, ``pairs``,
@@ -134,26 +136,24 @@ def export(
             has no rows in this format.
     """
     source, target = address_of(root, running), address_of(out, running)
-    names = list(Store.open(source).config.environments)
+    names = environments_of(nights_of(source))
     with pool_of(running, names, target) as pool:
         return export_as(format, source, target, pool, reporter_of(running), settings, environments)
 
 
 @public
-def stats(root: str | Address, *, follow_links: bool = False, as_of_part: int | None = None) -> dict[str, Any]:
+def stats(root: str | Address, *, follow_links: bool = False) -> dict[str, Any]:
     """Return the summary of a store: for each view of ``pivot stats`` its rows; percentages are fractions.
 
     Args:
-        root: the finished store.
+        root: the finished store, or a folder of nights.
         follow_links: follow links below the folder of your own store; without it they are refused.
-        as_of_part: number of the last part to read, 0 for the store before it grew; None for all.
 
     Raises:
         StoreError: the store is missing or unfinished, or one of its files is missing or torn.
-        ConfigError: the store has no part of that number.
     """
     store = parse_address(root, follow_links=follow_links)
-    with connect(store, [each.view for each in SUMMARY], as_of_part=as_of_part) as connection:
+    with connect(store, [each.view for each in SUMMARY]) as connection:
         return summary_json(store, connection)
 
 
@@ -162,7 +162,7 @@ def query(root: str | Address, sql: str, *, allow_external: bool = False, follow
     """Run an SQL query over the views of a store.
 
     Args:
-        root: the finished store.
+        root: the finished store, or a folder of nights.
         sql: a statement of DuckDB, such as ``from modes``.
         allow_external: let the query read and write other files and load extensions, too.
         follow_links: follow links below the folder of your own store; without it they are refused.
@@ -196,7 +196,7 @@ def report(
     """Write a store as a site that opens from disk.
 
     Args:
-        root: the finished store.
+        root: the finished store, or a folder of nights.
         out: folder of the site; an existing report is replaced.
         environments: environments to show; all by default.
         failures_only: leave out successes and episodes with an error.

@@ -1,7 +1,6 @@
-"""Functions that write stores: build, append, relabel, compact."""
+"""Functions that write stores: build, relabel, merge."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -9,14 +8,13 @@ from ..admission import allowing
 from ..datasets.config import RunConfig, env_config, make_config
 from ..datasets.progress import NoteReporter
 from ..datasets.run import Run
-from ..datasets.store import RUN, Store
-from ..errors import ConfigError, StoreError
-from ..flows.append import reserve_part, take_up_parts
-from ..flows.compact import compact_store
+from ..datasets.store import RUN, Store, stored_config
+from ..errors import ConfigError
 from ..flows.engines.local import execute_with
 from ..flows.engines.server import start_server
-from ..flows.pipeline import BuildResult, build_store, finished_build, result_of
-from ..flows.relabel import LabelChanges, part_roots, relabel_parts
+from ..flows.merge import merge_stores
+from ..flows.pipeline import BuildResult, build_store, finished_build
+from ..flows.relabel import LabelChanges, relabel_store
 from ..imports.run import REQUIRED, ImportResult, import_store
 from ..plugins import read_settings
 from ..rollouts.policies.imported import Compared
@@ -110,59 +108,6 @@ def import_rollouts(
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """The outcome of an append."""
-
-    number: int | None
-    """Number of the new part; None if the store had all of it already."""
-    left_out: dict[str, int]
-    """Number of tasks that the store had already, by environment."""
-    result: BuildResult
-    """Counts of the new part, or of the store where there is none."""
-    fewer: dict[str, int] = field(default_factory=dict)
-    """Fewest rollouts of tasks that the store had already, if the config asks for more, by environment."""
-
-
-@public
-def append(
-    config: RunConfig | Mapping[str, Any],
-    out: str | Address,
-    *,
-    refresh: bool = False,
-    prefect: bool = False,
-    **running: Unpack[Running],
-) -> Appended:
-    """Add a build to a finished store as a part of its own: more tasks, another policy, other environments.
-
-    Args:
-        config: as for :func:`build`; tasks that the store has with the same policy and settings are left out.
-        out: the finished store.
-        refresh: build the part again from the beginning.
-        prefect: run as a recorded Prefect flow.
-        **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
-
-    Returns:
-        The number of the part and its counts.
-
-    Raises:
-        PivotError: as :func:`build`.
-    """
-    root, resolved = _resolve(config, out, running)
-    part = reserve_part(root, resolved)
-    if part is None:
-        take_up_parts(root)
-        done = result_of(Store.open(root))
-        if done is None:
-            raise StoreError(f"{root} lacks receipts; run the build of the store again to write them")
-        return Appended(None, {name: run.tasks for name, run in resolved.environments.items()}, done)
-    with allowing(part.config.code):
-        result = _build(part.config, part.root, running, refresh=refresh, prefect=prefect)
-    if result.is_whole:  # readers see a part when it is complete
-        take_up_parts(root, [part.number])
-    return Appended(part.number, part.left_out, result, part.fewer)
-
-
 def _resolve(config: RunConfig | Mapping[str, Any], out: str | Address, running: Running) -> tuple[Address, RunConfig]:
     """Return the address of a store, and the config of its build with a shard size."""
     root = address_of(out, running)
@@ -205,14 +150,10 @@ def _build(config: RunConfig, root: Address, running: Running, *, refresh: bool,
         return run_in_process(config, root, pool, reporter, refresh=refresh)
 
 
-Changes = Callable[[RunConfig], Mapping[str, Any]]
-"""Fields of a part's config that differ from now on."""
-
-
 @public
 def relabel(
     root: str | Address,
-    changes: LabelChanges | Mapping[str, Any] | Changes,
+    changes: LabelChanges | Mapping[str, Any],
     *,
     keep_old: bool = False,
     refresh: bool = False,
@@ -224,32 +165,31 @@ def relabel(
     Args:
         root: the store.
         changes: fields of the run config that differ from now on, such as ``{"split": "episode"}``: ``teacher``,
-            ``split``, ``target_vocabulary``, ``include_infeasible``, ``solvers``, ``log``; or a function that gives
-            them for the config of each part.
+            ``split``, ``target_vocabulary``, ``include_infeasible``, ``solvers``, ``log``.
         keep_old: keep the replaced labels.
         refresh: ask the teacher for all guidance again.
         only_rejected: ask the teacher again where its guidance had a label rejected, and keep the rest.
         **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
-        Counts of all parts together.
+        Counts of the store.
 
     Raises:
         StoreError: the store is missing or unfinished, or another run writes it.
         ConfigError: a change cannot be used.
     """
     store = address_of(root, running)
-    configs = part_roots(store)
-    of_part = changes if callable(changes) else _changes_of(changes)
-    for config in configs.values():  # a mistake is reported before workers start
-        changed = make_config(config.model_dump(mode="json") | dict(of_part(config)))
-        if changed.teacher != config.teacher:
-            Run(changed).writer().check()
-    environments = list({name: None for config in configs.values() for name in config.environments})
-    with pool_of(running, environments, store) as pool:
-        return relabel_parts(
+    if not isinstance(changes, LabelChanges):
+        changes = read_settings(LabelChanges, changes, "label setting ")
+    fields = changes.model_dump(mode="json", exclude_none=True)
+    config = stored_config(store, complete=False)
+    changed = make_config(config.model_dump(mode="json") | fields)  # a mistake is reported before workers start
+    if changed.teacher != config.teacher:
+        Run(changed).writer().check()
+    with pool_of(running, list(config.environments), store) as pool:
+        return relabel_store(
             store,
-            lambda config: dict(of_part(config)),
+            fields,
             execute_with(pool),
             reporter_of(running),
             keep_old=keep_old,
@@ -258,36 +198,13 @@ def relabel(
         )
 
 
-def _changes_of(changes: LabelChanges | Mapping[str, Any]) -> Changes:
-    if not isinstance(changes, LabelChanges):
-        changes = read_settings(LabelChanges, changes, "label setting ")
-    fields = changes.model_dump(mode="json", exclude_none=True)
-
-    def of_part(config: RunConfig) -> dict[str, Any]:
-        solvers = fields.get("solvers", {})
-        own = {name: settings for name, settings in solvers.items() if name in config.environments}
-        return {**fields, "solvers": own} if solvers else fields
-
-    return of_part
-
-
 @public
-def compact(
-    root: str | Address,
-    out: str | Address,
-    *,
-    shard_size: int | None = None,
-    merge: bool = False,
-    sources: bool = False,
-    **running: Unpack[Running],
-) -> BuildResult:
-    """Write a finished store once more in shards of another size, as a new store; rows are copied.
+def merge(*roots: str | Address, out: str | Address, sources: bool = False, **running: Unpack[Running]) -> BuildResult:
+    """Write finished stores of one run with different levels, such as nights, to one new store; rows are copied.
 
     Args:
-        root: the finished store, which stays as it is.
+        roots: the finished stores, which stay as they are; equal in everything but seed, tasks and environments.
         out: the new one; empty, or begun by the same call.
-        shard_size: levels per shard; by default as many as a new build of its size would have.
-        merge: merge all parts that have the same policy, teacher and settings.
         sources: read the folders of models that ``run.json`` names, for their revisions.
         **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
@@ -295,14 +212,11 @@ def compact(
         Counts of the new store.
 
     Raises:
-        StoreError, ConfigError: as :func:`~pivot.flows.compact.compact_store`.
+        StoreError, ConfigError: as :func:`~pivot.flows.merge.merge_stores`.
     """
-    source, target = address_of(root, running), address_of(out, running)
-    environments = list(Store.open(source).config.environments)
-    with pool_of(running, environments, target) as pool:
-        return compact_store(
-            *(source, target, execute_with(pool), reporter_of(running)),
-            tasks_per_shard=shard_size,
-            merge=merge,
-            follow=sources,
-        )
+    if not roots:
+        raise ConfigError("merge: found no store, expected one or more finished stores")
+    stores, target = [address_of(each, running) for each in roots], address_of(out, running)
+    environments = [env for each in stores for env in stored_config(each).environments]
+    with pool_of(running, list(dict.fromkeys(environments)), target) as pool:
+        return merge_stores(stores, target, execute_with(pool), reporter_of(running), follow=sources)

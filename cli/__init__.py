@@ -41,7 +41,7 @@ GROUPS = {
 """Groups of commands, with their help."""
 COMMANDS = (
     *("build", "verify", "stats", "compare", "probe", "plot", "report", "view", "peek", "relabel"),
-    *("compact", "du", "prune", "export", "push", "import"),
+    *("merge", "du", "prune", "export", "push", "import"),
     *(*OTHERS, *GROUPS),
 )
 _PLACES = {
@@ -197,9 +197,7 @@ def _damage(error: Exception) -> str | None:
 
 _RESUME = "interrupted; run the same command again to resume"
 _INTERRUPTED = {
-    **dict.fromkeys(
-        ("benchmark", "build", "import", "relabel", "probe", "compact", "prune", "export", "push"), _RESUME
-    ),
+    **dict.fromkeys(("benchmark", "build", "import", "relabel", "probe", "merge", "prune", "export", "push"), _RESUME),
     "train": f"{_RESUME}, with --resume",
     **dict.fromkeys(("verify", "report"), "interrupted; nothing was changed: run the same command again"),
 }

@@ -6,12 +6,11 @@ from typing import Any
 from ..api import stores as api
 from ..api.stores import with_shards
 from ..datasets.config import RunConfig
-from ..datasets.parts import members_of
-from ..datasets.store import RUN, Store
+from ..datasets.store import RUN
 from ..errors import ConfigError
 from ..flows.engines.local import available_cores
 from ..storage import Address, open_storage
-from .console import ProgressBars, err, out, quoted
+from .console import ProgressBars
 from .from_config import Flag, Form, from_config
 from .options import AddressField, Options, WorkerOptions, address_of
 from .results import show_plan, show_result
@@ -24,9 +23,6 @@ class BuildOptions(Options):
     out: AddressField | None = None
     """Folder of the store, or its s3://, gs:// or az:// address; new, or an unfinished one
     to resume."""
-    append: bool = False
-    """Add the result to the store as a part of its own: more tasks, another policy, other environments. Tasks that the
-    store already has are left out, even if it has them with fewer rollouts."""
     refresh: bool = False
     """Remove the contents of the folder and build again from the beginning."""
     dry_run: bool = False
@@ -43,7 +39,7 @@ def _begun_store(arguments: Mapping[str, Any]) -> Address | None:
 
 
 RUN_FORM = RunForm()
-OPTIONS = Form("build", BuildOptions, {name: Flag(off="-") for name in ("append", "refresh", "dry_run")})
+OPTIONS = Form("build", BuildOptions, {name: Flag(off="-") for name in ("refresh", "dry_run")})
 WORKERS = Form("workers", WorkerOptions, panels={"Engines": ("workers", "engine", "address")})
 
 
@@ -70,8 +66,6 @@ def build(config: RunConfig, options: BuildOptions, workers: WorkerOptions) -> N
 
     pivot build --out runs/first --tasks 300
 
-    pivot build sokoban --out runs/first --append --tasks 50 --seed 1
-
     pivot build sokoban --out runs/vlm --policy openai --model Qwen/Qwen2.5-VL-3B-Instruct
     --base-url http://localhost:8000/v1
 
@@ -83,22 +77,6 @@ def build(config: RunConfig, options: BuildOptions, workers: WorkerOptions) -> N
     if options.dry_run:
         show_plan(with_shards(config, root), root, workers.workers or available_cores())
         return
-    if not options.append:
-        with ProgressBars() as bars:
-            result = api.build(
-                config, root, refresh=options.refresh, reporter=bars, prefect=True, **workers.model_dump()
-            )
-        show_result(result)
-        return
     with ProgressBars() as bars:
-        part = api.append(config, root, refresh=options.refresh, reporter=bars, prefect=True, **workers.model_dump())
-    if part.number is None:
-        parts = len(members_of(Store.open(root)))
-        out.print(f"{root} holds all of it already, in {parts} part{'s' * (parts > 1)}", soft_wrap=True)
-        return
-    for env, levels in part.left_out.items():
-        if levels:
-            fewer = f" with {part.fewer[env]} rollouts, not {config.rollouts}" if env in part.fewer else ""
-            err.print(f"{env}: {levels} levels are left out, which {root} holds already{fewer}", soft_wrap=True)
-    show_result(part.result)
-    out.print(f"part {part.number} of {root}; all parts: pivot stats {quoted(root)}", soft_wrap=True)
+        result = api.build(config, root, refresh=options.refresh, reporter=bars, prefect=True, **workers.model_dump())
+    show_result(result)

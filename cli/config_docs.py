@@ -78,7 +78,6 @@ def page() -> str:
 _KEYS = {
     "run__envs": "environments",
     "run__tasks": "environments.ENV.tasks",
-    "run__drawn": "environments.ENV.drawn",
     **dict.fromkeys(("run__settings", "run__targets", "run__scorer", "run__backend"), "environments.ENV.settings"),
     "run__task_file": "environments.ENV.settings",
     "run__solvers": "solvers.ENV.KEY",

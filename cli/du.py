@@ -9,7 +9,7 @@ import typer
 
 from ..api import upkeep as api
 from ..flows.disk_usage import DiskUsage
-from .console import out, percent, quoted, show_table, size_text, write_data
+from .console import out, percent, show_table, size_text, write_data
 from .options import StoreAddress, store_argument
 
 
@@ -23,10 +23,10 @@ class Style(StrEnum):
 def du(
     root: Annotated[StoreAddress, store_argument("DIR", "A store, or a folder of stores; a folder or s3:// address.")],
     style: Annotated[
-        Style, typer.Option("--format", help="How to show it; json has a row per store and part.")
+        Style, typer.Option("--format", help="How to show it; json has a row per store and kind.")
     ] = Style.TABLE,
 ) -> None:
-    """Show what takes space: parts, tables, label versions, reports, probe, leftovers of killed runs.
+    """Show what takes space: nights, tables, labels, reports, probe, leftovers of killed runs.
 
     Every file below DIR is counted once, so the sum is that of the files on disk. Nothing is changed. The call cache
     of models is elsewhere: pivot cache shows its size.
@@ -53,18 +53,10 @@ def _show(usage: DiskUsage) -> None:
             for store, rows in totals.items()
         ]
         show_table(f"Stores and reports below {usage.root}", ["folder", "files", "size"], rows)
-    sizes, files = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    sizes, files = Counter[str](), Counter[str]()
     for row in usage.rows:
-        key = ("", row.kind) if len(stores) > 1 else (row.part, row.kind)
-        sizes[key] += row.bytes
-        files[key] += row.files
-    parted = any(part for part, _ in sizes)
-    rows = [
-        [*([part or "first"] if parted else []), kind, files[part, kind], size_text(size), percent(size, usage.bytes)]
-        for (part, kind), size in sizes.most_common()
-    ]
-    show_table(usage.root, [*(["part"] if parted else []), "kind", "files", "size", "share"], rows)
+        sizes[row.kind] += row.bytes
+        files[row.kind] += row.files
+    rows = [[kind, files[kind], size_text(size), percent(size, usage.bytes)] for kind, size in sizes.most_common()]
+    show_table(usage.root, ["kind", "files", "size", "share"], rows)
     out.print(f"{usage.files} files, {size_text(usage.bytes)}", soft_wrap=True)
-    removable = ("older labels", "unfinished part", "report", "leftovers")
-    if any(kind.startswith(removable) for _, kind in sizes):
-        out.print(f"\nnext:\n  pivot prune {quoted(usage.root)} --dry-run   what can be removed", soft_wrap=True)

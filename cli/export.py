@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from ..api import reading as api
-from ..datasets.store import Store
+from ..datasets.nights import nights_of
 from .build import WORKERS
 from .console import ProgressBars, out, quoted
 from .from_config import Flag, Form, from_config
@@ -54,7 +54,7 @@ def export(options: ExportOptions, workers: WorkerOptions) -> None:
 
     pivot export corrections runs/first --out runs/first-chats --env sokoban --set layout=chat
     """
-    Store.open(options.store)
+    nights_of(options.store)
     with ProgressBars() as bars:
         result = api.export(
             options.store,

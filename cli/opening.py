@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from .. import admission
 from ..datasets.config import env_config
-from ..datasets.store import stored_config
+from ..datasets.nights import nights_of
 from ..storage import Address, FollowedPath, allow_links
 from .console import err
 from .options import option
@@ -85,5 +85,6 @@ def allow_typed_code(values: Values, env: str, at: Keys) -> None:
 
 def note_missing_code(root: Address) -> None:
     """Show what pages lack because this call does not allow the code that a store names."""
-    if refused := admission.missing(stored_config(root).code):
+    code = {name: setting for store in nights_of(root).values() for name, setting in store.config.code.items()}
+    if refused := admission.missing(code):
         err.print(f"needed turns and plans are left out; {admission.refusal(refused)}", soft_wrap=True)

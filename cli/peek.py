@@ -8,7 +8,7 @@ import typer
 
 from ..datasets.config import environment
 from ..datasets.describe import EpisodeView, any_failure, find_episode
-from ..datasets.parts import members_of
+from ..datasets.nights import nights_of
 from ..datasets.store import Store
 from ..errors import ConfigError, StoreError
 from ..images import encode_png
@@ -57,13 +57,13 @@ def peek(
 
 
 def _view_of(root: Address, episode: str | None, env: str | None) -> EpisodeView:
-    """Find an episode in all parts of a store."""
+    """Find an episode in a store or in a folder of nights."""
 
-    def seen_in(part: Store) -> EpisodeView:
-        return find_episode(part, episode) if episode else any_failure(part, env)
+    def seen_in(store: Store) -> EpisodeView:
+        return find_episode(store, episode) if episode else any_failure(store, env)
 
-    parts = [*members_of(Store.open(root)).values()]
-    for part in parts:
+    nights = [*nights_of(root).values()]
+    for store in nights:
         with contextlib.suppress(StoreError):
-            return seen_in(part)
-    return seen_in(parts[0])
+            return seen_in(store)
+    return seen_in(nights[0])

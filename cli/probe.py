@@ -7,7 +7,6 @@ import typer
 from pydantic import Field, field_validator
 
 from ..api import reading as api
-from ..datasets.parts import members_of
 from ..datasets.store import Store
 from ..errors import ConfigError
 from ..insight.probe.arms import BOUND, PROBE_ARMS
@@ -105,12 +104,6 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
             )
         err.print(f"{result.retries} retries, {result.played} of them played now")
     store = Store.open(root)
-    others = [folder.rstrip("/") for folder in members_of(store) if folder]
-    if others:
-        said = (
-            f"{root} grew by {len(others)} parts; this is its first one alone, the next: pivot probe {root / others[0]}"
-        )
-        err.print(said, soft_wrap=True)
     _show_bounds(store)
     _show_rates(store, style)
     refuted = refuted_labels(store)

@@ -1,30 +1,17 @@
-"""``pivot prune``: remove what a store or a folder of nights no longer needs."""
+"""``pivot prune``: remove old nights."""
 
 from typing import Annotated
 
 import typer
 
 from ..api import upkeep as api
-from .console import ProgressBars, err, out, quoted, show_table, size_text
+from .console import ProgressBars, err, out, show_table, size_text
 from .options import StoreAddress, option, store_argument
 
 
 def prune(
-    root: Annotated[StoreAddress, store_argument("DIR", "A store, or a folder of nights; a folder or s3:// address.")],
-    keep: Annotated[
-        str,
-        option("Nights to keep: days such as 14d, or a number such as 30 (default: all).", "--keep", metavar="RULE"),
-    ] = "",
-    unfinished: Annotated[
-        str, option("Give up parts that no run has worked on for so long.", "--unfinished", metavar="DAYS")
-    ] = "7d",
-    labels: Annotated[
-        bool,
-        typer.Option(
-            "--labels/--keep-labels", help="Remove older label versions and leftovers of killed runs, or keep them."
-        ),
-    ] = True,
-    reports: Annotated[bool, option("Also remove the reports next to kept stores.", "--reports")] = False,
+    root: Annotated[StoreAddress, store_argument("DIR", "A folder of nights, or its s3:// address.")],
+    keep: Annotated[str, option("Nights to keep: days such as 14d, or a number such as 30.", "--keep", metavar="RULE")],
     cache: Annotated[
         str,
         option(
@@ -33,31 +20,19 @@ def prune(
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
 ) -> None:
-    """Remove older label versions, given-up parts, leftovers of killed runs, and old nights.
+    """Remove old nights with their reports.
 
-    Nothing that the manifest of a kept store needs is removed: the store verifies afterwards, with the same dataset.
-    Nights are the stores in DIR, and in its folders, that are named by a day (2026-01-31); other stores are never
-    removed, nor is the newest finished night. A night goes with its report. Stores that a run writes are left alone.
+    Nights are the finished stores in DIR that are named by a day (2026-01-31). Nothing else is removed, and the newest
+    night never; a night that a run writes is left alone.
 
     [bold]Examples[/]
 
-    pivot prune runs/first --dry-run
+    pivot prune runs/nightly --keep 14d --dry-run
 
-    pivot prune runs/nightly --keep 14d
-
-    pivot prune runs/nightly --keep 30 --reports --cache 90d
+    pivot prune runs/nightly --keep 30 --cache 90d
     """
     with ProgressBars() as bars:
-        pruned = api.prune(
-            root,
-            keep=keep,
-            unfinished=unfinished,
-            labels=labels,
-            reports=reports,
-            cache=cache,
-            dry_run=dry_run,
-            reporter=bars,
-        )
+        pruned = api.prune(root, keep=keep, cache=cache, dry_run=dry_run, reporter=bars)
     for line in pruned.kept:
         err.print(f"kept: {line}", soft_wrap=True)
     rows = [[each.kind, each.address, each.files, size_text(each.bytes)] for each in pruned.removals]
@@ -65,5 +40,3 @@ def prune(
         show_table("To remove" if dry_run else "Removed", ["what", "where", "files", "size"], rows)
     what = "would be removed; nothing was changed" if dry_run else "removed"
     out.print(f"{size_text(pruned.bytes)} {what}" if rows else "nothing to remove", soft_wrap=True)
-    if not dry_run and any(each.kind == "older labels" for each in pruned.removals):
-        out.print(f"\nnext:\n  pivot du {quoted(root)}   what takes space now", soft_wrap=True)

@@ -1,16 +1,17 @@
 """``pivot relabel``: other labels for the same rollouts."""
 
 import inspect
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..api import stores as api
 from ..datasets.config import RunConfig
-from ..flows.relabel import LabelChanges, part_roots
+from ..datasets.store import stored_config
+from ..flows.relabel import LabelChanges
 from .build import WORKERS
-from .console import ProgressBars, out
-from .from_config import Flag, Form, from_config, nested_setting, parameter
+from .console import ProgressBars
+from .from_config import Flag, Form, from_config, parameter
 from .model_flags import PartFlags
 from .options import AddressField, Options, WorkerOptions
 from .results import show_result
@@ -33,19 +34,15 @@ class RelabelOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class Relabelling:
-    """Changes of labels on the command line and in the file; the change of a part depends on its config."""
+    """Changes of labels on the command line and in the file."""
 
     values: Values
     """Fields of :class:`.LabelChanges` that are set."""
     arguments: Mapping[str, Any]
     teacher: PartFlags
 
-    def changes(self, config: RunConfig, environments: Collection[str]) -> dict[str, Any]:
+    def changes(self, config: RunConfig) -> dict[str, Any]:
         """Return the fields of a config that differ from now on.
-
-        Args:
-            config: the config of a part.
-            environments: those of all parts; solver settings of the others are left out here.
 
         Raises:
             ConfigError: a value cannot be used; PluginError: a plugin cannot.
@@ -57,10 +54,7 @@ class Relabelling:
         if self.teacher.changes(self.arguments):
             self.teacher.put(self.arguments, merged)
         self.teacher.check(merged)
-        others = set(environments) - config.environments.keys()
-        texts = self.arguments.get("relabel__solvers") or ()
-        own = [text for text in texts if nested_setting("--solver", text)[0] not in others]
-        put_solvers(own, merged, list(config.environments))
+        put_solvers(self.arguments.get("relabel__solvers") or (), merged, list(config.environments))
         changed = read_run(merged)
         return {
             name: changed.model_dump(mode="json")[name]
@@ -107,8 +101,7 @@ def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOp
     """Label a finished store again, without new rollouts, as its next label version.
 
     Dataset and manifest are replaced in one step: a reader sees the old store or the new one, also after a kill.
-    Guidance that a model wrote is kept, and no server is needed, if the same model would get the same request. A store
-    that grew by parts is labelled part by part.
+    Guidance that a model wrote is kept, and no server is needed, if the same model would get the same request.
 
     [bold]Examples[/]
 
@@ -128,12 +121,7 @@ def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOp
     --teacher-base-url http://localhost:8000/v1
     """
     root = options.root
-    configs = part_roots(root)
-    environments = list({name: None for config in configs.values() for name in config.environments})
-
-    def changes(config: RunConfig) -> dict[str, Any]:
-        return relabelling.changes(config, environments)
-
+    changes = relabelling.changes(stored_config(root, complete=False))
     with ProgressBars() as bars:
         result = api.relabel(
             root,
@@ -144,6 +132,4 @@ def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOp
             reporter=bars,
             **workers.model_dump(),
         )
-    if len(configs) > 1:
-        out.print(f"all {len(configs)} parts of {root} are labelled again; their sum:", soft_wrap=True)
     show_result(result)

@@ -7,7 +7,7 @@ import polars as pl
 import typer
 
 from ..datasets.config import RunConfig
-from ..datasets.parts import load_store
+from ..datasets.nights import load_store
 from ..datasets.store import Store, StoreFrames
 from ..datasets.usage import USAGE_HEADER, checkpoints, endings, left_out, usage_rows
 from ..flows.pipeline import BuildResult

@@ -24,7 +24,7 @@ SIZE, LABELS, RARE = "Number of rollouts", "Labels and dataset", "Rarely needed"
 RUN_PANELS = {
     SIZE: ("rollouts", "seed", "tasks_per_shard"),
     LABELS: ("guidance", "split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license"),
-    RARE: ("label_version", "part"),
+    RARE: ("label_version",),
 }
 OWNERS = {"thor": "navigation", "maniskill": "primitiveskill"}
 """Backends that ``--backend`` knows, and the environment of each; ``embedded`` belongs to both."""
@@ -49,7 +49,6 @@ class RunForm(Form[RunConfig]):
         yield parameter("run__solvers", list[str], SOLVER_OPTION)
         yield from self.policy.parameters()
         yield from self.teacher.parameters()
-        yield parameter("run__drawn", list[str], DRAWN_OPTION)
 
     def read(self, arguments: Mapping[str, Any], file: Mapping[str, Any], where: str) -> RunConfig:
         """Return the config that flags and file describe; see the base class."""
@@ -159,12 +158,6 @@ _ABOUT_ENVIRONMENTS: tuple[tuple[str, Any, Any], ...] = (
         typer.Option("--task-file", metavar="FILE", help="Tasks of navigation in AI2-THOR: one file per split."),
     ),
 )
-DRAWN_OPTION: Any = typer.Option(
-    "--drawn",
-    metavar="ENV=[N,...]",
-    help="Tasks of the plan, by index, in place of its first ones. May be repeated.",
-    rich_help_panel=RARE,
-)
 SOLVER_OPTION: Any = typer.Option(
     "--solver",
     metavar="ENV.KEY=VALUE",
@@ -187,10 +180,6 @@ def _put_environments(arguments: Mapping[str, Any], values: Values) -> list[str]
         name, key, value = nested_setting("--set", text, "sokoban.boxes=2")
         _refuse_missing(f"--set {text}", name, names)
         values.put(("environments", name, "settings", key), value, f"--set {name}.{key}")
-    for text in arguments.get("run__drawn") or ():
-        name, key, value = nested_setting("--drawn", text.replace("=", ".drawn=", 1), "sokoban=[3,4]")
-        _refuse_missing(f"--drawn {text}", name, names)
-        values.put(("environments", name, key), value, "--drawn")
     files = arguments.get("run__task_file") or None
     for flag, target, value in (
         ("--targets", "svg.targets", arguments.get("run__targets")),

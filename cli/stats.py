@@ -11,15 +11,15 @@ import duckdb
 import typer
 
 from ..api import reading as api
-from ..datasets.parts import unlisted_note
+from ..datasets.nights import nights_of
 from ..datasets.predictability import Reach, predictors_reach
 from ..datasets.store import Store
 from ..datasets.views import VIEWS, connect, run_query
 from ..errors import ConfigError
 from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary
 from ..storage import Address
-from .console import err, out, show_table, styled, visible, write_data
-from .options import StorePath, option, path_option
+from .console import out, show_table, visible, write_data
+from .options import StorePath, path_option
 
 
 def stats(
@@ -45,10 +45,6 @@ def stats(
         bool,
         typer.Option("--allow-external", help="Let --sql read and write other files and load extensions, too."),
     ] = False,
-    as_of_part: Annotated[
-        int | None,
-        option("Read the store as it was when this part was its last; 0: before it grew.", "--as-of-part", min=0),
-    ] = None,
 ) -> None:
     """Show failure modes, pivot steps, slack, group rates and rejects, or run your own SQL over the store.
 
@@ -63,29 +59,27 @@ def stats(
 
     pivot stats runs/first --format parquet --out statistics
 
-    pivot stats runs/grown --as-of-part 3
+    pivot stats runs/nightly
     """
-    store = Store.open(root)
-    if predictors and as_of_part is not None:
-        raise ConfigError("--predictors reads all parts; ask for it without --as-of-part")
+    nights = nights_of(root)
+    if predictors and "" not in nights:
+        raise ConfigError(f"--predictors is fitted on one store; {root} is a folder of {len(nights)}: name one of them")
     if predictors and (sql is not None or style is not Format.TABLE):
         raise ConfigError("--predictors is a report of its own, a table; ask for it without --sql and --format")
     if predictors:
-        _show_predictors(store)
+        _show_predictors(nights[""])
         return
     if sql is not None and not sql.isascii() and any(0xDC80 <= ord(character) <= 0xDCFF for character in sql):
         raise ConfigError("--sql: the query is not text in UTF-8; write it in that encoding")
     _check_target(style, target, sql)
-    if note := unlisted_note(store):
-        err.print(styled(("!", "yellow"), f" {note}"), soft_wrap=True)
     queries = [each.view for each in SUMMARY] if sql is None else [sql]
-    with connect(root, queries, external=allow_external and sql is not None, as_of_part=as_of_part) as connection:
+    with connect(root, queries, external=allow_external and sql is not None) as connection:
         if target is not None:
             _save(root, connection, sql, style, target)
         elif sql is not None:
             _show_result(root, connection, sql, style)
         elif style is Format.JSON:
-            write_data(json.dumps(api.stats(root, as_of_part=as_of_part), indent=2, ensure_ascii=True) + "\n")
+            write_data(json.dumps(api.stats(root), indent=2, ensure_ascii=True) + "\n")
         else:
             _show_summary(root, connection)
 

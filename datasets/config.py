@@ -5,12 +5,11 @@ do not change bytes, are not in it.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,29 +85,11 @@ class EnvRun(BaseModel):
     update, and may sample a task again for a later one."""
     seeds: tuple[tuple[int, int], ...] | None = None
     """Seeds of the levels in order, each with its number of tasks, such as ``((7, 16), (9, 16))``, if the seed of the
-    run did not plan all of them: parts with different seeds were merged."""
-    moved: int | None = Field(default=None, ge=-1)
-    """Index of a task whose level is not in the split of its hash, -1 for none. Null to move a level only if a split
-    would be empty otherwise. Merged parts set it where that would move another level, because their rows keep their
-    splits."""
+    run did not plan all of them: stores with different seeds were merged."""
 
-    @classmethod
-    def of(cls, places: Sequence[tuple[int, int]], seed: int, settings: Mapping[str, Any]) -> "EnvRun":
-        """Return the levels at these places, each a seed and an index in its plan, for a run with ``seed``."""
-        seeds = tuple((each, len([*group])) for each, group in groupby(each for each, _ in places))
-        drawn = tuple(index for _, index in places)
-        return cls(
-            tasks=len(places),
-            settings=dict(settings),
-            drawn=None if drawn == tuple(index for _, count in seeds for index in range(count)) else drawn,
-            seeds=None if [each for each, _ in seeds] == [seed] else seeds,
-        )
-
-    def places(self, seed: int) -> list[tuple[int, int]]:
-        """Return the seed of every level with its index in the plan of that seed; ``seed`` is that of the run."""
-        seeds = self.seeds or ((seed, self.tasks),)
-        indices = self.drawn or [index for _, count in seeds for index in range(count)]
-        return [*zip((each for each, count in seeds for _ in range(count)), indices, strict=True)]
+    def seeds_of(self, seed: int) -> tuple[tuple[int, int], ...]:
+        """Return the seeds of the levels in order, each with its number of tasks; ``seed`` is that of the run."""
+        return self.seeds or ((seed, self.tasks),)
 
     tasks_per_shard: int | None = Field(default=None, gt=0, le=10_000)
     """Tasks per shard of this environment, if not those of the run: a training run stores one shard per update, and
@@ -140,13 +121,15 @@ class EnvRun(BaseModel):
         levels = sum(count for _, count in seeds)
         if levels != info.data.get("tasks") or any(seed not in range(2**63) or count < 1 for seed, count in seeds):
             raise ValueError(f"found seeds of {levels} levels, expected those of {info.data.get('tasks')} tasks")
+        if info.data.get("drawn") is not None:
+            raise ValueError("found seeds and drawn levels, expected one of them")
         return seeds
 
     @model_serializer(mode="wrap")
     def _without_usual_levels(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what few runs have: levels that are not the first ones of its seed, and shards of another size."""
         data: dict[str, Any] = serialise(self)
-        optional = ("drawn", "seeds", "moved", "tasks_per_shard")
+        optional = ("drawn", "seeds", "tasks_per_shard")
         return {key: value for key, value in data.items() if key not in optional or value is not None}
 
 
@@ -197,9 +180,6 @@ class RunConfig(BaseModel):
     """Tasks per shard, the unit of work, resume and storage; 16 tasks of 8 rollouts are one row group."""
     label_version: int = Field(default=1, gt=0, le=1_000_000)
     """Number of the label version; ``pivot relabel`` increments it."""
-    part: int = Field(default=0, ge=0, le=9999)
-    """Number of the part in a store with parts; 0 for a store of its own, or the first part. See
-    ``pivot build --append``."""
 
     @field_validator("environments")
     @classmethod
@@ -244,12 +224,6 @@ class RunConfig(BaseModel):
             raise ValueError(f"environment {unknown[0]!r} is not part of this run ({', '.join(environments)})")
         chosen = {env: tuple(sorted({*names})) for env, names in filters.items()}
         return {env: chosen[env] if env in chosen else default_filters(env) for env in environments}
-
-    @model_serializer(mode="wrap")
-    def _without_the_first_part(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the number of the first part."""
-        data: dict[str, Any] = serialise(self)
-        return data if self.part else {key: value for key, value in data.items() if key != "part"}
 
     @property
     def code(self) -> dict[str, str]:

@@ -46,8 +46,7 @@ def plan_split(store: Store) -> dict[Shard, ShardSplit]:
     """Return, for every labelled shard, the facts of other shards that its splits depend on.
 
     By task, the split of a level is a hash of it. Some shards suffice to see that both splits have records; a whole
-    environment is read only if all records are in one split, and never for a later part, whose store has both. By
-    episode, the number of records in every shard decides.
+    environment is read only if all records are in one split. By episode, the number of records in every shard decides.
     """
     plan: dict[Shard, ShardSplit] = {}
     for env in store.config.environments:
@@ -55,8 +54,7 @@ def plan_split(store: Store) -> dict[Shard, ShardSplit]:
         if store.config.split == "episode":
             plan |= _drawn_places(store, env, shards)
         else:
-            moved = None if store.config.part else moved_level_of(store, env)
-            plan |= dict.fromkeys(shards, ShardSplit(moved=moved))
+            plan |= dict.fromkeys(shards, ShardSplit(moved=moved_level_of(store, env)))
     return plan
 
 
@@ -71,36 +69,13 @@ def _drawn_places(store: Store, env: str, shards: Sequence[Shard]) -> dict[Shard
 
 def moved_level_of(store: Store, env: str) -> str | None:
     """Return the level of an environment that is not in the split of its hash, or None."""
-    shards = [shard for shard in store.config.shards() if shard.env == env]
-    index = store.config.environments[env].moved
-    if index is None:
-        return moved_level_among([(store, shard) for shard in shards])
-    for shard in shards:
-        if index in range(shard.first, shard.stop):
-            return [*_levels(store, shard).values()][(index - shard.first) * store.config.rollouts]
-    return None
-
-
-def index_of_level(store: Store, env: str, level: str) -> int:
-    """Return the index of a canonical level of an environment.
-
-    Raises:
-        ValueError: no episode begins there.
-    """
-    shards = (shard for shard in store.config.shards() if shard.env == env)
-    episodes = [each for shard in shards for each in _levels(store, shard).values()]
-    return episodes.index(level) // store.config.rollouts
-
-
-def moved_level_among(shards: Sequence[tuple[Store, Shard]]) -> str | None:
-    """Return the level that leaves the split of its hash if these are all shards of an environment; or None."""
     levels: set[str] = set()
-    for store, shard in shards:
+    for shard in (shard for shard in store.config.shards() if shard.env == env):
         records = {*_records(store, shard)}
         levels.update(level for episode, level in _levels(store, shard).items() if episode in records)
         if len({side_by_hash(level, store.config.validation_fraction) for level in levels}) == len(SIDES):
             return None
-    return moved_level(levels, shards[0][0].config.validation_fraction) if shards else None
+    return moved_level(levels, store.config.validation_fraction)
 
 
 def _records(store: Store, shard: Shard) -> list[str]:

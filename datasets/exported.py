@@ -24,7 +24,7 @@ from .export import ShardSplit, shard_sides
 from .exporters.base import Exporter, LabelledShard
 from .exporters.trainer import TrainerExporter
 from .licence import terms_of
-from .parts import Members, members_of
+from .nights import Nights, environments_of
 from .schema import TableSchema
 from .split import SIDES
 from .store import MANIFEST, Store
@@ -67,11 +67,11 @@ class ExportPlan:
     """Resolved settings of the format."""
     environments: tuple[str, ...]
     manifest: str
-    """Digest of the manifest of the store."""
+    """Digest of the manifest of the store, or of those of the nights."""
 
     @classmethod
-    def of(cls, name: str, settings: Mapping[str, Any], environments: Sequence[str], store: Store) -> "ExportPlan":
-        """Resolve an export of a store with all its parts.
+    def of(cls, name: str, settings: Mapping[str, Any], environments: Sequence[str], nights: Nights) -> "ExportPlan":
+        """Resolve an export of a store, or of the nights of a folder.
 
         Raises:
             PluginError: the format is unknown.
@@ -79,8 +79,7 @@ class ExportPlan:
         """
         kind: type[Exporter] = plugins.load("exporters", name)
         resolved = read_settings(kind.config_type, settings, f"setting of export {name}: ")
-        members = members_of(store)
-        names = list(dict.fromkeys(env for member in members.values() for env in member.config.environments))
+        names = environments_of(nights)
         if unknown := [env for env in environments if env not in names]:
             raise ConfigError(
                 f"environments: found {unknown[0]!r}, expected environments of the store: {', '.join(names)}"
@@ -92,8 +91,8 @@ class ExportPlan:
                 others = [each for each in names if kind.refusal(solver_type(each)) is None]
                 hint = f"choose the others with --env {' --env '.join(others)}" if others else "export another format"
                 raise ConfigError(f"export {name}: found environment {env}: {refusal}; {hint}")
-        manifests = {prefix: member.storage.record(MANIFEST).sha256 for prefix, member in members.items()}
-        whole = manifests[""] if len(manifests) == 1 else digest(manifests)
+        manifests = {prefix: store.storage.record(MANIFEST).sha256 for prefix, store in nights.items()}
+        whole = manifests[""] if "" in manifests else digest(manifests)
         return cls(name, resolved.model_dump(mode="json"), tuple(chosen), whole)
 
     def exporter(self) -> Exporter:
@@ -126,15 +125,13 @@ def shard_tables(
     ]
 
 
-def described(
-    plan: ExportPlan, members: Members, storage: Storage, files: Mapping[str, FileRecord]
-) -> dict[str, bytes]:
+def described(plan: ExportPlan, nights: Nights, storage: Storage, files: Mapping[str, FileRecord]) -> dict[str, bytes]:
     """Return the files that describe an export, by name, from its Parquet files; none for a format without summary."""
     exporter = plan.exporter()
     if not isinstance(exporter, TrainerExporter):
         return {}
     folders = _folders(files)
-    schema, licences = exporter.schema(), sorted({terms_of(member.run).licence for member in members.values()})
+    schema, licences = exporter.schema(), sorted({terms_of(store.run).licence for store in nights.values()})
     from huggingface_hub import DatasetCard, DatasetCardData  # noqa: PLC0415 - takes a tenth of the start of a command
 
     head = DatasetCardData(
@@ -145,7 +142,7 @@ def described(
         configs=_configs(plan, folders, files),
     )
     rows = {folder: sum(_rows_of(storage, name) for name in names) for folder, names in folders.items()}
-    kinds = {env: run.solver().kind for member in members.values() for env, run in member.run.envs.items()}
+    kinds = {env: run.solver().kind for store in nights.values() for env, run in store.run.envs.items()}
     cells = [
         f"| {env} | {kinds[env]} | "
         + " | ".join(str(sum(rows[each] for each in folders if each[1:] == (env, side))) for side in SIDES)

@@ -23,20 +23,16 @@ from huggingface_hub.errors import (
 from ..errors import ConfigError, HubError, StoreError
 from ..storage import Address, FileRecord
 from .card import CARD, PICTURE
-from .parts import members_of, refuse_unfinished_relabel
 from .proof.verify import refuse_while_written
 from .split import SIDES
-from .store import DATASET_FOLDER, Store
+from .store import DATASET_FOLDER, Store, refuse_unfinished_relabel
 
 PREFIX = "hub:"
 MAIN = "main"
 AT_ONCE = 64
 """Files per commit of an upload, after which progress is reported; files of a remote store are in memory meanwhile."""
 
-_OURS = re.compile(
-    rf"(?:(?:parts/\d+/)?{DATASET_FOLDER}/)?"
-    rf"(?:[\w-]+/(?:{'|'.join(SIDES)})-\d+\.parquet|{re.escape(CARD)}|{re.escape(PICTURE)})"
-)
+_OURS = re.compile(rf"(?:[\w-]+/(?:{'|'.join(SIDES)})-\d+\.parquet|{re.escape(CARD)}|{re.escape(PICTURE)})")
 _BESIDE = re.compile(r"\.gitattributes|\.gitignore|LICENSE[\w.-]*")
 """Files of a repository that a version leaves as they are."""
 
@@ -100,27 +96,12 @@ class VersionFile:
 def version_files(store: Store) -> dict[str, VersionFile]:
     """Return the files of a store's dataset by their names on the hub, each of them hashed and as the manifest says.
 
-    A store of one part is published as its dataset folder; one of several with the datasets of all of them, where its
-    card names them.
-
     Raises:
         StoreError: a run writes the store, or a file is missing, changed, or not in the manifest.
     """
     refuse_while_written(store.root)
-    members = members_of(store)
-    files: dict[str, VersionFile] = {}
-    for prefix, member in members.items():
-        for name, record in _checked_files(store, member).items():
-            stored = f"{prefix}{DATASET_FOLDER}/{name}"
-            files[name if len(members) == 1 else stored] = VersionFile(stored, record)
-    if len(members) > 1:
-        files[CARD] = VersionFile(CARD, store.storage.record(CARD))
-    return dict(sorted(files.items()))
-
-
-def _checked_files(store: Store, member: Store) -> dict[str, FileRecord]:
-    storage, beginning = member.storage, f"{DATASET_FOLDER}/"
-    listed = {name: record for name, record in member.manifest().items() if name.startswith(beginning)}
+    storage, beginning = store.storage, f"{DATASET_FOLDER}/"
+    listed = {name: record for name, record in store.manifest().items() if name.startswith(beginning)}
     present = set(storage.listing(DATASET_FOLDER))
     problems = [f"{name} is missing" for name in listed.keys() - present]
     problems += [f"{name} is not in the manifest" for name in present - listed.keys()]
@@ -131,10 +112,10 @@ def _checked_files(store: Store, member: Store) -> dict[str, FileRecord]:
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise StoreError(
-            f"{member.root} is not what its manifest says: {min(problems)}{more}; nothing was published; see all of it "
+            f"{store.root} is not what its manifest says: {min(problems)}{more}; nothing was published; see all of it "
             f"with: pivot verify {store.root}"
         )
-    return {name.removeprefix(beginning): record for name, record in listed.items()}
+    return {name.removeprefix(beginning): VersionFile(name, listed[name]) for name in sorted(listed)}
 
 
 def publish(

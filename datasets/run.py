@@ -60,12 +60,11 @@ class RunEnv:
         Raises:
             GenerationError, ConfigError: see :func:`.plan_tasks`.
         """
-        places = self.levels.places(seed)
-        counts: dict[int, int] = {}
-        for each, index in places:
-            counts[each] = max(counts.get(each, 0), index + 1)
-        plans = {each: plan_tasks(self.type, self.config, each, count) for each, count in counts.items()}
-        return [plans[each][index] for each, index in places]
+        if drawn := self.levels.drawn:
+            planned = plan_tasks(self.type, self.config, seed, max(drawn) + 1)
+            return [planned[index] for index in drawn]
+        seeds = self.levels.seeds_of(seed)
+        return [task for each, count in seeds for task in plan_tasks(self.type, self.config, each, count)]
 
     def solver(self) -> Solver:
         """Make its solver."""
@@ -173,13 +172,13 @@ class Run:
         return digest({**named, **policy_config}, 16)
 
     def run_ids(self, shard: Shard, policy_config: Mapping[str, Any] | None = None) -> str | list[str]:
-        """Return the run id of the episodes of a shard, or one per level: levels of merged parts keep theirs."""
+        """Return the run id of the episodes of a shard, or one per level: levels of merged stores keep theirs."""
         levels = self.env(shard.env).levels
         if levels.seeds is None:
             return self.run_id if policy_config is None else self.run_id_with(policy_config)
         policy_config = self.policy().config if policy_config is None else policy_config
-        ids = {seed: self.run_id_with(policy_config, seed) for seed, _ in levels.seeds}
-        return [ids[seed] for seed, _ in levels.places(self.config.seed)[shard.first : shard.stop]]
+        ids = [each for seed, count in levels.seeds for each in [self.run_id_with(policy_config, seed)] * count]
+        return ids[shard.first : shard.stop]
 
     def check_parts(self) -> None:
         """See whether what policy and writer need is installed.

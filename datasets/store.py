@@ -23,12 +23,12 @@ from ..labeling.episode import FailedEpisode
 from ..plugins import STORED, WORD
 from ..rollouts.base import Policy
 from ..storage import Address, FileRecord, FollowedPath, Storage, Url, open_storage
-from ..storage.commit import Step, roll_forward
+from ..storage.commit import Step, refuse_interrupted, roll_forward
 from ..storage.receipts import Receipt
 from .config import RunConfig, Shard, make_config, part_type, versions
 from .formats import FORMAT, refuse_other_format
 from .location import RUN, no_store
-from .origin import MANIFEST, refuse_unfinished_copy
+from .origin import MANIFEST, refuse_unfinished_merge
 from .parquet import check_file, read_sparse, read_table
 from .rows import check_rows
 from .run import Run, is_served
@@ -357,7 +357,7 @@ def stored_config(root: Address, *, complete: bool = True, checked: bool = False
     if storage.stat(RUN) is None:
         raise no_store(storage, root)
     if complete and storage.stat(MANIFEST) is None:
-        refuse_unfinished_copy(storage)
+        refuse_unfinished_merge(storage)
         raise NoStoreError(
             f"{root} holds no {MANIFEST}: its build did not finish; "
             f"finish it with: pivot build --config {run_file} --out {root}"
@@ -417,32 +417,24 @@ def home_of(root: Address) -> str:
     return str(root.absolute() if isinstance(root, Path) else root)
 
 
+def refuse_unfinished_relabel(root: Address) -> None:
+    """Refuse a store with an interrupted relabel, for readers that compare its files.
+
+    Raises:
+        StoreError: there is one; the message names the command that finishes it.
+    """
+    refuse_interrupted(open_storage(root), f"pivot relabel {root}")
+
+
 def finish_relabel(storage: Storage) -> bool:
     """Finish a relabel that was interrupted in its last step; return whether there was one.
 
-    A prune that was interrupted is finished, too. Only a writer that holds the lock calls it.
+    Only a writer that holds the lock calls it.
 
     Raises:
-        StoreError: the journal of the step is none that a relabel or a prune writes, or the step cannot be finished.
+        StoreError: the journal of the step is none that a relabel writes, or the step cannot be finished.
     """
-    steps: list[Step] = []
-
-    def objection(step: Step) -> str | None:
-        steps.append(step)
-        return _foreign_name(step) if step.source else _foreign_removal(storage, step)
-
-    return roll_forward(storage, objection) and bool(steps[0].source)
-
-
-def _foreign_removal(storage: Storage, step: Step) -> str | None:
-    """Say what a prune would not do: it removes older label versions, and replaces the manifest that listed them."""
-    if step.target or step.mark or step.objects != (MANIFEST,):
-        return f"it replaces {', '.join(map(repr, (step.target, *step.objects)))} without a folder"
-    try:
-        current = int(storage.read_json(RUN)["config"]["label_version"])
-    except (KeyError, TypeError, ValueError):
-        return f"{RUN} has no label version"
-    return next((f"it removes {name!r}" for name in step.obsolete if not _is_older(name, current)), None)
+    return roll_forward(storage, _foreign_name)
 
 
 def _is_older(name: str, current: int) -> bool:

@@ -25,12 +25,12 @@ import polars as pl
 import pyarrow as pa
 
 from ..errors import ConfigError, StoreError
-from ..storage import Address, Storage
+from ..storage import Address, Storage, open_storage
 from ..storage.base import storage_error
 from ..storage.files import StorageFiles, parquet_files
 from .derived_views import DERIVED
+from .nights import Nights, nights_of
 from .parquet import read_files
-from .parts import Members, members_of
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from .store import DATABASE, NAMED_FILES, Store
 
@@ -66,22 +66,18 @@ _MEMORY = "512MiB"
 
 
 def _sources(store: Store) -> dict[str, str]:
-    members = members_of(store)
-    return {
-        name: _parquet(schema, [each for prefix, member in members.items() for each in _named(member, schema, prefix)])
-        for name, schema in _BASE.items()
-    }
+    return {name: _parquet(schema, _named(store, schema)) for name, schema in _BASE.items()}
 
 
-def _named(store: Store, schema: TableSchema, prefix: str) -> list[str]:
-    """Return the files of a table of one part, or patterns for many of them."""
+def _named(store: Store, schema: TableSchema) -> list[str]:
+    """Return the files of a table, or patterns for many of them."""
     files = store.files(schema)
     names = _patterns(store, schema) if len(files) > NAMED_FILES else files
-    return [store.storage.address(each) if store.storage.remote else f"{prefix}{each}" for each in names]
+    return [store.storage.address(each) if store.storage.remote else each for each in names]
 
 
 def _patterns(store: Store, schema: TableSchema) -> list[str]:
-    """Return what fits the files of a table of one part."""
+    """Return patterns that match the files of a table."""
     # Of the label versions the current one only: an older one may be kept, and a newer one in the making.
     of_labels = f"?????-labels-v{store.config.label_version}.parquet"
     folder = store.table_folder(schema)
@@ -193,38 +189,34 @@ def connect(
     *,
     external: bool = False,
     definitions: Mapping[str, str] | None = None,
-    as_of_part: int | None = None,
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open the views of a finished store in a database of their own, in memory.
+    """Open the views of a finished store, or of a folder of nights, in a database of their own, in memory.
 
     Args:
-        root: the store.
+        root: the store or folder.
         queries: SQL that will run, or names of views. Only the views that they name are created, and only their tables
             checked; without names, all views are created.
         external: whether queries may read and write any file and load extensions; relative paths are then those of the
             store.
         definitions: queries of derived views by name, in the place of ours; they run without any access to files.
-        as_of_part: number of the last part to read, 0 for the store before it grew; None for all.
 
     Raises:
         StoreError: the store is missing or unfinished, or one of its files is missing, torn or has other columns.
-        ConfigError: the store has no part of that number.
     """
-    store = Store.open(root)
-    members, needed = members_of(store, as_of_part), _needed(queries)
-    for member in members.values():
-        member.check_presence(_BASE.values())
+    nights, needed, storage = nights_of(root), _needed(queries), open_storage(root)
+    for store in nights.values():
+        store.check_presence(_BASE.values())
         # Files of prefetched views are checked by reading them.
-        member.check_files([schema for name, schema in _BASE.items() if name in needed])
+        store.check_files([schema for name, schema in _BASE.items() if name in needed])
     with duckdb.connect(config=CLOSED | {"enable_external_access": "true"}) as connection:
         connection.execute(f"SET memory_limit = '{_MEMORY}'")
         connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
-        _read_by_shard(members, connection, needed)
+        _read_by_shard(root, nights, connection, needed)
         for name, schema in _BASE.items():
             if needed and name not in needed:
                 continue
-            files = [f"{prefix}{file}" for prefix, member in members.items() for file in member.files(schema)]
-            connection.register(f"{name}_files", parquet_files(store.storage, files, schema.arrow))
+            files = [f"{prefix}{file}" for prefix, store in nights.items() for file in store.files(schema)]
+            connection.register(f"{name}_files", parquet_files(storage, files, schema.arrow))
             connection.execute(f"CREATE VIEW {name} AS {_rows_of(name, f'{name}_files')}")
         shown = [name for name in DERIVED if name in needed and not DERIVED[name].by_shard] if needed else DERIVED
         if definitions is None:
@@ -237,8 +229,8 @@ def connect(
             connection.execute("BEGIN TRANSACTION READ ONLY")  # what a statement made would be gone without a word
             yield connection
             return
-        with _relative_to(store.storage) as plain:
-            _search_in(connection, store.storage, plain)
+        with _relative_to(storage) as plain:
+            _search_in(connection, storage, plain)
             yield connection
 
 
@@ -262,7 +254,9 @@ def _needed(queries: Iterable[str]) -> dict[str, set[str]]:
     return needed
 
 
-def _read_by_shard(members: Members, connection: duckdb.DuckDBPyConnection, needed: Mapping[str, set[str]]) -> None:
+def _read_by_shard(
+    root: Address, nights: Nights, connection: duckdb.DuckDBPyConnection, needed: Mapping[str, set[str]]
+) -> None:
     """Make tables of views, from some shards after the other; no file is read twice.
 
     Raises:
@@ -272,8 +266,8 @@ def _read_by_shard(members: Members, connection: duckdb.DuckDBPyConnection, need
     if not names:
         return
     with (
-        _explained(members[""].root),
-        contextlib.closing(_one_ahead(_tables(members, names))) as batches,
+        _explained(root),
+        contextlib.closing(_one_ahead(_tables(open_storage(root), nights, names))) as batches,
         ThreadPoolExecutor(len(names), "pivot-views") as threads,
         contextlib.ExitStack() as stack,
     ):
@@ -304,14 +298,13 @@ class _Made:
         self._into = self._next
 
 
-def _tables(members: Members, names: Sequence[str]) -> Iterator[dict[TableSchema, pa.Table]]:
+def _tables(storage: Storage, nights: Nights, names: Sequence[str]) -> Iterator[dict[TableSchema, pa.Table]]:
     """Yield the columns of episodes and labels that some views name, of some shards after the other."""
     words = set(re.findall(r"\w+", " ".join(DERIVED[name].sql for name in names)))
     if "failures" in words:
         words.update(re.findall(r"\w+", DERIVED["failures"].sql))
     columns = {base: [name for name in base.names if name in words] for base in (EPISODES, LABELS)}
-    storage = members[""].storage
-    for batch in _batches(members):
+    for batch in _batches(nights):
         yield {base: read_files(storage, batch[base], base, used, _KEY_ALONE) for base, used in columns.items() if used}
 
 
@@ -324,15 +317,15 @@ def _one_ahead(batches: Iterator[dict[TableSchema, pa.Table]]) -> Generator[dict
             yield batch
 
 
-def _batches(members: Members) -> Iterator[dict[TableSchema, list[str]]]:
-    """Yield the files of episodes and labels of some shards after the other, those of one part at a time."""
-    for prefix, member in members.items():
-        config, shards = member.config, member.config.shards()
+def _batches(nights: Nights) -> Iterator[dict[TableSchema, list[str]]]:
+    """Yield the files of episodes and labels of some shards after the other, those of one store at a time."""
+    for prefix, store in nights.items():
+        config, shards = store.config, store.config.shards()
         at_once = max(1, _EPISODES_AT_ONCE // (config.rollouts * config.tasks_per_shard))
-        present = {file for base in (EPISODES, LABELS) for file in member.files(base)}
+        present = {file for base in (EPISODES, LABELS) for file in store.files(base)}
         for first in range(0, len(shards), at_once):
             files = {
-                base: [member.table_file(base, shard) for shard in shards[first : first + at_once]]
+                base: [store.table_file(base, shard) for shard in shards[first : first + at_once]]
                 for base in (EPISODES, LABELS)
             }
             yield {base: [f"{prefix}{file}" for file in names if file in present] for base, names in files.items()}
@@ -389,7 +382,8 @@ def _explained(root: Address) -> Iterator[None]:
         ) from error
     except (duckdb.Error, pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         # A damaged file shows as any kind of error; the files themselves tell.
-        Store.open(root).check_files()
+        for store in nights_of(root).values():
+            store.check_files()
         raise ConfigError(f"the query failed: {_first_line(error)}; views: {', '.join(VIEWS)}") from error
 
 

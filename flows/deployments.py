@@ -21,10 +21,11 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from ..admission import allowing
 from ..datasets.config import RunConfig, make_config
+from ..datasets.nights import write_nights_card
 from ..datasets.progress import Reporter
 from ..datasets.proof.verify import verify_store
 from ..datasets.run import Run
-from ..datasets.store import Store
+from ..datasets.store import Store, stored_config
 from ..errors import ConfigError, EngineError, StoreError
 from ..identity import derive_seed
 from ..insight.probe.proof import probe_problems
@@ -35,16 +36,15 @@ from ..insight.report.contents import Selection
 from ..insight.report.remote import write_remote_report
 from ..insight.report.site import write_report
 from ..storage import Address, Url, parse_address
-from .append import Reservation, reserve_night, take_up_parts
 from .artifacts import file_address, show_store, usage_of
 from .engines.base import WorkerPool, Workers, open_pool
 from .engines.prefect import execute_as_tasks, stream_as_tasks
 from .engines.server import is_private
 from .limits import model_slots
 from .metrics import FOLDER
-from .pipeline import BuildResult, build_store, result_of
-from .prune import Retention, Rules, prune, refuse_undated
-from .relabel import LabelChanges, part_roots, relabel_parts
+from .pipeline import BuildResult, build_store
+from .prune import Retention, prune, refuse_undated
+from .relabel import LabelChanges, relabel_store
 from .review import review_stores
 from .watch import Watch, watched
 
@@ -73,18 +73,12 @@ DATE = "{date}"
 """Placeholder in the folder of a build: the day that the run was scheduled for."""
 
 
-def _dated(out: str, seed: int, *, append: bool = False) -> tuple[Address, int]:
+def _dated(out: str, seed: int) -> tuple[Address, int]:
     """Return the folder and seed of a build; both depend on the scheduled day if the folder contains ``{date}``.
 
-    A retry, or another run that is scheduled for the same day, resumes the same store. With ``append`` only the seed
-    depends on the day.
-
-    Raises:
-        ConfigError: each night has a folder of its own, but shall be added to a store.
+    A retry, or another run that is scheduled for the same day, resumes the same store.
     """
-    if append and DATE in out:
-        raise ConfigError(f"append: found the folder {out!r}, expected one for all nights, without {DATE}")
-    if not append and (DATE not in out or _pool.get() is not None):  # on the command line {date} is a plain name
+    if DATE not in out or _pool.get() is not None:  # on the command line {date} is a plain name
         return parse_address(out), seed
     night = _day().isoformat()
     return parse_address(out.replace(DATE, night)), (derive_seed("nightly", night) + seed) % 2**32
@@ -118,14 +112,14 @@ def build_dataset(
     engine: str = "local",
     address: str = "",
     keep: str = "",
-    append: bool = False,
 ) -> dict[str, Any]:
     """Roll out, label and export one dataset.
 
     Args:
         config: The run config, as in `run.json`.
         out: Folder of the store, or an address such as `s3://bucket/folder`. `{date}` in it becomes the day that the
-            run was scheduled for, and the seed is then derived from that day, too.
+            run was scheduled for, and the seed is then derived from that day, too. If it ends with `/{date}`, the
+            `README.md` of the folder above names the finished nights for `load_dataset`.
         workers: Worker processes; 0 for one per core.
         refresh: Remove the contents of the folder and build again.
         verify: Verify the store when it is finished.
@@ -134,25 +128,18 @@ def build_dataset(
         address: Cluster of the engine; empty for workers on the machine of this run.
         keep: Nights to keep in the folder above `{date}` once this one is complete: days such as `14d`, or a number of
             finished nights such as `30`. Older ones are removed with their reports. Empty to keep all.
-        append: Let the nights grow one store: the first night makes the folder, each later one adds a part, whose seed
-            derives from its day. Levels that the store has are left out. The folder has no `{date}`.
 
     Raises:
         StoreError: verification found problems.
         PivotError: as :func:`.build_store`.
     """
-    root, seed = _dated(out, config.seed, append=append)
+    root, seed = _dated(out, config.seed)
     retention = Retention.parse(keep) if keep else None
     if retention:
         refuse_undated(out, DATE)
     config = config.model_copy(update={"seed": seed})
     named = () if _pool.get() else config.code  # what parameters of a deployment name is the operator's own word
     with allowing(named), at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
-        part = reserve_night(root, config) if append else Reservation(0, root, config, {}, {})
-        if part is None:
-            take_up_parts(root)
-            watch.log.info("%s has all levels of this night", root)
-            return plain(_kept(root)) | {"verified": None}
 
         @contextmanager
         def around(store: Store) -> Iterator[None]:
@@ -161,18 +148,14 @@ def build_dataset(
 
         checked = _pool.get() is not None
         execute = execute_as_tasks(pool)
-        result = build_store(
-            part.root, part.config, execute, watch, refresh=refresh, preflight=not checked, around=around
-        )
+        result = build_store(root, config, execute, watch, refresh=refresh, preflight=not checked, around=around)
         show(watch, result)
-        if report and not part.number:
+        if report:
             _report(watch, root)
-        verified = _verified(part.root, watch, pool) if verify else None
-        if part.number and result.is_whole:  # readers see a part when it is complete
-            take_up_parts(root, [part.number])
-            watch.log.info("%s has a new part: %d", root, part.number)
-            if report:
-                _report(watch, root)
+        verified = _verified(root, watch, pool) if verify else None
+        nightly = not checked and out.rstrip("/").endswith(f"/{DATE}")
+        if nightly and not write_nights_card(root.parent):
+            watch.log.warning("%s/README.md was not written by PIVOT and stays: it names no nights", root.parent)
         if retention and result.is_whole:
             _prune_nights(root.parent, retention, watch, _day())
     return plain(result) | {"verified": verified}
@@ -189,7 +172,7 @@ def relabel_dataset(
     address: str = "",
     allow: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """Label a finished store and all its parts again, without new rollouts, as the next label version.
+    """Label a finished store again, without new rollouts, as the next label version.
 
     Args:
         root: Folder of the store.
@@ -202,26 +185,18 @@ def relabel_dataset(
         allow: Modules or models that a store names and that may be loaded; without it none is.
 
     Raises:
-        PivotError: as :func:`.relabel_parts`.
+        PivotError: as :func:`.relabel_store`.
     """
     store = parse_address(root)
     fields = changes.model_dump(mode="json", exclude_none=True)
-
-    def made(old: RunConfig) -> dict[str, Any]:
-        if "solvers" not in fields:
-            return fields
-        solvers = {name: each for name, each in fields["solvers"].items() if name in old.environments}
-        return fields | {"solvers": solvers}
-
-    first = part_roots(store)[store]
-    config = make_config(first.model_dump(mode="json") | made(first))
+    config = make_config(stored_config(store, complete=False).model_dump(mode="json") | fields)
     with (
         allowing(allow),
         at_work(config, store, Workers(engine, address, workers)) as (watch, pool),
         model_slots(Run(config), watch.log, "teacher"),
     ):
         execute = execute_as_tasks(pool)
-        result = relabel_parts(store, made, execute, watch, keep_old=keep_old, refresh=refresh)
+        result = relabel_store(store, fields, execute, watch, keep_old=keep_old, refresh=refresh)
         show(watch, result)
     return plain(result)
 
@@ -321,7 +296,7 @@ def _report(watch: Watch, store: Address) -> None:
 
 def _prune_nights(folder: Address, keep: Retention, watch: Watch, night: date) -> None:
     """Remove nights that the retention does not keep; its days count back from the night that is complete."""
-    pruned = prune(folder, Rules(keep, labels=False, unfinished_days=None), watch, today=night)
+    pruned = prune(folder, keep, watch, today=night)
     for each in pruned.removals:
         watch.log.info("removed %s %s: %d bytes", each.kind, each.address, each.bytes)
     for line in pruned.kept:
@@ -334,13 +309,6 @@ def _verified(root: Address, watch: Watch, pool: WorkerPool) -> dict[str, int]:
     if report.problems:
         raise StoreError(f"{len(report.problems)} problems found in {root}, the first: {report.problems[0]}")
     return report.checked
-
-
-def _kept(root: Address) -> BuildResult:
-    done = result_of(Store.open(root))
-    if done is None:
-        raise StoreError(f"{root} lacks receipts; run the build of the store again to write them")
-    return done
 
 
 def plain(result: BuildResult) -> dict[str, Any]:

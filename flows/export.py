@@ -6,6 +6,7 @@ the export is written last, and the receipts are removed.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from .. import admission, plugins
@@ -13,15 +14,15 @@ from ..datasets.config import Shard
 from ..datasets.export import ShardSplit, plan_split
 from ..datasets.exported import RECORD, ExportPlan, described, shard_tables
 from ..datasets.exporters.base import Exporter
+from ..datasets.nights import nights_of
 from ..datasets.parquet import write_tables
-from ..datasets.parts import members_of
 from ..datasets.progress import Reporter
-from ..datasets.store import RECEIPTS, Store
+from ..datasets.proof.verify import refuse_while_written
+from ..datasets.store import RECEIPTS, Store, refuse_unfinished_relabel
 from ..errors import ConfigError
 from ..identity import digest
 from ..storage import Address, FileRecord, Storage, open_storage
 from ..storage.receipts import Receipt
-from .copying import check_source, refuse_to_mix
 from .engines.base import WorkerPool
 
 BEGUN = f"{RECEIPTS}/{RECORD}"
@@ -47,11 +48,11 @@ def export_as(
     settings: Mapping[str, Any] | None = None,
     environments: Sequence[str] = (),
 ) -> Export:
-    """Write every shard of a finished store, later parts included, in one format.
+    """Write every shard of a finished store, or of a folder of nights, in one format.
 
     Args:
         name: registered name of the format.
-        root: the finished store.
+        root: the finished store, or the folder of nights.
         target: folder of the export; new, empty, or with an export of this format: a finished one is replaced, an
             unfinished one of the same store and settings is resumed.
         pool: exports the shards.
@@ -67,39 +68,61 @@ def export_as(
         NotAllowedError: the format runs environments, and this call does not allow one of them.
     """
     kind: type[Exporter] = plugins.load("exporters", name)
-    check_source(root)
     refuse_to_mix(root, target)
-    source = Store.open(root)
-    plan = ExportPlan.of(name, settings or {}, environments, source)
+    nights = nights_of(root)
+    for store in nights.values():
+        check_source(store.root)
+    plan = ExportPlan.of(name, settings or {}, environments, nights)
     if kind.plays:
-        for member in members_of(source).values():
-            for env in {*plan.environments} & {*member.run.config.environments}:
-                admission.require(member.run.env(env).config.code)
+        for store in nights.values():
+            for env in {*plan.environments} & {*store.config.environments}:
+                admission.require(store.run.env(env).config.code)
     _refuse_foreign(open_storage(target), name)
     with open_storage(target).lock() as leased:
         storage = open_storage(leased)
         _refuse_foreign(storage, name)
         _begin(storage, plan.record())
-        members = members_of(source)
         calls = [
-            (plan, member, shard, split, leased, prefix)
-            for prefix, member in members.items()
-            for shard, split in plan_split(member).items()
+            (plan, store, shard, split, leased, prefix)
+            for prefix, store in nights.items()
+            for shard, split in plan_split(store).items()
             if shard.env in plan.environments
         ]
-        reporter.start(STAGE, sum(_episodes(member, shard) for _, member, shard, *_ in calls))
+        reporter.start(STAGE, sum(_episodes(store, shard) for _, store, shard, *_ in calls))
         rows, files = 0, dict[str, FileRecord]()
         for episodes, count, records in pool.stream(_export_shard, calls):
             rows, files = rows + count, files | records
             reporter.advance(STAGE, episodes)
         reporter.finish(STAGE)
         files = {file: files[file] for file in sorted(files)}
-        for file, content in described(plan, members, storage, files).items():
+        for file, content in described(plan, nights, storage, files).items():
             files[file] = storage.write_bytes(file, content)
         entries = {file: asdict(record) for file, record in files.items()}
         storage.write_json(RECORD, plan.record() | {"files": entries})
         storage.delete(RECEIPTS)
     return Export(target, rows, files)
+
+
+def check_source(root: Address) -> None:
+    """Refuse a store whose files may change or be between two versions while they are read.
+
+    Raises:
+        StoreError: a run holds its lock, or a relabel was interrupted; or it holds a link or a special file.
+    """
+    refuse_while_written(root)
+    open_storage(root).check_contents()
+    refuse_unfinished_relabel(root)
+
+
+def refuse_to_mix(source: Address, target: Address) -> None:
+    """Refuse to write into the store that is read.
+
+    Raises:
+        ConfigError: the target is the source, or below it.
+    """
+    one, other = (str(each.resolve()) if isinstance(each, Path) else str(each) for each in (source, target))
+    if f"{other}/".startswith(f"{one}/"):
+        raise ConfigError(f"{target} is {'' if one == other else 'in '}the store that is read; choose another --out")
 
 
 def _refuse_foreign(storage: Storage, name: str) -> None:

@@ -14,8 +14,7 @@ from ..datasets.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.export import plan_split
 from ..datasets.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, label_stage
 from ..datasets.location import refuse_inside_store
-from ..datasets.origin import refuse_unfinished_copy
-from ..datasets.parts import listed_parts
+from ..datasets.origin import refuse_unfinished_merge
 from ..datasets.progress import NoteReporter, Reporter
 from ..datasets.proof.replay import EarlierGuidance
 from ..datasets.run import Run
@@ -316,7 +315,7 @@ def refuse_foreign_folder(storage: Storage, root: Address) -> None:
         StoreError: it does.
     """
     refuse_inside_store(root)
-    refuse_unfinished_copy(storage)
+    refuse_unfinished_merge(storage)
     foreign = [name for name in storage.entries() if not name.startswith(".")]
     if foreign and RUN not in foreign:
         raise NoStoreError(
@@ -346,23 +345,15 @@ def _reconcile(root: Address, config: RunConfig, refresh: bool) -> RunConfig:
             changed.append(f"settings of {name} ({', '.join(keys)})")
         elif config.filters[name] != old.filters[name]:
             changed.append(f"filters of {name} ({', '.join({*config.filters[name]} ^ {*old.filters[name]})})")
-        elif new.drawn or new.seeds or run.drawn or run.seeds:
-            if new.places(config.seed)[: run.tasks] != run.places(old.seed):
-                changed.append(f"levels of {name} (these are of merged parts, or not the first ones of their seed)")
+        elif (new.drawn, new.seeds) != (run.drawn, run.seeds):
+            changed.append(f"levels of {name} (these are of merged stores, or not the first ones of their seed)")
         elif new.tasks < run.tasks:
             changed.append(f"tasks of {name} (it holds {run.tasks}, {new.tasks} asked for)")
-    grown = any(
-        run.tasks != old.environments[name].tasks
-        for name, run in config.environments.items()
-        if name in old.environments
-    )
-    if (grown or config.environments.keys() - old.environments.keys()) and listed_parts(open_storage(root)):
-        raise NoStoreError(f"{root} has later parts, so it grows by parts alone; give --append")
     if changed:
         raise NoStoreError(
             f"{root} holds a run with another config: {'; '.join(changed)}; choose another --out, relabel it with "
             f"`pivot relabel {root}` if only teacher, solver settings, filters, split, target words or log differ, or "
-            "build it again with --refresh, or add it as a part of its own with --append"
+            "build it again with --refresh"
         )
     return config
 
@@ -456,22 +447,6 @@ def _older_label_versions(store: Store) -> dict[str, FileRecord]:
         kept += store.storage.listing(store.labels_folder(version))
         kept += [name for name in others if name.endswith(f"-labels-v{version}.parquet")]
     return {name: store.storage.record(name) for name in kept}
-
-
-def add_up(results: Sequence[BuildResult]) -> BuildResult:
-    """Sum the outcomes of a store and its later parts, under the address of the first."""
-    totals: dict[str, dict[str, int]] = {}
-    for result in results:
-        for name, counts in result.environments.items():
-            before = totals.get(name, dict.fromkeys(COUNTS, 0))
-            totals[name] = {count: before[count] + counts[count] for count in COUNTS}
-    return BuildResult(
-        results[0].root,
-        all(result.already_complete for result in results),
-        sum(result.reused_shards for result in results),
-        sum(result.shards for result in results),
-        totals,
-    )
 
 
 def summarise(store: Store, results: Sequence[ShardResult], *, already_complete: bool) -> BuildResult:

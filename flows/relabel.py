@@ -4,7 +4,6 @@ The new labels and dataset are built next to the old ones under the next label v
 everything is in place, and a kill leaves the old store or the new one (see :mod:`..storage.commit`).
 """
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -13,11 +12,10 @@ from .. import admission
 from ..datasets.card import write_card
 from ..datasets.config import PartConfig, RunConfig, make_config
 from ..datasets.inputs import ROLLOUT
-from ..datasets.parts import listed_parts, part_folder
 from ..datasets.progress import Reporter
 from ..datasets.proof.replay import EarlierGuidance
 from ..datasets.stages.base import ShardResult
-from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel, stored_config
+from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel
 from ..datasets.views import write_database
 from ..errors import ConfigError, StoreError
 from ..labeling.action_log import LogDetail
@@ -25,9 +23,8 @@ from ..labeling.base import GuidanceSource
 from ..labeling.vocabulary import Vocabulary
 from ..storage import Address, open_storage
 from ..storage.commit import COMMIT, bind
-from .append import take_up_parts
 from .engines.local import Execute
-from .pipeline import BuildResult, add_up, label_and_export, result_of, summarise
+from .pipeline import BuildResult, label_and_export, result_of, summarise
 from .preflight import preflight_models
 
 
@@ -103,46 +100,6 @@ def relabel_store(
         _bind(old, store, results, keep_old)
         finish_relabel(storage)
         return summarise(store, [*_rollout_results(store), *results], already_complete=False)
-
-
-def relabel_parts(
-    root: Address,
-    changes: Callable[[RunConfig], dict[str, Any]],
-    execute: Execute,
-    reporter: Reporter,
-    *,
-    keep_old: bool = False,
-    refresh: bool = False,
-    only_rejected: bool = False,
-) -> BuildResult:
-    """Relabel a store with all its later parts, and update their records for readers.
-
-    After a kill, parts differ in their label version until the same call has finished all of them. ``changes`` returns
-    the changed fields for the config of a part. Returns the sum of all parts.
-
-    Raises:
-        StoreError, ConfigError: as :func:`relabel_store`.
-    """
-    roots = part_roots(root)
-    results = [
-        relabel_store(
-            *(each, changes(config), execute, reporter), keep_old=keep_old, refresh=refresh, only_rejected=only_rejected
-        )
-        for each, config in roots.items()
-    ]
-    if len(roots) > 1:
-        take_up_parts(root)
-    return add_up(results)
-
-
-def part_roots(root: Address) -> dict[Address, RunConfig]:
-    """Return the addresses of all parts of a store, itself first, with their configs.
-
-    Raises:
-        StoreError: the store is missing, or its list of parts cannot be read.
-    """
-    roots = [root, *(root / part_folder(number) for number in listed_parts(open_storage(root)))]
-    return {each: stored_config(each, complete=False) for each in roots}
 
 
 def _has_new_writer(old: Store, store: Store) -> bool:

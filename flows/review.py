@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ..datasets.parts import unlisted_note
 from ..datasets.proof.verify import verify_store
 from ..datasets.store import MANIFEST, RUN, Store
 from ..errors import PivotError, StoreError
@@ -64,7 +63,7 @@ def _proved(root: Address, watch: Watch, workers: Workers) -> tuple[list[Row], l
         store = Store.open(root)
         with open_pool(workers, list(store.config.environments), root, writes=False) as pool:
             problems = verify_store(root, watch, pool.stream).problems
-        problems += [*probe_problems(store), *filter(None, [unlisted_note(store)])]
+        problems += probe_problems(store)
         result = result_of(store)
     except PivotError as error:
         return [{"store": str(root), "state": str(error)}], [str(error)]

@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from ..datasets.store import Store
+from ..datasets.nights import nights_of
 from ..datasets.views import connect, run_query
 from ..models.extras import need
 from ..storage import Address
@@ -38,19 +38,20 @@ def save_plots(root: Address, suffix: str = "png") -> dict[str, bytes]:
     """Draw every plot that a store has data for; return files by name.
 
     Args:
-        root: a finished store; if it was probed, lift rates are drawn, too.
+        root: a finished store or a folder of nights; if a store was probed, lift rates are drawn, too.
         suffix: ``png`` or ``svg``.
 
     Raises:
         StoreError: the folder is not a finished store.
         PluginError: the plotting library is not installed.
     """
-    store = Store.open(root)
+    nights = nights_of(root)
     pictures: dict[str, Figure | None] = {}
     with connect(root, _VIEWS) as connection:
         for name, draw in _OF_VIEWS.items():
             pictures[name] = draw(root, connection)
-    if SETTINGS_FILE in store.manifest():
+    store = nights.get("")  # a night is probed as a store of its own
+    if store is not None and SETTINGS_FILE in store.manifest():
         groups, rates = arm_rates(store)
         pictures["lift"] = lift_bars(rates)
         pictures["zero_variance"] = zero_variance_bars({each.env: each.sigma0 for each in groups}, rates)

@@ -22,7 +22,7 @@ class Step:
     """Content of a journal: the moves and removals of a step."""
 
     source: str
-    """The prepared folder; empty in a step that replaces no folder."""
+    """The prepared folder."""
     target: str
     """The folder whose place it takes."""
     mark: str
@@ -37,17 +37,17 @@ Objection = Callable[[Step], str | None]
 """Describes a name in a step that the writer of journals never writes; None if there is none."""
 
 
-def bind(storage: Storage, folder: tuple[str, str] | None, objects: Sequence[str], obsolete: Sequence[str]) -> None:
+def bind(storage: Storage, folder: tuple[str, str], objects: Sequence[str], obsolete: Sequence[str]) -> None:
     """Write the journal: from now on this writer or the next one finishes the step.
 
     Args:
         storage: the storage.
-        folder: the prepared folder, and the one whose place it takes; None for objects alone.
+        folder: the prepared folder, and the one whose place it takes.
         objects: prepared under ``COMMIT``, in the order in which they are moved.
         obsolete: objects and folders to remove afterwards.
     """
-    source, target = folder or ("", "")
-    journal = {"source": source, "target": target, "mark": storage.folder_id(source) if source else ""}
+    source, target = folder
+    journal = {"source": source, "target": target, "mark": storage.folder_id(source)}
     storage.write_json(JOURNAL, journal | {"objects": list(objects), "obsolete": list(obsolete)})
 
 
@@ -61,8 +61,7 @@ def roll_forward(storage: Storage, objection: Objection) -> bool:
         storage.delete(COMMIT)
         return False
     step = _read_journal(storage, objection)
-    if step.source:
-        storage.replace_folder(step.source, step.target, step.mark)
+    storage.replace_folder(step.source, step.target, step.mark)
     for name in step.objects:
         storage.replace(f"{COMMIT}/{name}", name)
     storage.flush(step.objects)
@@ -72,18 +71,15 @@ def roll_forward(storage: Storage, objection: Objection) -> bool:
     return True
 
 
-def refuse_interrupted(storage: Storage, command: str, removal: str) -> None:
+def refuse_interrupted(storage: Storage, command: str) -> None:
     """Refuse a storage with an unfinished step, for a reader that compares all objects with each other.
 
     Other readers need not: what they open is the old version or the new one at any moment.
 
     Raises:
-        StoreError: there is one; the message names ``command``, which finishes it, or ``removal`` where the step
-            replaces no folder.
+        StoreError: there is one; the message names ``command``, which finishes it.
     """
     if storage.stat(JOURNAL) is not None:
-        raw = storage.read_json(JOURNAL)
-        command = removal if isinstance(raw, dict) and raw.get("source") == "" else command
         raise StoreError(
             f"{storage.address()} is between two versions ({JOURNAL}): the command that was replacing one by the other "
             f"was interrupted, or still runs; expected a finished store: finish it with: {command}"
@@ -120,8 +116,7 @@ def _shape_problem(raw: Any) -> str | None:
 
 def _names(step: Step) -> list[str]:
     """Return every name in a step; a mark is a number, or the names of what is in the prepared folder."""
-    folder = (step.source, step.target) if step.source else ()
-    return [*folder, *step.objects, *step.obsolete, *filter(None, step.mark.split("\n"))]
+    return [step.source, step.target, *step.objects, *step.obsolete, *filter(None, step.mark.split("\n"))]
 
 
 def _name_problem(name: str) -> str | None:

@@ -66,9 +66,8 @@ def test_a_misspelt_name_is_refused_with_the_nearest_one(tmp_path: Path) -> None
     with pytest.raises(AttributeError, match="no attribute 'certfy'; did you mean 'certify'"):
         pivot.certfy  # noqa: B018 - the access is the test
     misspelt: dict[str, Any] = {"worker": 2}
-    for function in (pivot.build, pivot.append):
-        with pytest.raises(TypeError, match="no parameter 'worker'; did you mean 'workers'"):
-            function({}, tmp_path / "x", **misspelt)
+    with pytest.raises(TypeError, match="no parameter 'worker'; did you mean 'workers'"):
+        pivot.build({}, tmp_path / "x", **misspelt)
     for function in (pivot.verify, pivot.probe):
         with pytest.raises(TypeError, match="no parameter 'worker'; did you mean 'workers'"):
             function(tmp_path / "x", **misspelt)
@@ -258,14 +257,12 @@ def test_load_store_names_what_is_missing(tmp_path: Path) -> None:
 # The other commands
 
 
-def test_a_store_is_relabelled_probed_copied_and_reported(tmp_path: Path) -> None:
+def test_a_store_is_relabelled_probed_and_reported(tmp_path: Path) -> None:
     root = tmp_path / "store"
     pivot.build(config_of({"sokoban": 4}), root)
     assert pivot.relabel(root, {"split": "episode"}).environments["sokoban"]["episodes"] == 16
     assert pivot.probe(root, {"arms": ["no_hint"]}).retries
     assert pivot.verify(root).holds
-    compacted = pivot.compact(root, tmp_path / "small", shard_size=2)
-    assert (compacted.shards, pivot.verify(tmp_path / "small").holds) == (2, True)
     assert pivot.report(root, tmp_path / "site", limit=2).record["count"] == 2
     rows = pivot.query(root, "select count(*) as n from episodes")
     assert rows["n"].to_list() == [16]
@@ -274,17 +271,6 @@ def test_a_store_is_relabelled_probed_copied_and_reported(tmp_path: Path) -> Non
         pivot.relabel(root, {"splt": "episode"})
     with pytest.raises(ConfigError, match="the query failed"):
         pivot.query(root, "selec 1")
-
-
-def test_a_part_is_appended_once(tmp_path: Path) -> None:
-    root = tmp_path / "store"
-    pivot.build(config_of(1), root)
-    more = config_of(2)
-    added = pivot.append(more, root)
-    assert (added.number, added.left_out, added.result.environments["sokoban"]["episodes"]) == (1, {"sokoban": 1}, 4)
-    again = pivot.append(more, root)
-    assert (again.number, again.left_out) == (None, {"sokoban": 2})
-    assert pivot.load_store(root).episodes.collect().height == 8
 
 
 def test_a_large_store_gets_fitting_shards_as_on_the_command_line(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ ELSEWHERE = {
     r"corridor|sleepwalk": "needs the example plugin; test_external.py installs and runs it",
     r"^pivot (view|deploy --(serve|work))": "serves until it is interrupted",
     r"runs/sokoban-mp|runs/walk-agent": "needs a run of Stage II",
-    r"runs/nightly|runs/grown/sokoban": "needs nights; test_deployments.py has some",
+    r"runs/nightly": "needs nights; test_deployments.py has some",
     r"^pivot import |runs/(mine|vagen)": "needs rollouts of a trainer; see tests/imports",
 }
 """Commands that a machine without GPU, server and simulator cannot run, and why."""
@@ -85,10 +85,10 @@ LANGUAGES = {
     "yml": "shows a part of prefect.yaml",
 }
 """Languages of blocks that do not run here, and why."""
-LENT = ("demo", "first", "old", "new", "three", "grown", "last-year", "vlm")
+LENT = ("demo", "first", "old", "new", "three", "last-year", "vlm")
 """Stores in ``runs/`` that pages expect."""
-TASKS, MORE_TASKS = "2", "4"
-"""Levels of a build, and of one that appends."""
+TASKS = "2"
+"""Levels of a build."""
 
 
 def _all_steps(page: Path) -> list[tuple[str, str]]:
@@ -138,10 +138,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def store(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small store like that of ``make demo``; the folder ``grown`` next to it has the smallest shards."""
+    """A small store like that of ``make demo``."""
     root = tmp_path_factory.mktemp("lent") / "store"
     run(python, "-m", "pivot", "build", "sokoban", "frozenlake", "--tasks", TASKS, "--out", root, cwd=root.parent)
-    run(python, "-m", "pivot", "compact", root, "--out", root.parent / "grown", "--shard-size", "1", cwd=root.parent)
     return root
 
 
@@ -151,7 +150,7 @@ def _small(words: list[str], place: Path) -> list[str]:
     if words[1] != "build":
         return words
     if "--tasks" in words:
-        words[words.index("--tasks") + 1] = MORE_TASKS if "--append" in words else TASKS
+        words[words.index("--tasks") + 1] = TASKS
     else:
         words += ["--tasks", TASKS]
     assert (place / words[words.index("--out") + 1]).parent.name == "runs"
@@ -164,7 +163,7 @@ def test_everything_on_a_page_runs(page: Path, python: Path, store: Path, tmp_pa
     built = {word for _, text in steps if text.startswith("pivot build") for word in re.findall(r"runs/(\w+)", text)}
     for name in (*LENT, "monday", "tuesday"):
         if name not in built:
-            shutil.copytree(store.parent / "grown" if name == "grown" else store, tmp_path / "runs" / name)
+            shutil.copytree(store, tmp_path / "runs" / name)
     environment = {name: value for name, value in clean_environment().items() if name != "PYTHONPATH"}
     failed: list[str] = []
     for kind, text in steps:

@@ -16,8 +16,8 @@ from ...storage import Address, FileRecord, Storage, open_storage
 from ..config import Shard
 from ..export import ShardSplit, plan_split
 from ..exported import RECORD, ExportPlan, described, read_record, shard_tables
+from ..nights import Nights, nights_of
 from ..parquet import read_table
-from ..parts import members_of
 from ..progress import Reporter
 from ..schema import TableSchema
 from ..store import Store
@@ -40,7 +40,7 @@ def verify_export(
     """Verify an export against the store that it was made from, whose own rows are verified apart.
 
     Args:
-        root: the finished store.
+        root: the finished store, or the folder of nights.
         target: folder of the export.
         progress: gets the progress, in shards.
         stream: runs the shards.
@@ -51,9 +51,9 @@ def verify_export(
         PluginError, ConfigError: the format of the export is not installed, or its settings cannot be used.
     """
     limits, report = limits or Limits(), Report()
-    store, storage = Store.open(root), open_storage(target)
+    nights, storage = nights_of(root), open_storage(target)
     record, files = read_record(storage)
-    plan = ExportPlan.of(str(record["format"]), dict(record["settings"]), list(record["environments"]), store)
+    plan = ExportPlan.of(str(record["format"]), dict(record["settings"]), list(record["environments"]), nights)
     for name, right in plan.record().items():
         if record[name] != right:
             report.problems.append(
@@ -61,11 +61,10 @@ def verify_export(
                 "export again"
             )
     report.problems += _file_problems(storage, files)
-    members = members_of(store)
     calls = [
-        (plan, member, shard, split, target, prefix, limits)
-        for prefix, member in members.items()
-        for shard, split in plan_split(member).items()
+        (plan, store, shard, split, target, prefix, limits)
+        for prefix, store in nights.items()
+        for shard, split in plan_split(store).items()
         if shard.env in plan.environments
     ]
     progress.start(STAGE, len(calls))
@@ -81,7 +80,7 @@ def verify_export(
     report.problems += [
         f"{storage.address(name)}: the store has no rows for this file" for name in sorted(parquet.keys() - expected)
     ]
-    described_problems = lambda: list(_description_problems(plan, members, storage, files, parquet))  # noqa: E731
+    described_problems = lambda: list(_description_problems(plan, nights, storage, files, parquet))  # noqa: E731
     report.problems += within(limits, "the card of the export", described_problems)
     report.count({f"rows of the export {plan.name}": rows, "files of the export": len(files)})
     report.problems.sort()
@@ -103,14 +102,14 @@ def _file_problems(storage: Storage, files: Mapping[str, FileRecord]) -> Iterato
 
 def _description_problems(
     plan: ExportPlan,
-    members: Mapping[str, Store],
+    nights: Nights,
     storage: Storage,
     files: Mapping[str, FileRecord],
     parquet: Mapping[str, FileRecord],
 ) -> Iterator[str]:
     """Yield files that describe the export otherwise than its rows do."""
     try:
-        right = described(plan, members, storage, parquet)
+        right = described(plan, nights, storage, parquet)
     except (PivotError, OSError, ValueError, pa.ArrowException) as error:
         yield f"{storage.address()}: its card cannot be derived: {error}"
         return

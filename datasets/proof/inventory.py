@@ -7,7 +7,6 @@ of the dataset every file that the run does not make, and elsewhere in the store
 
 import os
 import re
-from collections import Counter
 from pathlib import Path
 
 from ...errors import ForbiddenError, StoreError
@@ -16,7 +15,6 @@ from ...storage.commit import COMMIT
 from ..card import CARD, PICTURE
 from ..config import Shard
 from ..export import dataset_file
-from ..parts import PARTS, PARTS_FOLDER, listed_parts, part_folder
 from ..schema import CALLS, DATASET, DATASET_EPISODES, LABELS, PROMPTS, STORE_TABLES
 from ..split import SIDES
 from ..store import AUDIT, DATASET_FOLDER, MANIFEST, RUN, Store, data_files
@@ -107,22 +105,18 @@ def _unlisted(name: str, version: int, otherwise: str) -> str:
 
 
 def _stray_problems(store: Store, examined: set[str]) -> list[str]:
-    """Describe the Parquet files outside of the folders of tables, and all files of unlisted parts."""
-    parts = tuple(f"{part_folder(number)}/" for number in listed_parts(store.storage))
+    """Describe the Parquet files outside of the folders of tables."""
     stray = f"a Parquet file outside of the tables, which readers of {store.root} may find; remove it"
-    problems, begun = [], Counter[str]()
+    problems = []
     for name in sorted(_all_files(store.storage) - examined):
-        folder, _, rest = name.partition("/")
-        if name.startswith(parts) or folder == PROBE_FOLDER:
+        folder = name.partition("/")[0]
+        if folder == PROBE_FOLDER:
             continue
-        if folder == PARTS_FOLDER:
-            begun[f"{folder}/{rest.partition('/')[0]}"] += 1
-        elif folder == COMMIT:
+        if folder == COMMIT:
             problems.append(f"{name}: a step that a writer left unfinished; run the command again that was interrupted")
         elif name.lower().endswith(".parquet"):
             problems.append(_unlisted(name, store.config.label_version, stray))
-    finish = f"finish the part with pivot build --append --out {store.root}, or remove it"
-    return problems + [f"{name}: {count} files, not listed in {PARTS}; {finish}" for name, count in begun.items()]
+    return problems
 
 
 def _all_files(storage: Storage) -> set[str]:

@@ -65,10 +65,11 @@ class Report:
             f"tables, in files: {tables}; the views of {DATABASE}; no other Parquet file is below the store",
         ]
 
-    def add(self, part: str, report: "Report") -> None:
-        """Add the report of a part of the store."""
-        self.problems += [f"{part}: {problem}" for problem in report.problems]
-        self.notes += [f"{part}: {note}" for note in report.notes]
+    def add(self, night: str, report: "Report") -> None:
+        """Add the report of a night, or with an empty name that of the store itself."""
+        where = f"{night}: " if night else ""
+        self.problems += [f"{where}{problem}" for problem in report.problems]
+        self.notes += [f"{where}{note}" for note in report.notes]
         self.unproved += report.unproved
         self.count(report.checked)
         for name, count in report.files.items():

@@ -17,16 +17,13 @@ from ...storage import Address, open_storage
 from ..config import RunConfig, Shard
 from ..export import ShardSplit, plan_split
 from ..inputs import episodes_of
-from ..parts import PARTS, listed_parts, part_folder, refuse_unfinished_relabel, unlisted_note
-from ..parts_card import part_problems
 from ..progress import Reporter
 from ..schema import EPISODES, STEPS
-from ..store import MANIFEST, RUN, Store
+from ..store import MANIFEST, RUN, Store, refuse_unfinished_relabel
 from .files import card_problems, receipt_problems, run_problems
 from .imports import import_problems
 from .inventory import file_problems
 from .limits import LimitProblem, Limits, within
-from .parts import whole_problems
 from .report import Report, ShardReport
 from .shard import refused_code, stored_policy, verify_shard
 from .views import view_problems
@@ -43,7 +40,7 @@ def verify_store(
     follow: bool = False,
     limits: Limits | None = None,
 ) -> Report:
-    """Verify a finished store with all its parts; ``stream`` runs the shards, by default one by one in this process.
+    """Verify a finished store; ``stream`` runs the shards, by default one by one in this process.
 
     With ``follow`` the places that ``run.json`` names (folders of targets, task files, checkpoints) are read. A shard
     or check that reaches one of the ``limits`` is a problem.
@@ -63,25 +60,17 @@ def verify_store(
     refuse_while_written(root)
     if store.storage.stat(MANIFEST) != before:
         raise StoreError(f"{root} was changed by a run while it was verified; verify it again")
-    for number in listed_parts(store.storage):
-        folder = part_folder(number)
-        report.add(folder, verify_store(root / folder, progress, stream, follow=follow, limits=limits))
-    if note := unlisted_note(store):
-        report.notes.append(note)
-    report.problems += _described(part_problems, store, limits)
-    if listed_parts(store.storage):
-        report.problems += _described(whole_problems, store, limits)
     return report
 
 
 def refuse_huge(root: Address, limits: Limits) -> None:
-    """Refuse a store whose ``run.json``, manifest or list of parts would take more memory than the limit.
+    """Refuse a store whose ``run.json`` or manifest would take more memory than the limit.
 
     Raises:
         StoreError: one is too large.
     """
     storage, most = open_storage(root), (limits.memory << 20) // _PARSED
-    for name in (RUN, MANIFEST, PARTS):
+    for name in (RUN, MANIFEST):
         status = storage.stat(name)
         if status is not None and status.bytes > most:
             raise StoreError(
@@ -237,7 +226,7 @@ def _count_problems(store: Store, env: str) -> list[str]:
         for row in store.read(EPISODES, shard, ["task_id", "goal_idx", "eval_set"]).to_pylist()
     ]
     run, rollouts = store.config.environments[env], store.config.rollouts
-    levels = len({*run.places(store.config.seed)})
+    levels = run.tasks if run.drawn is None else len({*run.drawn})
     if not store.run.policy().plays:  # a level has as many samples as the source has
         counts = Counter(keys).values()
         if len(counts) == levels and max(counts, default=0) <= rollouts:

@@ -13,7 +13,6 @@ from typing import Any
 
 from ...datasets.config import Shard
 from ...datasets.parquet import read_table
-from ...datasets.parts import members_of
 from ...datasets.proof.statistics import statistics_problems
 from ...datasets.schema import EPISODES, LABELS, STEPS
 from ...datasets.store import Store
@@ -45,18 +44,13 @@ from .shard import ShardProbe
 
 
 def probe_problems(store: Store, *, follow: bool = False) -> list[str]:
-    """Return the problems of the probes of a store and its later parts; none without a probe.
+    """Return the problems of the probe of a store; none without a probe.
 
     With ``follow`` the locations that the settings of environments name are used, as in ``verify_store``.
 
     Raises:
         StoreError: a table cannot be read.
     """
-    parts = members_of(store).items()
-    return [f"{folder}{problem}" for folder, part in parts for problem in _part_problems(part, follow=follow)]
-
-
-def _part_problems(store: Store, *, follow: bool) -> list[str]:
     manifest = store.manifest()
     present = set(store.storage.listing(FOLDER))
     listed = {name for name in manifest if name.startswith(f"{FOLDER}/")}

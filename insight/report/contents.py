@@ -10,8 +10,8 @@ from typing import Any
 
 from ...datasets.config import Shard
 from ...datasets.export import dataset_file
+from ...datasets.nights import Nights, environments_of, placed_shards
 from ...datasets.parquet import read_table
-from ...datasets.parts import Members, placed_shards
 from ...datasets.schema import DATASET_EPISODES, EPISODES, LABELS
 from ...datasets.split import SIDES
 from ...datasets.store import DATASET_FOLDER, Store
@@ -60,7 +60,7 @@ class Contents:
     record: dict[str, Any]
     """The file ``contents.json``."""
     places: list[tuple[int, int]] = field(repr=False)
-    """For each episode the number of its shard among the shards of all parts, and of its row there."""
+    """For each episode the number of its shard among the shards of all stores, and of its row there."""
 
     def of_shard(self, number: int) -> list[tuple[int, int]]:
         """Return number and row of the episodes of one shard."""
@@ -77,23 +77,22 @@ def chunk_name(chunk: int) -> str:
     return f"pages/{chunk * CHUNK // 1000}/{chunk}"
 
 
-def contents(members: Members, selection: Selection) -> Contents:
-    """List the selected episodes of a store with all its parts.
+def contents(root: Address, nights: Nights, selection: Selection) -> Contents:
+    """List the selected episodes of a store or of a folder of nights.
 
     Raises:
         ConfigError: the store has no such environment.
         StoreError: a file is missing or torn.
     """
-    first = members[""]
-    environments = list(dict.fromkeys(name for each in members.values() for name in each.config.environments))
+    environments = environments_of(nights)
     missing = [name for name in selection.environments if name not in environments]
     if missing:
-        raise ConfigError(f"{first.root} holds no environment {missing[0]!r}; it holds: {', '.join(environments)}")
+        raise ConfigError(f"{root} holds no environment {missing[0]!r}; it holds: {', '.join(environments)}")
     rows: list[dict[str, Any]] = []
     places: list[tuple[int, int]] = []
     counts: dict[str, int] = {}
     total = 0
-    for number, (store, shard) in enumerate(placed_shards(members)):
+    for number, (store, shard) in enumerate(placed_shards(nights)):
         if selection.environments and shard.env not in selection.environments:
             total += store.read(EPISODES, shard, ["episode_id"]).num_rows
             continue
@@ -113,8 +112,8 @@ def contents(members: Members, selection: Selection) -> Contents:
     columns, words = _columns(rows)
     record = {
         "format": FORMAT,
-        "name": _folder(first.root),
-        "run_id": first.stored_run_id,
+        "name": _folder(root),
+        "run_id": next(iter(nights.values())).stored_run_id,
         "stored": total,
         "chunk": CHUNK,
     }

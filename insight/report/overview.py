@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ...datasets.parts import Members
+from ...datasets.nights import Nights
 from ...datasets.store import Store
 from ...datasets.views import connect, run_query
 from ...errors import PluginError
@@ -26,8 +26,8 @@ TITLES = {
 _SIZE = re.compile(rb'<svg [^>]*?\b(width|height)="([0-9.]+)pt" [^>]*?\b(width|height)="([0-9.]+)pt"')
 
 
-def overview(root: Address, members: Members) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the page and its pictures, by path; tables and pictures are of all parts together.
+def overview(root: Address, nights: Nights) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the page and its pictures, by path; tables and pictures are of all nights together.
 
     Raises:
         StoreError: a file of the store is missing or torn.
@@ -44,8 +44,8 @@ def overview(root: Address, members: Members) -> tuple[dict[str, Any], dict[str,
         pictures, problem = {}, str(error)
     record = {
         "format": FORMAT,
-        **_run(members[""]),
-        "parts": [{"folder": folder.rstrip("/"), **_run(member)} for folder, member in members.items() if folder],
+        **_run(next(iter(nights.values()))),
+        "nights": [{"folder": folder.rstrip("/"), **_run(store)} for folder, store in nights.items() if folder],
         "tables": tables,
         "plots": [_plot(path, data) for path, data in pictures.items()],
         "problem": problem,
@@ -54,7 +54,7 @@ def overview(root: Address, members: Members) -> tuple[dict[str, Any], dict[str,
 
 
 def _run(store: Store) -> dict[str, Any]:
-    """Return the settings behind a store, or behind one of its parts."""
+    """Return the settings behind a store, or behind a night."""
     config = store.config
     return {
         "run_id": store.stored_run_id,

@@ -15,8 +15,7 @@ from threading import Lock
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from ...datasets.parts import members_of, placed_shards
-from ...datasets.store import Store
+from ...datasets.nights import nights_of, placed_shards
 from ...errors import ConfigError, PivotError
 from ...images import CODECS
 from ...storage import Address
@@ -75,9 +74,9 @@ class LiveSite:
     def __init__(self, root: Address, selection: Selection, other: Address | None = None) -> None:
         """List the selected episodes, also of a second store; see :func:`.contents.contents` for errors."""
         self._root = root
-        self._members = members_of(Store.open(root))
-        self._shards = placed_shards(self._members)
-        self.contents: Contents = contents(self._members, selection)
+        self._nights = nights_of(root)
+        self._shards = placed_shards(self._nights)
+        self.contents: Contents = contents(root, self._nights, selection)
         self._other = None if other is None else LiveSite(other, selection)
         if self._other is not None:
             self.contents.record["other"] = self._other.contents.record["name"]
@@ -123,7 +122,7 @@ class LiveSite:
 
     @cached_property
     def _overview(self) -> tuple[str, dict[str, bytes]]:
-        record, pictures = overview(self._root, self._members)
+        record, pictures = overview(self._root, self._nights)
         return json_text(record), pictures
 
     @cached_property

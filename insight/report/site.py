@@ -13,9 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ...datasets.parts import Members, members_of, placed_shards
+from ...datasets.nights import Nights, nights_of, placed_shards
 from ...datasets.progress import Reporter
-from ...datasets.store import Store
 from ...errors import ConfigError, StoreError
 from ...storage import Address, LocalStorage
 from .contents import CHUNK, FORMAT, Contents, Selection, chunk_name, contents, page_name
@@ -48,10 +47,10 @@ def asset(name: str) -> bytes:
 def write_report(
     root: Address, target: Path, selection: Selection, reporter: Reporter, other: Address | None = None
 ) -> Contents:
-    """Write the report of a finished store with all its parts to ``target``, in place of an earlier report.
+    """Write the report of a finished store or a folder of nights to ``target``, in place of an earlier report.
 
     Args:
-        root: the store.
+        root: the store or folder.
         target: folder of the report.
         selection: episodes to show.
         reporter: gets the progress.
@@ -92,13 +91,13 @@ class _Shown:
 
     root: Address
     prefix: str
-    members: Members
+    nights: Nights
     listed: Contents
 
     @classmethod
     def open(cls, root: Address, prefix: str, selection: Selection) -> "_Shown":
-        members = members_of(Store.open(root))
-        return cls(root, prefix, members, contents(members, selection))
+        nights = nights_of(root)
+        return cls(root, prefix, nights, contents(root, nights, selection))
 
 
 def check_target(target: Path) -> None:
@@ -138,20 +137,20 @@ class _Writer:
         shown[0].listed.record["other"] = shown[1].listed.record["name"] if len(shown) > 1 else None
         for each in shown:
             self.page(f"{each.prefix}contents", json_text(each.listed.record))
-            summary, pictures = overview(each.root, each.members)
+            summary, pictures = overview(each.root, each.nights)
             self.page(f"{each.prefix}overview", json_text(summary))
             for name, content in pictures.items():
                 self.put(f"{each.prefix}{name}", content)
             self._episodes(each, selection.draw_plans, reporter)
         reporter.finish(STAGE)
-        run_id = shown[0].members[""].stored_run_id
+        run_id = shown[0].listed.record["run_id"]
         marker = {"report": "pivot", "format": FORMAT, "run_id": run_id, "selection": asdict(selection)}
         self.put(MARKER, (json_text(marker) + "\n").encode("ascii"))
 
     def _episodes(self, shown: _Shown, draw_plans: bool, reporter: Reporter) -> None:
         chunk: list[str] = []
         listed, prefix = shown.listed, shown.prefix
-        for number, (store, shard) in enumerate(placed_shards(shown.members)):
+        for number, (store, shard) in enumerate(placed_shards(shown.nights)):
             episodes = listed.of_shard(number)
             if not episodes:
                 continue

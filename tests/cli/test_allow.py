@@ -121,7 +121,7 @@ NEEDY = {"build", "probe", "bound", "relabel"} | {
     f"export {kind}" for kind in ("corrections", "credit", "pairs", "privileged")
 }
 """Commands that can do nothing of their work without the code."""
-USEFUL = {"compare", "plot", "report", "view", "peek", "compact", "du", "prune"} | {
+USEFUL = {"compare", "plot", "report", "view", "peek", "merge", "du", "prune"} | {
     f"export {kind}" for kind in ("analyzer", "dataset", "processbench")
 }
 """Commands that end well without it."""

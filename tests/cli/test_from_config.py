@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pivot.cli.build import OPTIONS as BUILD
 from pivot.cli.build import RUN_FORM, WORKERS
-from pivot.cli.compact import COMPACT
 from pivot.cli.evaluate import ANALYZER, BASELINES
 from pivot.cli.evaluate_policy import POLICY
 from pivot.cli.export import EXPORT
 from pivot.cli.from_config import Flag, Form, leaves, without_none
+from pivot.cli.merge import MERGE
 from pivot.cli.probe import OPTIONS as PROBE_OPTIONS
 from pivot.cli.probe import SETTINGS as PROBE
 from pivot.cli.relabel import OPTIONS as RELABEL
@@ -34,7 +34,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 TRAINING = (SFT, RL, ANALYZER, BASELINES, POLICY)
-FORMS = (RUN_FORM, BUILD, WORKERS, PROBE, PROBE_OPTIONS, RELABEL, VERIFY, COMPACT, EXPORT, *TRAINING)
+FORMS = (RUN_FORM, BUILD, WORKERS, PROBE, PROBE_OPTIONS, RELABEL, VERIFY, MERGE, EXPORT, *TRAINING)
 
 # Any valid value of a field
 
@@ -131,8 +131,6 @@ def run_configs(draw: st.DrawFn) -> RunConfig:
         }
     if "sokoban" in names and draw(st.booleans()):
         raw["solvers"]["sokoban"] = {"max_states": draw(st.integers(1, 10**6))}
-    if draw(st.booleans()):
-        raw["environments"][names[0]]["drawn"] = [3] * raw["environments"][names[0]]["tasks"]
     parts = ("environments", "solvers", "policy", "teacher")
     for name, field in RunConfig.model_fields.items():
         if name not in parts and draw(st.booleans()):
@@ -214,7 +212,6 @@ def _words_of_run(config: RunConfig) -> list[str]:
     words.append("--tasks=" + ",".join(f"{name}={run.tasks}" for name, run in config.environments.items()))
     for name, run in data["environments"].items():
         words += [f"--set={name}.{key}={json.dumps(value)}" for key, value in run["settings"].items()]
-        words += [f"--drawn={name}={json.dumps(run['drawn'])}"] if run["drawn"] is not None else []
     for name, chosen in data["solvers"].items():
         words += [f"--solver={name}.{key}={json.dumps(value)}" for key, value in chosen.items()]
     for role in ("policy", "teacher"):

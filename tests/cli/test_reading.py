@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 from pivot import plugins
 from pivot.cli import app
-from pivot.datasets.parts import load_store
+from pivot.datasets.nights import load_store
 from pivot.datasets.predictability import dataset_failures, predictors_reach
 from pivot.datasets.predictors import PREDICTORS
 from pivot.datasets.store import Store

@@ -1,4 +1,4 @@
-"""Lies about files: strays that readers find, footers, checksums, views, calls, receipts, parts, names in run.json."""
+"""Lies about files: strays that readers find, footers, checksums, views, calls, receipts, names in run.json."""
 
 import json
 import shutil
@@ -178,7 +178,7 @@ def stored_views(env: str) -> Iterator[Plant]:
         yield Plant(f"view {name} forged, of another DuckDB", _replaced(name, forged, "1.0.0"))
 
 
-# Calls, receipts, run.json, parts
+# Calls, receipts, run.json
 
 
 def calls(env: str) -> Iterator[Plant]:
@@ -269,21 +269,4 @@ def names(env: str) -> Iterator[Plant]:
             yield Plant(f"run.json names: {name}", change_run(change))
 
 
-def parts(env: str) -> Iterator[Plant]:
-    """Parts that are none."""
-    record = {"sha256": "0" * 64, "bytes": 1}
-    lists: dict[str, Any] = {
-        "a missing part": {"parts": {"0001": record}},
-        "a list": [],
-        "no digest": {"parts": {"0001": {}}},
-        "a part that is the store": {"parts": {"-1": record}},
-        "a number that is none": {"parts": {"x": record}},
-    }
-    for name, value in lists.items():
-        yield Plant(f"parts.json: {name}", _json("parts.json", lambda _, value=value: value))
-    yield Plant("parts: one that is not listed", _copied(f"{DATASETS}/{env}", f"parts/0001/{DATASETS}/{env}/x.parquet"))
-    yield Plant("parts: a text", _copied("episodes", "parts/readme.txt"))
-    yield Plant("parts: a card without parts", _copied("episodes", "README.md"))
-
-
-FILE_KINDS = (strays, footers, checksums, stored_views, calls, more_receipts, names, parts)
+FILE_KINDS = (strays, footers, checksums, stored_views, calls, more_receipts, names)

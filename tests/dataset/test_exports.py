@@ -11,7 +11,6 @@ import pivot
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pivot.datasets.config import make_config
 from pivot.datasets.exported import RECORD, ExportPlan
 from pivot.datasets.parquet import write_tables
 from pivot.datasets.progress import Silent
@@ -19,7 +18,6 @@ from pivot.datasets.proof.export_rows import Facts, row_problems
 from pivot.datasets.proof.exports import verify_export
 from pivot.datasets.store import Store
 from pivot.errors import ConfigError, PluginError, StoreError
-from pivot.flows.append import reserve_part, take_up_parts
 from pivot.storage import LocalStorage
 
 KINDS = ("credit", "corrections", "pairs", "privileged", "processbench", "analyzer")
@@ -311,33 +309,24 @@ def test_replies_come_from_siblings_then_from_the_rollout_itself_then_from_a_tem
         assert {row[column] for row in rows} >= {"sibling", template}
 
 
-def test_a_store_with_parts_is_exported_whole_and_proved(tmp_path: Path) -> None:
-    root, config = tmp_path / "store", {"environments": {"frozenlake": {"tasks": 2}}, "rollouts": 4}
-    pivot.build(config, root)
-    alone = pivot.export(root, tmp_path / "alone", format="pairs")
-    more = {"environments": {"frozenlake": {"tasks": 3}, "sokoban": {"tasks": 1}}, "rollouts": 4}
-    part = reserve_part(root, make_config(more))
-    assert part is not None
-    pivot.build(part.config, part.root)
-    take_up_parts(root, [part.number])
+def test_an_export_of_nights_is_whole_and_proved(tmp_path: Path) -> None:
+    root, config = tmp_path / "nights", {"environments": {"frozenlake": {"tasks": 2}}, "rollouts": 4}
+    more = {"environments": {"frozenlake": {"tasks": 1}, "sokoban": {"tasks": 1}}, "rollouts": 4, "seed": 1}
+    pivot.build(config, root / "2026-01-01")
+    pivot.export(root, tmp_path / "alone", format="pairs")
+    pivot.build(more, root / "2026-01-02")
     for kind in ("pairs", "credit"):
         pivot.export(root, tmp_path / kind, format=kind)
         assert _problems(root, tmp_path / kind) == []
-    names = [path.relative_to(tmp_path / "pairs").as_posix() for path in (tmp_path / "pairs").rglob("*.parquet")]
-    assert {name.split("/pairs/")[0] for name in names if name.startswith("parts/")} == {"parts/0001"}
-    assert {
-        row["env"] for path in (tmp_path / "pairs").rglob("*.parquet") for row in pq.read_table(path).to_pylist()
-    } == {
-        "frozenlake",
-        "sokoban",
-    }
-    assert any("export again" in each for each in _problems(root, tmp_path / "alone")), "the part came later"
-    shutil.rmtree(tmp_path / "pairs" / "parts")
+    paths = [*(tmp_path / "pairs").rglob("*.parquet")]
+    assert {path.relative_to(tmp_path / "pairs").parts[0] for path in paths} == {"2026-01-01", "2026-01-02"}
+    assert {row["env"] for path in paths for row in pq.read_table(path).to_pylist()} == {"frozenlake", "sokoban"}
+    assert any("export again" in each for each in _problems(root, tmp_path / "alone")), "the night came later"
+    shutil.rmtree(tmp_path / "pairs" / "2026-01-02")
     record = json.loads((tmp_path / "pairs" / RECORD).read_text())
-    record["files"] = {name: each for name, each in record["files"].items() if not name.startswith("parts/")}
+    record["files"] = {name: each for name, each in record["files"].items() if not name.startswith("2026-01-02/")}
     (tmp_path / "pairs" / RECORD).write_text(json.dumps(record))
-    assert any("parts/0001" in each and "missing" in each for each in _problems(root, tmp_path / "pairs"))
-    assert alone.rows
+    assert any("2026-01-02" in each and "missing" in each for each in _problems(root, tmp_path / "pairs"))
 
 
 @pytest.mark.parametrize("name", ["with space", "-dash", "ümläut ✓", "quote'\"", "new\nline", "%41"])

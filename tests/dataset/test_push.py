@@ -14,11 +14,9 @@ from types import SimpleNamespace
 import pivot
 import pytest
 from huggingface_hub import constants
-from pivot.datasets.config import make_config
 from pivot.datasets.progress import Silent
 from pivot.datasets.publish import parse_target, publish
 from pivot.errors import ConfigError, HubError, StoreError
-from pivot.flows.append import reserve_part, take_up_parts
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.storage import LocalStorage
@@ -195,23 +193,6 @@ def test_a_store_elsewhere_is_published_too(hub: Hub, s3: ObjectServer, tmp_path
     publish(there, REPO)
     assert shown(hub) == version(here)
     assert publish(here, REPO).already_there
-
-
-def test_a_store_of_several_parts_is_published_with_all_of_them(hub: Hub, tmp_path: Path) -> None:
-    root = tmp_path / "store"
-    pivot.build(config_of(1), root)
-    publish(root, REPO)
-    part = reserve_part(root, make_config(config_of(2)))
-    assert part is not None
-    pivot.build(part.config, part.root)
-    take_up_parts(root, [part.number])
-    published = publish(root, REPO)
-    assert published.config == "sokoban" and published.removed
-    assert shown(hub).keys() == {"README.md"} | {
-        f"{prefix}dataset/{name}" for prefix in ("", "parts/0001/") for name in version(root / prefix)
-    }
-    assert shown(hub)["README.md"] == (root / "README.md").read_bytes()
-    assert publish(root, REPO).already_there
 
 
 # What is refused

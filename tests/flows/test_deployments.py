@@ -360,7 +360,6 @@ local.InProcess.submit = counted
 
 from pivot.flows import watch
 from pivot.flows.deployments import build_dataset, probe_dataset, relabel_dataset, weekly_review
-from pivot.flows.upkeep import compact_dataset
 
 advance, watch.LONG, watch.OFTEN = watch.Watch.advance, 0.0, 0.0
 
@@ -375,7 +374,6 @@ build_dataset(config, root + "/../plain", workers=1)
 relabel_dataset(root, {"log": "actions"}, workers=1, engine="dask")
 probe_dataset(root, {"arms": ["no_hint"]}, workers=1, engine="dask")
 weekly_review(root + "/..", workers=1, engine="dask")
-compact_dataset(root, root + "/../large", shard_size=4, workers=1)
 print(json.dumps([most, result["shards"], result["environments"]]))
 """
 

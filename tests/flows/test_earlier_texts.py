@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pivot
 import pytest
-from pivot.datasets.parts import load_store
+from pivot.datasets.nights import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.labeling.domains import domain_of

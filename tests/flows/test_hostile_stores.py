@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "probe": ("probe", "DIR", "--workers", "1"),
     "push": ("push", "DIR", "hub:nobody/nothing", "--dry-run"),
     "relabel": ("relabel", "DIR", "--workers", "1"),
-    "compact": ("compact", "DIR", "--out", "OUT", "--shard-size", "1", "--workers", "1"),
+    "merge": ("merge", "DIR", "--out", "OUT", "--workers", "1"),
     "build": ("build", "--out", "DIR", "--workers", "1"),
 }
 
@@ -55,11 +55,6 @@ def _pipe(name: str) -> Callable[[Path, Canary], None]:
     return plant
 
 
-def _part(root: Path, _: Canary) -> None:
-    (root / "parts").mkdir()
-    (root / "parts/0001").symlink_to(root)
-
-
 def _hard_link(root: Path, canary: Canary) -> None:
     (root / ".lock").unlink(missing_ok=True)
     os.link(canary.root / "file", root / ".lock")
@@ -69,7 +64,6 @@ PLANTS: dict[str, Callable[[Path, Canary], None]] = {
     "journal": _journal,
     **{f"link {name}": _link(name) for name in ("labels", "dataset", ".tmp", ".commit", ".lock", "pivot.duckdb")},
     **{f"pipe {name}": _pipe(name) for name in (".lock", "run.json")},
-    "own part": _part,
     "hard link": _hard_link,
 }
 
@@ -104,7 +98,7 @@ def test_a_journal_alone_stops_readers_and_is_checked_by_writers(small_store: Pa
     root = Path(shutil.copytree(small_store, tmp_path / "store"))
     (root / ".commit").mkdir()
     (root / ".commit/journal.json").write_text(json.dumps({"source": "labels", "target": "episodes"}))
-    for command in ("verify", "push", "compact"):
+    for command in ("verify", "push", "merge"):
         error = _run(command, root, small_store, tmp_path / "out")
         assert f"finish it with: pivot relabel {root}" in str(error), command
     for command in ("relabel", "build"):
@@ -122,14 +116,14 @@ def test_linked_folders_of_an_own_store_work_for_every_command(small_store: Path
     assert _run("stats", tmp_path / "runs/store", small_store, tmp_path / "out") is None
     shutil.move(root / "labels", tmp_path / "labels")
     (root / "labels").symlink_to(tmp_path / "labels")
-    for command in ("verify", "stats", "peek", "compare", "plot", "compact", "relabel", "verify"):
+    for command in ("verify", "stats", "peek", "compare", "plot", "merge", "relabel", "verify"):
         error = _run(command, tmp_path / "runs/store", small_store, tmp_path / command, "--follow-links")
         assert error is None, (command, error)
     assert (root / "labels").is_symlink()
     assert (tmp_path / "labels/v2").is_dir()
 
 
-READING = ("verify", "stats", "peek", "compare", "plot", "report", "push", "compact")
+READING = ("verify", "stats", "peek", "compare", "plot", "report", "push", "merge")
 
 
 @pytest.mark.parametrize("role", ["policy", "teacher"])
@@ -149,8 +143,8 @@ def test_no_command_looks_into_a_model_folder_that_run_json_names(
         error = _run(command, root, small_store, tmp_path / "out" / command)
         assert error is None or isinstance(error, PivotError | SystemExit), (command, error)
         assert not [path for path in opened if path.startswith(str(model))], command
-    assert "names the model folder" in str(_run("compact", root, small_store, tmp_path / "out"))
-    _run("compact", root, small_store, tmp_path / "again", "--sources")
+    assert "names the model folder" in str(_run("merge", root, small_store, tmp_path / "out"))
+    _run("merge", root, small_store, tmp_path / "again", "--sources")
     assert [path for path in opened if path.startswith(str(model))]  # the test sees what is opened
 
 

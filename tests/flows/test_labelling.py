@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from pivot import plugins
 from pivot.datasets import run as runs
-from pivot.datasets.parts import load_store
+from pivot.datasets.nights import load_store
 from pivot.errors import ServerGoneError
 from pivot.labeling.base import Guidance, GuidanceRequest, GuidanceWriter
 from pivot.labeling.writers import model as writer_model

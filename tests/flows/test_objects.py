@@ -11,12 +11,12 @@ import pivot
 import polars as pl
 import pytest
 from pivot.datasets.config import make_config
+from pivot.datasets.nights import nights_of, write_nights_card
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import refuse_while_written, verify_store
 from pivot.datasets.store import DATABASE, RUN, Store
 from pivot.datasets.views import query
 from pivot.errors import StoreError
-from pivot.flows.append import reserve_part, take_up_parts
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings
@@ -169,24 +169,22 @@ def test_relabel_and_probe(s3: ObjectServer, local: Path, tmp_path: Path) -> Non
     assert pivot.build(config_of(1, split="episode", log="actions"), there).already_complete
 
 
-def test_a_store_grows_by_parts(s3: ObjectServer, tmp_path: Path) -> None:
+def test_nights_are_read_merged_and_pruned(s3: ObjectServer, tmp_path: Path) -> None:
     there, here = s3.store(), tmp_path / "here"
-    for root in (there, here):
-        pivot.build(config_of(1), root)
-        part = reserve_part(root, make_config(config_of({"sokoban": 2, "frozenlake": 1})))
-        assert part is not None
-        pivot.build(part.config, part.root)
-        take_up_parts(root, [part.number])
-        assert verify_store(root, Silent()).problems == []
-    # Manifests of parts hold digests of latencies, as those of stores do.
-    free = ("/calls/", "/.receipts/", "/.lock", "/manifest.json", "/pivot.duckdb", "parts.json", "README.md")
-    kept = [
-        {name: sha for name, sha in each.items() if not any(part in name for part in free)}
-        for each in (promised(there), fingerprint(here))
-    ]
-    assert kept[0] == kept[1]
-    assert pivot.load_store(str(there)).episodes.collect().equals(pivot.load_store(here).episodes.collect())
-    assert query(there, "from modes") == query(here, "from modes")
+    for folder in (there, here):
+        for day, seed in (("2026-01-01", 0), ("2026-01-02", 1)):
+            pivot.build(config_of(1, seed=seed), folder / "nights" / day)
+        assert write_nights_card(folder / "nights")
+        pivot.merge(*(folder / "nights" / day for day in ("2026-01-01", "2026-01-02")), out=folder / "one")
+        assert verify_store(folder / "one", Silent()).problems == []
+    assert promised(there / "one") == fingerprint(here / "one")
+    frames = [pivot.load_store(folder / "nights") for folder in (there, here)]
+    assert frames[0].episodes.collect().equals(frames[1].episodes.collect())
+    assert query(there / "nights", "from modes") == query(here / "nights", "from modes")
+    for folder in (there, here):
+        assert [each.kind for each in pivot.prune(folder / "nights", keep="1").removals] == ["night"]
+        assert [*nights_of(folder / "nights")] == ["2026-01-02/"]
+        assert b"2026-01-01" not in open_storage(folder / "nights").read_bytes("README.md")
 
 
 # Killed, cut, and two at once

@@ -8,7 +8,7 @@ import pivot
 import polars as pl
 import pytest
 from pivot import plugins
-from pivot.datasets.parts import load_store
+from pivot.datasets.nights import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.views import query

@@ -12,7 +12,7 @@ import pivot
 import pytest
 from pivot import plugins
 from pivot.cli import app
-from pivot.datasets.parts import load_store
+from pivot.datasets.nights import load_store
 from pivot.errors import CacheError, ConfigError, PivotError, ServerGoneError
 from pivot.labeling.writers.example import ENDS, VERDICT, example_request
 from pivot.models import address, cache

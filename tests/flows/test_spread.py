@@ -18,7 +18,7 @@ import psutil
 import pytest
 from pivot import plugins
 from pivot.datasets.config import make_config
-from pivot.datasets.parts import load_store
+from pivot.datasets.nights import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.store import Store
 from pivot.datasets.usage import model_usage

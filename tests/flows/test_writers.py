@@ -10,7 +10,7 @@ import pytest
 from pivot.cli import app
 from pivot.cli.console import err, out
 from pivot.cli.results import NO_GUIDANCE
-from pivot.datasets.parts import load_store
+from pivot.datasets.nights import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.datasets.store import Store

@@ -220,12 +220,12 @@ def test_verify_finds_changed_evidence(confirmed: Path, tmp_path: Path, table: s
     assert any("evidence" in problem for problem in patient.found())
 
 
-def test_an_imported_store_cannot_be_played_or_compacted(tmp_path: Path) -> None:
+def test_an_imported_store_cannot_be_played_or_merged(tmp_path: Path) -> None:
     pivot.import_rollouts(write_lines(tmp_path / "source", episode(*["up"] * 4)), tmp_path / "store")
     with pytest.raises(PluginError, match="cannot be played again"):
         pivot.build(json.loads((tmp_path / "store" / "run.json").read_text())["config"], tmp_path / "other")
     with pytest.raises(ConfigError, match="imported episodes"):
-        pivot.compact(tmp_path / "store", tmp_path / "compact")
+        pivot.merge(tmp_path / "store", out=tmp_path / "merged")
     pivot.relabel(tmp_path / "store", {"target_vocabulary": "paper"})
     assert problems(tmp_path / "store") == []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pivot
 import pytest
-from pivot.datasets.parts import load_store
+from pivot.datasets.nights import load_store
 from pivot.errors import ConfigError
 from pivot.insight import compare
 from pivot.insight.compare import MEASURES, Measured, compare_measured, compare_stores

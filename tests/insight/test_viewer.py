@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from pivot.datasets.parts import members_of
+from pivot.datasets.nights import nights_of
 from pivot.datasets.store import Store
 from pivot.insight.report import overview as overviews
 from pivot.insight.report.contents import CHUNK, Selection, chunk_name, contents
@@ -237,7 +237,7 @@ def large_site(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     """A list of 10,000 episodes with the first pages of it: the rows of a small store again and again."""
     folder = tmp_path_factory.mktemp("large")
     store = Store.open(small_store)
-    record = contents(members_of(store), Selection()).record
+    record = contents(small_store, nights_of(small_store), Selection()).record
     columns, times = record["columns"], 209
     for name, column in columns.items():
         columns[name] = (column * times)[:10_000]

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from pivot import plugins
-from pivot.datasets.parts import load_store
+from pivot.datasets.nights import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.images import decode, encode_png, frame_id

@@ -14,7 +14,7 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.datasets.parts import load_store
+from pivot.datasets.nights import load_store
 from pivot.datasets.store import Store
 from pivot.datasets.usage import model_usage
 from pivot.errors import PolicyError, StoreError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.datasets.parts import load_store
+from pivot.datasets.nights import load_store
 from pivot.errors import ConfigError, PolicyError
 from pivot.models.base import CUT, ChatAnswer
 from pivot.models.preflight import SEED

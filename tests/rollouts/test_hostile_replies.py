@@ -9,7 +9,7 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.datasets.parts import load_store
+from pivot.datasets.nights import load_store
 from pivot.datasets.progress import Silent
 from pivot.datasets.proof.verify import verify_store
 from pivot.environments.base import ParsedAction

@@ -278,19 +278,6 @@ def shard_named(stem: str) -> Maker:
     return make
 
 
-def part(content: Any, target: str | None = None) -> Maker:
-    """List parts; the first is a copy of the store itself or a link."""
-
-    def make(store: Path, outside: Path) -> None:
-        (store / "parts").mkdir()
-        if target:
-            (store / "parts" / "0001").symlink_to(target.format(out=outside, store=store))
-        text = json.dumps(content).replace("OUT", str(outside)).replace("UP", os.path.relpath(outside, store))
-        (store / "parts.json").write_text(text)
-
-    return make
-
-
 def deep_folders(store: Path, outside: Path) -> None:
     """Nest a folder 400 levels deep, longer than a path may be."""
     here = os.open(store / "episodes", os.O_RDONLY)

@@ -28,7 +28,6 @@ from pivot.tests.storage.hostile_makers import (
     many_files,
     named,
     no_rights,
-    part,
     patch_rows,
     picture,
     policy,
@@ -81,8 +80,6 @@ _LINKS: dict[str, Maker] = {
             "dataset/README.md": "README.md",
             "dataset/more": "episodes",
             "labels/v2": "episodes",
-            "parts": "deep",
-            "parts.json": "run.json",
             "notes": "deep",
         }.items()
     },
@@ -100,10 +97,6 @@ _LINKS: dict[str, Maker] = {
     "hard link run.json": link("run.json", "{out}/run.json", hard=True),
     "hard link card": link("dataset/README.md", "{out}/README.md", hard=True),
     "hard link database": link("pivot.duckdb", "{out}/notes.txt", hard=True),
-    "part leads to its store": part(["0001"], "{store}"),
-    "part leads out": part(["0001"], "{out}"),
-    "parts named outside": part({"parts": ["UP", "OUT", "../../.."]}),
-    "parts list null": part(None),
 }
 _SPECIAL: dict[str, Maker] = {
     f"{kind} {name}": special(name, kind)
@@ -117,7 +110,6 @@ _SPECIAL: dict[str, Maker] = {
             ".commit/journal.json",
             "pivot.duckdb",
             ".tmp",
-            "parts.json",
         ),
         "socket": (".lock", TRAINING, "manifest.json"),
     }.items()

@@ -105,8 +105,8 @@ def test_a_step_is_not_finished_under_another_writer(backend: str, tmp_path: Pat
     with storage.lock(), pytest.raises(StoreError, match="is being written by another run"):
         _finish(storage)
     with pytest.raises(StoreError, match=r"between two versions .*finish it with: pivot relabel here"):
-        refuse_interrupted(storage, "pivot relabel here", "pivot prune here")
+        refuse_interrupted(storage, "pivot relabel here")
     assert _finish(storage) is True
-    refuse_interrupted(storage, "pivot relabel here", "pivot prune here")
+    refuse_interrupted(storage, "pivot relabel here")
     assert storage.read_bytes("dataset/x") == b"new"
     assert list(storage.listing("dataset")) == ["dataset/x"]

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.datasets.origin import ORIGIN, refuse_unfinished_copy
-from pivot.datasets.parts import PARTS, listed_parts
 from pivot.datasets.store import finish_relabel
 from pivot.errors import StoreError
 from pivot.storage import LocalStorage
@@ -86,29 +84,6 @@ def test_json_without_end_is_refused(content: bytes, problem: str, tmp_path: Pat
 
 
 RECORD = {"sha256": "0" * 64, "bytes": 1}
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        [],
-        {"parts": []},
-        {"parts": {"../..": RECORD}},
-        {"parts": {"-001": RECORD}},
-        {"parts": {"0000": RECORD}},
-        {"parts": {"0001": {"sha256": [], "bytes": 1}}},
-        {"parts": {"0001": {"sha256": "0", "bytes": True}}},
-    ],
-)
-def test_a_list_of_parts_of_another_shape_is_named(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"parts\.json is not a parts list"):
-        listed_parts(_put(tmp_path, PARTS, value))
-
-
-@pytest.mark.parametrize("value", [[], {}, {"command": ["compact"]}, {"command": "rm"}])
-def test_an_origin_of_another_shape_is_named(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"origin\.json does not name the command"):
-        refuse_unfinished_copy(_put(tmp_path, ORIGIN, value))
 
 
 @pytest.mark.parametrize("record", [[], {"sha256": 1, "bytes": 1}, {"sha256": "0", "bytes": "1"}])

@@ -32,13 +32,13 @@ READERS = {
     "compare": ["compare", "{honest}", "{store}"],
     "plot": ["plot", "{store}", "--out", "{home}/plots"],
     "probe --show": ["probe", "{store}", "--show"],
-    "compact": ["compact", "{store}", "--out", "{home}/compacted", "--workers", "1"],
+    "merge": ["merge", "{store}", "--out", "{home}/merged", "--workers", "1"],
     "push": ["push", "{store}", "hub:a/b", "--dry-run"],
     "baselines": ["evaluate", "baselines", "{store}", "--no-learned"],
 }
 WRITERS = {
     "relabel": ["relabel", "{store}", "--workers", "1"],
-    "append": ["build", "sokoban", "--tasks", "5", "--append", "--out", "{store}", "--workers", "1"],
+    "grow": ["build", "--tasks", "5", "--out", "{store}", "--workers", "1"],
     "probe": ["probe", "{store}", "--resamples", "1", "--workers", "1"],
 }
 SAMPLE = ("verify", "stats", "peek", "load_store", "relabel")

@@ -15,7 +15,17 @@ from pivot.tests.storage.canary import Canary
 
 CONTENT = b"rows"
 FILES = ("run.json", "manifest.json", "labels/v1/env/00000.parquet", "dataset/env/train-00000.parquet", LOCK)
-FOLDERS = ("labels", "labels/v1", "labels/v1/env", "dataset", ".receipts", ".commit", TEMPORARY, "parts", "parts/0001")
+FOLDERS = (
+    "labels",
+    "labels/v1",
+    "labels/v1/env",
+    "dataset",
+    ".receipts",
+    ".commit",
+    TEMPORARY,
+    "x",
+    "x/0001",
+)
 
 
 @pytest.fixture
@@ -209,9 +219,9 @@ def test_a_linked_folder_on_another_disk_can_be_written(root: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_link_to_a_folder_above_it_is_refused_also_where_links_are_followed(root: Path) -> None:
-    shutil.rmtree(root / "parts/0001")
-    (root / "parts/0001").symlink_to(root)
-    with pytest.raises(StoreError, match=r"parts/0001 is a link to a folder that it is in"):
+    shutil.rmtree(root / "x/0001")
+    (root / "x/0001").symlink_to(root)
+    with pytest.raises(StoreError, match=r"x/0001 is a link to a folder that it is in"):
         LocalStorage(FollowedPath(root)).check_contents()
 
 
@@ -236,7 +246,7 @@ def test_the_permission_goes_with_the_address(tmp_path: Path) -> None:
     for source in (str(tmp_path), tmp_path):
         address = parse_address(source, follow_links=True)
         assert isinstance(address, FollowedPath)
-        below = pickle.loads(pickle.dumps(address / "parts" / "0001"))
+        below = pickle.loads(pickle.dumps(address / "x" / "0001"))
         assert isinstance(below, FollowedPath)
         assert isinstance(LocalStorage(below).local_path("a"), FollowedPath)
         assert address == tmp_path

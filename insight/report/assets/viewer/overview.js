@@ -33,7 +33,7 @@
     if (!record || key !== run.key) return html`<main class="overview"><p class="wait">Loading …</p></main>`;
     return html`<main class="overview"><div class="title"><h1>Overview</h1><a class="json" href=${`${run.prefix}overview.json`} title="this page as JSON">JSON</a></div>
       <section class="card"><${Facts} rows=${[["folder", run.name], ...runFacts(record)]} /></section>
-      ${record.parts.map((each) => html`<section class="card"><h2><${Text}>${each.folder}<//></h2><${Facts} rows=${runFacts(each)} /></section>`)}
+      ${record.nights.map((each) => html`<section class="card"><h2><${Text}>${each.folder}<//></h2><${Facts} rows=${runFacts(each)} /></section>`)}
       ${record.problem && html`<p class="none"><${Text}>${`No pictures: ${record.problem}`}<//></p>`}
       <div class="tables">${record.tables.map((table) => html`<${Table} key=${table.view} table=${table} />`)}</div>
       <div class="plots">${record.plots.map((plot) => html`<figure class="plot" tabindex="0" aria-label=${plot.title}>
