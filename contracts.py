@@ -8,14 +8,15 @@ plugins are not wrapped; the inherited contract tests check them.
 
 import inspect
 import json
-import math
 import reprlib
-import types
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from functools import cache, wraps
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
+
+from pydantic import ConfigDict, GetCoreSchemaHandler, ValidationError, ValidatorFunctionWrapHandler, create_model
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from .errors import PluginError
 
@@ -43,6 +44,22 @@ class Fits:
 
     holds: Callable[[Any], bool]
     expected: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Check the condition after the type."""
+
+        def check(value: Any, inner: ValidatorFunctionWrapHandler) -> Any:
+            try:
+                inner(value)
+            except ValidationError as error:
+                if error.errors()[0]["loc"]:
+                    raise
+            else:
+                if self.holds(value):
+                    return value
+            raise PydanticCustomError("condition", "{expected}", {"expected": self.expected})
+
+        return core_schema.no_info_wrap_validator_function(check, handler(source))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,8 @@ def _is_json(value: Any) -> bool:
 
 Text = Annotated[str, Fits(_is_unicode, "a text that UTF-8 can store")]
 """A text without lone surrogates, which no file can store."""
+FINITE = Fits(lambda value: value is None or isinstance(value, int | float), "a finite number")
+"""For ``Annotated[float, FINITE]``: a number of Python, and none that merely converts to one, such as a Decimal."""
 JsonObject = Annotated[dict[str, Any], Fits(_is_json, "a dict of JSON values")]
 """Settings and other data that are stored as JSON."""
 
@@ -112,144 +131,61 @@ def shown(value: Any) -> str:
 # Checks of values by their annotation
 
 
+_EXPECTED = {
+    "none_required": "None",
+    "bool_type": "True or False",
+    "int_type": "a whole number",
+    "float_type": "a finite number",
+    "finite_number": "a finite number",
+    "string_type": "a text",
+    "bytes_type": "bytes",
+    "dict_type": "a dict",
+    "list_type": "a list",
+    "tuple_type": "a tuple",
+    "frozen_set_type": "a frozenset",
+    "mapping_type": "a mapping",
+    "is_instance_of": "a {class}",
+    "dataclass_exact_type": "a {class_name}",
+    "dataclass_type": "a {class_name}",
+    "literal_error": "one of {expected}",
+    "condition": "{expected}",
+    "missing": "a value",
+    "too_long": "at most {max_length} of them",
+    "too_short": "at least {min_length} of them",
+}
+_ALTERNATIVES = {"none", "bool", "int", "float", "str"}
+_STRICT = ConfigDict(arbitrary_types_allowed=True, strict=True, allow_inf_nan=False, revalidate_instances="always")
+
+
 @cache
 def check_of(kind: Any) -> Check:
     """Return the check of a type annotation.
 
     Numbers are strict: ``bool`` is not an ``int``, a ``float`` is finite, and an ``int`` is a ``float``.
     """
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return _annotated(parts[0], [each for each in kind.__metadata__ if isinstance(each, Fits)])
-    if origin in (Union, types.UnionType):
-        return _union(parts)
-    if origin in (tuple, list, frozenset, Sequence):
-        return _items(origin, parts)
-    if origin in (dict, Mapping):
-        return _mapping(origin, parts)
-    return _plain(kind if origin in (None, Literal) else origin)
-
-
-def _anything(_: Any) -> None:
-    return None
-
-
-def _matching(expected: str, holds: Callable[[Any], bool]) -> Check:
-    return lambda value: None if holds(value) else Misfit("", value, expected)
-
-
-def _is_one_of(value: Any, choices: tuple[Any, ...]) -> bool:
-    return any(type(value) is type(choice) and value == choice for choice in choices)
-
-
-_BUILTIN: dict[Any, tuple[str, Callable[[Any], bool]]] = {
-    None: ("None", lambda value: value is None),
-    types.NoneType: ("None", lambda value: value is None),
-    bool: ("True or False", lambda value: value is True or value is False),
-    int: ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
-    float: (
-        "a finite number",
-        lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value),
-    ),
-    str: ("a text", lambda value: isinstance(value, str)),
-    bytes: ("bytes", lambda value: isinstance(value, bytes)),
-    dict: ("a dict", lambda value: isinstance(value, dict)),
-}
-
-
-def _plain(kind: Any) -> Check:
-    if kind is Any:
-        return _anything
-    if kind in _BUILTIN:
-        return _matching(*_BUILTIN[kind])
-    if get_origin(kind) is Literal:
-        choices = get_args(kind)
-        return _matching(f"one of {', '.join(map(repr, choices))}", lambda value: _is_one_of(value, choices))
-    if is_dataclass(kind):
-        return _dataclass(cast(type, kind))
-    return _matching(_article(kind.__name__), lambda value: isinstance(value, kind))
-
-
-def _article(name: str) -> str:
-    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
-
-
-def _annotated(kind: Any, conditions: list[Fits]) -> Check:
-    inner = check_of(kind)
+    model: Any = create_model("Answer", __config__=_STRICT, answer=(kind, ...))
 
     def check(value: Any) -> Misfit | None:
-        if misfit := inner(value):
-            return misfit if misfit.field or not conditions else misfit._replace(expected=conditions[0].expected)
-        return next((Misfit("", value, each.expected) for each in conditions if not each.holds(value)), None)
-
-    return check
-
-
-def _union(kinds: tuple[Any, ...]) -> Check:
-    checks = [check_of(kind) for kind in kinds]
-
-    def check(value: Any) -> Misfit | None:
-        misfits: list[Misfit] = []
-        for each in checks:
-            misfit = each(value)
-            if misfit is None:
-                return None
-            misfits.append(misfit)
-        inside = next((misfit for misfit in misfits if misfit.field), None)
-        return inside or Misfit("", value, " or ".join(dict.fromkeys(misfit.expected for misfit in misfits)))
-
-    return check
-
-
-def _items(origin: Any, parts: tuple[Any, ...]) -> Check:
-    kind = (tuple, list) if origin is Sequence else origin
-    what = "a list or tuple" if origin is Sequence else f"a {origin.__name__}"
-    fixed = None if origin is not tuple or Ellipsis in parts else [check_of(part) for part in parts]
-    each = check_of(parts[0]) if fixed is None and parts else _anything
-
-    def check(value: Any) -> Misfit | None:
-        if not isinstance(value, kind):
-            return Misfit("", value, what)
-        if fixed is not None and len(value) != len(fixed):
-            return Misfit("", value, f"{what} of {len(fixed)}")
-        for index, item in enumerate(value):
-            if misfit := (each if fixed is None else fixed[index])(item):
-                return misfit._replace(field=f"[{index}]{_below(misfit.field)}")
+        try:
+            model(answer=value)
+        except ValidationError as error:
+            problems = error.errors()
+            problem = max(problems, key=lambda each: len(each["loc"]))
+            expected = " or ".join(dict.fromkeys(map(_expectation, problems if len(problem["loc"]) < 3 else [problem])))
+            return Misfit(_path(problem["loc"][1:]), problem["input"], expected)
         return None
 
     return check
 
 
-def _mapping(kind: Any, parts: tuple[Any, ...]) -> Check:
-    of_key, of_value = check_of(parts[0]), check_of(parts[1])
-
-    def check(value: Any) -> Misfit | None:
-        if not isinstance(value, kind):
-            return Misfit("", value, f"a {kind.__name__.lower()}")
-        for key, item in cast(Mapping[Any, Any], value).items():
-            if misfit := of_key(key):
-                return misfit._replace(field="(key)")
-            if misfit := of_value(item):
-                return misfit._replace(field=f"[{shown(key)}]{_below(misfit.field)}")
-        return None
-
-    return check
+def _expectation(problem: ErrorDetails) -> str:
+    return _EXPECTED.get(problem["type"], problem["msg"]).format(**problem.get("ctx", {}))
 
 
-def _dataclass(kind: type) -> Check:
-    hints = get_type_hints(kind, include_extras=True)
-    checks = [(each.name, check_of(hints[each.name])) for each in fields(kind)]
-    expected = _article(kind.__name__)
-
-    def check(value: Any) -> Misfit | None:
-        if not isinstance(value, kind):
-            return Misfit("", value, expected)
-        for name, each in checks:
-            if misfit := each(getattr(value, name, None)):
-                return misfit._replace(field=f"{name}{_below(misfit.field)}")
-        return None
-
-    return check
+def _path(parts: Sequence[int | str]) -> str:
+    """Return the path to a value; parts that are no names of fields are alternatives of a union."""
+    names = [part for part in parts if isinstance(part, int) or (part.islower() and part not in _ALTERNATIVES)]
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in names).removeprefix(".")
 
 
 def _below(field: str) -> str:

@@ -13,6 +13,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import cv2
 import numpy as np
@@ -20,7 +21,6 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from .compiled import compiled
 from .containers import JPEG_SIGNATURE, PNG_SIGNATURE, jpeg_problem, png_problem
 from .errors import ImageError
 
@@ -83,7 +83,7 @@ def encode_png(frame: Frame) -> bytes:
     pixels = cv2.cvtColor(frame, cv2.COLOR_RGB2RGBA, dst=packed.reshape(height, width, 4)).view(np.uint32)[..., 0]
     colours = np.empty(_MAX_COLOURS, np.uint32)
     rows = rest.reshape(height, width + 1)
-    used = _index_and_filter(pixels, colours, rows)
+    used = _compiled_filter()(pixels, colours, rows)
     if used:
         palette = colours[:used].view(np.uint8).reshape(used, 4)[:, :3]
         return _png(width, height, _COLOUR_INDEXED, _chunk(b"PLTE", palette.tobytes()), rows)
@@ -233,7 +233,13 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
-@compiled
+@cache
+def _compiled_filter() -> Callable[..., int]:
+    from .compiled import compiled  # noqa: PLC0415 - imports numba, which readers of stores do without
+
+    return compiled(_index_and_filter)
+
+
 def _index_and_filter(pixels: NDArray[np.uint32], colours: NDArray[np.uint32], filtered: NDArray[np.uint8]) -> int:
     """Write the PNG rows of the indexed picture into ``filtered`` (height, width + 1); return how many colours it has.
 

@@ -1,98 +1,142 @@
-"""The ``pivot`` command line. Every command is a thin layer over the Python interface."""
+"""The ``pivot`` command line. Every command is a thin layer over the Python interface.
 
+A command's module is imported when the command is called: the help of all commands takes their texts from the files.
+"""
+
+import ast
 import atexit
 import os
 import sys
 import traceback
-from typing import Annotated, NoReturn
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.markup import escape
 
 from ..errors import INTERRUPTED, PivotError
 from ..flows.engines.server import quiet_prefect
+from ..models.extras import install_line
 from ..plugins import blamed
 from ..version import __version__
-from .benchmark import benchmark
-from .build import build
-from .cache import cache
-from .compact import compact
-from .compare import compare
 from .console import err, show_error
-from .deploy import deploy
-from .doctor import doctor
-from .du import du
-from .evaluate import evaluation
-from .evaluate_policy import policy
-from .export import export
 from .help_texts import Command, Group
-from .import_rollouts import import_rollouts
-from .make_tiny_model import make_tiny_model
-from .opening import opening
 from .options import unwrapped
-from .peek import peek
-from .plot import plot
-from .probe import probe
-from .prune import prune
-from .push import push
-from .relabel import relabel
-from .report import report
-from .serving import serve_command
-from .settings_help import WithSettings, settings
-from .stats import stats
-from .train import train
-from .train_rl import rl
 from .usage import usage_message
-from .verify import verify
-from .view import view
 
 TRACEBACK = "PIVOT_TRACEBACK"
 """Environment variable that lets an error inside a plugin show as it is."""
 
-app = typer.Typer(
-    name="pivot",
-    epilog="Start with: pivot build sokoban frozenlake --out runs/first\n\n"
-    "Environment variables, such as OPENAI_API_KEY, PREFECT_API_URL or PIVOT_TRACEBACK: pivot settings variables\n\n"
-    "Exit statuses: 0 finished, 1 failed, 2 wrong input, 3 some episodes or answers are pending, "
-    "4 no usable guidance from the teacher, 130 Ctrl-C or SIGTERM",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+OTHERS = ("settings", "doctor", "cache", "deploy", "serve-command", "make-tiny-model")
+"""Commands that open no store."""
+GROUPS = {
+    "train": f"Train models from a dataset. Needs: {escape(install_line('train'))}",
+    "evaluate": "Measure an Analyzer, a policy, or the baselines that read the log alone.",
+    "benchmark": "Make the benchmark of failure localisation and credit, ask a model, score its replies, compare "
+    "results.",
+}
+"""Groups of commands, with their help."""
+COMMANDS = (
+    *("build", "verify", "stats", "compare", "probe", "plot", "report", "view", "peek", "relabel"),
+    *("compact", "du", "prune", "export", "push", "import"),
+    *(*OTHERS, *GROUPS),
 )
-app.command(cls=WithSettings)(opening(build))
-for command in (
-    verify,
-    stats,
-    compare,
-    probe,
-    plot,
-    report,
-    view,
-    peek,
-    relabel,
-    compact,
-    du,
-    prune,
-    export,
-    push,
-):
-    app.command()(opening(command))
-app.command("import")(opening(import_rollouts))
-for command in (settings, doctor, cache, deploy):
-    app.command()(command)
-app.command("serve-command")(serve_command)
-app.command("make-tiny-model")(make_tiny_model)
-train.command(cls=WithSettings)(opening(rl))
-app.add_typer(train)
-evaluation.command()(opening(policy))
-app.add_typer(evaluation, name="evaluate")
-app.add_typer(benchmark, name="benchmark")
-for group in (app, train, evaluation, benchmark):
+_PLACES = {
+    "import": "import_rollouts",
+    "settings": "settings_help:settings",
+    "serve-command": "serving:serve_command",
+    "evaluate": "evaluate:evaluation",
+}
+"""Modules, and functions of another name, of commands that are not named like their module."""
+
+
+def _place(name: str) -> tuple[str, str]:
+    module, _, function = _PLACES.get(name, name.replace("-", "_")).partition(":")
+    return module, function or module
+
+
+def _loaded(name: str) -> Any:
+    module, function = _place(name)
+    return getattr(import_module(f".{module}", __name__), function)
+
+
+def _stub(name: str) -> Callable[..., None]:
+    """Return a function with the docstring of a command, whose module is not imported."""
+    module, function = _place(name)
+    tree = ast.parse((Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8"))
+
+    def stub() -> None:
+        """Do nothing."""
+
+    defined = next(each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == function)
+    stub.__doc__ = ast.get_docstring(defined)
+    return stub
+
+
+@cache
+def _group(name: str) -> typer.Typer:
+    from .opening import opening  # noqa: PLC0415 - see above
+    from .settings_help import WithSettings  # noqa: PLC0415 - see above
+
+    group: typer.Typer = _loaded(name)
+    if name == "train":
+        group.command(cls=WithSettings)(opening(import_module(".train_rl", __name__).rl))
+    if name == "evaluate":
+        group.command()(opening(import_module(".evaluate_policy", __name__).policy))
+    _dress(group)
+    return group
+
+
+def _dress(group: typer.Typer) -> None:
     group.info.cls = Group
     for registered in group.registered_commands:
         if registered.cls is None or not issubclass(registered.cls, Command):
             registered.cls = Command
         registered.help = unwrapped(registered.callback)
+
+
+def command_line(called: Iterable[str]) -> typer.Typer:
+    """Return the command line, in which some commands can be called; of the others it has the help alone."""
+    app = typer.Typer(
+        name="pivot",
+        epilog="Start with: pivot build sokoban frozenlake --out runs/first\n\n"
+        "Environment variables, such as OPENAI_API_KEY, PREFECT_API_URL or PIVOT_TRACEBACK: pivot settings variables"
+        "\n\nExit statuses: 0 finished, 1 failed, 2 wrong input, 3 some episodes or answers are pending, "
+        "4 no usable guidance from the teacher, 130 Ctrl-C or SIGTERM",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+    app.callback()(options)
+    called = set(called)
+    for name in COMMANDS:
+        if name in GROUPS:
+            app.add_typer(_group(name) if name in called else typer.Typer(), name=name, help=GROUPS[name])
+            continue
+        command, kind = _loaded(name) if name in called else _stub(name), Command
+        if name in called and name not in OTHERS:
+            command = import_module(".opening", __name__).opening(command)
+        if name in called and name == "build":
+            kind = import_module(".settings_help", __name__).WithSettings
+        app.command(name, cls=kind)(command)
+    _dress(app)
+    return app
+
+
+def __getattr__(name: str) -> Any:
+    """Return the whole command line as ``app``."""
+    if name != "app":
+        raise AttributeError(name)
+    return _whole()
+
+
+@cache
+def _whole() -> typer.Typer:
+    return command_line(COMMANDS)
 
 
 def _show_version(asks: bool) -> None:
@@ -101,7 +145,6 @@ def _show_version(asks: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
@@ -114,7 +157,8 @@ def main() -> None:
     """Run the command line: errors as one line, Ctrl-C as an offer to resume."""
     try:
         quiet_prefect()
-        status = app(prog_name="pivot", standalone_mode=False)
+        called = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        status = command_line({called})(prog_name="pivot", standalone_mode=False)
     except PivotError as error:
         show_error(str(error))
         _leave(error.status)

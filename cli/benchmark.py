@@ -12,11 +12,7 @@ from .console import ProgressBars, out, show_table
 from .from_config import Flag, Form, from_config
 from .opening import opening
 
-benchmark = typer.Typer(
-    help="Make the benchmark of failure localisation and credit, ask a model, score its replies, compare results.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+benchmark = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 MAKE = Form(
     "make",

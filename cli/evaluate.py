@@ -10,11 +10,7 @@ from .console import ProgressBars
 from .from_config import Flag, Form, from_config
 from .opening import opening
 
-evaluation = typer.Typer(
-    help="Measure an Analyzer, a policy, or the baselines that read the log alone.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+evaluation = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
 PANELS = {
     "Records": ("data", "env", "side", "pictures", "full_length", "limit", "shots", "target_vocabulary"),

@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.markup import escape
 
 from ..api import training as api
 from ..errors import PivotError
-from ..models.extras import install_line
 from ..training.analyzer_sft.config import SftConfig
 from ..training.checkpoint import CHECK_PICTURE, FINAL, LOSS_PICTURE
 from ..training.config import RECIPES, recipe_fields, recipes
@@ -22,9 +20,7 @@ if TYPE_CHECKING:
     from ..training.memory import Estimate
     from ..training.policy_rl.loop import RlResult
 
-train = typer.Typer(
-    name="train", help=f"Train models from a dataset. Needs: {escape(install_line('train'))}", no_args_is_help=True
-)
+train = typer.Typer(no_args_is_help=True)
 
 
 def recipe_flag(folder: Path) -> Flag:

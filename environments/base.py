@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from ..contracts import Answer, Fits, Misfit, Misfits, Terms, Text, check_of
+from ..contracts import FINITE, Answer, Fits, Misfit, Misfits, Terms, Text, check_of
 from ..errors import ConfigError
 from ..identity import digest
 from ..images import CODECS, LOSSLESS, Frame
@@ -39,7 +39,8 @@ Number = Annotated[Any, Fits(lambda value: type(value) in (int, float, type(None
 """A measurement; one that is not finite was not made, and is stored as null."""
 _SCALARS = (bool, int, float, str, type(None))
 Scalar = Annotated[Any, Fits(lambda value: type(value) in _SCALARS, "True, False, a number, a text or None")]
-Reward = Annotated[float | np.floating[Any] | np.integer[Any], Fits(math.isfinite, "a finite number")]
+_Reward = Annotated[float, FINITE] | np.floating[Any] | np.integer[Any]
+Reward = Annotated[_Reward, Fits(math.isfinite, "a finite number")]
 Info = dict[str, Any]
 CodecName = Annotated[str, Fits(lambda name: name in CODECS, "a name of pivot.images.CODECS")]
 
@@ -294,10 +295,8 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
             "step": Answer(tuple[RgbFrame, Reward, Flag, Flag, Info], _info_misfits),
             "render": Answer(RgbFrame),
             "frame_key": Answer(Annotated[Any, Fits(lambda key: isinstance(key, Hashable), "a hashable key or None")]),
-            "encode_frame": Answer(
-                tuple[Annotated[str, Fits(lambda name: name in CODECS, "a name of pivot.images.CODECS")], bytes]
-            ),
-            "success_return": Answer(float),
+            "encode_frame": Answer(tuple[CodecName, bytes]),
+            "success_return": Answer(Annotated[float, FINITE]),
         },
     )
     blocks: bool = False

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import ConfigDict
 
-from ..contracts import Answer, Contract, JsonObject, Misfit, Misfits, Terms, Text
+from ..contracts import FINITE, Answer, Contract, JsonObject, Misfit, Misfits, Terms, Text
 from ..errors import CertifyError, LevelError
 from ..plugins import WORD, Plugin, Settings
 from ..records import Stored
@@ -70,17 +70,20 @@ class Certificate:
     budget_after: Annotated[int, Stored("Turns left after it: T_max - 1 - t*.")]
     before: Annotated[
         float | None,
+        FINITE,
         Stored("Needed amount before the pivot action; null if the goal is out of reach there."),
     ]
-    after: Annotated[float | None, Stored("Needed amount after it; null if the goal is out of reach there.")]
+    after: Annotated[float | None, FINITE, Stored("Needed amount after it; null if the goal is out of reach there.")]
     reachable_after: Annotated[
         bool | None,
         Stored("Whether the goal can be reached at all after it: false for a deadlock; null if not applicable."),
     ]
     raw_before: Annotated[
-        float | None, Stored("Measured amount behind `before`, in metres, stages or score; null if there is none.")
+        float | None,
+        FINITE,
+        Stored("Measured amount behind `before`, in metres, stages or score; null if there is none."),
     ] = None
-    raw_after: Annotated[float | None, Stored("The same after the action.")] = None
+    raw_after: Annotated[float | None, FINITE, Stored("The same after the action.")] = None
     reference_pivot: Annotated[
         int | None, Stored("Pivot step by a better reference, if there is one for an inexact certificate.")
     ] = None
@@ -89,11 +92,12 @@ class Certificate:
     ] = None
     reference_before: Annotated[
         float | None,
+        FINITE,
         Stored("Turns needed before the pivot action by that reference; null if out of reach there."),
     ] = None
     """In turns, even if ``unit`` is stages; None also without a better bound."""
     reference_after: Annotated[
-        float | None, Stored("Turns needed after it by that reference; null if out of reach there.")
+        float | None, FINITE, Stored("Turns needed after it by that reference; null if out of reach there.")
     ] = None
 
 
@@ -211,8 +215,8 @@ class Solver(Plugin, ABC):
             "read_level": Answer(Text),
             "read_action": Answer(Text),
             "read_distance": Answer(Text),
-            "needed": Answer(float | None),
-            "needs": Answer(Sequence[float | None] | None),
+            "needed": Answer(Annotated[float | None, FINITE]),
+            "needs": Answer(Sequence[Annotated[float | None, FINITE]] | None),
             "measure": Answer(list[Needs | Unsolved]),
             "config": Answer(JsonObject),
         },

@@ -1,17 +1,14 @@
 """Files below a folder, opened without following links.
 
 A store that a stranger sent may hold a link to any file of the reader's machine, or a named pipe that blocks its
-reader. So files are opened relative to a handle of the folder, with ``openat2`` where the kernel has it and
-folder by folder elsewhere, and anything but a file or folder is refused by name.
+reader. So files are opened folder by folder, each relative to a handle of the one before it, and anything but a file
+or folder is refused by name.
 """
 
-import ctypes
 import errno
 import os
 import stat
-import time
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 from ..errors import StoreError, printable
@@ -24,12 +21,6 @@ MAX_DEPTH = 64
 PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY)
 """Open flag for a handle that needs no right to read what it names."""
 
-_OPENAT2 = 437
-"""Number of the system call, the same on every architecture of Linux that Python runs on."""
-_RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x04, 0x08
-_TRIES = 16
-"""Tries of an ``openat2`` that the kernel gives up because a folder is renamed meanwhile."""
-
 _KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFIFO: "a named pipe",
@@ -38,10 +29,6 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFDIR: "a folder",
 }
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 def open_beneath(root: Path, name: str, flags: int, mode: int = 0, *, follow: bool = False) -> int:
@@ -63,49 +50,13 @@ def open_beneath(root: Path, name: str, flags: int, mode: int = 0, *, follow: bo
             return os.open(f"{root}/{name}" if name else root, flags, mode)
         handle = os.open(root, PATH_ONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            return (_open_by_kernel if has_openat2() else _open_by_steps)(handle, name, flags, mode)
+            return _open_by_steps(handle, name, flags, mode)
         finally:
             os.close(handle)
     except OSError as error:
         if name and error.errno in (errno.ELOOP, errno.EXDEV, errno.ENOTDIR, errno.ENXIO):
             _refuse_on_the_way(root, name, follow)
         raise
-
-
-@cache
-def has_openat2() -> bool:
-    """Whether the kernel has ``openat2`` and lets us call it (Linux 5.6; a container may forbid it)."""
-    handle = os.open("/", PATH_ONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.close(_open_by_kernel(handle, ".", PATH_ONLY | os.O_CLOEXEC, 0))
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return True
-
-
-@cache
-def c_library() -> ctypes.CDLL:
-    """Return the C library, for system calls that Python has no function for."""
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _open_by_kernel(handle: int, name: str, flags: int, mode: int) -> int:
-    how = _OpenHow(flags, mode if flags & os.O_CREAT else 0, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS)
-    path = os.fsencode(name)
-    if b"\0" in path:
-        raise ValueError("embedded null byte")
-    size = ctypes.c_size_t(ctypes.sizeof(how))
-    for _ in range(_TRIES):
-        descriptor = c_library().syscall(_OPENAT2, handle, path, ctypes.byref(how), size)
-        if descriptor >= 0:
-            return descriptor
-        if ctypes.get_errno() not in (errno.EAGAIN, errno.EINTR):
-            break
-        time.sleep(0.001)
-    code = ctypes.get_errno()
-    raise OSError(code, os.strerror(code), name)
 
 
 def _open_by_steps(handle: int, name: str, flags: int, mode: int) -> int:

@@ -21,7 +21,7 @@ from typing import IO, Any
 from ..errors import NoStoreError, StoreError, printable
 from .address import Address, FollowedPath
 from .base import TEMPORARY, FileRecord, Fill, Stat, Storage, storage_error
-from .beneath import PATH_ONLY, c_library, check_tree, files_beneath, open_beneath, refusal, regular
+from .beneath import PATH_ONLY, check_tree, files_beneath, open_beneath, refusal, regular
 
 LOCK = ".lock"
 
@@ -465,7 +465,7 @@ def _aside(folder: _Entry) -> _Entry:
 
 
 def _renameat2() -> Callable[..., int] | None:
-    return getattr(c_library(), "renameat2", None)
+    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 
 
 def _exchange(first: _Entry, second: _Entry) -> None:

@@ -225,11 +225,19 @@ def test_a_library_that_ends_the_process_is_named(
 ) -> None:
     at_exit: list[int] = []
     monkeypatch.setattr(cli.atexit, "register", lambda leave, status: at_exit.append(status))
-    monkeypatch.setattr(cli, "app", lambda **_: sys.exit(3))
+    monkeypatch.setattr(cli, "command_line", lambda _: sys.exit(3))
     with pytest.raises(SystemExit):
         cli.main()
     assert at_exit == [1]
     assert "called sys.exit(3), expected an error or a result" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_help_imports_no_command() -> None:
+    code = "import sys, pivot.cli; sys.argv = ['pivot', '--help']\ntry: pivot.cli.main()\nexcept SystemExit: pass\n"
+    code += "print([name for name in ('numpy', 'polars', 'prefect', 'gymnasium', 'duckdb') if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert shown.splitlines()[-1] == "[]"
+    assert all(name in shown for name in cli.COMMANDS)
 
 
 # Plans

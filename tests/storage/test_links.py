@@ -18,15 +18,6 @@ FILES = ("run.json", "manifest.json", "labels/v1/env/00000.parquet", "dataset/en
 FOLDERS = ("labels", "labels/v1", "labels/v1/env", "dataset", ".receipts", ".commit", TEMPORARY, "parts", "parts/0001")
 
 
-@pytest.fixture(params=["by the kernel", "by steps"])
-def opened(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to open a file below a folder."""
-    if request.param == "by steps":
-        monkeypatch.setattr(beneath, "has_openat2", lambda: False)
-    elif not beneath.has_openat2():
-        pytest.skip("this kernel has no openat2")
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A folder with a file in every place of a store."""
@@ -71,7 +62,6 @@ OPERATIONS: dict[str, Callable[[LocalStorage, str], object]] = {
 }
 
 
-@pytest.mark.usefixtures("opened")
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("link", ["dataset", "dataset/env"])
 def test_no_operation_goes_through_a_link(operation: str, link: str, root: Path, canary: Canary) -> None:
@@ -80,7 +70,6 @@ def test_no_operation_goes_through_a_link(operation: str, link: str, root: Path,
         OPERATIONS[operation](LocalStorage(root), f"{link}/env" if operation == "list" else link)
 
 
-@pytest.mark.usefixtures("opened")
 @pytest.mark.parametrize("name", [*FILES, *FOLDERS])
 def test_a_link_in_any_place_is_found_by_one_look(name: str, root: Path, canary: Canary) -> None:
     LocalStorage(root).check_contents()
@@ -109,7 +98,6 @@ SPECIAL: dict[str, Callable[[Path], None]] = {"named pipe": os.mkfifo, "socket":
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("opened")
 @pytest.mark.parametrize("kind", SPECIAL)
 @pytest.mark.parametrize("follow", [False, True])
 @pytest.mark.parametrize("name", ["run.json", "labels/v1/env/00000.parquet", LOCK, ".commit/journal.json"])
