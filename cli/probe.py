@@ -111,8 +111,8 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
             f"{root} grew by {len(others)} parts; this is its first one alone, the next: pivot probe {root / others[0]}"
         )
         err.print(said, soft_wrap=True)
-    _show_bounds(store)
     _show_rates(store, style)
+    _show_bounds(store)
     refuted = refuted_labels(store)
     for line in verdict_lines(refuted):
         (err if style is not Format.TABLE else out).print(line)
