@@ -104,8 +104,8 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
             )
         err.print(f"{result.retries} retries, {result.played} of them played now")
     store = Store.open(root)
-    _show_bounds(store)
     _show_rates(store, style)
+    _show_bounds(store)
     refuted = refuted_labels(store)
     for line in verdict_lines(refuted):
         (err if style is not Format.TABLE else out).print(line)

@@ -117,9 +117,7 @@ FILES = {"PATH": STORE, "FILE": f"{STORE}/run.json"}
 """Values of options that are paths, by their placeholder."""
 ALWAYS = {"--out": OUT, "--workers": "1", "--model": STORE}
 """Values of options in every line of a command that has them."""
-NEEDY = {"build", "probe", "bound", "relabel"} | {
-    f"export {kind}" for kind in ("corrections", "credit", "pairs", "privileged")
-}
+NEEDY = {"build", "probe", "relabel"} | {f"export {kind}" for kind in ("corrections", "credit", "pairs", "privileged")}
 """Commands that can do nothing of their work without the code."""
 USEFUL = {"compare", "plot", "report", "view", "peek", "merge", "du", "prune"} | {
     f"export {kind}" for kind in ("analyzer", "dataset", "processbench")
