@@ -88,7 +88,9 @@ def _frozenlake_boards(kind: type[PivotEnv], text: str) -> Iterator[str]:
     boards = [(match.start(), match[0].rstrip("\n")) for match in _DESC.finditer(marked)]
     for match in _BOARD.finditer(text):
         symbols = {"P": "P", "_": "F", "O": "H", "G": "G"}
-        rows = ["".join(symbols.get(each, "?") for each in line if each != " ") for line in match[0].strip("\n").split("\n")]
+        rows = [
+            "".join(symbols.get(each, "?") for each in line if each != " ") for line in match[0].strip("\n").split("\n")
+        ]
         if not any("?" in line for line in rows):
             boards.append((match.start(), "\n".join(rows)))
     for _, board in sorted(boards):

@@ -456,7 +456,11 @@ def remedy_for(
                 "nothing recorded shows what the others did; only if they were unusable turns, declare the evidence, too"
             )
         drops = any(read_reply(names, tag, declared, said.text, said.calls).dropped for said in replies)
-        if read > len(replies) // 2 and not before.contradicted and (before.proved >= _LEAST_PROVED or not drops):
+        if (
+            len(replies) > read > len(replies) // 2
+            and not before.contradicted
+            and (before.proved >= _LEAST_PROVED or not drops)
+        ):
             return Remedy(f"{head}; only if none of that moved anything: --option evidence=declared")
         look = (
             f"{doubtful[0].look.partition(', the words')[0]} with the words {doubtful[0].options['words'][1:]}"

@@ -21,7 +21,8 @@ _AROUND = " \t\r\n.,;:!?/\"'`*_()[]{}<>|#~\\“”‘’«»。！，、：·\uf
 """Characters around a word that loose spelling ignores."""
 _PAIR = re.compile(r"<(\w{1,40})>([^<>]{1,200})</\1>", re.IGNORECASE)
 _LABELLED = re.compile(
-    r"^\W{0,8}(?:final |next |my )?(?:action|answer|move)s?\W{0,4}[:=：][^\S\n]*([^\n]{1,100})$", re.IGNORECASE | re.MULTILINE
+    r"^\W{0,8}(?:final |next |my )?(?:action|answer|move)s?\W{0,4}[:=：][^\S\n]*([^\n]{1,100})$",
+    re.IGNORECASE | re.MULTILINE,
 )
 _BETWEEN = re.compile(r"(?:^|(?<=\s))\d{1,2}[.)]\s|[\s,;|/>\-]+|\band\b|\bthen\b", re.IGNORECASE | re.MULTILINE)
 _MOST_CHARACTERS = 64 * 1024
