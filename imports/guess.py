@@ -388,7 +388,6 @@ _SAMPLE = 8
 _MOST_CANDIDATES = 10
 _LEAST_PROVED = 3
 """Confirmed episodes of a source without which nobody is asked to vouch for replies of which a part was not used."""
-_MOST_EXAMPLES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,20 +439,12 @@ def remedy_for(
             tried.append((guess, counts))
     where = "that the pattern finds" if declared.pattern else f"in <{declared.tag or tag}>"
     head = f"{len(replies) - read} of {len(replies)} replies hold no action {where}, or more than was used"
-    if not tried and before.contradicted and not before.taken:
-        for count in range(1, _MOST_EXAMPLES + 1):
-            counts = trial({"examples": count}, 0)
-            if counts.taken and not counts.contradicted:
-                return Remedy(
-                    f"{before.contradicted} chats are longer than their episodes, and none without its first {count} "
-                    f"replies; if these are examples of the prompt: --option examples={count}"
-                )
     if not tried:
         if partly:
             best_guess = max(partly, key=lambda each: each.read)
             return Remedy(
                 f"{head}; {best_guess.read} of them look like {best_guess.look}: {options_text(best_guess.options)}; "
-                "nothing recorded shows what the others did; only if they were unusable turns, declare the evidence, too"
+                "nothing recorded shows what the others did; only if they were unusable turns, declare the evidence too"
             )
         drops = any(read_reply(names, tag, declared, said.text, said.calls).dropped for said in replies)
         if (
