@@ -17,7 +17,7 @@ from ..solvers.puzzles import translated
 from ..solvers.sokoban.solver import VAGEN
 
 _BOARD = re.compile(r"(?:^ ?[#_O√XPSG](?:(?:  )?[#_O√XPSG])+ ?$\n?){2,}", re.MULTILINE)
-"""Rows of cells, apart or not; the blank at either end of a row is missing where a template or a trainer trimmed the text."""
+"""Rows of cells, apart or not; the blank at either end is missing where a template or a trainer trimmed the text."""
 _XSB = re.compile(r"(?:^[#@$.*+ _-]*#[#@$.*+ _-]*$\n?){3,}", re.MULTILINE)
 _DESC = re.compile(r"(?:^[SFHGP@]{2,}[ ]*$\n?){2,}(?:^@ \d+ \d+$)?", re.MULTILINE)
 _ANSI = re.compile(r"\x1b\[41m([SFHG])\x1b\[0m")
