@@ -1,7 +1,8 @@
 """Boards in texts: levels and states that a chat shows in place of a picture, or beside it.
 
 Read in mll-lab-nu/VAGEN: ``vagen/envs/sokoban/sokoban_env.py`` and ``vagen/envs/frozenlake/frozenlake_env.py``
-(``GRID_LOOKUP``: three characters a cell, one line a row). The solvers read these symbols. XSB boards of Sokoban and
+(``GRID_LOOKUP``: three characters a cell, one line a row; RAGEN has the same symbols, one character a cell). The
+solvers read these symbols. XSB boards of Sokoban and
 gymnasium's ``desc`` of FrozenLake, with or without a mark of the player, are rows of single characters.
 """
 
@@ -15,8 +16,8 @@ from ..solvers.base import Solver
 from ..solvers.puzzles import translated
 from ..solvers.sokoban.solver import VAGEN
 
-_BOARD = re.compile(r"(?:^ ?[#_O√XPSG](?:  [#_O√XPSG])+ ?$\n?){2,}", re.MULTILINE)
-"""Rows of cells; the blank at either end of a row is missing where a template or a trainer trimmed the text."""
+_BOARD = re.compile(r"(?:^ ?[#_O√XPSG](?:(?:  )?[#_O√XPSG])+ ?$\n?){2,}", re.MULTILINE)
+"""Rows of cells, apart or not; the blank at either end is missing where a template or a trainer trimmed the text."""
 _XSB = re.compile(r"(?:^[#@$.*+ _-]*#[#@$.*+ _-]*$\n?){3,}", re.MULTILINE)
 _DESC = re.compile(r"(?:^[SFHGP@]{2,}[ ]*$\n?){2,}(?:^@ \d+ \d+$)?", re.MULTILINE)
 _ANSI = re.compile(r"\x1b\[41m([SFHG])\x1b\[0m")
@@ -87,7 +88,9 @@ def _frozenlake_boards(kind: type[PivotEnv], text: str) -> Iterator[str]:
     boards = [(match.start(), match[0].rstrip("\n")) for match in _DESC.finditer(marked)]
     for match in _BOARD.finditer(text):
         symbols = {"P": "P", "_": "F", "O": "H", "G": "G"}
-        rows = ["".join(symbols.get(each, "?") for each in line.split()) for line in match[0].strip("\n").split("\n")]
+        rows = [
+            "".join(symbols.get(each, "?") for each in line if each != " ") for line in match[0].strip("\n").split("\n")
+        ]
         if not any("?" in line for line in rows):
             boards.append((match.start(), "\n".join(rows)))
     for _, board in sorted(boards):

@@ -33,41 +33,32 @@ _FAMILIES = tuple(
         "w s a d",
         "↑ ↓ ← →",
         "⬆ ⬇ ⬅ ➡",
-        "▲ ▼ ◀ ▶",
-        "⇑ ⇓ ⇐ ⇒",
         "^ v < >",
         "arrowup arrowdown arrowleft arrowright",
         "upward downward leftward rightward",
         "upwards downwards leftwards rightwards",
         "haut bas gauche droite",
         "oben unten links rechts",
-        "hoch runter links rechts",
         "arriba abajo izquierda derecha",
         "su giù sinistra destra",
         "cima baixo esquerda direita",
         "omhoog omlaag links rechts",
         "upp ner vänster höger",
         "op ned venstre højre",
-        "opp ned venstre høyre",
         "ylös alas vasen oikea",
         "góra dół lewo prawo",
         "nahoru dolů vlevo vpravo",
-        "fel le bal jobb",
-        "sus jos stânga dreapta",
         "yukarı aşağı sol sağ",
         "вверх вниз влево вправо",
         "вгору вниз вліво вправо",
         "πάνω κάτω αριστερά δεξιά",
-        "lên xuống trái phải",
         "atas bawah kiri kanan",
-        "juu chini kushoto kulia",
         "上 下 左 右",
         "向上 向下 向左 向右",
         "위 아래 왼쪽 오른쪽",
         "أعلى أسفل يسار يمين",
         "ऊपर नीचे बाएं दाएं",
         "למעלה למטה שמאלה ימינה",
-        "norden süden westen osten",
         "nord sud ouest est",
         "norte sur oeste este",
     )
@@ -110,15 +101,21 @@ class _Container:
     needs_proof: bool = False
     contents: list[str | None] = field(default_factory=list[str | None])
 
+    def readable(self) -> set[int]:
+        """Return the replies in which it holds words for directions alone."""
+        split = Dialect(separator="any")
+        words = {n: words_of(content, split) for n, content in enumerate(self.contents) if content}
+        return {n for n, each in words.items() if each and all(map(_meanings, each))}
+
 
 def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: Dialect) -> list[Guess]:
     """Return dialects that read more replies than the declared one, the best first."""
     baseline = _read_whole(replies, names, tag, declared)
     containers = [each for each in _containers(replies) if each.contents]
+    unions = list(_unions(containers, replies))
     containers.sort(key=lambda each: -sum(content is not None for content in each.contents))
     guesses: list[Guess] = []
-    singles = containers[:_MOST_CONTAINERS]
-    for container in [*singles, *_unions(singles, replies)]:
+    for container in [*containers[:_MOST_CONTAINERS], *unions]:
         for options, proof in _vocabularies(container, names):
             dialect = declared.model_copy(update=options)
             count = _read_whole(replies, names, tag, dialect)
@@ -160,7 +157,7 @@ def _look(options: Mapping[str, Any]) -> str:
 # Containers
 
 _TAGS = re.compile(r"<([A-Za-z_][\w.-]{0,40})>")
-_LABELS = re.compile(r"^[\W_]{0,6}([A-Za-z][A-Za-z _]{0,24}?)[\W_]{0,4}[:=]\s*\S", re.MULTILINE)
+_LABELS = re.compile(r"^[\W_]{0,6}([^\W\d_](?:[^\W\d]| ){0,24}?)[\W_]{0,4}[:=：]\s*\S", re.MULTILINE)
 _KEYS = re.compile(r"[\"']([A-Za-z_]\w{0,30})[\"']\s*:")
 _FIXED = {
     r"\\boxed\{(?:\\\w+\{)?\s*([^{}]*)": r"\boxed{}",
@@ -169,7 +166,7 @@ _FIXED = {
     r"\*\*([^*\n]{1,60})\*\*": "bold text",
     r"\[([^\[\]\n]{1,60})\]": "[ ]",
     r"`([^`\n]{1,60})`": "code",
-    r"\b\w+\(([^()=]{1,60})\)": "a call in the text",
+    r"\(([^()=\n]{1,60})\)": "( )",
     r"\b\w+\(\s*\w+\s*=([^()=]{1,60})\)": "a call in the text",
     r"<\w+\s+\w+\s*=\s*([^<>]{1,60}?)/?>": "an attribute",
     r"\A\s*([^\n]{1,80}?)\s*\Z": "the reply as a whole",
@@ -199,7 +196,8 @@ def _containers(replies: Sequence[Said]) -> Iterator[_Container]:
     labels = Counter(name.strip() for text in visible for name in {*_LABELS.findall(text)})
     for name in [each for each, count in labels.most_common(8) if count >= least]:
         words = r"\s+".join(map(re.escape, name.split()))
-        yield _filled({"pattern": rf"^[\W_]*{words}[\W_]*[:=]\s*([^\n]+)"}, f"{name}:", replies)
+        yield _filled({"pattern": rf"^[\W_]*{words}[\W_]*[:=：]\s*([^\n]+)"}, f"{name}:", replies)
+        yield _filled({"pattern": rf"^[\W_]*{words}[\W_]*[:=：]\s*((?s:.+))\Z"}, f"all after {name}:", replies)
     fields = Counter(name for text in visible for name in {*_KEYS.findall(text)})
     for name in [each for each, count in fields.most_common(6) if count >= least]:
         yield _filled(
@@ -234,24 +232,26 @@ def _argument(calls: Sequence[Call], options: Mapping[str, str]) -> str | None:
     return ",".join(texts) if texts and len(texts) == len(parts) else None
 
 
-def _unions(singles: Sequence[_Container], replies: Sequence[Said]) -> Iterator[_Container]:
-    """Yield pairs and triples of containers that hold something in nearly all replies together, and apart in fewer."""
-    certain = [each for each in singles if not each.needs_proof]
-    chosen: list[_Container] = []
+def _unions(containers: Sequence[_Container], replies: Sequence[Said]) -> Iterator[_Container]:
+    """Yield the fewest containers that hold actions in nearly all replies together, and apart in fewer."""
+    chosen: list[int] = []
     covered: set[int] = set()
-    for container in sorted(certain, key=lambda each: "pattern" in each.options and len(each.options["pattern"]) > 60):
-        mine = {index for index, content in enumerate(container.contents) if content is not None}
-        if mine - covered and len(mine) < _NEARLY_ALL * len(replies):
-            chosen.append(container)
-            covered |= mine
-    if len(chosen) < 2 or len(covered) < _NEARLY_ALL * len(replies):
+    certain = [(number, each.readable()) for number, each in enumerate(containers) if not each.needs_proof]
+    while len(covered) < _NEARLY_ALL * len(replies):
+        number, mine = max(certain, key=lambda each: len(each[1] - covered), default=(0, set[int]()))
+        if not mine - covered:
+            return
+        chosen.append(number)
+        covered |= mine
+    if len(chosen) < 2:
         return
-    argument = next((each.options["argument"] for each in chosen if "argument" in each.options), None)
-    patterns = [p for each in chosen if (p := _pattern_of(each.options))]
+    parts = [containers[number] for number in sorted(chosen)]  # those of a whole line come last
+    argument = next((each.options["argument"] for each in parts if "argument" in each.options), None)
+    patterns = [p for each in parts if (p := _pattern_of(each.options))]
     options = {"pattern": "|".join(patterns), **({} if argument is None else {"argument": argument})}
-    filled = _filled({"pattern": options["pattern"]}, " or ".join(each.look for each in chosen), replies)
+    filled = _filled({"pattern": options["pattern"]}, " or ".join(each.look for each in parts), replies)
     contents = [
-        next((each.contents[index] for each in chosen if each.contents[index] is not None), None)
+        next((each.contents[index] for each in parts if each.contents[index] is not None), None)
         if replies[index].calls
         else content
         for index, content in enumerate(filled.contents or [None] * len(replies))
@@ -283,12 +283,13 @@ def _vocabularies(container: _Container, names: Sequence[str]) -> Iterator[tuple
     if longest > 1:
         options |= {"actions_per_turn": longest}
     exact = Dialect(separator="" if separator == "any" else separator)
-    plain = all(
+    is_exact = all(
         {*words_of(content, exact)} <= {*words} for content in contents if {*words_of(content, split)} <= {*words}
     )
-    if not plain and separator != "any":
+    if not is_exact and separator not in ("any", "each"):
         options |= {"spelling": "loose"}
-    proof = separator == "any" and any(re.search(r"[\w]\s+[\w]", content) for content in contents)
+    plain = [re.sub(r"\b(and|then)\b|\s*\n\s*", ",", content, flags=re.IGNORECASE) for content in contents]
+    proof = separator == "any" and any(re.search(r"\w\s+\w", content) for content in plain)
     if not unknown:
         yield options, proof
         return
@@ -311,9 +312,10 @@ def _separator(contents: Sequence[str], names: Sequence[str]) -> str:
         for cut in _SEPARATORS
         if cut in content.strip() and not (cut == "→" and len(content.split()) == 1)
     )
-    arrows = all(content.strip() in "↑↓←→" for content in contents)
-    if arrows:
-        return ""
+    letters = {each for content in contents for each in words_of(content, Dialect(separator="each"))}
+    if letters and _known_words([*letters], names):
+        return "each" if any(len(words_of(each, Dialect(separator="each"))) > 1 for each in contents) else ""
+    used["\n"] += sum(bool(re.search(r"\b(and|then)\b", content, re.IGNORECASE)) for content in contents)
     used = Counter({cut: count for cut, count in used.items() if count > _RARE * len(contents)})
     if "->" in used and "→" not in used and set(used) == {"->"}:
         return "->"
@@ -375,6 +377,8 @@ Trial = Callable[[Mapping[str, Any], int], Yield]
 _SAMPLE = 8
 """Episodes on which assignments of words are tried first."""
 _MOST_CANDIDATES = 10
+_LEAST_PROVED = 3
+"""Confirmed episodes of a source without which nobody is asked to vouch for replies of which a part was not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +409,8 @@ def remedy_for(
     candidates += guesses(replies, names, tag, declared)
     tried: list[tuple[Guess, Yield]] = []
     doubtful: list[Guess] = []
+    partly: list[Guess] = []
+    """Guesses that nothing contradicts, and that read more than half of the replies."""
     for candidate in candidates[:_MOST_CANDIDATES]:
         guess: Guess = candidate
         unknown = str(guess.options.get("words", "")).startswith("?")
@@ -415,6 +421,8 @@ def remedy_for(
                 doubtful += [guess] if unknown and explains(guess, replies) else []
                 continue
             guess, counts = named, trial(named.options, 0)
+        if not guess.needs_proof and guess.read > max(read, len(replies) // 2):
+            partly.append(guess)
         certain = counts.proved > 0 if guess.needs_proof or not explains(guess, replies) else counts.taken > 0
         if not certain or counts.contradicted or counts.taken <= before.taken:
             continue
@@ -423,12 +431,19 @@ def remedy_for(
     where = "that the pattern finds" if declared.pattern else f"in <{declared.tag or tag}>"
     head = f"{len(replies) - read} of {len(replies)} replies hold no action {where}, or more than was used"
     if not tried:
-        partly = max(candidates, key=lambda each: each.read, default=None)
-        if partly and not partly.needs_proof and partly.read > max(read, len(replies) // 2):
+        if partly:
+            best_guess = max(partly, key=lambda each: each.read)
             return Remedy(
-                f"{head}; {partly.read} of them look like {partly.look}: {options_text(partly.options)}; nothing "
-                "recorded shows what the others did; only if they were unusable turns, declare the evidence, too"
+                f"{head}; {best_guess.read} of them look like {best_guess.look}: {options_text(best_guess.options)}; "
+                "nothing recorded shows what the others did; only if they were unusable turns, declare the evidence too"
             )
+        drops = any(read_reply(names, tag, declared, said.text, said.calls).dropped for said in replies)
+        if (
+            len(replies) > read > len(replies) // 2
+            and not before.contradicted
+            and (before.proved >= _LEAST_PROVED or not drops)
+        ):
+            return Remedy(f"{head}; only if none of that moved anything: --option evidence=declared")
         look = (
             f"{doubtful[0].look.partition(', the words')[0]} with the words {doubtful[0].options['words'][1:]}"
             if doubtful

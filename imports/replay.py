@@ -248,7 +248,7 @@ class _Replay:
             return
         if episode.success is not None:
             same, said = episode.success == agreement.success, episode.success
-            agreement.refuted = not same
+            agreement.refuted = agreement.refuted or not same
             agreement.note(Compared.END, same, lambda: f"success is {agreement.success}, the log says {said}")
         elif said_over:
             agreement.note(Compared.END, True, str)

@@ -21,9 +21,10 @@ _AROUND = " \t\r\n.,;:!?/\"'`*_()[]{}<>|#~\\“”‘’«»。！，、：·\uf
 """Characters around a word that loose spelling ignores."""
 _PAIR = re.compile(r"<(\w{1,40})>([^<>]{1,200})</\1>", re.IGNORECASE)
 _LABELLED = re.compile(
-    r"^\W{0,8}(?:final |next |my )?(?:action|answer|move)s?\W{0,4}[:=]\s*([^\n]{1,100})$", re.IGNORECASE | re.MULTILINE
+    r"^\W{0,8}(?:final |next |my )?(?:action|answer|move)s?\W{0,4}[:=：][^\S\n]*([^\n]{1,100})$",
+    re.IGNORECASE | re.MULTILINE,
 )
-_BETWEEN = re.compile(r"[\s,;|/>\-]+|\band\b|\bthen\b", re.IGNORECASE)
+_BETWEEN = re.compile(r"(?:^|(?<=\s))\d{1,2}[.)]\s|[\s,;|/>\-]+|\band\b|\bthen\b", re.IGNORECASE | re.MULTILINE)
 _MOST_CHARACTERS = 64 * 1024
 
 
@@ -55,8 +56,8 @@ class Dialect(Words):
     """Regular expression whose first group holds the actions, in place of a tag; case is ignored, and text in closed
     think tags is not searched."""
     separator: str = ""
-    """Text between the actions of a reply, such as a comma; ``any`` for blanks, punctuation, "and" and "then"; empty
-    for one action per reply."""
+    """Text between the actions of a reply, such as a comma; ``any`` for blanks, punctuation, numbers of a list, "and"
+    and "then"; ``each`` if every character is an action, as in ``UURD``; empty for one action per reply."""
     actions_per_turn: int = Field(default=1, ge=1, le=64)
     """Maximum number of actions of a reply; further ones did not run."""
     argument: str = ""
@@ -155,7 +156,7 @@ def read_reply(
             parts.dropped += [each for each in contents[1:] if _is_other(each, names, dialect, used)]
     parts.dropped += parts.actions[most:]
     actions = parts.actions[:most]
-    parts.dropped += _beside(text, names, dialect, actions) if actions else []
+    parts.dropped += _beside(text, parts.content or "", names, dialect, actions) if actions else []
     form = "" if actions else _form(text, parts.content, names, dialect, calls)
     return Read(tuple(actions), tuple(each[:80] for each in parts.dropped), form)
 
@@ -187,9 +188,11 @@ def words_of(content: str, dialect: Dialect) -> list[str]:
     """Return the words of a container."""
     if dialect.separator == "any":
         parts = _BETWEEN.split(content)
+    elif dialect.separator == "each":
+        parts = list(content)
     else:
         parts = content.split(dialect.separator) if dialect.separator else [content]
-    loose = dialect.spelling == "loose" or dialect.separator == "any"
+    loose = dialect.spelling == "loose" or dialect.separator in ("any", "each")
     words = [each.strip(_AROUND) if loose else each.strip() for each in parts]
     return [each.casefold() for each in words if each or not loose]
 
@@ -251,11 +254,13 @@ def _is_other(content: str, names: Sequence[str], dialect: Dialect, used: Sequen
     return bool(actions) and actions != list(used)
 
 
-def _beside(text: str, names: Sequence[str], dialect: Dialect, used: Sequence[str]) -> list[str]:
-    """Return other containers after the thought that hold other actions."""
+def _beside(text: str, content: str, names: Sequence[str], dialect: Dialect, used: Sequence[str]) -> list[str]:
+    """Return other containers and lines after the thought that hold other actions."""
     visible = without_thoughts(text)
-    pairs = [content for name, content in _PAIR.findall(visible) if name.casefold() not in THINK_TAGS]
-    return [each for each in (*pairs, *_LABELLED.findall(visible)) if _is_other(each, names, dialect, used)]
+    parts = [inner for name, inner in _PAIR.findall(visible) if name.casefold() not in THINK_TAGS]
+    parts += _LABELLED.findall(visible)
+    parts += [line for line in map(str.strip, visible.split("\n")) if line.casefold() not in content.casefold()]
+    return [each for each in parts if _is_other(each, names, dialect, used)]
 
 
 def _form(text: str, content: str | None, names: Sequence[str], dialect: Dialect, calls: Sequence[Call]) -> str:

@@ -18,6 +18,8 @@ LEVELS = {
     "frozenlake": ("SFFF\nFHFH\nFFFH\nHFFG", "SFFH\nFFFF\nHFHF\nFFFG"),
 }
 HORIZON = 6
+SYMBOLS = {"sokoban": str.maketrans(" .$*@+", "_OX√PS"), "frozenlake": str.maketrans("FH", "_O")}
+"""Symbols of VAGEN and RAGEN for those of the environments."""
 
 
 def _words(text: str) -> Mapping[str, str]:
@@ -100,7 +102,7 @@ def write_chats(
         rng: source of all choices.
         env: environment.
         dialect: names of words and form of the replies of an episode, by its index.
-        shown: ``picture`` or ``board`` to record one before each turn and at the end.
+        shown: ``picture``, ``board`` or ``symbols`` (a board of RAGEN) to record one before each turn and at the end.
         episodes: number of them.
         unusable: share of unusable replies.
     """
@@ -115,8 +117,9 @@ def write_chats(
         over, success = False, False
         while True:
             text = "Now:"
-            if shown == "board":
-                text += f"\n{board_of_state(type(game), game.state_text())}"
+            if shown in ("board", "symbols"):
+                board = board_of_state(type(game), game.state_text())
+                text += f"\n{board.translate(SYMBOLS[env]) if shown == 'symbols' else board}"
             if shown == "picture":
                 images.append(f"{frame_id(frame)}.png")
                 (folder / images[-1]).write_bytes(encode_png(frame))

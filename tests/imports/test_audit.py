@@ -107,7 +107,7 @@ def test_random_dialects_give_no_wrong_label(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
-@pytest.mark.parametrize("shown", ["picture", "board"])
+@pytest.mark.parametrize("shown", ["picture", "board", "symbols"])
 def test_an_honest_source_with_unusable_replies_is_imported(tmp_path: Path, env: str, shown: str) -> None:
     chats = write_chats(
         tmp_path, random.Random(3), env, lambda _: ("names", "action"), shown=shown, episodes=12, unusable=0.2
@@ -134,6 +134,9 @@ MISREAD: dict[str, Any] = {
         "content": None,
         "function_call": {"name": "go", "arguments": {"to": action, "n": 1}},
     },
+    "mixed": lambda action: f"<answer>{action}</answer>" if action in ("down", "left") else f"I go.\nAction: {action}",
+    "label in Chinese": lambda action: f"思考：近。\n动作：{action}",
+    "parentheses": lambda action: f"Action: 7 ({action})",
     "tool_use": lambda action: {"content": [{"type": "tool_use", "name": "go", "input": {"to": action, "n": 1}}]},
 }
 
@@ -152,8 +155,34 @@ def test_a_misread_source_is_left_out_and_its_remedy_works(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize(
+    "form",
+    [
+        lambda moves: f"<answer>{''.join(move[0].upper() for move in moves)}</answer>",
+        lambda moves: f"<answer>{''.join(WORDS['arrows'][move] for move in moves)}</answer>",
+        lambda moves: f"<answer>{' then '.join(moves)}</answer>",
+        lambda moves: "<plan>\n" + "\n".join(f"{n}. {move}" for n, move in enumerate(moves, 1)) + "\n</plan>",
+        lambda moves: "Actions:\n" + "\n".join(moves),
+    ],
+)
+def test_a_source_with_turns_of_two_actions_is_left_out_and_its_remedy_works(tmp_path: Path, form: Any) -> None:
+    level = LEVEL.replace("@ $.", " @$.")
+    config = {"env_config": {**SETTINGS, "horizon": 3}}
+    rows = [_chat([form(moves[n : n + 2]) for n in (0, 2, 4)], **config) for moves in (FIRST, SECOND)]
+    rows += [_chat([form(["right"])], id=str(n), initial_state=level, success=True, **config) for n in range(3)]
+    source = _write(tmp_path, *rows)
+    reading = _read(source)
+    assert _taken(reading) == 0
+    again = _read(source, **_options(reading.remedies[-1].text))
+    (plan,) = again.plans.values()
+    records = [again.read(entry.taken.place) for entry in plan.entries[:2]]
+    read = [[slot.action.name for slot in slots_of(plan.env, each) if slot.action] for each in records]
+    assert read == [["down|right", "right|up", "left"], ["right|left", "down|up", "down"]]
+
+
+@pytest.mark.parametrize(
     "reply",
     [
+        "<action>up</action>\ndown",
         "<action>up, down</action>",
         "<action>up</action> or <action>down</action>",
         "<answer>down</answer><action>up</action>",
@@ -268,6 +297,22 @@ def test_equal_beginnings_of_chats_may_be_examples(tmp_path: Path) -> None:
         again = _read(source, examples=count)
         assert {entry.taken.finding.turns for entry in again.plans["sokoban"].entries} == {turns}
         assert _taken(again) == 4
+
+
+def test_chats_that_are_longer_than_their_episodes(tmp_path: Path) -> None:
+    """They take back what the source has earned."""
+    shots = ["left", "up", "right"]
+    rows = [_chat([*_tagged([shot, *FIRST])], id=shot) for shot in shots]
+    reading = _read(_write(tmp_path, *rows, _chat(_tagged(["up", *SECOND[:4]]), id="short")))
+    assert _taken(reading) == 0 and reading.audits["sokoban"].contradicted == 3
+    assert _taken(_read(tmp_path / "episodes.jsonl", examples=1)) >= 3
+
+
+def test_the_remedy_of_unusable_replies_is_the_word_of_the_user(tmp_path: Path) -> None:
+    rows = [_chat([*_tagged(moves[:4]), "I am not sure."], id=str(n)) for n, moves in enumerate((FIRST, SECOND))]
+    reading = _read(_write(tmp_path, *rows))
+    assert _taken(reading) == 0 and not reading.remedies[-1].options
+    assert _taken(_read(tmp_path / "episodes.jsonl", **_options(reading.remedies[-1].text))) == 2
 
 
 def test_replies_that_are_no_play(tmp_path: Path) -> None:
