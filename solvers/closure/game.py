@@ -273,19 +273,20 @@ def first_level(settings: GameSettings, seed: int, horizon: int | None = None) -
         ) from error
     if declared is None:
         level = level.model_copy(update={"clock": counted})
-        if horizon and counted and package_of(env).key is None and _decides(level, env, horizon):
+        timed = level.model_copy(update={"turns": horizon})
+        if horizon and counted and package_of(env).key is None and _decides(timed, env):
             level = level.model_copy(update={"clock": ()})
     if set(counted) - set(level.clock):
         level = level.model_copy(update={"turns": horizon})
     return level, env
 
 
-def _decides(level: Level, env: Any, horizon: int) -> bool:
+def _decides(level: Level, env: Any) -> bool:
     """Return whether the clock of a level decides more than rewards, as far as a short search shows."""
     from .explore import explore  # noqa: PLC0415 - it imports this module
 
     try:
-        explore(env, **search_of(level) | {"horizon": horizon}, max_states=500, max_seconds=5.0, checks=16, joins=False)
+        explore(env, **search_of(level), max_states=500, max_seconds=5.0, checks=16, joins=False)
     except ClockError:
         return True
     except (Exception, SystemExit):  # noqa: BLE001 - foreign code; the search for labels says what is wrong

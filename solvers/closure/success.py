@@ -14,7 +14,7 @@ import numpy as np
 
 from ... import admission
 from ...errors import CertifyError
-from .advice import AdvisedError, advised, raised, short
+from .advice import AdvisedError, IllegalActionError, advised, raised, short
 from .graph import ILLEGAL, LOST, WON, SuccessSteps
 from .worlds import Env, Success
 
@@ -276,7 +276,10 @@ def check_goal_reward(search: "Search", counters: Sequence[str], turns: int) -> 
         for action in path[:-1]:
             world.go(action, tuple)
         vars(level).update(later)
-        _, reward, terminated, _, _ = world.go(path[-1], tuple)
+        try:
+            _, reward, terminated, _, _ = world.go(path[-1], tuple)
+        except IllegalActionError:  # no turn of an episode
+            break
         if terminated:
             ends[float(reward)] += 1
     if min(ends, default=1.0) <= 0 and len([each for each in ends if each > 0]) > 1:
