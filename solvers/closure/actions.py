@@ -29,6 +29,8 @@ def _ranges(space: Any) -> list[range] | None:
         return [range(int(space.start), int(space.start + space.n))]
     if isinstance(space, gymnasium.spaces.MultiDiscrete) and space.nvec.ndim == 1:
         return [range(int(start), int(start + count)) for start, count in zip(space.start, space.nvec, strict=True)]
+    if isinstance(space, gymnasium.spaces.MultiBinary) and len(space.shape) == 1:
+        return [range(2)] * space.shape[0]
     parts: Sequence[Any] = space.spaces if isinstance(space, gymnasium.spaces.Tuple) else ()
     if parts and all(isinstance(part, gymnasium.spaces.Discrete) for part in parts):
         return [cast(list[range], _ranges(part))[0] for part in parts]
@@ -44,8 +46,8 @@ def named_actions(env: Any, declared: Mapping[str, int | list[int]] | None = Non
     space, ranges = env.action_space, _ranges(env.action_space)
     if ranges is None:
         raise AdvisedError(
-            f"actions: found the action space {space}, expected a discrete one, or a tuple of discrete ones with at "
-            f"most {MAX_ACTIONS} members; wrap the environment in one with a list of actions"
+            f"actions: found the action space {space}, expected a discrete or binary one, or a tuple of discrete ones, "
+            f"with at most {MAX_ACTIONS} members; wrap the environment in one with a list of actions"
         )
     single = isinstance(space, gymnasium.spaces.Discrete)
     if declared:
@@ -76,7 +78,8 @@ def member(space: Any, value: Any) -> Any:
     """Return what ``space.sample()`` would return for a number or a list of numbers; other values as they are."""
     if isinstance(space, gymnasium.spaces.Discrete) and type(value) is int:
         return space.dtype.type(value)
-    if isinstance(space, gymnasium.spaces.MultiDiscrete) and isinstance(value, list | tuple):
+    arrays = gymnasium.spaces.MultiDiscrete | gymnasium.spaces.MultiBinary
+    if isinstance(space, arrays) and isinstance(value, list | tuple):
         return np.array(value, space.dtype)
     if (
         isinstance(space, gymnasium.spaces.Tuple)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import CertifyError
 from .advice import IF_RANDOM, AdvisedError, ClockError, ContradictionError, advised, difference, plain, short
-from .graph import ILLEGAL
+from .graph import ILLEGAL, WON
 from .packages import package_of
 from .search import Search
 from .state import RANDOM, Keys
@@ -79,8 +79,9 @@ class Check:
             self.states += 1
             self._walk(islice(walks, 1), draws)
             if self._is_late():
-                return self.steps
-        self._walk(walks, draws)
+                break
+        else:
+            self._walk(walks, draws)
         if world.reading.clock and is_own:
             self._jump()
         return self.steps
@@ -133,6 +134,7 @@ class Check:
         choose, latest = random.Random(1), max(WALK, 2 * search.depth)
         decisive = [step for step, target in enumerate(search.targets) if target < 0 and target != ILLEGAL]
         others = [step for step, target in enumerate(search.targets) if target >= 0]
+        decisive.sort(key=lambda step: search.targets[step] != WON)
         choose.shuffle(others)
         every = len(search.targets) * latest * search.depth <= JUMPS
         until, budget = time.process_time() + CHECK_SECONDS, self.steps + JUMPS

@@ -14,13 +14,13 @@ import numpy as np
 from ...errors import CertifyError
 from .actions import allowed, member, named_actions
 from .advice import ClockError, ContradictionError, raised, short
-from .checks import CHECK_SECONDS, Check, compare, walks_of
+from .checks import CHECK_SECONDS, WALK, Check, compare, walks_of
 from .fresh import Question, elsewhere
 from .graph import Graph
 from .packages import package_of
 from .search import Limits, Search
 from .state import bare, counters, keys_of
-from .success import NoSuccessError, Rule, settle
+from .success import NoSuccessError, Rule, check_goal_reward, settle
 from .worlds import Env, How, Illegal, Reading, Success, worlds_of
 
 CHECKS = 256
@@ -80,8 +80,8 @@ def explore(
         max_depth: limit on the turns from the start; None for none. It ends the search of states that never repeat.
         max_seconds: limit on the time of the search and of its checks.
         max_megabytes: limit on the growth of memory.
-        horizon: turns from the start after which the search ends where a clock is part of the state, whose states would
-            not end otherwise; None for no limit.
+        horizon: turns from the start after which the search ends if no step led back to an earlier turn, as where a
+            clock is part of the state, whose states would not end otherwise; None for no limit.
         checks: number of states whose successors are tried again by replay, by each of two paths that lead there, and
             of random walks that are replayed. A level with no more states is checked completely in this respect.
         fresh: whether walks are also replayed in a new process, which takes about a second and shows state outside of
@@ -114,9 +114,7 @@ def explore(
                 cast(Any, env).render()
     turns = counted if clock is None else tuple(clock)
     end = time.monotonic() + max_seconds
-    limits = Limits(max_states, max_steps, max_seconds, max_megabytes, max_depth)
-    if clock is not None and set(counted) - set(turns):
-        limits = replace(limits, depth=horizon or max_depth)
+    limits = Limits(max_states, max_steps, max_seconds, max_megabytes, max_depth, horizon)
     declared = clock is not None and joins
     read = partial(
         _reading,
@@ -134,8 +132,8 @@ def explore(
         if clock is not None or not joins:
             raise
         read = partial(read, clock=())
-        limits = replace(limits, depth=horizon or max_depth)
-        search = _searched(env, named, seed, options, read, limits, how, checks, end)
+        turns, search = (), _searched(env, named, seed, options, read, limits, how, checks, end)
+    check_goal_reward(search, [name for name in counted if name not in turns], horizon or WALK)
     if fresh and search.keys:
         walks = [walk for walk, _ in zip(walks_of(search, checks), range(FRESH + 2 * len(named)), strict=False)]
         walks = [search.legal(walk) for walk in walks]
@@ -190,6 +188,8 @@ def _searched(
         try:
             search.limit = search.run(limits.seconds)
             search.world.finish()
+            if search.limit == f"horizon = {limits.horizon}" and reading.clock and not reading.is_declared:
+                raise _two_clocks(reading.clock)
             unclear: CertifyError | None = None
             try:
                 search.success = settle(search, search.limit)
@@ -213,6 +213,14 @@ def _searched(
         except Exception as error:  # foreign code, such as a snapshot that means something else
             if isinstance(error, CertifyError) or not kinds:
                 raise
+
+
+def _two_clocks(names: Sequence[str]) -> ClockError:
+    finding = f"without {', '.join(names)}, every turn led to a new state all the same"
+    return ClockError(
+        f"{finding}; pass clock=(), which makes it part of the state",
+        f"{finding}; set gym.clock=[], which makes it part of the state",
+    )
 
 
 def _clock(

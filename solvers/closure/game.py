@@ -273,7 +273,8 @@ def first_level(settings: GameSettings, seed: int, horizon: int | None = None) -
         ) from error
     if declared is None:
         level = level.model_copy(update={"clock": counted})
-        if horizon and counted and package_of(env).key is None and _decides(level, env):
+        timed = level.model_copy(update={"turns": horizon})
+        if horizon and counted and package_of(env).key is None and _decides(timed, env):
             level = level.model_copy(update={"clock": ()})
     if set(counted) - set(level.clock):
         level = level.model_copy(update={"turns": horizon})

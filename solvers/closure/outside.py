@@ -5,6 +5,7 @@ reading is part of the key.
 """
 
 import builtins
+import dis
 import os
 import random
 import sys
@@ -30,6 +31,8 @@ _INDIRECT = frozenset({"globals", "modules", "eval", "exec", "__globals__", "imp
 """Names of what reads the module of a function by names that its code does not show."""
 _BY_NAME = _INDIRECT | {"getattr", "setattr", "vars", "__dict__"}
 """Names of what reads a module in a variable by names that the code does not show."""
+_VARIABLES = frozenset({"LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "STORE_NAME", "DELETE_NAME"})
+"""Instructions whose names are variables; the other names are attributes."""
 _MISSING = object()
 
 
@@ -213,10 +216,11 @@ class Outside:
                 *REMEDY,
             )
         everything = not _INDIRECT.isdisjoint(names)
+        variables = _names_of(function.__code__, variables=True)
         for name in names:
-            if name in space:
+            if name in variables and name in space:
                 yield space, name
-            elif vars(builtins).get(name, _MISSING) is not _MISSING and name not in _BUILTINS:
+            elif name not in space and vars(builtins).get(name, _MISSING) is not _MISSING and name not in _BUILTINS:
                 yield vars(builtins), name
             module = space.get(name) if name in space else sys.modules.get(name)
             if isinstance(module, types.ModuleType) and self.scope.has(module.__name__):
@@ -255,10 +259,15 @@ def _first_difference(root: _Root, reading: Any) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _names_of(code: types.CodeType) -> tuple[str, ...]:
-    """Return the names that code and the functions within it use, sorted."""
-    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
-    return tuple(sorted({*code.co_names}.union(*map(_names_of, inner))))
+def _names_of(code: types.CodeType, *, variables: bool = False) -> tuple[str, ...]:
+    """Return the names that code and the functions within it use, or those of variables without attributes, sorted."""
+    inner = [_names_of(each, variables=variables) for each in code.co_consts if isinstance(each, types.CodeType)]
+    own = (
+        {each.argval for each in dis.get_instructions(code) if each.opname in _VARIABLES}
+        if variables
+        else code.co_names
+    )
+    return tuple(sorted({*own}.union(*inner)))
 
 
 def _is_data(value: Any) -> bool:

@@ -31,6 +31,8 @@ class Limits:
     """Maximum growth of the peak memory of the process."""
     depth: int | None = None
     """Maximum number of turns from the start; None for no limit."""
+    horizon: int | None = None
+    """The same where each state belongs to one turn, because it contains a clock or a record of the turns."""
 
 
 @dataclass
@@ -66,6 +68,8 @@ class Search:
     """Steps that succeed."""
     steps: int = 0
     depth: int = 0
+    is_timed: bool = True
+    """Whether every step led to a state of the next turn."""
     limit: str | None = None
     """Limit that ended the search."""
     by_machine: bool = False
@@ -114,6 +118,7 @@ class Search:
                     waiting.append(world.here())
                 else:
                     again[target] = len(targets)
+                    self.is_timed = self.is_timed and target > last_of_depth
                     if world.seen != self.seen[target] or world.allowed != self.allowed[target]:
                         raise self.two_observations(target, [*self.path_of(number), self.actions[place]])
                 targets.append(target)
@@ -176,8 +181,10 @@ class Search:
             return f"max_states = {limits.states}"
         if self.steps >= limits.steps:
             return f"max_steps = {limits.steps}"
-        if limits.depth is not None and self.depth > limits.depth:
-            return f"max_depth = {limits.depth}"
+        depths = {"max_depth": limits.depth, "horizon": limits.horizon if self.is_timed else None}
+        for name, depth in depths.items():
+            if depth is not None and self.depth > depth:
+                return f"{name} = {depth}"
         if number % 64 == 0:
             self.by_machine = True
             if time.monotonic() > end:

@@ -6,7 +6,7 @@ positive reward that nothing but ends of the episode pays. Where neither fits, t
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from ... import admission
 from ...errors import CertifyError
-from .advice import AdvisedError, advised, raised, short
+from .advice import AdvisedError, IllegalActionError, advised, raised, short
 from .graph import ILLEGAL, LOST, WON, SuccessSteps
 from .worlds import Env, Success
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FLAGS = ("success", "is_success")
 """Keys of ``info`` that say whether a step reached the goal."""
+_TELLING = re.compile(r"(is_|has_)?(success(ful)?|won|win|solved|goal(_reached)?|reached(_goal)?|completed?)")
+"""Names of other flags of ``info``, in lower case, that would say whether a step reached the goal."""
 GOAL_REWARD = "goal-reward"
 PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _REWARD = re.compile(r"(terminated and )?reward(>=|>)(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
@@ -87,6 +89,8 @@ class Rule:
         """Flags that a step or reset showed, in the order of :data:`FLAGS` for each."""
         self.differ = False
         """Whether the two flags contradicted each other."""
+        self.denied = ""
+        """Name of a flag that says of a rewarded end that it is no success."""
         self._judge = success if callable(success) else self._named(success)
         self.closed: Success | str = success if callable(success) else self.text
         """The rule that decides every step by itself, once the level is searched."""
@@ -97,7 +101,7 @@ class Rule:
         except ValueError as error:
             raise CertifyError(f"success: {error}") from error
         if self.is_open:
-            return lambda _env, _reward, _terminated, info: self._shown(info)
+            return lambda _env, reward, terminated, info: self._shown(info, terminated and reward > 0)
         if text == "terminated":
             return lambda _env, _reward, terminated, _info: terminated
         if text.startswith("info."):
@@ -139,10 +143,23 @@ class Rule:
             self.seen[name] = None
         return value
 
-    def _shown(self, info: Any) -> bool:
+    def _shown(self, info: Any, is_rewarded_end: bool) -> bool:
         values = {self._flag(info, name) for name in FLAGS}
+        if is_rewarded_end and not self.denied:
+            self.denied = _denied(info)
         self.differ = self.differ or len(values) > 1
         return True in values
+
+
+def _denied(info: Mapping[Any, Any], where: str = "info", depth: int = 3) -> str:
+    """Return the place of a flag that says "no success", however it is called; empty if there is none."""
+    for name, value in info.items():
+        place = f"{where}[{name!r}]"
+        if isinstance(value, bool | np.bool_) and not value and _TELLING.fullmatch(str(name).lower()):
+            return place
+        if depth and isinstance(value, Mapping) and (found := _denied(cast(Any, value), place, depth - 1)):
+            return found
+    return ""
 
 
 def rule_of(text: str) -> Rule:
@@ -234,6 +251,41 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
     )
 
 
+def check_goal_reward(search: "Search", counters: Sequence[str], turns: int) -> None:
+    """Refuse a goal reward that shrinks with a counter of turns until it is none: a late goal would be a failure.
+
+    Args:
+        search: a search whose states contain the counters.
+        counters: attributes that every step raises.
+        turns: number of turns at which the first plan's last step is tried.
+
+    Raises:
+        AdvisedError: an end pays different rewards in time, and at last no positive one.
+    """
+    plan, world = search.plan(), search.world
+    if search.success.rule != GOAL_REWARD or not plan or not counters:
+        return
+    ends: Counter[float] = Counter()
+    level, path = world.env.unwrapped, [search.actions[place] for place in plan]
+    for turn in range(turns):
+        world.reset()
+        start = {name: getattr(level, name) for name in counters}
+        world.go(path[0], tuple)
+        later = {name: value + (getattr(level, name) - value) * turn for name, value in start.items()}
+        world.reset()
+        for action in path[:-1]:
+            world.go(action, tuple)
+        vars(level).update(later)
+        try:
+            _, reward, terminated, _, _ = world.go(path[-1], tuple)
+        except IllegalActionError:  # no turn of an episode
+            break
+        if terminated:
+            ends[float(reward)] += 1
+    if min(ends, default=1.0) <= 0 and len([each for each in ends if each > 0]) > 1:
+        raise _unclear(f"the reward of an end shrinks with {', '.join(counters)}, until it is none", ends, AdvisedError)
+
+
 def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
     """Return the rule that a level shows: a flag, or the goal reward.
 
@@ -264,6 +316,8 @@ def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
             at_ends,
             AdvisedError,
         )
+    if rule.denied:
+        raise _unclear(f"{rule.denied} is False at an end that pays a positive reward", at_ends, AdvisedError)
     if len(goals) > 1:
         raise _unclear("ends of the episode pay different positive rewards", at_ends, AdvisedError)
     return GOAL_REWARD

@@ -263,7 +263,7 @@ class World(ABC):
 
 def own(action: Any) -> Any:
     """Return an action that its environment may change."""
-    return action.copy() if isinstance(action, np.ndarray) else action
+    return action if isinstance(action, int | str | np.generic) else deepcopy(action)
 
 
 def _glance(observation: Any) -> int | None:

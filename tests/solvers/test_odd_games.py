@@ -127,7 +127,7 @@ def test_a_step_that_draws_is_random(kind: type[gymnasium.Env[Any, Any]]) -> Non
 def test_remedies_of_refusals_work() -> None:
     """A turn that is shown is part of the state, or a clock by name; a wrapper does not hide behind a known package."""
     timed = pivot.explore(locks.Ticking, horizon=HORIZON, checks=16)
-    assert timed.limit == f"max_depth = {HORIZON}" and len(timed.successors) > 20
+    assert timed.limit == f"horizon = {HORIZON}" and len(timed.successors) > 20
     still = pivot.explore(locks.Ticking, clock=["turn"], checks=16)
     assert (len(still.successors), still.limit) == (6, None)
     for graph in (timed, still):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pivot
 import pivot.gym
@@ -251,6 +252,84 @@ class Forgetful(tracks.Track):
 def test_a_search_does_not_begin_with_what_random_play_left_behind(env: Any) -> None:
     with pytest.raises(CertifyError, match="two calls of reset with seed 0 differ"):
         pivot.explore(env)
+
+
+class Counting(tracks.Track):
+    """Two records of the turns, of which only the first is an integer; the goal is shut after turn 6."""
+
+    turn, time = 0, 0.0
+
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        self.turn, self.time = 0, 0.0
+        return super().reset(**settings)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        self.turn, self.time = self.turn + 2, self.time + 1.5
+        return super().step(action)
+
+    def terminated(self) -> bool:
+        return self.event == tracks.TRAP or self.reward(new=False) > 0
+
+    def reward(self, new: bool) -> Any:
+        return float(self.event == tracks.GOAL and self.turn + self.time <= 21)
+
+
+class Shrinking(Counting):
+    """The goal pays less each turn, and nothing from turn 6 on, so that one success alone pays."""
+
+    def terminated(self) -> bool:
+        return self.event != tracks.WALK
+
+    def reward(self, new: bool) -> Any:
+        return (12 - self.turn) / 12 if self.event == tracks.GOAL else 0.0
+
+
+class Denied(tracks.Track):
+    """The trap pays like the goal; a flag of another name says which is which."""
+
+    def reward(self, new: bool) -> Any:
+        return float(self.event != tracks.WALK)
+
+    def info(self) -> Any:
+        return {"episode": {"solved": self.event == tracks.GOAL}}
+
+
+class Bits(tracks.Track):
+    """Actions are bits, of which a step keeps the array and clears it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gymnasium.spaces.MultiBinary(2)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        place = int(action[0]) + 2 * int(action[1])
+        action[:] = 0
+        return super().step(place)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Shrinking, "the reward of an end shrinks with turn, until it is none.*'terminated and reward>0'"),
+        (Denied, r"info\['episode'\]\['solved'\] is False at an end that pays.*info.KEY"),
+    ],
+)
+def test_a_goal_reward_that_does_not_mean_success_is_refused(kind: type[Track], message: str) -> None:
+    with pytest.raises(CertifyError, match=message):
+        pivot.explore(kind, horizon=HORIZON)
+
+
+def test_states_that_never_repeat_are_searched_until_the_horizon_with_every_clock() -> None:
+    graph = pivot.explore(Counting, horizon=HORIZON, max_states=2_000)
+    assert graph.limit == f"horizon = {HORIZON}"
+    late = graph.certify([f"action_{each}" for each in (0, 1, 0, 1, 0, 1, 1, 1)], HORIZON)
+    assert isinstance(late, Verdict) and (late.pivot_step, late.failure_mode) == (2, "out_of_budget")
+
+
+def test_bits_are_actions_that_a_step_may_change() -> None:
+    graph = pivot.explore(Bits)
+    assert list(graph.actions) == ["action_0_0", "action_0_1", "action_1_0", "action_1_1"]
+    assert (graph.need(0), graph.safe_actions(0, 5)) == (5, ("action_1_0",))
 
 
 @pytest.mark.parametrize("rule", ["success", "reward", "reward>", "terminated and", "info.", "reward>=a lot", "a:b:c"])
