@@ -117,9 +117,11 @@ FILES = {"PATH": STORE, "FILE": f"{STORE}/run.json"}
 """Values of options that are paths, by their placeholder."""
 ALWAYS = {"--out": OUT, "--workers": "1", "--model": STORE}
 """Values of options in every line of a command that has them."""
-NEEDY = {"build", "probe", "relabel"} | {f"export {kind}" for kind in ("corrections", "credit", "pairs", "privileged")}
+NEEDY = {"build", "merge", "probe", "relabel"} | {
+    f"export {kind}" for kind in ("corrections", "credit", "pairs", "privileged")
+}
 """Commands that can do nothing of their work without the code."""
-USEFUL = {"compare", "plot", "report", "view", "peek", "merge", "du", "prune"} | {
+USEFUL = {"compare", "plot", "report", "view", "peek", "du"} | {
     f"export {kind}" for kind in ("analyzer", "dataset", "processbench")
 }
 """Commands that end well without it."""
