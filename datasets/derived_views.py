@@ -140,7 +140,8 @@ DERIVED: dict[str, View] = {
             accepted, proved, fallback, infeasible_at_start,
             certificate.reference_kind AS reference, certificate.reference_pivot AS reference_pivot,
             certificate.reference_before AS reference_need,
-            coalesce(teacher, 'none') AS writer, length(failure_reason) AS guidance_characters
+            coalesce(teacher, 'none') AS writer, length(failure_reason) AS guidance_characters,
+            CASE WHEN len(evidence) > 0 THEN array_to_string(evidence, ', ') ELSE 'none' END AS evidence
         FROM failures WHERE pivot_step IS NOT NULL""",
         {
             "episode_id": "Episode.",
@@ -167,6 +168,7 @@ DERIVED: dict[str, View] = {
             "reference_need": "Turns needed before the pivot action, by the reference.",
             "writer": "Writer of the guidance, or `none`.",
             "guidance_characters": "Length of the guidance.",
+            "evidence": "The words of the column `evidence` of the label, or `none`.",
         },
         by_shard=True,
     ),
@@ -300,9 +302,8 @@ DERIVED: dict[str, View] = {
     "evidence": View(
         "Labels by what confirms their actions and level: one row per environment and list of words.",
         """
-        SELECT env, CASE WHEN len(evidence) > 0 THEN array_to_string(evidence, ', ') ELSE 'none' END AS evidence,
-            count(*) AS labels, count(*) FILTER (WHERE accepted) AS accepted
-        FROM failures GROUP BY ALL ORDER BY ALL""",
+        SELECT env, evidence, count(*) AS labels, count(*) FILTER (WHERE accepted) AS accepted
+        FROM pivots GROUP BY ALL ORDER BY ALL""",
         {
             "env": "Environment name.",
             "evidence": "The words of the column `evidence`, or `none`.",

@@ -45,6 +45,7 @@ WORDS = (
 )
 
 SPECIAL: dict[str, st.SearchStrategy[Any]] = {
+    "roots": st.sampled_from((["runs/first"], ["runs/first", "s3://bucket/second"])),
     "env": st.sampled_from(("sokoban", "frozenlake")),
     "settings": st.sampled_from(({}, {"horizon": 5}, {"horizon": 3, "cell": 32})),
     "environments": st.sampled_from(
@@ -198,7 +199,7 @@ def _words_of(shape: str, name: str, flag: Flag, value: Any) -> list[str]:
     return {
         "value": lambda: [str(value) if flag.argument else f"{name}={value}"],
         "switch": lambda: [name] if value else [off] if off != "-" else [],
-        "list": lambda: [f"{name}={each}" for each in value],
+        "list": lambda: [str(each) if flag.argument else f"{name}={each}" for each in value],
         "mapping": lambda: [f"{name}={key}={written(each)}" for key, each in value.items()],
         "nested mapping": lambda: [
             f"{name}={outer}.{key}={json.dumps(each)}" for outer, inner in value.items() for key, each in inner.items()

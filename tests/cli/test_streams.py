@@ -100,7 +100,7 @@ def test_ctrl_c_promises_to_resume_only_what_is_kept(
     def interrupted(**_: object) -> int:
         return INTERRUPTED
 
-    monkeypatch.setattr(cli, "app", interrupted)
+    monkeypatch.setattr(cli, "command_line", lambda _: interrupted)
     monkeypatch.setattr(cli, "atexit", SimpleNamespace(register=lambda *_: None))
     monkeypatch.setattr(sys, "argv", ["pivot", name, "runs/first"])
     with pytest.raises(SystemExit) as ended:
