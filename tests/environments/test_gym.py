@@ -254,7 +254,7 @@ def test_a_proof_by_an_observation_that_hides_state_is_undecided() -> None:
         ("Exits", r"reset with seed 0 of Exits called sys.exit\(3\); expected a level for every seed"),
         ("NoPicture", "draws NoneType, expected an RGB picture .*; wrap the environment"),
         ("BrokenPicture", "render of BrokenPicture raised OSError: no display second line; expected an RGB picture"),
-        ("Continuous", "found the action space Box.*, expected a discrete one.*; wrap the environment"),
+        ("Continuous", "found the action space Box.*, expected a discrete or binary one.*; wrap the environment"),
         ("ManyActions", "actions: found 65, expected at most 64; name those to use in gym.actions"),
     ],
 )
