@@ -90,7 +90,7 @@ class Rule:
         self.differ = False
         """Whether the two flags contradicted each other."""
         self.denied = ""
-        """Name of a flag that says of a rewarded end that it is no success."""
+        """Name of a flag that is False at a rewarded end."""
         self._judge = success if callable(success) else self._named(success)
         self.closed: Success | str = success if callable(success) else self.text
         """The rule that decides every step by itself, once the level is searched."""
@@ -157,8 +157,8 @@ def _denied(info: Mapping[Any, Any], where: str = "info", depth: int = 3) -> str
         place = f"{where}[{name!r}]"
         if isinstance(value, bool | np.bool_) and not value and _TELLING.fullmatch(str(name).lower()):
             return place
-        if depth and isinstance(value, Mapping) and (found := _denied(cast(Any, value), place, depth - 1)):
-            return found
+        if depth and isinstance(value, Mapping) and (deeper := _denied(cast(Any, value), place, depth - 1)):
+            return deeper
     return ""
 
 
