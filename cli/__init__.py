@@ -49,6 +49,8 @@ _PLACES = {
     "settings": "settings_help:settings",
     "serve-command": "serving:serve_command",
     "evaluate": "evaluate:evaluation",
+    "rl": "train_rl:rl",
+    "policy": "evaluate_policy:policy",
 }
 """Modules, and functions of another name, of commands that are not named like their module."""
 
@@ -63,29 +65,35 @@ def _loaded(name: str) -> Any:
     return getattr(import_module(f".{module}", __name__), function)
 
 
+def _opening(command: Any) -> Any:
+    """Return a command with the options of those that open a store."""
+    return _loaded("opening")(command)
+
+
+def _with_settings() -> type[Command]:
+    return import_module(".settings_help", __name__).WithSettings
+
+
 def _stub(name: str) -> Callable[..., None]:
     """Return a function with the docstring of a command, whose module is not imported."""
     module, function = _place(name)
     tree = ast.parse((Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8"))
+    defined = next(each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == function)
 
     def stub() -> None:
-        """Do nothing."""
+        raise AssertionError(f"{name} was called, but not imported")
 
-    defined = next(each for each in tree.body if isinstance(each, ast.FunctionDef) and each.name == function)
     stub.__doc__ = ast.get_docstring(defined)
     return stub
 
 
 @cache
 def _group(name: str) -> typer.Typer:
-    from .opening import opening  # noqa: PLC0415 - see above
-    from .settings_help import WithSettings  # noqa: PLC0415 - see above
-
     group: typer.Typer = _loaded(name)
     if name == "train":
-        group.command(cls=WithSettings)(opening(import_module(".train_rl", __name__).rl))
+        group.command(cls=_with_settings())(_opening(_loaded("rl")))
     if name == "evaluate":
-        group.command()(opening(import_module(".evaluate_policy", __name__).policy))
+        group.command()(_opening(_loaded("policy")))
     _dress(group)
     return group
 
@@ -119,9 +127,9 @@ def command_line(called: Iterable[str]) -> typer.Typer:
             continue
         command, kind = _loaded(name) if name in called else _stub(name), Command
         if name in called and name not in OTHERS:
-            command = import_module(".opening", __name__).opening(command)
+            command = _opening(command)
         if name in called and name == "build":
-            kind = import_module(".settings_help", __name__).WithSettings
+            kind = _with_settings()
         app.command(name, cls=kind)(command)
     _dress(app)
     return app

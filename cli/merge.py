@@ -49,7 +49,8 @@ def merge(options: MergeOptions, workers: WorkerOptions) -> None:
     counts = result.environments
     done = "; nothing was left to do" if result.already_complete else ""
     episodes = sum(each["episodes"] for each in counts.values())
-    out.print(f"{new.root} holds {episodes} episodes in {result.shards} shards{done}", soft_wrap=True)
+    shards = f"{result.shards} shard{'s' * (result.shards != 1)}"
+    out.print(f"{new.root} holds {episodes} episodes in {shards}{done}", soft_wrap=True)
     if not result.is_whole:
         what = f"{result.pending_episodes + result.unanswered} episodes or answers of a teacher are pending"
         out.print(f"{what}; finish them with: pivot build --out {quoted(new.root)}", soft_wrap=True)

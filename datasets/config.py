@@ -4,13 +4,11 @@
 do not change bytes, are not in it.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import (
@@ -36,7 +34,6 @@ from ..models.base import Role
 from ..plugins import STORED, Settings, explain, read_settings
 from ..rollouts.base import GROUP_SIZE
 from ..solvers.base import Solver
-from ..storage import Address, open_storage
 from .filters import default_filters
 
 
@@ -327,27 +324,6 @@ def make_config(raw: Mapping[str, Any], context: Mapping[str, Any] | None = None
         return RunConfig.model_validate(raw, context=context)
     except ValidationError as error:
         raise ConfigError(explain(error, "config field ", RunConfig)) from error
-
-
-def load_config(path: Address) -> RunConfig:
-    """Read a config file: a ``run.json``, or the config alone.
-
-    Raises:
-        ConfigError: the file cannot be read or used.
-    """
-    try:
-        local = isinstance(path, Path)
-        raw = json.loads(path.read_text(encoding="utf-8") if local else open_storage(path.parent).read_bytes(path.name))
-    except OSError as error:
-        raise ConfigError(f"cannot read config file {path}: {error.strerror}; give --config a run.json") from error
-    except ValueError as error:
-        raise ConfigError(f"config file {path} is not valid JSON: {error}") from error
-    if not isinstance(raw, dict):
-        raise ConfigError(f"config file {path} holds a {type(raw).__name__}; expected an object such as run.json")
-    try:
-        return make_config(raw.get("config", raw))
-    except ConfigError as error:
-        raise ConfigError(f"config file {path}: {error}") from error
 
 
 @cache

@@ -140,8 +140,8 @@ STAGE_NAMES = {
     "read": "reading",
     "import": "importing",
     "report": "writing pages",
-    "compact": "copying rows",
-    "compact labels": "copying labels",
+    "merge": "copying rows",
+    "merge labels": "copying labels",
 }
 """Names of stages for people."""
 STAGE_UNITS = {

@@ -37,7 +37,7 @@ def _single(value: Any) -> Hashable:
 
 
 class Reader:
-    """One reading: objects that are met again are read as references, so that sharing is part of the state."""
+    """Reads a value once: an object that it meets again becomes a reference, so that sharing is part of the state."""
 
     def __init__(self, outside: "dict[int, str] | None" = None) -> None:
         """Begin a reading; ``outside`` names objects that are read as references, by their ``id``."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pivot.datasets.config import EnvRun, RunConfig, load_config, make_config
+from pivot.datasets.config import EnvRun, RunConfig, make_config
 from pivot.datasets.run import Run
 from pivot.datasets.store import RUN, Store
 from pivot.errors import ConfigError, PivotError, PluginError
@@ -23,11 +23,9 @@ def test_settings_are_completed_with_their_defaults() -> None:
     assert (config.rollouts, config.seed, config.split, config.validation_fraction) == (8, 0, "task", 0.1)
 
 
-def test_run_json_is_a_config_file(small_store: Path, tmp_path: Path) -> None:
-    config = load_config(small_store / RUN)
+def test_run_json_holds_a_config(small_store: Path) -> None:
+    config = make_config(json.loads((small_store / RUN).read_text())["config"])
     assert config == Store.open(small_store).config
-    (tmp_path / "bare.json").write_text(json.dumps(config.model_dump(mode="json")))
-    assert load_config(tmp_path / "bare.json") == config
 
 
 @pytest.mark.parametrize(
@@ -60,29 +58,10 @@ def test_run_json_is_a_config_file(small_store: Path, tmp_path: Path) -> None:
         ({"environments": SOKOBAN, "policy": {"name": "scripted", "option": 1}}, "unknown config field policy.option"),
     ],
 )
-def test_a_wrong_field_is_named(raw: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_wrong_field_is_named(raw: dict[str, Any], message: str) -> None:
     pattern = message.replace("(", r"\(").replace(")", r"\)")
     with pytest.raises(ConfigError, match=pattern):
         make_config(raw)
-    (tmp_path / "config.json").write_text(json.dumps({"config": raw}))
-    with pytest.raises(ConfigError, match=r"config file .*config\.json: .*" + pattern):
-        load_config(tmp_path / "config.json")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "cannot read config file .*No such file"),
-        ("{", "not valid JSON"),
-        ("[]", "holds a list; expected an"),
-    ],
-)
-def test_a_file_that_is_no_config_is_named(content: str | None, message: str, tmp_path: Path) -> None:
-    if content is not None:
-        (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ConfigError, match=message) as raised:
-        load_config(tmp_path / "config.json")
-    assert "config.json" in str(raised.value)
 
 
 def test_unknown_parts_are_named() -> None:
@@ -143,8 +122,7 @@ def test_an_environment_may_have_shards_of_its_own_size(tmp_path: Path) -> None:
         ("frozenlake", 0, 5),
         ("frozenlake", 5, 7),
     ]
-    (tmp_path / "run.json").write_text(config.model_dump_json(), encoding="utf-8")
-    assert load_config(tmp_path / "run.json") == config
+    assert make_config(json.loads(config.model_dump_json())) == config
     plain = make_config({"environments": SOKOBAN}).model_dump(mode="json")
     assert "tasks_per_shard" not in plain["environments"]["sokoban"], "older versions read stores without it"
     with pytest.raises(ConfigError, match=r"environments\.sokoban\.tasks_per_shard: found 0"):

@@ -118,6 +118,9 @@ def test_every_summary_is_that_of_pandas(
         labels=("env", "size"), accepted_rate=("accepted", "mean"), mean_characters=("characters", "mean")
     )
     _same(summaries["writers"], writers.rename_axis(["env", "writer"]), ["env", "writer"])
+    evidence = lost.assign(evidence=lost.evidence.map(", ".join)).groupby(["env", "evidence"])
+    evidence = evidence.agg(labels=("env", "size"), accepted=("accepted", "sum"))
+    _same(summaries["evidence"], evidence, ["env", "evidence"])
     proofs = lost.groupby("env").agg(failures=("env", "size"), proved=("proved", "sum"))
     _same(summaries["proofs"], proofs, ["env"])
     assert summaries["bound_quality"] == []

@@ -27,9 +27,6 @@ Save = Callable[[str], None]
 """Saves the trained model, or its adapters, to a folder as ``save_pretrained`` does, with its processor."""
 
 
-_Difference = Annotated[float | None, Fits(lambda nats: nats is None or nats >= 0, "nats, 0 or more, or None")]
-
-
 class GenerationOptions(ModelOptions):
     """Options that decide the replies: the run, and the number of updates of its weights."""
 
