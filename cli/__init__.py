@@ -66,7 +66,7 @@ def _loaded(name: str) -> Any:
 
 
 def _opening(command: Any) -> Any:
-    """Return a command with the options of those that open a store."""
+    """Return a command with the options for links and foreign code of a store."""
     return _loaded("opening")(command)
 
 
