@@ -24,7 +24,7 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
-	$(BIN)/pip install --quiet $(if $(LOCKED),-c requirements-dev.lock) -e '.[dev]'
+	$(BIN)/pip install --quiet $(if $(LOCKED),-c .github/requirements-dev.lock) -e '.[dev]'
 	@# Tests use AI2-THOR's event classes. Without dependencies, because its opencv-python would replace the headless one.
 	@# And MiniGrid, whose pygame-ce would replace the pygame with which gymnasium's pictures are compared.
 	$(BIN)/pip install --quiet --no-deps 'ai2thor==5.0.0' 'minigrid>=3.0'
@@ -44,8 +44,8 @@ demo: $(VENV)/.installed  ## build both puzzle datasets at the paper's sizes and
 serve: $(VENV)/.installed  ## run a Prefect server and a worker with the schedules of prefect.yaml until Ctrl-C
 	@exec $(BIN)/pivot deploy --serve
 
-lock: $(VENV)/.dev  ## write the installed versions to requirements-dev.lock; make dev LOCKED=1 installs them
-	(head -n 1 requirements-dev.lock; $(BIN)/pip freeze --exclude-editable) > $(VENV)/lock && mv $(VENV)/lock requirements-dev.lock
+lock: $(VENV)/.dev  ## write the installed versions to .github/requirements-dev.lock; make dev LOCKED=1 installs them
+	(head -n 1 .github/requirements-dev.lock; $(BIN)/pip freeze --exclude-editable) > $(VENV)/lock && mv $(VENV)/lock .github/requirements-dev.lock
 
 lint: style types  ## run ruff and the type checker over sources and tests
 
@@ -113,10 +113,10 @@ HARBOR ?= 0.26.0
 
 test-importers: $(VENV)/.dev $(IMPORTERS)/.installed  ## import logs that inspect_ai, verifiers and Harbor write themselves, read gym-sokoban's tiles; installs them
 	PIVOT_IMPORTERS=$(CURDIR)/$(IMPORTERS) PYTHONPATH=$(CURDIR)/$(IMPORTERS)/gym_sokoban \
-		$(BIN)/pytest $(ANY_FOLDER) tests/imports/test_real_tools.py tests/imports/test_tiles.py
+		$(BIN)/pytest $(ANY_FOLDER) tests/interop/test_real_tools.py tests/interop/test_tiles.py
 
 test-import-scale: $(VENV)/.dev  ## import 100,000 episodes and check that it takes less than 1 GB (five minutes)
-	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/imports/test_import_scale.py
+	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/interop/test_import_scale.py
 
 # Each trainer gets an environment of its own: ms-swift needs a newer datasets library than LLaMA-Factory accepts. Their
 # loaders need few of the packages that they require.
@@ -286,7 +286,7 @@ $(VENV)/.docs: $(VENV)/.installed
 
 docs: $(VENV)/.docs  ## rewrite the generated pages, then build the site into build/site and check its links
 	$(BIN)/python -m pivot.cli.config_docs docs/reference/configuration.md
-	$(BIN)/python -m pivot.datasets.table_docs docs/reference/store.md
+	$(BIN)/python -m pivot.datasets.store.table_docs docs/reference/store.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove the environment and all build results

@@ -25,11 +25,10 @@ Names are imported when they are first used, so ``import pivot`` takes milliseco
 
 from typing import TYPE_CHECKING, Any
 
-from .errors import PivotError
-from .version import __version__
+from .core.errors import PivotError
+from .core.version import __version__
 
 if TYPE_CHECKING:
-    from .admission import allow_code
     from .api.reading import export, probe, query, report, stats, verify
     from .api.stores import build, import_rollouts, merge, relabel
     from .api.training import (
@@ -41,19 +40,21 @@ if TYPE_CHECKING:
         train_sft,
     )
     from .api.upkeep import disk_usage, prune
-    from .datasets.config import RunConfig
-    from .datasets.nights import load_store
-    from .datasets.progress import Reporter
-    from .datasets.proof.report import Report as VerifyReport
-    from .datasets.store import StoreFrames
+    from .core.admission import allow_code
+    from .core.progress import Reporter
+    from .datasets.store.config import RunConfig
+    from .datasets.store.nights import load_store
+    from .datasets.store.store import StoreFrames
+    from .datasets.verify.report import Report as VerifyReport
     from .flows.pipeline import BuildResult
     from .flows.relabel import LabelChanges
-    from .imports.recorder import Recorder
-    from .imports.run import ImportResult
     from .insight.probe.records import ProbeSettings
+    from .interop.recorder import Recorder
+    from .interop.run import ImportResult
     from .solvers.api import certify, certify_batch
     from .solvers.base import Certificate, Unsolved, Verdict
     from .solvers.closure import Graph, explore
+    from .solvers.closure.certified import Certified
     from .solvers.credit import TurnCredit, credit
     from .training.analyzer_sft.config import SftConfig
     from .training.evaluation.config import AnalyzerEvaluationConfig, BaselinesConfig, PolicyEvaluationConfig
@@ -65,6 +66,7 @@ __all__ = [
     "BaselinesConfig",
     "BuildResult",
     "Certificate",
+    "Certified",
     "EvaluationReport",
     "Graph",
     "ImportResult",
@@ -122,20 +124,20 @@ _HOMES = {
     "make_tiny_model": "api.training",
     "train_rl": "api.training",
     "train_sft": "api.training",
-    "Appended": "api.stores",
     "BuildResult": "flows.pipeline",
     "Certificate": "solvers.base",
+    "Certified": "solvers.closure.certified",
     "Graph": "solvers.closure",
     "LabelChanges": "flows.relabel",
     "ProbeSettings": "insight.probe.records",
-    "Reporter": "datasets.progress",
-    "RunConfig": "datasets.config",
-    "StoreFrames": "datasets.store",
+    "Reporter": "core.progress",
+    "RunConfig": "datasets.store.config",
+    "StoreFrames": "datasets.store.store",
     "TurnCredit": "solvers.credit",
     "Unsolved": "solvers.base",
     "Verdict": "solvers.base",
-    "VerifyReport": "datasets.proof.report:Report",
-    "allow_code": "admission",
+    "VerifyReport": "datasets.verify.report:Report",
+    "allow_code": "core.admission",
     "build": "api.stores",
     "certify": "solvers.api",
     "certify_batch": "solvers.api",
@@ -143,10 +145,10 @@ _HOMES = {
     "credit": "solvers.credit",
     "explore": "solvers.closure",
     "import_rollouts": "api.stores",
-    "ImportResult": "imports.run",
-    "Recorder": "imports.recorder",
+    "ImportResult": "interop.run",
+    "Recorder": "interop.recorder",
     "export": "api.reading",
-    "load_store": "datasets.nights",
+    "load_store": "datasets.store.nights",
     "disk_usage": "api.upkeep",
     "probe": "api.reading",
     "prune": "api.upkeep",

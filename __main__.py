@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NoReturn
 
-from .errors import INTERRUPTED, StoreError
-from .version import __version__
+from .core.errors import INTERRUPTED, StoreError
+from .core.version import __version__
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -6,8 +6,7 @@ modules that are not listed there may change with any release. Plugins inherit t
 
 from typing import TYPE_CHECKING, Any
 
-from .environments.base import NO_FRAME, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
-from .errors import (
+from .core.errors import (
     CertifyError,
     ConfigError,
     GenerationError,
@@ -18,7 +17,10 @@ from .errors import (
     ServerGoneError,
     SimulatorError,
 )
-from .identity import derive_seed, digest
+from .core.identity import derive_seed, digest
+from .core.messages import EncodedFrame, PromptMessages
+from .core.plugins import Settings
+from .environments.base import NO_FRAME, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
 from .labeling.base import (
     ConcurrentWriter,
     Draft,
@@ -33,9 +35,7 @@ from .labeling.domains import Domain, Failure
 from .labeling.episode import FailedEpisode
 from .labeling.filters import GuidanceFilter
 from .labeling.statements import Choice, Offer, Statement, statement
-from .messages import EncodedFrame, PromptMessages
 from .models.base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, Sampling
-from .plugins import Settings
 from .rollouts.base import HistoryEntry, Policy, Reply, StudentPrompt, TaskRollouts, Turn
 from .rollouts.scripted.player import Player, PlayerHabits, uniforms
 from .solvers.base import (
@@ -54,14 +54,14 @@ from .solvers.base import (
 )
 
 if TYPE_CHECKING:
-    from .datasets.exporters.base import Exporter, LabelledEpisode, LabelledShard
-    from .datasets.schema import Column, TableSchema
+    from .core.storage import FileRecord, Stat, Storage, Url
+    from .datasets.export.base import Exporter, LabelledEpisode, LabelledShard
+    from .datasets.store.schema import Column, TableSchema
     from .flows.engines.base import Engine, EngineSettings, WorkerPool
     from .flows.engines.cluster import ClusterPool, carry_out
     from .flows.engines.nodes import ready_pool
-    from .imports.base import Importer, Place, UnreadableError
-    from .imports.episode import RecordedEpisode
-    from .storage import FileRecord, Stat, Storage, Url
+    from .interop.base import Importer, Place, UnreadableError
+    from .interop.episode import RecordedEpisode
     from .training.policy_rl.config import RlConfig
     from .training.policy_rl.engines.base import GenerationOptions, Generator, Trained
     from .training.policy_rl.extensions.advantages import AdvantageEstimator, complete_episodes
@@ -171,17 +171,17 @@ _HOMES = {
     **dict.fromkeys(("Engine", "EngineSettings", "WorkerPool"), "flows.engines.base"),
     **dict.fromkeys(("ClusterPool", "carry_out"), "flows.engines.cluster"),
     "ready_pool": "flows.engines.nodes",
-    **dict.fromkeys(("Exporter", "LabelledEpisode", "LabelledShard"), "datasets.exporters.base"),
-    **dict.fromkeys(("Importer", "Place", "UnreadableError"), "imports.base"),
-    "RecordedEpisode": "imports.episode",
+    **dict.fromkeys(("Exporter", "LabelledEpisode", "LabelledShard"), "datasets.export.base"),
+    **dict.fromkeys(("Importer", "Place", "UnreadableError"), "interop.base"),
+    "RecordedEpisode": "interop.episode",
     **dict.fromkeys(("GenerationOptions", "Generator", "Trained"), "training.policy_rl.engines.base"),
     **dict.fromkeys(("AdvantageEstimator", "complete_episodes"), "training.policy_rl.extensions.advantages"),
     **dict.fromkeys(("Arm", "Hindsight"), "training.policy_rl.hindsight.contexts"),
     "Objective": "training.policy_rl.extensions.objectives",
     "RlConfig": "training.policy_rl.config",
     "TokenBatch": "training.policy_rl.losses",
-    **dict.fromkeys(("Column", "TableSchema"), "datasets.schema"),
-    **dict.fromkeys(("FileRecord", "Stat", "Storage", "Url"), "storage"),
+    **dict.fromkeys(("Column", "TableSchema"), "datasets.store.schema"),
+    **dict.fromkeys(("FileRecord", "Stat", "Storage", "Url"), "core.storage"),
 }
 """Modules of names that are imported when they are first used."""
 

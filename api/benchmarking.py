@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..admission import allowing
-from ..datasets.progress import Reporter, Silent
-from ..errors import ConfigError
+from ..core.admission import allowing
+from ..core.errors import ConfigError
+from ..core.progress import Reporter, Silent
 from ..flows.engines.local import available_cores
 from ..models.extras import look_for
 from ..training.config import EXTRA, checked

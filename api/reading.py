@@ -6,15 +6,17 @@ from typing import Any, Unpack
 
 import polars as pl
 
-from ..admission import Names
-from ..datasets.config import PartConfig
-from ..datasets.nights import environments_of, nights_of
-from ..datasets.progress import Reporter, Silent
-from ..datasets.proof.exports import verify_export
-from ..datasets.proof.limits import Limits, within
-from ..datasets.proof.report import Report
-from ..datasets.proof.verify import refuse_huge, refuse_while_written, verify_store
-from ..datasets.views import connect, query_table
+from ..core.admission import Names
+from ..core.plugins import read_settings
+from ..core.progress import Reporter, Silent
+from ..core.storage import Address, parse_address
+from ..datasets.sql.views import connect, query_table
+from ..datasets.store.config import PartConfig
+from ..datasets.store.nights import environments_of, nights_of
+from ..datasets.verify.exports import verify_export
+from ..datasets.verify.limits import Limits, within
+from ..datasets.verify.report import Report
+from ..datasets.verify.verify import refuse_huge, refuse_while_written, verify_store
 from ..flows.export import Export, export_as
 from ..insight.probe.proof import probe_problems
 from ..insight.probe.records import ProbeSettings
@@ -22,8 +24,6 @@ from ..insight.probe.run import ProbeResult, checked_store, probe_store
 from ..insight.report.contents import Contents, Selection
 from ..insight.report.site import write_report
 from ..insight.stats import SUMMARY, summary_json
-from ..plugins import read_settings
-from ..storage import Address, parse_address
 from .running import Running, address_of, pool_of, public, reporter_of
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import ParamSpec, TypedDict, TypeVar, cast, get_type_hints
 
-from ..admission import Names, allowing
-from ..datasets.progress import Reporter, Silent
+from ..core.admission import Names, allowing
+from ..core.progress import Reporter, Silent
+from ..core.storage import Address, parse_address
 from ..flows.engines.base import WorkerPool, Workers, open_pool
-from ..storage import Address, parse_address
 from .keywords import near_match
 
 P = ParamSpec("P")

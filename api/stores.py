@@ -4,21 +4,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..admission import allowing
-from ..datasets.config import RunConfig, env_config, make_config
-from ..datasets.progress import NoteReporter
-from ..datasets.run import Run
-from ..datasets.store import RUN, Store, stored_config
-from ..errors import ConfigError
+from ..core.admission import allowing
+from ..core.errors import ConfigError
+from ..core.plugins import read_settings
+from ..core.progress import NoteReporter
+from ..core.storage import Address, open_storage
+from ..datasets.store.config import RunConfig, env_config, make_config
+from ..datasets.store.run import Run
+from ..datasets.store.store import RUN, Store, stored_config
 from ..flows.engines.local import execute_with
 from ..flows.engines.server import start_server
 from ..flows.merge import merge_stores
 from ..flows.pipeline import BuildResult, build_store, finished_build
 from ..flows.relabel import LabelChanges, relabel_store
-from ..imports.run import REQUIRED, ImportResult, import_store
-from ..plugins import read_settings
+from ..interop.run import REQUIRED, ImportResult, import_store
 from ..rollouts.policies.imported import Compared
-from ..storage import Address, open_storage
 from .running import Running, address_of, pool_of, public, reporter_of
 
 
@@ -34,7 +34,7 @@ def build(
     """Roll out, label and export a dataset; call it again to resume, or to grow the store.
 
     Args:
-        config: a :class:`~pivot.datasets.config.RunConfig`, or plain data for one, such as
+        config: a :class:`~pivot.datasets.store.config.RunConfig`, or plain data for one, such as
             ``{"environments": {"sokoban": {"tasks": 16}}}``. Shards get a size that fits the store unless it is set.
             Modules that it names, such as ``gym.package``, are imported.
         out: folder of the store, or an address such as ``s3://bucket/folder``; new, empty, or begun with this config.

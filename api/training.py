@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..admission import Names, allowing
-from ..datasets.config import env_config
-from ..datasets.progress import Reporter, Silent
+from ..core.admission import Names, allowing
+from ..core.progress import Reporter, Silent
+from ..datasets.store.config import env_config
 from ..flows.engines.local import InProcess, execute_with
 from ..flows.pipeline import finish_store
 from ..models.extras import look_for

@@ -4,13 +4,13 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ..datasets.progress import Reporter, Silent
-from ..errors import ConfigError
+from ..core.errors import ConfigError
+from ..core.progress import Reporter, Silent
+from ..core.storage import Address, parse_address
 from ..flows import disk_usage as usage
 from ..flows import prune as pruning
 from ..models.cache import CallCache
 from ..models.service import default_cache
-from ..storage import Address, parse_address
 from .running import public
 
 

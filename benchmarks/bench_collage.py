@@ -13,12 +13,12 @@ from time import perf_counter
 
 import numpy as np
 from PIL import Image
-from pivot import plugins
 from pivot.benchmarks.harness import Row
 from pivot.collage import collage, collage_layout, label_strip, step_label
 from pivot.collage.compose import PAGE
+from pivot.core import plugins
+from pivot.core.images import Frame, decode, encode_png
 from pivot.environments.base import PivotEnv
-from pivot.images import Frame, decode, encode_png
 
 TILES = 9
 REQUIRED = 15.0

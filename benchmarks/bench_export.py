@@ -13,10 +13,10 @@ from time import perf_counter
 from typing import Any
 
 from pivot.benchmarks.harness import Row
-from pivot.datasets.parquet import write_tables
-from pivot.datasets.schema import DATASET
+from pivot.core.storage import LocalStorage
+from pivot.datasets.store.store.parquet import write_tables
+from pivot.datasets.store.store.schema import DATASET
 from pivot.solvers.base import FAILURE_MODES
-from pivot.storage import LocalStorage
 
 ROWS, ROW_BYTES, SHARD_ROWS, ROUNDS = 2_000, 30_000, 128, 5
 REQUIRED = 3.0

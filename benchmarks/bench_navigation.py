@@ -14,13 +14,13 @@ import numpy as np
 from pivot.benchmarks.bench_collage import encode_collage, interleaved, pillow_collage
 from pivot.benchmarks.harness import Row
 from pivot.collage import collage, panel
+from pivot.core.images import Frame, decode, encode_jpeg
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.moves import Floor
 from pivot.environments.navigation.rooms.catalogue import KINDS
 from pivot.environments.navigation.rooms.generate import furnish
 from pivot.environments.navigation.state import Pose, room_json
 from pivot.environments.navigation.view.scene import draw_view
-from pivot.images import Frame, decode, encode_jpeg
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted import ScriptedPolicy

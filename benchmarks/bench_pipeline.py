@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
-from pivot import plugins
 from pivot.benchmarks.harness import Row
-from pivot.datasets.config import RunConfig, make_config
-from pivot.datasets.progress import Silent
-from pivot.datasets.schema import EPISODES
-from pivot.datasets.store import Store
+from pivot.core import plugins
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.config import RunConfig, make_config
+from pivot.datasets.store.store.schema import EPISODES
+from pivot.datasets.store.store.store import Store
 from pivot.environments.base import PivotEnv
 from pivot.flows.engines.local import WorkerPool, worker_pool
 from pivot.flows.engines.server import quiet_prefect, start_server

@@ -19,13 +19,13 @@ from typing import Any
 import openai
 from pivot.benchmarks.harness import Row
 from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
-from pivot.datasets.config import make_config
-from pivot.datasets.progress import Silent
-from pivot.datasets.store import Store
+from pivot.core.images import encode_png
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.store.store import Store
 from pivot.environments.sokoban.environment import SokobanEnv
 from pivot.flows.pipeline import plan
 from pivot.flows.served import roll_out_served
-from pivot.images import encode_png
 
 SLOTS = 64
 LATENCY = 0.2  # seconds

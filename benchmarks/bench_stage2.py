@@ -135,7 +135,7 @@ def main(turns: int) -> None:
     torch, np = import_module("torch"), import_module("numpy")
     torch.set_num_threads(1)
     from pivot.benchmarks.learning.player import make_player  # noqa: PLC0415
-    from pivot.messages import EncodedFrame, PromptMessages  # noqa: PLC0415
+    from pivot.core.messages import EncodedFrame, PromptMessages  # noqa: PLC0415
     from pivot.training.encode import Encoder  # noqa: PLC0415
     from pivot.training.policy_rl.config import make_rl_config  # noqa: PLC0415
     from pivot.training.policy_rl.learner import Learner, score_turns  # noqa: PLC0415

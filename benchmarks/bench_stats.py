@@ -21,12 +21,12 @@ import numpy as np
 import pivot
 import pyarrow as pa
 from pivot.benchmarks.harness import Row, output_of
-from pivot.datasets.config import Shard, make_config
-from pivot.datasets.parquet import as_parquet
-from pivot.datasets.schema import EPISODES, LABELS, STORE_TABLES, TableSchema
-from pivot.datasets.store import RUN, Store
+from pivot.core.storage import FileRecord
+from pivot.datasets.store.store.config import Shard, make_config
+from pivot.datasets.store.store.parquet import as_parquet
+from pivot.datasets.store.store.schema import EPISODES, LABELS, STORE_TABLES, TableSchema
+from pivot.datasets.store.store.store import RUN, Store
 from pivot.rollouts.base import GROUP_SIZE
-from pivot.storage import FileRecord
 
 MILLION = 1_000_000
 ENVIRONMENTS = ("sokoban", "frozenlake", "primitiveskill", "svg")
@@ -82,7 +82,7 @@ import json, sys
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from pivot.datasets.views import connect, run_query
+from pivot.datasets.sql.views import connect, run_query
 root, start = Path(sys.argv[1]), perf_counter()
 with connect(root, ["modes"]) as connection:
     reading, seconds = perf_counter() - start, []

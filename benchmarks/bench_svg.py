@@ -17,13 +17,13 @@ from time import perf_counter, process_time
 import cairosvg
 import numpy as np
 from pivot.benchmarks.harness import Row
+from pivot.core.images import decode
 from pivot.environments.base import Frame
 from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.sandbox.pool import Pool
 from pivot.environments.svg.sandbox.process import Worker
 from pivot.environments.svg.sandbox.raster import SIDE, rgb
 from pivot.environments.svg.sandbox.worker import render
-from pivot.images import decode
 
 DOCUMENTS = 216
 ROUNDS = 9

@@ -73,7 +73,7 @@ def _model(folder: Path) -> Path:
 
 
 def _ours(folder: Path) -> Any:
-    from pivot.storage import open_storage  # noqa: PLC0415
+    from pivot.core.storage import open_storage  # noqa: PLC0415
     from pivot.training.analyzer_sft.config import make_sft_config  # noqa: PLC0415
     from pivot.training.analyzer_sft.run import prepare  # noqa: PLC0415
     from pivot.training.analyzer_sft.trainer import RunLog, make_trainer  # noqa: PLC0415

@@ -14,7 +14,7 @@ from time import process_time
 from typing import Any
 
 import pivot
-from pivot import plugins
+from pivot.core import plugins
 from pivot.environments.base import PivotEnv
 from pivot.insight.probe.bisect import Bisection, reached_step
 from rich.console import Console

@@ -17,11 +17,11 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.markup import escape
 
-from ..errors import INTERRUPTED, PivotError
+from ..core.errors import INTERRUPTED, PivotError
+from ..core.plugins import blamed
+from ..core.version import __version__
 from ..flows.engines.server import quiet_prefect
 from ..models.extras import install_line
-from ..plugins import blamed
-from ..version import __version__
 from .console import err, show_error
 from .help_texts import Command, Group
 from .options import unwrapped

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from .. import plugins
+from ..core import plugins
 from ..training.evaluation.config import AskedModel
 from ..training.evaluation.run import backend_of
 from .from_config import Form

@@ -3,7 +3,7 @@
 import typer
 
 from ..api import benchmarking as api
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from ..training.evaluation.config import MakeConfig, RunConfig, ScoreConfig, TableConfig
 from ..training.evaluation.run import EvaluationReport
 from ..training.evaluation.tables import SCREEN, USAGE_HEADER, reasons_not_fitted, screen_rows, usage_row

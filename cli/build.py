@@ -5,11 +5,11 @@ from typing import Any
 
 from ..api import stores as api
 from ..api.stores import with_shards
-from ..datasets.config import RunConfig
-from ..datasets.store import RUN
-from ..errors import ConfigError
+from ..core.errors import ConfigError
+from ..core.storage import Address, open_storage
+from ..datasets.store.config import RunConfig
+from ..datasets.store.store import RUN
 from ..flows.engines.local import available_cores
-from ..storage import Address, open_storage
 from .console import ProgressBars
 from .from_config import Flag, Form, from_config
 from .options import AddressField, Options, WorkerOptions, address_of

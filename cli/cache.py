@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import CacheError, ConfigError
+from ..core.errors import CacheError, ConfigError
 from ..models.cache import CallCache
 from ..models.service import default_cache
 from .console import out, show_table

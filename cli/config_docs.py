@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from .. import plugins
-from ..datasets.config import EnvRun, PartConfig, RunConfig
+from ..core import plugins
+from ..datasets.store.config import EnvRun, PartConfig, RunConfig
 from ..models.service import default_cache
 from ..training.analyzer_sft.config import SftConfig
 from ..training.policy_rl.config import RlConfig

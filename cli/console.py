@@ -24,7 +24,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from ..datasets.progress import STAGE_NAMES, Lines, unit_of
+from ..core.progress import STAGE_NAMES, Lines, unit_of
 
 
 def visible(text: str) -> str:

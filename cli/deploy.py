@@ -5,10 +5,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
+from ..core.storage import write_file
 from ..flows.serve import serve as run_worker
 from ..models.service import Service
-from ..storage import write_file
 from .console import err, out
 from .options import option, path_option
 
@@ -68,7 +68,7 @@ def deploy(
     if rules is not None:
         if rules.exists():
             raise ConfigError(f"{rules} exists; remove it, or name another file with --rules")
-        write_file(rules, shipped.joinpath(ALERTS).read_bytes())
+        write_file(rules, shipped.joinpath("flows", ALERTS).read_bytes())
         out.print(f"wrote {rules}; name it under rule_files of prometheus.yml", soft_wrap=True)
         return
     text = shipped.joinpath(FILE).read_text(encoding="utf-8")

@@ -13,12 +13,12 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from .. import plugins
-from ..errors import ConfigError, PivotError, PluginError
+from ..core import plugins
+from ..core.errors import ConfigError, PivotError, PluginError
+from ..core.version import __version__
 from ..flows.engines.local import available_cores
 from ..models.address import KEY_VARIABLE, bare_url
 from ..models.extras import install_line, installed
-from ..version import __version__
 from .console import out, show_table, styled
 from .server_check import check_server
 

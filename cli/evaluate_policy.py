@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from ..api import training as api
-from ..errors import TrainingError
-from ..intervals import Interval
-from ..storage import Address, open_storage
+from ..core.errors import TrainingError
+from ..core.intervals import Interval
+from ..core.storage import Address, open_storage
 from ..training.evaluation.config import POLICY_RESULT, PolicyEvaluationConfig
 from ..training.policy_rl.compare_runs import RunComparison, compare_runs, is_policy_run
 from .console import out, show_table

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from ..api import reading as api
-from ..datasets.nights import nights_of
+from ..datasets.store.nights import nights_of
 from .build import WORKERS
 from .console import ProgressBars, out, quoted
 from .from_config import Flag, Form, from_config

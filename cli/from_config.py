@@ -28,8 +28,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from ..errors import ConfigError
-from ..storage import Address
+from ..core.errors import ConfigError
+from ..core.storage import Address
 from .console import warn
 from .help_texts import help_text, metavar_of, without_none
 from .options import address_of

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from ..storage import Url
+from ..core.storage import Url
 
 _CODE = re.compile(r"``([^`]+)``|`([^`]+)`")
 Parameter = TypeVar("Parameter")

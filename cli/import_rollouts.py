@@ -7,11 +7,11 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from ..api import stores as api
-from ..errors import ConfigError, PivotError
+from ..core.errors import ConfigError, PivotError
 from ..flows.pipeline import BuildResult
-from ..imports.dry_run import understood
-from ..imports.reading import Problem, Reading
-from ..imports.run import ImportResult
+from ..interop.dry_run import understood
+from ..interop.reading import Problem, Reading
+from ..interop.run import ImportResult
 from ..rollouts.policies.imported import Compared, LeftOut
 from .build import WORKERS
 from .console import ProgressBars, err, out, show_table, styled

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from ..api import stores as api
-from ..datasets.store import Store
+from ..datasets.store.store import Store
 from .build import WORKERS
 from .console import ProgressBars, err, out, quoted
 from .from_config import Flag, Form, from_config

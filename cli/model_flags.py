@@ -13,12 +13,12 @@ from typing import Any, Literal
 import typer
 from pydantic.fields import FieldInfo
 
-from .. import plugins
-from ..datasets.config import RunConfig, part_type
-from ..errors import ConfigError
+from ..core import plugins
+from ..core.errors import ConfigError
+from ..core.plugins import Settings
+from ..datasets.store.config import RunConfig, part_type
 from ..models.base import ModelOptions
 from ..models.service import Service
-from ..plugins import Settings
 from .from_config import key_and_value, parameter
 from .help_texts import help_text, metavar_of
 from .values import Values, plain

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-from .. import admission
-from ..datasets.config import env_config
-from ..datasets.nights import nights_of
-from ..storage import Address, FollowedPath, allow_links
+from ..core import admission
+from ..core.storage import Address, FollowedPath, allow_links
+from ..datasets.store.config import env_config
+from ..datasets.store.nights import nights_of
 from .console import err
 from .options import option
 from .values import Keys, Values

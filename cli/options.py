@@ -10,9 +10,9 @@ import typer
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from typing_extensions import TypeAliasType
 
-from .. import plugins
-from ..errors import ConfigError, PivotError
-from ..storage import Address, parse_address
+from ..core import plugins
+from ..core.errors import ConfigError, PivotError
+from ..core.storage import Address, parse_address
 
 StoreAddress = TypeAliasType("StoreAddress", Address)
 """An address by one name: Typer takes no unions."""

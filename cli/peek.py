@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from ..datasets.config import environment
-from ..datasets.describe import EpisodeView, any_failure, find_episode
-from ..datasets.nights import nights_of
-from ..datasets.store import Store
-from ..errors import ConfigError, StoreError
-from ..images import encode_png
-from ..storage import Address, write_file
+from ..core.errors import ConfigError, StoreError
+from ..core.images import encode_png
+from ..core.storage import Address, write_file
+from ..datasets.export.describe import EpisodeView, any_failure, find_episode
+from ..datasets.store.config import environment
+from ..datasets.store.nights import nights_of
+from ..datasets.store.store import Store
 from .console import out, quoted, styled
 from .options import StorePath, path_option
 

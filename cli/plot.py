@@ -4,9 +4,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+from ..core.storage import write_file
 from ..insight.plots import save_plots
 from ..insight.stats import make_folder
-from ..storage import write_file
 from .console import out
 from .options import StorePath, option, path_option
 

@@ -7,8 +7,8 @@ import typer
 from pydantic import Field, field_validator
 
 from ..api import reading as api
-from ..datasets.store import Store
-from ..errors import ConfigError
+from ..core.errors import ConfigError
+from ..datasets.store.store import Store
 from ..insight.probe.arms import BOUND, PROBE_ARMS
 from ..insight.probe.bounds import bounds_of
 from ..insight.probe.rates import arm_rates, probe_settings, refuted_labels

@@ -8,7 +8,7 @@ from .console import err, out
 from .options import StorePath, option
 
 if TYPE_CHECKING:
-    from ..datasets.publish import Publication
+    from ..datasets.export.publish import Publication
 
 MAIN = "main"
 """The default branch; `publish.MAIN`, whose module imports the library of the hub."""
@@ -40,7 +40,7 @@ def push(
     # Imported here: the library takes a tenth of the start of every command.
     from huggingface_hub.utils import disable_progress_bars  # noqa: PLC0415
 
-    from ..datasets.publish import PREFIX, parse_target, publish  # noqa: PLC0415
+    from ..datasets.export.publish import PREFIX, parse_target, publish  # noqa: PLC0415
 
     repo = parse_target(target)
     disable_progress_bars()  # a line for some files tells more than a bar for each

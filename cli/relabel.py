@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..api import stores as api
-from ..datasets.config import RunConfig
-from ..datasets.store import stored_config
+from ..datasets.store.config import RunConfig
+from ..datasets.store.store import stored_config
 from ..flows.relabel import LabelChanges
 from .build import WORKERS
 from .console import ProgressBars

@@ -6,14 +6,14 @@ from pathlib import Path
 import polars as pl
 import typer
 
-from ..datasets.config import RunConfig
-from ..datasets.nights import load_store
-from ..datasets.store import Store, StoreFrames
-from ..datasets.usage import USAGE_HEADER, checkpoints, endings, left_out, usage_rows
+from ..core.storage import Address
+from ..datasets.store.config import RunConfig
+from ..datasets.store.nights import load_store
+from ..datasets.store.store import Store, StoreFrames
+from ..datasets.store.usage import USAGE_HEADER, checkpoints, endings, left_out, usage_rows
 from ..flows.pipeline import BuildResult
 from ..labeling.base import UNANSWERED
 from ..labeling.label import TEACHER
-from ..storage import Address
 from .console import out, percent, show_table, warn
 
 PENDING = 3

@@ -7,10 +7,10 @@ from typing import Any
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from .. import plugins
-from ..datasets.config import RunConfig, environment, solver_type
-from ..datasets.run import Run
-from ..errors import ConfigError, PluginError
+from ..core import plugins
+from ..core.errors import ConfigError, PluginError
+from ..datasets.store.config import RunConfig, environment, solver_type
+from ..datasets.store.run import Run
 from .from_config import Flag, Form, nested_setting, parameter
 from .model_flags import PartFlags
 from .opening import allow_typed_code

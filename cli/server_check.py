@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import BrokenOffError, ConfigError
-from ..messages import EncodedFrame, cut_reply
+from ..core.errors import BrokenOffError, ConfigError
+from ..core.messages import EncodedFrame, cut_reply
+from ..core.plugins import read_settings
 from ..models.address import KEY_VARIABLE, censored, secrets_of
 from ..models.extras import need
 from ..models.openai.failures import connection_failure
@@ -22,7 +23,6 @@ from ..models.openai.model import FIRST_SERVER_ERROR, OpenAIModel
 from ..models.openai.proxy import LOGIN_WANTED, is_about, proxy_of, speaks, status_of
 from ..models.openai.wire import GarbledAnswerError, WireAnswer, data_url, read_answer
 from ..models.service import Service
-from ..plugins import read_settings
 
 SECONDS = 60.0
 """Longest wait for one request; the first one after a start may compile kernels."""

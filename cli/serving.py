@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from ..models.weights import check_model
 from .console import err, out, styled
 

@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
 from rich.markup import escape
 
-from .. import plugins
-from ..errors import PluginError
+from ..core import plugins
+from ..core.errors import PluginError
 from .console import out, show_table
 from .help_texts import Command, help_text
 from .variables import TOPIC, VARIABLES

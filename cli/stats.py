@@ -11,13 +11,13 @@ import duckdb
 import typer
 
 from ..api import reading as api
-from ..datasets.nights import nights_of
-from ..datasets.predictability import Reach, predictors_reach
-from ..datasets.store import Store
-from ..datasets.views import VIEWS, connect, run_query
-from ..errors import ConfigError
+from ..core.errors import ConfigError
+from ..core.storage import Address
+from ..datasets.export.predictability import Reach, predictors_reach
+from ..datasets.sql.views import VIEWS, connect, run_query
+from ..datasets.store.nights import nights_of
+from ..datasets.store.store import Store
 from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary
-from ..storage import Address
 from .console import out, show_table, visible, write_data
 from .options import StorePath, path_option
 

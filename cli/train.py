@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from ..api import training as api
-from ..errors import PivotError
+from ..core.errors import PivotError
 from ..training.analyzer_sft.config import SftConfig
 from ..training.checkpoint import CHECK_PICTURE, FINAL, LOSS_PICTURE
 from ..training.config import RECIPES, recipe_fields, recipes

@@ -9,8 +9,8 @@ import typer
 from pydantic import BaseModel
 
 from ..api import training as api
-from ..datasets.config import environment
-from ..errors import ConfigError
+from ..core.errors import ConfigError
+from ..datasets.store.config import environment
 from ..training.checkpoint import taught_vocabulary
 from ..training.policy_rl.config import RECIPES, RlConfig
 from ..training.policy_rl.hindsight.contexts import arm_of

@@ -3,7 +3,7 @@
 import typer
 from pydantic import ValidationError
 
-from ..plugins import expectation
+from ..core.plugins import expectation
 
 
 def usage_message(error: typer.TyperException) -> str:

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from ..errors import ConfigError
-from ..plugins import expectation
-from ..storage import Address, open_storage
+from ..core.errors import ConfigError
+from ..core.plugins import expectation
+from ..core.storage import Address, open_storage
 
 Keys = tuple[str, ...]
 """Path of a value in a config, from the outermost key."""

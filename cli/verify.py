@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from ..api import reading as api
-from ..datasets.proof.limits import MEMORY, SECONDS, Limits, end_process
-from ..errors import StoreError
+from ..core.errors import StoreError
+from ..datasets.verify.limits import MEMORY, SECONDS, Limits, end_process
 from .build import WORKERS
 from .console import ProgressBars, err, out, styled
 from .from_config import Flag, Form, from_config

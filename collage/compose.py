@@ -10,8 +10,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..errors import ImageError
-from ..images import MAX_PIXELS, Frame, check_frame
+from ..core.errors import ImageError
+from ..core.images import MAX_PIXELS, Frame, check_frame
 from .font import GREYS, draw_text
 from .layout import Box, Layout, collage_layout, make_layout, step_label
 

@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import AfterValidator
 
-from ..errors import LevelError
-from ..identity import canonical_json
-from ..images import CODECS, Frame, codec, decode
+from ..core.errors import LevelError
+from ..core.identity import canonical_json
+from ..core.images import CODECS, Frame, codec, decode
 from .base import NO_FRAME, EnvConfig, PivotEnv, Source, TurnRewards
 
 EMBEDDED = "embedded"
@@ -29,7 +29,7 @@ def _codec_name(name: str) -> str:
 
 
 ImageCodec = Annotated[str, AfterValidator(_codec_name)]
-"""A setting that names the codec of frames, from :data:`pivot.images.CODECS`."""
+"""A setting that names the codec of frames, from :data:`pivot.core.images.CODECS`."""
 
 State = TypeVar("State")
 

@@ -16,11 +16,11 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from ..contracts import FINITE, Answer, Fits, Misfit, Misfits, Terms, Text, check_of
-from ..errors import ConfigError
-from ..identity import digest
-from ..images import CODECS, LOSSLESS, Frame
-from ..plugins import Plugin, Settings
+from ..core.contracts import FINITE, Answer, Fits, Misfit, Misfits, Terms, Text, check_of
+from ..core.errors import ConfigError
+from ..core.identity import digest
+from ..core.images import CODECS, LOSSLESS, Frame
+from ..core.plugins import Plugin, Settings
 from ..solvers.base import unfit_modes
 
 NO_FRAME: Frame = np.zeros((0, 0, 3), np.uint8)
@@ -42,7 +42,7 @@ Scalar = Annotated[Any, Fits(lambda value: type(value) in _SCALARS, "True, False
 _Reward = Annotated[float, FINITE] | np.floating[Any] | np.integer[Any]
 Reward = Annotated[_Reward, Fits(math.isfinite, "a finite number")]
 Info = dict[str, Any]
-CodecName = Annotated[str, Fits(lambda name: name in CODECS, "a name of pivot.images.CODECS")]
+CodecName = Annotated[str, Fits(lambda name: name in CODECS, "a name of pivot.core.images.CODECS")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +443,7 @@ class PivotEnv(Plugin, gymnasium.Env[Frame, Any]):
         return ()
 
     def encode_frame(self, frame: Frame) -> tuple[str, bytes]:
-        """Return codec name (see :data:`pivot.images.CODECS`) and stored bytes; they decode to exactly ``frame``.
+        """Return codec name (see :data:`pivot.core.images.CODECS`) and stored bytes; they decode to exactly ``frame``.
 
         With a lossy codec, ``reset`` and ``step`` must therefore already return decoded frames.
         """

@@ -17,8 +17,8 @@ import numpy as np
 from gymnasium import spaces
 from pydantic import Field
 
-from ..errors import GenerationError, LevelError
-from ..identity import derive_seed
+from ..core.errors import GenerationError, LevelError
+from ..core.identity import derive_seed
 from ..solvers.base import TURN_SEPARATOR
 from .base import NO_FRAME, EnvConfig, Frame, NamedActions, ParsedAction, Task, TurnRewards
 

@@ -24,7 +24,7 @@ from functools import partial
 
 import numpy as np
 
-from ..compiled import compiled
+from ..core.compiled import compiled
 
 FAR = 1e9
 """Depth of a ray that hits nothing."""

@@ -19,9 +19,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from ..errors import ConfigError, LevelError, SimulatorError
-from ..images import Frame
-from ..processes import Child, read_part, write_part
+from ..core.errors import ConfigError, LevelError, SimulatorError
+from ..core.images import Frame
+from ..core.processes import Child, read_part, write_part
 from .backends import World
 
 RESTARTS = 2

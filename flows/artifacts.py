@@ -20,11 +20,11 @@ from PIL import Image
 from prefect import get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 
-from ..datasets.describe import any_failure
-from ..datasets.store import DATASET_FOLDER, Store
-from ..datasets.views import query
+from ..core.storage import Address
+from ..datasets.export.describe import any_failure
+from ..datasets.sql.views import query
+from ..datasets.store.store import DATASET_FOLDER, Store
 from ..insight.stats import SUMMARY, json_ready
-from ..storage import Address
 from .metrics import plain_name
 from .pipeline import BuildResult
 

@@ -19,15 +19,16 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from pydantic import NonNegativeInt, PositiveInt
 
-from ..admission import allowing
-from ..datasets.config import RunConfig, make_config
-from ..datasets.nights import write_nights_card
-from ..datasets.progress import Reporter
-from ..datasets.proof.verify import verify_store
-from ..datasets.run import Run
-from ..datasets.store import Store, stored_config
-from ..errors import ConfigError, EngineError, StoreError
-from ..identity import derive_seed
+from ..core.admission import allowing
+from ..core.errors import ConfigError, EngineError, StoreError
+from ..core.identity import derive_seed
+from ..core.progress import Reporter
+from ..core.storage import Address, Url, parse_address
+from ..datasets.store.config import RunConfig, make_config
+from ..datasets.store.nights import write_nights_card
+from ..datasets.store.run import Run
+from ..datasets.store.store import Store, stored_config
+from ..datasets.verify.verify import verify_store
 from ..insight.probe.proof import probe_problems
 from ..insight.probe.rates import arm_rates
 from ..insight.probe.records import ProbeSettings
@@ -35,7 +36,6 @@ from ..insight.probe.run import checked_store, probe_store
 from ..insight.report.contents import Selection
 from ..insight.report.remote import write_remote_report
 from ..insight.report.site import write_report
-from ..storage import Address, Url, parse_address
 from .artifacts import file_address, show_store, usage_of
 from .engines.base import WorkerPool, Workers, open_pool
 from .engines.prefect import execute_as_tasks, stream_as_tasks

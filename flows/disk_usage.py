@@ -6,14 +6,14 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..datasets.location import no_store
-from ..datasets.proof.inventory import PROBE_FOLDER
-from ..datasets.schema import IMPORTS, LABELS, STORE_TABLES
-from ..datasets.store import DATASET_FOLDER, RECEIPTS, RUN
-from ..errors import NoStoreError
+from ..core.errors import NoStoreError
+from ..core.storage import Address, open_storage
+from ..core.storage.commit import COMMIT
+from ..datasets.store.location import no_store
+from ..datasets.store.schema import IMPORTS, LABELS, STORE_TABLES
+from ..datasets.store.store import DATASET_FOLDER, RECEIPTS, RUN
+from ..datasets.verify.inventory import PROBE_FOLDER
 from ..insight.report.site import MARKER
-from ..storage import Address, open_storage
-from ..storage.commit import COMMIT
 
 _LEFTOVERS = re.compile(rf"(?:\{COMMIT}|\.tmp|\.{DATASET_FOLDER}-v\d+)/.*|(?:.*/)?\.[^/]*\.tmp")
 _OF_LABELS = re.compile(r"(?:labels|(?:prompts|calls)/.*-labels-v\d+\.parquet)(?:/.*)?")

@@ -9,20 +9,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import admission, plugins
-from ..datasets.config import Shard
-from ..datasets.export import ShardSplit, plan_split
-from ..datasets.exported import RECORD, ExportPlan, described, shard_tables
-from ..datasets.exporters.base import Exporter
-from ..datasets.nights import nights_of
-from ..datasets.parquet import write_tables
-from ..datasets.progress import Reporter
-from ..datasets.proof.verify import refuse_while_written
-from ..datasets.store import RECEIPTS, Store, refuse_unfinished_relabel
-from ..errors import ConfigError
-from ..identity import digest
-from ..storage import Address, FileRecord, Storage, open_storage
-from ..storage.receipts import Receipt
+from ..core import admission, plugins
+from ..core.errors import ConfigError
+from ..core.identity import digest
+from ..core.progress import Reporter
+from ..core.storage import Address, FileRecord, Storage, open_storage
+from ..core.storage.receipts import Receipt
+from ..datasets.export.base import Exporter
+from ..datasets.export.on_disk import RECORD, ExportPlan, described, shard_tables
+from ..datasets.store.config import Shard
+from ..datasets.store.dataset_rows import ShardSplit, plan_split
+from ..datasets.store.nights import nights_of
+from ..datasets.store.parquet import write_tables
+from ..datasets.store.store import RECEIPTS, Store, refuse_unfinished_relabel
+from ..datasets.verify.verify import refuse_while_written
 from .engines.base import WorkerPool
 
 BEGUN = f"{RECEIPTS}/{RECORD}"

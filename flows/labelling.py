@@ -16,14 +16,14 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TypeVar
 
-from ..datasets.config import Shard
-from ..datasets.inputs import LABEL, episodes_of
-from ..datasets.progress import Reporter
-from ..datasets.proof.replay import EarlierGuidance
-from ..datasets.stages.base import ShardResult, report_stored
-from ..datasets.stages.label import LabelJob, label_job, store_labels
-from ..datasets.store import Store
-from ..errors import ServerGoneError
+from ..core.errors import ServerGoneError
+from ..core.progress import Reporter
+from ..datasets.store.config import Shard
+from ..datasets.store.inputs import LABEL, episodes_of
+from ..datasets.store.stages.base import ShardResult, report_stored
+from ..datasets.store.stages.label import LabelJob, label_job, store_labels
+from ..datasets.store.store import Store
+from ..datasets.verify.replay import EarlierGuidance
 from ..labeling.base import UNANSWERED, ConcurrentWriter, Guidance, Objection, PreparedRequest
 from ..rollouts.episode import ENDS_THE_RUN
 from ..rollouts.supervisor import Supervisor, run_without_gc_pauses

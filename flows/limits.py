@@ -16,8 +16,8 @@ from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
 
-from ..datasets.run import Run
-from ..errors import ConfigError
+from ..core.errors import ConfigError
+from ..datasets.store.run import Run
 from ..models.base import Role
 from ..models.service import Service
 from .artifacts import Log

@@ -9,24 +9,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ..datasets.config import EnvRun, RunConfig, Shard, make_config
-from ..datasets.inputs import ROLLOUT, label_inputs, label_stage, rollout_facts, rollout_inputs
-from ..datasets.location import refuse_inside_store
-from ..datasets.origin import ORIGIN
-from ..datasets.progress import Reporter
-from ..datasets.schema import CALLS, EPISODES, LABELS, PROMPTS, STORE_TABLES
-from ..datasets.stages.base import Pending, Product
-from ..datasets.stages.label import LabelStage
-from ..datasets.stages.rollout import RolloutStage
-from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, stored_config
-from ..datasets.tables import rollout_tables, stored_rollouts
+from ..core.errors import ConfigError, StoreError
+from ..core.identity import digest
+from ..core.plugins import STORED
+from ..core.progress import Reporter
+from ..core.storage import Address, open_storage
+from ..datasets.store.config import EnvRun, RunConfig, Shard, make_config
+from ..datasets.store.inputs import ROLLOUT, label_inputs, label_stage, rollout_facts, rollout_inputs
+from ..datasets.store.location import refuse_inside_store
+from ..datasets.store.origin import ORIGIN
+from ..datasets.store.schema import CALLS, EPISODES, LABELS, PROMPTS, STORE_TABLES
+from ..datasets.store.stages.base import Pending, Product
+from ..datasets.store.stages.label import LabelStage
+from ..datasets.store.stages.rollout import RolloutStage
+from ..datasets.store.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, stored_config
+from ..datasets.store.tables import rollout_tables, stored_rollouts
 from ..environments.base import Task
-from ..errors import ConfigError, StoreError
-from ..identity import digest
-from ..plugins import STORED
 from ..rollouts.base import TaskRollouts
 from ..rollouts.policies import NAME as TRAINED
-from ..storage import Address, open_storage
 from .engines.local import Execute
 from .export import check_source, refuse_to_mix
 from .pipeline import BuildResult, complete_result, deciding, export_store, plan, run_stages, seal_store

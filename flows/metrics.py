@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..errors import StoreError
-from ..storage import write_file
+from ..core.errors import StoreError
+from ..core.storage import write_file
 
 FOLDER = "PIVOT_METRICS_DIR"
 """Environment variable of a worker: the folder of the files; without it none are written."""

@@ -9,21 +9,24 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from ..datasets.card import write_card
-from ..datasets.config import PartConfig, RunConfig, Shard, env_config
-from ..datasets.export import plan_split
-from ..datasets.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, label_stage
-from ..datasets.location import refuse_inside_store
-from ..datasets.origin import refuse_unfinished_merge
-from ..datasets.progress import NoteReporter, Reporter
-from ..datasets.proof.replay import EarlierGuidance
-from ..datasets.run import Run
-from ..datasets.schema import CALLS, PROMPTS, STORE_TABLES
-from ..datasets.stages.base import ShardResult, Stage, report_stored
-from ..datasets.stages.export import ExportStage
-from ..datasets.stages.label import LabelStage
-from ..datasets.stages.rollout import RolloutStage
-from ..datasets.store import (
+from ..core.errors import NoStoreError, ReadOnlyError, StoreError
+from ..core.progress import NoteReporter, Reporter
+from ..core.storage import Address, FileRecord, Storage, Url, open_storage
+from ..core.storage.receipts import Receipt, is_intact
+from ..datasets.export.card import write_card
+from ..datasets.sql.views import write_database
+from ..datasets.store.config import PartConfig, RunConfig, Shard, env_config
+from ..datasets.store.dataset_rows import plan_split
+from ..datasets.store.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, label_stage
+from ..datasets.store.location import refuse_inside_store
+from ..datasets.store.origin import refuse_unfinished_merge
+from ..datasets.store.run import Run
+from ..datasets.store.schema import CALLS, PROMPTS, STORE_TABLES
+from ..datasets.store.stages.base import ShardResult, Stage, report_stored
+from ..datasets.store.stages.export import ExportStage
+from ..datasets.store.stages.label import LabelStage
+from ..datasets.store.stages.rollout import RolloutStage
+from ..datasets.store.store import (
     AUDIT,
     DATABASE,
     DATASET_FOLDER,
@@ -35,12 +38,9 @@ from ..datasets.store import (
     home_of,
     stored_config,
 )
-from ..datasets.views import write_database
+from ..datasets.verify.replay import EarlierGuidance
 from ..environments.base import Task
-from ..errors import NoStoreError, ReadOnlyError, StoreError
 from ..labeling.base import UNANSWERED, ConcurrentWriter
-from ..storage import Address, FileRecord, Storage, Url, open_storage
-from ..storage.receipts import Receipt, is_intact
 from .engines.local import Execute, InProcess, execute_with
 from .labelling import Prefetch, label_served
 from .preflight import check_keys, preflight_build

@@ -6,10 +6,10 @@ A mistake in address, key or model then costs seconds, not a night.
 import asyncio
 from collections.abc import Mapping
 
-from ..datasets.inputs import PENDING_EPISODES, ROLLOUT, label_inputs, label_stage
-from ..datasets.run import Run
-from ..datasets.store import Store
-from ..errors import ConfigError, PivotError
+from ..core.errors import ConfigError, PivotError
+from ..datasets.store.inputs import PENDING_EPISODES, ROLLOUT, label_inputs, label_stage
+from ..datasets.store.run import Run
+from ..datasets.store.store import Store
 from ..labeling.base import UNANSWERED
 from ..models.address import api_key
 from ..models.base import Role

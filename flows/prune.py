@@ -8,12 +8,12 @@ import re
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
-from ..datasets.nights import finished_nights, write_nights_card
-from ..datasets.progress import Reporter
-from ..datasets.store import MANIFEST, RUN
-from ..errors import ConfigError, NoStoreError
+from ..core.errors import ConfigError, NoStoreError
+from ..core.progress import Reporter
+from ..core.storage import Address, Storage, open_storage
+from ..datasets.store.nights import finished_nights, write_nights_card
+from ..datasets.store.store import MANIFEST, RUN
 from ..insight.report.site import MARKER
-from ..storage import Address, Storage, open_storage
 
 STAGE = "prune"
 MARK = ".pruned.json"

@@ -8,21 +8,21 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from .. import admission
-from ..datasets.card import write_card
-from ..datasets.config import PartConfig, RunConfig, make_config
-from ..datasets.inputs import ROLLOUT
-from ..datasets.progress import Reporter
-from ..datasets.proof.replay import EarlierGuidance
-from ..datasets.stages.base import ShardResult
-from ..datasets.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel
-from ..datasets.views import write_database
-from ..errors import ConfigError, StoreError
+from ..core import admission
+from ..core.errors import ConfigError, StoreError
+from ..core.progress import Reporter
+from ..core.storage import Address, open_storage
+from ..core.storage.commit import COMMIT, bind
+from ..datasets.export.card import write_card
+from ..datasets.sql.views import write_database
+from ..datasets.store.config import PartConfig, RunConfig, make_config
+from ..datasets.store.inputs import ROLLOUT
+from ..datasets.store.stages.base import ShardResult
+from ..datasets.store.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel
+from ..datasets.verify.replay import EarlierGuidance
 from ..labeling.action_log import LogDetail
 from ..labeling.base import GuidanceSource
 from ..labeling.vocabulary import Vocabulary
-from ..storage import Address, open_storage
-from ..storage.commit import COMMIT, bind
 from .engines.local import Execute
 from .pipeline import BuildResult, label_and_export, result_of, summarise
 from .preflight import preflight_models

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ..datasets.proof.verify import verify_store
-from ..datasets.store import MANIFEST, RUN, Store
-from ..errors import PivotError, StoreError
+from ..core.errors import PivotError, StoreError
+from ..core.storage import Address, open_storage, parse_address
+from ..datasets.store.store import MANIFEST, RUN, Store
+from ..datasets.verify.verify import verify_store
 from ..insight.probe.proof import probe_problems
 from ..insight.stats import SUMMARY
-from ..storage import Address, open_storage, parse_address
 from .artifacts import Row, query_rows
 from .engines.base import Workers, open_pool
 from .pipeline import result_of

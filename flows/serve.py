@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import ConfigError
-from ..processes import Child
-from ..storage import open_storage
+from ..core.errors import ConfigError
+from ..core.processes import Child
+from ..core.storage import open_storage
 from .engines.server import FlowServer, first_writable, has_private_home
 
 LOOPBACK = "127.0.0.1"

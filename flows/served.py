@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from ..datasets.config import Shard
-from ..datasets.inputs import ROLLOUT
-from ..datasets.progress import Reporter
-from ..datasets.stages.base import ShardResult
-from ..datasets.stages.rollout import RolloutJob, store_rollouts
-from ..datasets.store import Store
+from ..core.progress import Reporter
+from ..datasets.store.config import Shard
+from ..datasets.store.inputs import ROLLOUT
+from ..datasets.store.stages.base import ShardResult
+from ..datasets.store.stages.rollout import RolloutJob, store_rollouts
+from ..datasets.store.store import Store
 from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
 from ..rollouts.loop import Batch, run_batches

@@ -4,8 +4,8 @@ from typing import Any
 
 from prefect import flow
 
-from ..datasets.publish import MAIN, PREFIX, parse_target, publish
-from ..storage import parse_address
+from ..core.storage import parse_address
+from ..datasets.export.publish import MAIN, PREFIX, parse_target, publish
 from .watch import watched
 
 

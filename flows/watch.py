@@ -14,8 +14,8 @@ from prefect import get_run_logger
 from prefect.context import FlowRunContext
 from prefect.runtime import deployment, flow_run
 
-from ..datasets.progress import STAGE_NAMES, Lines, Reporter, Silent
-from ..errors import StoreError
+from ..core.errors import StoreError
+from ..core.progress import STAGE_NAMES, Lines, Reporter, Silent
 from .artifacts import Artifacts, Log
 from .engines.server import is_private
 from .metrics import HEARTBEAT_SECONDS, RunMetrics, StageTotals

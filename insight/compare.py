@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..datasets.views import connect, run_query
-from ..errors import ConfigError
-from ..intervals import Floats, Interval, middle, resampled_sums
-from ..storage import Address
+from ..core.errors import ConfigError
+from ..core.intervals import Floats, Interval, middle, resampled_sums
+from ..core.storage import Address
+from ..datasets.sql.views import connect, run_query
 
 MEASURES = {
     "success": "SELECT env, task_id, (NOT failed)::INT AS value FROM episodes WHERE status = 'complete'",

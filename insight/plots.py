@@ -13,10 +13,10 @@ from typing import Any
 
 import duckdb
 
-from ..datasets.nights import nights_of
-from ..datasets.views import connect, run_query
+from ..core.storage import Address
+from ..datasets.sql.views import connect, run_query
+from ..datasets.store.nights import nights_of
 from ..models.extras import need
-from ..storage import Address
 from .probe.arms import PROBE_ARMS
 from .probe.rates import ArmRate, arm_rates
 from .probe.records import SETTINGS_FILE

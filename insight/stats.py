@@ -1,6 +1,6 @@
 """The statistics of a store: which views sum it up, how a screen shows them, and how results become files.
 
-Every number comes from a named view (:mod:`pivot.datasets.derived_views`), so a query in DuckDB returns
+Every number comes from a named view (:mod:`pivot.datasets.sql.derived_views`), so a query in DuckDB returns
 the same ones. On a screen shares are in percent; files hold the views as they are.
 """
 
@@ -17,9 +17,9 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 
-from ..datasets.views import query_table, run_query
-from ..errors import ConfigError, StoreError
-from ..storage import Address, write_file
+from ..core.errors import ConfigError, StoreError
+from ..core.storage import Address, write_file
+from ..datasets.sql.views import query_table, run_query
 
 
 class Format(StrEnum):

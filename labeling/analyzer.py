@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 from ..collage import TARGET_LABEL, episode_tiles, grid_shape
+from ..core.identity import digest
+from ..core.messages import PromptMessages
 from ..environments.base import EnvProfile
-from ..identity import digest
-from ..messages import PromptMessages
 from .action_log import FLOAT_DECIMALS, LogDetail, action_log
 from .domains import domain_of
 from .episode import FailedEpisode

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from ..contracts import Answer, Fits, JsonObject, Misfit, Misfits, Terms
+from ..core.contracts import Answer, Fits, JsonObject, Misfit, Misfits, Terms
+from ..core.messages import Call, EncodedFrame, PromptMessages
+from ..core.plugins import WORD, Plugin
+from ..core.records import Stored
 from ..environments.base import EnvProfile
-from ..messages import Call, EncodedFrame, PromptMessages
-from ..plugins import WORD, Plugin
-from ..records import Stored
 from ..solvers.base import Certificate, Solver, Verdict
 from .action_log import FLOAT_DECIMALS
 from .episode import FailedEpisode, Vocabulary

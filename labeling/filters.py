@@ -6,9 +6,9 @@ rule takes one class and one entry point in the group ``pivot.filters``.
 
 from typing import ClassVar
 
-from .. import plugins
+from ..core import plugins
+from ..core.plugins import Settings
 from ..environments.base import EnvProfile
-from ..plugins import Settings
 from ..solvers.base import Verdict
 from .base import EMPTY, Draft, Filter, Objection
 from .domains import Failure, domain_of, offer_of

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..identity import digest
-from ..messages import EncodedFrame, PromptMessages
+from ..core.identity import digest
+from ..core.messages import EncodedFrame, PromptMessages
 from ..rollouts.base import StudentPrompt
 from .domains import domain_of
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import plugins
+from ..core import plugins
+from ..core.errors import CertifyError, StoreError
+from ..core.identity import canonical_json
+from ..core.messages import PromptMessages
 from ..environments.base import EnvProfile
-from ..errors import CertifyError, StoreError
-from ..identity import canonical_json
-from ..messages import PromptMessages
 from ..solvers.base import Proof, Prover, Solver, Unsolved, Verdict
 from .action_log import LogDetail, log_decimals
 from .analyzer import analyzer_prompt, shown_frames

@@ -15,12 +15,12 @@ from typing import Any, Self, TypeVar, cast
 
 from gymnasium.error import ResetNeeded
 
-from .. import plugins
+from ..core import plugins
+from ..core.errors import ConfigError, NotAllowedError, PivotError, PluginError, SimulatorError
+from ..core.identity import canonical_json
+from ..core.images import frame_id
+from ..core.messages import EncodedFrame
 from ..environments.base import Frame, ParsedAction, PivotEnv
-from ..errors import ConfigError, NotAllowedError, PivotError, PluginError, SimulatorError
-from ..identity import canonical_json
-from ..images import frame_id
-from ..messages import EncodedFrame
 from ..rollouts.base import judged, stored_keys
 from .episode import FailedEpisode
 

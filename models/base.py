@@ -12,10 +12,10 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, field_validator
 
-from ..contracts import Answer, Contract, Fits, JsonObject, Terms, shown
-from ..errors import BrokenOffError, ConfigError
-from ..messages import EncodedFrame
-from ..plugins import Plugin, Settings
+from ..core.contracts import Answer, Contract, Fits, JsonObject, Terms, shown
+from ..core.errors import BrokenOffError, ConfigError
+from ..core.messages import EncodedFrame
+from ..core.plugins import Plugin, Settings
 from .extras import look_for
 
 Role = Literal["student", "teacher", "analyzer"]
@@ -258,7 +258,7 @@ class Backend(Plugin, ABC):
             return f"its config_type is {cls.config_type!r}, expected a subclass of ModelOptions"
         service = getattr(cls, "service_type", None)
         fits = isinstance(service, type) and issubclass(service, Settings)
-        return None if fits else f"its service_type is {service!r}, expected a subclass of pivot.plugins.Settings"
+        return None if fits else f"its service_type is {service!r}, expected a subclass of pivot.core.plugins.Settings"
 
     @property
     @abstractmethod

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import CacheError
-from ..identity import digest
+from ..core.errors import CacheError
+from ..core.identity import digest
 from .base import ChatAnswer, ChatModel, ChatRequest, image_ids
 from .service import Service
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from ..errors import PluginError
+from ..core.errors import PluginError
 
 
 def install_line(extra: str) -> str:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from ..errors import ConfigError, ServerGoneError
+from ..core.errors import ConfigError, ServerGoneError
 
 START = 64
 """Concurrent requests at first: one GPU with a model of 2 to 8 B parameters takes them easily."""

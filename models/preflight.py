@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..errors import ConfigError, PivotError, PolicyError, ServerGoneError
-from ..identity import digest
+from ..core.errors import ConfigError, PivotError, PolicyError, ServerGoneError
+from ..core.identity import digest
 from .base import ChatAnswer, ChatModel, ChatRequest
 
 SEED = 2**31 - 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from ..plugins import Settings
+from ..core.plugins import Settings
 from .address import KEY_VARIABLE, URL_VARIABLE, bare_url
 
 DEFAULT_URL = "https://api.openai.com/v1"

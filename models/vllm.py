@@ -16,10 +16,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ..errors import BrokenOffError, ConfigError, PolicyError
-from ..identity import derive_seed
-from ..messages import bare_messages
-from ..plugins import Settings
+from ..core.errors import BrokenOffError, ConfigError, PolicyError
+from ..core.identity import derive_seed
+from ..core.messages import bare_messages
+from ..core.plugins import Settings
 from .base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, Sent, image_ids
 from .extras import need
 from .service import Unserved

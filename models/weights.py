@@ -8,7 +8,7 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 
 DECIDING = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model", ".tiktoken")
 """Suffixes of the files that decide the answers: weights, configs, chat template, tokenizer."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-from ..contracts import Answer, Contract, Fits, JsonObject, Terms
+from ..core.contracts import Answer, Contract, Fits, JsonObject, Terms
+from ..core.errors import PolicyError
+from ..core.messages import Call, EncodedFrame, PromptMessages
+from ..core.plugins import Plugin
+from ..core.records import Stored
 from ..environments.base import INFO_TYPES, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
-from ..errors import PolicyError
-from ..messages import Call, EncodedFrame, PromptMessages
 from ..models.base import Sent
-from ..plugins import Plugin
-from ..records import Stored
 
 INFO_KEYS = tuple(INFO_TYPES)
 """Keys of a step's stored ``info`` in every environment; those of ``profile.info_keys`` follow."""

@@ -5,7 +5,7 @@ them. A turn is *confirmed* if all these histories are in the replay's state aft
 reply, or as another action, would then contradict a recorded value of this turn or of a later one. A reward that an
 unusable turn earns, too, a picture that no action would have changed, or the length of the log confirm nothing.
 
-Recorded values that differ from the replay are found before (:mod:`pivot.imports.replay`), so that here every recorded
+Recorded values that differ from the replay are found before (:mod:`pivot.interop.replay`), so that here every recorded
 value is that of the replay itself, and a recording is described by the kinds of its values alone.
 """
 
@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import PivotError
+from ..core.images import Frame
 from ..environments.base import NamedActions, PivotEnv, actions_per_turn
 from ..environments.grid import GridEnv
-from ..errors import PivotError
-from ..images import Frame
 from ..solvers.base import TURN_SEPARATOR
 
 PICTURE, BOARD, STATE, REWARD, END, INFO = "picture", "board", "state", "reward", "end", "info"

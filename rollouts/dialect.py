@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from ..core.plugins import Settings
 from ..environments.base import ParsedAction
-from ..plugins import Settings
 from .parser import THINK_TAGS, parse_reply
 
 _AROUND = " \t\r\n.,;:!?/\"'`*_()[]{}<>|#~\\“”‘’«»。！，、：·\ufe0e\ufe0f"

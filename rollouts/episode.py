@@ -13,11 +13,11 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from ..core.errors import CacheError, ConfigError, NotAllowedError, PluginError, PolicyError, ServerGoneError
+from ..core.identity import canonical_json
+from ..core.images import Frame
+from ..core.messages import Call, EncodedFrame, PromptMessages, cut_reply
 from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task, actions_per_turn
-from ..errors import CacheError, ConfigError, NotAllowedError, PluginError, PolicyError, ServerGoneError
-from ..identity import canonical_json
-from ..images import Frame
-from ..messages import Call, EncodedFrame, PromptMessages, cut_reply
 from ..models.base import ending_of
 from .base import (
     EndOfLogError,

@@ -8,9 +8,9 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from ..core.images import frame_id
+from ..core.messages import EncodedFrame
 from ..environments.base import Frame, PivotEnv
-from ..images import frame_id
-from ..messages import EncodedFrame
 
 
 class FrameBook:

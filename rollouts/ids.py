@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
+from ..core.identity import ID_VERSION, derive_seed, versioned_id
 from ..environments.base import EnvConfig, EnvProfile, Task
-from ..identity import ID_VERSION, derive_seed, versioned_id
 
 
 def _group_inputs(

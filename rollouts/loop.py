@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .. import plugins
+from ..core import plugins
+from ..core.errors import ServerGoneError
 from ..environments.base import EnvConfig, PivotEnv, Task
-from ..errors import ServerGoneError
 from .base import GROUP_SIZE, Policy, Status, StudentPrompt, TaskRollouts
 from .episode import ENDS_THE_RUN, TaskRun
 from .pool import EnvPool

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 
-from .. import plugins
-from ..errors import PivotError
+from ..core import plugins
+from ..core.errors import PivotError
 from ..solvers.base import Case, DistanceMap, ExactSolver, Solver
 from .base import Episode
 

@@ -23,8 +23,8 @@ opening tag and the next closing tag after it, so ``<action>a<action>b</action>`
 
 from collections.abc import Callable
 
+from ..core.messages import REPLY_LIMIT_BYTES, cut_reply
 from ..environments.base import ParsedAction
-from ..messages import REPLY_LIMIT_BYTES, cut_reply
 from .base import ParsedReply, ReplyOutcome
 
 THINK_TAGS = ("think", "redacted_thinking")

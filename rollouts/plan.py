@@ -6,9 +6,9 @@ depends on the number of tasks, so a store grows by planning again with a larger
 from ``run.json`` and compares it with the stored rows.
 """
 
+from ..core.errors import GenerationError
+from ..core.identity import derive_seed
 from ..environments.base import EnvConfig, PivotEnv, Task
-from ..errors import GenerationError
-from ..identity import derive_seed
 
 MAX_DRAWS = 1000
 """Draws per task. A level repeats with probability ``used / possible``; 1000 failed draws mean that practically every

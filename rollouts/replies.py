@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from ..core.errors import ConfigError
 from ..environments.base import ParsedAction
-from ..errors import ConfigError
 from ..solvers.base import TURN_SEPARATOR
 from .parser import THINK_TAGS
 

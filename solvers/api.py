@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .. import plugins
-from ..errors import CertifyError
+from ..core import plugins
+from ..core.errors import CertifyError
 from .base import Case, Solver, Unsolved, Verdict
 from .cases import read_case, read_episodes, shown, solver_of, whole
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import ConfigDict
 
-from ..contracts import FINITE, Answer, Contract, JsonObject, Misfit, Misfits, Terms, Text
-from ..errors import CertifyError, LevelError
-from ..plugins import WORD, Plugin, Settings
-from ..records import Stored
+from ..core.contracts import FINITE, Answer, Contract, JsonObject, Misfit, Misfits, Terms, Text
+from ..core.errors import CertifyError, LevelError
+from ..core.plugins import WORD, Plugin, Settings
+from ..core.records import Stored
 
 FAILURE_MODES = (
     "timeout",

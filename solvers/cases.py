@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from .. import plugins
-from ..errors import CertifyError, ConfigError
+from ..core import plugins
+from ..core.errors import CertifyError, ConfigError
 from .base import TURN_SEPARATOR, Case, Solver
 
 _SEPARATORS = re.compile(r"[|,;\s]+")

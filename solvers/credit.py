@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite, nan
 from typing import Any, NamedTuple
 
-from ..errors import CertifyError
+from ..core.errors import CertifyError
 from .base import Case, Needs, Unsolved
 from .cases import read_episodes, shown, solver_of
 

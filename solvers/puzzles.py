@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import Any, ClassVar, TypeVar
 
-from ..errors import CertifyError, LevelError
+from ..core.errors import CertifyError, LevelError
 from .base import TURN_SEPARATOR, Case, Certificate, Needs, Unsolved, Verdict
 
 ACTIONS = ("up", "down", "left", "right")

@@ -16,8 +16,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from pydantic import ValidationError
 
+from ..core.errors import LevelError
 from ..environments.base import EnvConfig, Frame, PivotEnv
-from ..errors import LevelError
 
 Outcome = tuple[bytes, float, bool, bool, dict[str, Any], str]
 

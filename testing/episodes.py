@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
+from ..core.images import encode_png, frame_id
 from ..environments.base import EnvConfig, PivotEnv, Task
-from ..images import encode_png, frame_id
 from ..labeling.episode import FailedEpisode
 from ..rollouts.base import stored_keys
 from ..solvers.base import Solver, Verdict

@@ -3,9 +3,9 @@
 import json
 from typing import ClassVar
 
+from ..core.plugins import WORD
 from ..labeling.base import Guidance, GuidanceRequest, GuidanceWriter
 from ..labeling.label import guidance_request
-from ..plugins import WORD
 from ..rollouts.base import Policy, Status, StudentPrompt
 from ..rollouts.loop import roll_out_tasks
 from .episodes import FailedEpisodes, Labels

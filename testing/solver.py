@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from ..core.errors import LevelError
 from ..environments.base import PivotEnv
-from ..errors import LevelError
 from ..solvers.base import DistanceMap, ExactSolver, Unsolved
 from .episodes import Failure, Labels
 

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
+from pivot.core.identity import derive_seed
 from pivot.environments.base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
-from pivot.identity import derive_seed
 from pivot.rollouts.base import StudentPrompt
 
 MOVES = {"left": -1, "right": 1}

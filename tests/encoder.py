@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from pivot.collage import collage
-from pivot.images import Frame, encode_png
+from pivot.core.images import Frame, encode_png
 from rich import print as show
 from rich.progress import track
 

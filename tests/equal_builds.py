@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
+from pivot.core.progress import Silent
+from pivot.datasets.verify.verify import verify_store
 from pivot.tests.environments.svg.hostile import hostile_documents
 from pivot.tests.flow_runs import CLI, clean_environment, config_of, fingerprint
 from pivot.tests.models.chat_server import MODEL, ChatServer, key_of, number_of

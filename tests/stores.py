@@ -7,13 +7,13 @@ from typing import Any
 
 import pivot
 import pyarrow.parquet as pq
-from pivot.datasets.parquet import write_tables
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.schema import DATASET, DATASET_EPISODES, IMPORTS, LABELS, STORE_TABLES, TableSchema
-from pivot.datasets.store import DATASET_FOLDER, Store
-from pivot.datasets.views import query
-from pivot.storage import LocalStorage
+from pivot.core.progress import Silent
+from pivot.core.storage import LocalStorage
+from pivot.datasets.sql.views import query
+from pivot.datasets.store.store.parquet import write_tables
+from pivot.datasets.store.store.schema import DATASET, DATASET_EPISODES, IMPORTS, LABELS, STORE_TABLES, TableSchema
+from pivot.datasets.store.store.store import DATASET_FOLDER, Store
+from pivot.datasets.verify.verify import verify_store
 
 Rows = list[dict[str, Any]]
 Change = Callable[[Rows], Rows | None]

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pivot
-from pivot.compiled import forget_stale
+from pivot.core.compiled import forget_stale
 
 COMPILED = """
 import pivot, sys

@@ -15,24 +15,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from pivot import plugins
-from pivot.contracts import Contract, Terms, check_of, shown
-from pivot.datasets.exporters.base import Exporter
+from pivot.core import plugins
+from pivot.core.contracts import Contract, Terms, check_of, shown
+from pivot.core.errors import PluginError
+from pivot.core.plugins import GROUPS, Settings
+from pivot.core.storage import FileRecord
+from pivot.core.storage.address import Url
+from pivot.core.storage.base import Stat, Storage
+from pivot.datasets.store.dataset_rows.base import Exporter
 from pivot.environments.base import NO_FRAME, EnvConfig, EnvProfile, ParsedAction, PivotEnv, Task
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
-from pivot.errors import PluginError
 from pivot.flows.engines.base import Engine
 from pivot.labeling.base import Filter, Guidance, GuidanceWriter, Objection
 from pivot.labeling.domains import Domain
 from pivot.labeling.statements import Choice, statement
 from pivot.models.base import Backend, ChatAnswer, ChatModel, ModelOptions
-from pivot.plugins import GROUPS, Settings
 from pivot.rollouts.base import Policy, Reply, StudentPrompt
 from pivot.rollouts.scripted.player import Player, PlayerHabits
 from pivot.solvers.base import Case, Certificate, ExactSolver, Proof, Prover, Unsolved, Verdict
-from pivot.storage import FileRecord
-from pivot.storage.address import Url
-from pivot.storage.base import Stat, Storage
 
 
 class Spiteful:

@@ -17,7 +17,7 @@ from pivot.cli import app, config_docs
 from pivot.cli.variables import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOT_PAGES = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
+ROOT_PAGES = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")]
 PAGES = [*ROOT_PAGES, *sorted((ROOT / "docs").rglob("*.md"))]
 
 

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from pivot.identity import below, digest, sample_below
+from pivot.core.identity import below, digest, sample_below
 
 
 def test_draws_keep_their_values() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from pivot.errors import ImageError
-from pivot.images import MAX_PIXELS, Frame, decode, encode_jpeg, encode_png, frame_id
+from pivot.core.errors import ImageError
+from pivot.core.images import MAX_PIXELS, Frame, decode, encode_jpeg, encode_png, frame_id
 
 
 @st.composite

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from pivot import plugins
+from pivot.core import plugins
+from pivot.core.errors import PluginError
+from pivot.core.plugins import Settings
 from pivot.environments.base import EnvProfile, PivotEnv
 from pivot.environments.sokoban import SokobanEnv
-from pivot.errors import PluginError
 from pivot.labeling.base import Draft, FailedEpisode, Filter, Objection
-from pivot.plugins import Settings
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.solvers.base import Solver
 from pivot.solvers.sokoban import SokobanSolver
@@ -119,7 +119,11 @@ class _ProfileOfModes(SokobanEnv):
     ("group", "value", "problem"),
     [
         ("environments", "json:loads", "expected a subclass of pivot.environments.base.PivotEnv"),
-        ("environments", "pivot.solvers.svg:SvgSolver", "expected a subclass of pivot.environments.base.PivotEnv"),
+        (
+            "environments",
+            "pivot.solvers.svg.solver:SvgSolver",
+            "expected a subclass of pivot.environments.base.PivotEnv",
+        ),
         ("environments", f"{__name__}:_ProfileOfModes", "its failure mode 'time-out' is invalid"),
         ("solvers", f"{__name__}:_Modes", "its failure mode 'Falls Down' is invalid"),
         (

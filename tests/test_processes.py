@@ -8,8 +8,8 @@ from typing import Any
 
 import psutil
 import pytest
-from pivot.errors import SimulatorError
-from pivot.processes import LARGEST_PART, Child
+from pivot.core.errors import SimulatorError
+from pivot.core.processes import LARGEST_PART, Child
 from pivot.tests.flow_runs import PATIENCE
 
 ECHO = "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read(%d)); sys.stdout.flush(); sys.stdin.read()"

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pivot.datasets.schema import Column, TableSchema, columns_of
-from pivot.records import Stored, from_row, stored_fields, to_row
+from pivot.core.records import Stored, from_row, stored_fields, to_row
+from pivot.datasets.store.store.schema import Column, TableSchema, columns_of
 
 
 class Colour(StrEnum):

@@ -35,7 +35,7 @@ ELSEWHERE = {
     r"^pivot (view|deploy --(serve|work))": "serves until it is interrupted",
     r"runs/sokoban-mp|runs/walk-agent": "needs a run of Stage II",
     r"runs/nightly": "needs nights; test_deployments.py has some",
-    r"^pivot import |runs/(mine|vagen)": "needs rollouts of a trainer; see tests/imports",
+    r"^pivot import |runs/(mine|vagen)": "needs rollouts of a trainer; see tests/interop",
 }
 """Commands that a machine without GPU, server and simulator cannot run, and why."""
 SNIPPETS_ELSEWHERE = {
@@ -54,7 +54,6 @@ PROGRAMS = {
     "make": "needs the repository; test_docs.py checks that the target exists",
     "source": "changes the shell",
     "export": "changes the shell",
-    "pre-commit": "needs a git checkout",
     "pytest": "needs the example plugin; test_external.py runs its tests",
     "prefect": "needs a Prefect server; tests/flows has one",
     "ray": "needs a cluster; test_engines.py has one",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pivot
 import pytest
-from pivot import plugins
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
+from pivot.core import plugins
+from pivot.core.progress import Silent
+from pivot.datasets.verify.verify import verify_store
 from pivot.tests.cli.command_line import error_of, run
 
 doctor = import_module("pivot.cli.doctor")  # the package exports a command of the same name

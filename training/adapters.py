@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..identity import derive_seed
+from ..core.identity import derive_seed
 from ..models.extras import need
 from .config import EXTRA
 from .loading import load_weights

@@ -14,18 +14,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from .. import plugins
 from ..collage import collage, episode_tiles
+from ..core import plugins
+from ..core.errors import PolicyError, TrainingError
+from ..core.identity import derive_seed, digest
+from ..core.images import container_format, decode
+from ..core.messages import EncodedFrame, bare_messages
 from ..environments.base import EnvProfile
-from ..errors import PolicyError, TrainingError
-from ..identity import derive_seed, digest
-from ..images import container_format, decode
 from ..labeling.analyzer import analyzer_prompt
 from ..labeling.base import FailedEpisode
 from ..labeling.prose import is_refusal
 from ..labeling.target import BadTargetError, TargetProblem, parse_target
 from ..labeling.vocabulary import PAPER_MODES, Vocabulary, profile_under, target_modes
-from ..messages import EncodedFrame, bare_messages
 from ..models.base import CUT, Backend, ChatAnswer, ChatModel, ChatRequest, Role
 from ..rollouts.ids import request_id
 from .asking import ask_all

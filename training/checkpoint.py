@@ -14,13 +14,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..errors import StoreError, TrainingError
+from ..core.errors import StoreError, TrainingError
+from ..core.plugins import Settings
+from ..core.storage import FollowedPath, Storage, open_storage
 from ..labeling.vocabulary import Vocabulary
 from ..models.extras import need
 from ..models.transformers.processors import VIDEO_PART
 from ..models.weights import is_local
-from ..plugins import Settings
-from ..storage import FollowedPath, Storage, open_storage
 from .config import EXTRA, differing_fields
 
 CHECKPOINTS = "checkpoints"

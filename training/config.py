@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeVar
 import yaml
 from pydantic import Field, ValidationError
 
-from ..errors import TrainingError
-from ..plugins import Settings, explain
-from ..storage import FollowedPath, open_storage
+from ..core.errors import TrainingError
+from ..core.plugins import Settings, explain
+from ..core.storage import FollowedPath, open_storage
 
 EXTRA = "train"
 """Extra of PIVOT that installs what training needs."""

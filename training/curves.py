@@ -4,8 +4,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..core.storage import Storage
 from ..models.extras import need
-from ..storage import Storage
 from .checkpoint import LOSS_PICTURE, read_metrics
 
 

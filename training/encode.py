@@ -12,8 +12,8 @@ from typing import Any
 
 from PIL import Image
 
-from ..errors import TrainingError
-from ..messages import bare_messages
+from ..core.errors import TrainingError
+from ..core.messages import bare_messages
 from ..models.extras import need
 from .config import EXTRA
 from .tensors import Grids, Patches

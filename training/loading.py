@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import ConfigError, TrainingError
+from ..core.errors import ConfigError, TrainingError
 from ..models.extras import need
 from ..models.transformers.processors import load_processor
 from ..models.weights import is_local

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import TrainingError
+from ..core.errors import TrainingError
 from ..models.extras import need
 from ..models.weights import is_local
 from .adapters import adapter_config

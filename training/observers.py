@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import TrainingError
+from ..core.errors import TrainingError
 from ..models.extras import need
 from .config import EXTRA
 from .ranks import Ranks

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from ..errors import PivotError, TrainingError
+from ..core.errors import PivotError, TrainingError
 from ..models.extras import need
 from .config import EXTRA
 

@@ -2,7 +2,7 @@
 
 A dataset is a store, a folder as the export wrote it, or a hub id. Rows are read with the columns that a caller needs,
 so that the labels of a whole split fit into memory while its pictures are read one by one. A bad file or row is a
-:class:`~pivot.errors.TrainingError` that names file, row and remedy; no row is skipped.
+:class:`~pivot.core.errors.TrainingError` that names file, row and remedy; no row is skipped.
 """
 
 import json
@@ -14,17 +14,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..datasets.config import environment
-from ..datasets.parquet import check_columns
-from ..datasets.schema import DATASET, TableSchema
-from ..datasets.split import SIDES
-from ..datasets.store import DATASET_FOLDER, MANIFEST, RUN, read_manifest
-from ..errors import PluginError, StoreError, TrainingError
-from ..identity import digest
+from ..core.errors import PluginError, StoreError, TrainingError
+from ..core.identity import digest
+from ..core.storage import FileRecord, FollowedPath, Storage, open_storage, parse_address
+from ..datasets.store.config import environment
+from ..datasets.store.parquet import check_columns
+from ..datasets.store.schema import DATASET, TableSchema
+from ..datasets.store.split import SIDES
+from ..datasets.store.store import DATASET_FOLDER, MANIFEST, RUN, read_manifest
 from ..labeling.analyzer import LOG_HEADING, mode_lines
 from ..labeling.target import BadTargetError, build_target, parse_target
 from ..labeling.vocabulary import Vocabulary, profile_under, target_mode, target_modes
-from ..storage import FileRecord, FollowedPath, Storage, open_storage, parse_address
 
 ALL = "all"
 """The config of all environments."""

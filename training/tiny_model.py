@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..datasets.split import SIDES
-from ..errors import TrainingError
+from ..core.errors import TrainingError
+from ..core.storage import open_storage
+from ..datasets.store.split import SIDES
 from ..models.extras import need
 from ..models.transformers.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
 from ..rollouts.base import Status, Step, TaskRollouts
 from ..rollouts.scripted import ScriptedPolicy
-from ..storage import open_storage
 from .checkpoint import writing
 from .config import EXTRA
 from .encode import Encoder

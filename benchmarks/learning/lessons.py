@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pivot.benchmarks.learning.vlm import READINGS, Played, reply_text
 from pivot.benchmarks.learning.worlds import FAR, World
-from pivot.identity import digest
+from pivot.core.identity import digest
+from pivot.core.messages import EncodedFrame, PromptMessages
 from pivot.labeling.target import build_target
-from pivot.messages import EncodedFrame, PromptMessages
 from pivot.rollouts.base import TaskRollouts
 from pivot.solvers.puzzles import ACTIONS
 from pivot.training.analyzer import case_of_episode

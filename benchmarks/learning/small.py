@@ -37,8 +37,8 @@ from pivot.benchmarks.learning.small_arms import (
     SmallArm,
 )
 from pivot.benchmarks.learning.worlds import FAR, World, exact_success, explore
-from pivot.datasets.config import solver_type
-from pivot.identity import derive_seed
+from pivot.core.identity import derive_seed
+from pivot.datasets.store.store.config import solver_type
 from pivot.models.extras import need
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.puzzles import ACTIONS

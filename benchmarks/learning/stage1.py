@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import pivot
 from PIL import Image
-from pivot.datasets.split import VALIDATION
-from pivot.errors import TrainingError
+from pivot.core.errors import TrainingError
+from pivot.core.storage import open_storage
+from pivot.datasets.store.store.split import VALIDATION
 from pivot.labeling.target import BadTargetError, parse_target
 from pivot.models.extras import need
-from pivot.storage import open_storage
 from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
 from pivot.training.analyzer_sft.config import make_sft_config
 from pivot.training.analyzer_sft.samples import Sample, read_dataset

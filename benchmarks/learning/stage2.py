@@ -16,12 +16,12 @@ from time import perf_counter, process_time
 from typing import Any
 
 from pivot.benchmarks.learning.player import make_player
+from pivot.core.errors import LevelError
+from pivot.core.images import frame_id
+from pivot.core.messages import EncodedFrame
 from pivot.environments.base import Task
 from pivot.environments.frozenlake import FrozenLakeEnv
-from pivot.errors import LevelError
-from pivot.images import frame_id
 from pivot.labeling.domains import domain_of
-from pivot.messages import EncodedFrame
 from pivot.models.extras import need
 from pivot.models.transformers.model import Engine
 from pivot.rollouts.policies import ModelPolicy

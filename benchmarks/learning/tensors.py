@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from pivot.benchmarks.learning.lessons import Lesson
-from pivot.messages import EncodedFrame
+from pivot.core.messages import EncodedFrame
 from pivot.models.base import image_ids
 from pivot.models.extras import need
 from pivot.models.transformers.model import picture_of

@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from pivot.benchmarks.learning.worlds import World, exact_success
+from pivot.core.identity import below, derive_seed
+from pivot.core.images import frame_id
+from pivot.core.messages import EncodedFrame
+from pivot.core.plugins import Settings
 from pivot.environments.base import Task
-from pivot.identity import below, derive_seed
-from pivot.images import frame_id
 from pivot.labeling.analyzer import analyzer_text
 from pivot.labeling.target import build_target
-from pivot.messages import EncodedFrame
 from pivot.models.extras import need
-from pivot.plugins import Settings
 from pivot.rollouts.base import Policy, Reply, TaskRollouts, Turn
 from pivot.rollouts.prompts.render import render_student
 from pivot.solvers.puzzles import ACTIONS

@@ -26,7 +26,7 @@ from pivot.benchmarks.learning.vlm import (
     settings_of,
 )
 from pivot.benchmarks.learning.worlds import explore
-from pivot.identity import derive_seed
+from pivot.core.identity import derive_seed
 from pivot.models.extras import need
 from pivot.models.transformers.model import Engine
 from pivot.training.encode import Encoder

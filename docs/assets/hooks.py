@@ -15,7 +15,6 @@ from pivot.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOT_PAGES = {"CHANGELOG.md": "reference/changelog.md", "CONTRIBUTING.md": "internals/contributing.md"}
-ROOT_PAGES |= {"SECURITY.md": "reference/security.md"}
 """Pages of the repository root, and their paths on the site."""
 HELP = "<!-- On the site, the help of every command follows. -->\n"
 API = ROOT / "build" / "api"

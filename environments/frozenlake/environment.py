@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from gymnasium.envs.toy_text import frozen_lake
 from pydantic import Field
 
-from ...errors import LevelError
+from ...core.errors import LevelError
 from ..base import EnvConfig, EnvProfile, Frame, Source
 from ..grid import MAX_SIDE, UNUSABLE, GridConfig, GridEnv, first_level, level_lines, pick
 from .sprites import ART, LEGEND, draw_map, draw_player

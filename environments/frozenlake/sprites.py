@@ -16,7 +16,7 @@ from gymnasium.envs.toy_text import frozen_lake
 from numpy.typing import NDArray
 from PIL import Image
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from ..base import Frame
 
 LEGEND = {

@@ -14,8 +14,8 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from pydantic import Field
 
-from ...errors import CertifyError, ConfigError, GenerationError, LevelError
-from ...identity import canonical_json
+from ...core.errors import CertifyError, ConfigError, GenerationError, LevelError
+from ...core.identity import canonical_json
 from ...solvers.closure.game import IDLE, Game, GameSettings, Level, close, first_level
 from ...solvers.closure.graph import OUT_OF_BUDGET
 from ...solvers.closure.success import rule_of

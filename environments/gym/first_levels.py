@@ -6,8 +6,8 @@ A run whose first levels do not show what success is ends before it starts.
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ... import admission
-from ...errors import CertifyError
+from ...core import admission
+from ...core.errors import CertifyError
 from ...solvers.closure.advice import naming_settings
 from ...solvers.closure.game import GameSettings, Level, close, first_level
 from ...solvers.closure.graph import ILLEGAL, Graph, SuccessSteps

@@ -18,9 +18,9 @@ import numpy as np
 from gymnasium import spaces
 from pydantic import Field, ValidationInfo, model_validator
 
-from ...errors import ConfigError
-from ...images import codec
-from ...plugins import STORED
+from ...core.errors import ConfigError
+from ...core.images import codec
+from ...core.plugins import STORED
 from ..backends import EMBEDDED, BackendConfig, BackendEnv, ImageCodec, installed
 from ..base import EnvConfig, EnvProfile, Frame, NamedActions, Source, Task
 from ..grid import UNUSABLE, first_level

@@ -11,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError, LevelError
-from ...identity import derive_seed
+from ...core.errors import ConfigError, LevelError
+from ...core.identity import derive_seed
 from .state import THOR, NavigationState, Pose, Target, parse_state
 
 MAX_BYTES = 64 * 1024 * 1024

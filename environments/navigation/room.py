@@ -2,8 +2,8 @@
 
 from functools import lru_cache
 
-from ...errors import LevelError
-from ...images import Frame
+from ...core.errors import LevelError
+from ...core.images import Frame
 from .moves import TURNS, Floor, direction
 from .state import NavigationState, Pose, millimetres, parse_room
 from .view.scene import draw_view, scene_of

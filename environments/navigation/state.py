@@ -40,8 +40,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from ...errors import LevelError
-from ...identity import canonical_json
+from ...core.errors import LevelError
+from ...core.identity import canonical_json
 from ..backends import EMBEDDED
 
 THOR = "thor"

@@ -20,9 +20,9 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from pydantic import Field, field_validator, model_validator
 
-from ...errors import LevelError
-from ...identity import canonical_json
-from ...images import codec
+from ...core.errors import LevelError
+from ...core.identity import canonical_json
+from ...core.images import codec
 from ..backends import EMBEDDED, BackendConfig, BackendEnv, ImageCodec, installed
 from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Task, TurnRewards
 from ..grid import first_level

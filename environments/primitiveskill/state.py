@@ -18,8 +18,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import LevelError
-from ...identity import canonical_json
+from ...core.errors import LevelError
+from ...core.identity import canonical_json
 from ..backends import EMBEDDED
 from .tasks import DRAWER_TRAVEL, KINDS, Point, Scene, TaskKind
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from ...errors import CertifyError, GenerationError
+from ...core.errors import CertifyError, GenerationError
 from ...solvers.sokoban import sample_level
 from ..base import EnvConfig, EnvProfile, Frame, Source
 from ..grid import MAX_SIDE, UNUSABLE, GridConfig, GridEnv, first_level

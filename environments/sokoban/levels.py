@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...errors import LevelError
+from ...core.errors import LevelError
 from ..grid import level_lines, pick
 from .sprites import BOX, PLAYER, TARGET, WALL
 

@@ -20,10 +20,10 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from pydantic import Field, ValidationInfo, model_validator
 
-from ... import admission
-from ...errors import ConfigError, LevelError
-from ...identity import canonical_json
-from ...plugins import STORED
+from ...core import admission
+from ...core.errors import ConfigError, LevelError
+from ...core.identity import canonical_json
+from ...core.plugins import STORED
 from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
 from ..grid import first_level
 from .icons import GENERATOR, draw_target

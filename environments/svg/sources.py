@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ...errors import ConfigError, GenerationError
+from ...core.errors import ConfigError, GenerationError
 from ..grid import pick
 from .sandbox.pool import rasterise
 from .sandbox.raster import MAX_DOCUMENT_BYTES, refusal

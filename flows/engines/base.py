@@ -15,12 +15,12 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import Field
 
-from ... import plugins
-from ...admission import Admitted, allowed_names
-from ...contracts import Answer, Terms
-from ...datasets.stages.base import ShardResult
-from ...plugins import Plugin, Settings
-from ...storage import Address
+from ...core import plugins
+from ...core.admission import Admitted, allowed_names
+from ...core.contracts import Answer, Terms
+from ...core.plugins import Plugin, Settings
+from ...core.storage import Address
+from ...datasets.store.stages.base import ShardResult
 
 Call = Callable[..., ShardResult]
 Result = TypeVar("Result")
@@ -92,7 +92,7 @@ class Engine(Plugin):
 
 @dataclass(frozen=True, slots=True)
 class AdmittingPool:
-    """A pool whose calls may load what the call that submits them may load; see :mod:`pivot.admission`."""
+    """A pool whose calls may load what the call that submits them may load; see :mod:`pivot.core.admission`."""
 
     pool: WorkerPool
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from ...datasets.stages.base import ShardResult
-from ...errors import ConfigError, StoreError
+from ...core.errors import ConfigError, StoreError
+from ...datasets.store.stages.base import ShardResult
 from .base import Call, Result
 from .reach import hosts_towards
 from .versions import other_versions, versions_here
@@ -115,7 +115,7 @@ def portable(error: Exception) -> Exception:
 
 def get_ready(names: tuple[str, ...]) -> None:
     """Import environments on a worker."""
-    from ...datasets.config import environment  # noqa: PLC0415 - only a worker pays for it here
+    from ...datasets.store.config import environment  # noqa: PLC0415 - only a worker pays for it here
 
     for name in names:
         environment(name)

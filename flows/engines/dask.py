@@ -12,9 +12,9 @@ from functools import partial
 from multiprocessing import resource_tracker
 from typing import Any
 
-from ...errors import ConfigError, StoreError
+from ...core.errors import ConfigError, StoreError
+from ...core.storage import Address
 from ...models.extras import need
-from ...storage import Address
 from .base import Engine, WorkerPool
 from .cluster import ClusterPool, Settle, carry_out
 from .local import available_cores, interrupts_held

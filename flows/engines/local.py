@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any, Protocol
 
-from ...datasets.stages.base import ShardResult, Stage, run
-from ...errors import ConfigError, StoreError
-from ...storage import Address
+from ...core.errors import ConfigError, StoreError
+from ...core.storage import Address
+from ...datasets.store.stages.base import ShardResult, Stage, run
 from .base import Call, Engine, Result, WorkerPool
 from .reach import LOOPBACK
 
@@ -52,7 +52,7 @@ def _start_worker(names: tuple[str, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see interrupts_held: its own children may be stopped
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    from ...datasets.config import environment  # noqa: PLC0415 - only a worker pays for it here
+    from ...datasets.store.config import environment  # noqa: PLC0415 - only a worker pays for it here
 
     for name in names:
         environment(name)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from uuid import uuid4
 
-from ...datasets.store import RUN
-from ...errors import ConfigError, StoreError
-from ...storage import TEMPORARY, Address, open_storage
+from ...core.errors import ConfigError, StoreError
+from ...core.storage import TEMPORARY, Address, open_storage
+from ...datasets.store.store import RUN
 from .cluster import ClusterPool, Order, packed, unpacked
 from .versions import PROJECT, other_versions, versions_here
 

@@ -16,7 +16,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.exceptions import TerminationSignal
 from prefect.futures import PrefectFuture, as_completed
 
-from ...datasets.stages.base import ShardResult, Stage, run
+from ...datasets.store.stages.base import ShardResult, Stage, run
 from .local import Execute, WorkerPool, finished
 
 Result = TypeVar("Result")

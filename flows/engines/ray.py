@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ...errors import ConfigError, StoreError
+from ...core.errors import ConfigError, StoreError
+from ...core.plugins import Settings
+from ...core.storage import Address
 from ...models.extras import need
-from ...plugins import Settings
-from ...storage import Address
 from .base import Engine, EngineSettings, WorkerPool
 from .cluster import RETRIES, ClusterPool, Settle, carry_out
 from .local import available_cores

@@ -4,7 +4,7 @@ import os
 import socket
 from urllib.parse import urlsplit
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 
 PATIENCE = 5.0
 """Seconds for a connection, and for the first bytes over it."""

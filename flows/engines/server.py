@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from ...errors import ConfigError, EngineError
-from ...processes import Child
+from ...core.errors import ConfigError, EngineError
+from ...core.processes import Child
 
 START_SECONDS = 120.0
 """Longest wait for the server of a run; it takes 5 s on an idle machine, 10 s with a new database."""

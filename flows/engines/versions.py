@@ -9,13 +9,13 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, entry_points, requires, version
 from pathlib import Path
 
-from ...plugins import GROUPS
+from ...core.plugins import GROUPS
 
 PROJECT = "pivot-vlm"
 OURS = Path(__file__).parents[2]
 ROOMS = (
-    *("api", "cli", "collage", "datasets", "environments", "flows", "imports", "insight", "integrations", "labeling"),
-    *("models", "rollouts", "solvers", "storage", "testing", "training"),
+    *("api", "cli", "collage", "datasets", "environments", "core", "flows", "insight", "interop", "labeling"),
+    *("models", "rollouts", "solvers", "testing", "training"),
 )
 """Folders of the package. A checkout has others, such as tests and runs, which decide no bytes."""
 
@@ -48,7 +48,7 @@ def source_digest(package: Path) -> str:
         for folder, _, names in os.walk(package / room):
             files += [Path(folder) / name for name in names if name.endswith(".py")]
     hasher = hashlib.sha256()
-    for file in sorted(each for each in files if each.name != "setup.py"):  # a wheel has no setup.py
+    for file in sorted(files):
         content = file.read_bytes()
         hasher.update(f"{file.relative_to(package).as_posix()} {len(content)}\n".encode() + content)
     return hasher.hexdigest()[:12]

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...datasets.stages.base import ShardResult
-from ...datasets.stages.rollout import RolloutJob
-from ...errors import PivotError
+from ...core.errors import PivotError
+from ...datasets.store.stages.base import ShardResult
+from ...datasets.store.stages.rollout import RolloutJob
 from ...models.base import Sent
 from ...rollouts.base import Reply, Turn
 from ..engines.reach import DRIVER_HOST, LOOPBACK

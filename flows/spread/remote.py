@@ -7,9 +7,9 @@ from itertools import count
 from time import perf_counter
 from typing import Any
 
-from ...datasets.config import Shard
-from ...datasets.stages.rollout import RolloutJob, store_rollouts
-from ...datasets.store import Store
+from ...datasets.store.config import Shard
+from ...datasets.store.stages.rollout import RolloutJob, store_rollouts
+from ...datasets.store.store import Store
 from ...models.base import image_ids
 from ...rollouts.base import Policy, Reply, TaskRollouts, Turn
 from ...rollouts.loop import Batch, run_batches

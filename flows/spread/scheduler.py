@@ -9,9 +9,9 @@ import logging
 import math
 import secrets
 
-from ...datasets.config import Shard
-from ...datasets.stages.rollout import RolloutJob
-from ...errors import PolicyError
+from ...core.errors import PolicyError
+from ...datasets.store.config import Shard
+from ...datasets.store.stages.rollout import RolloutJob
 from ...rollouts.base import Reply, Turn
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.supervisor import run_without_gc_pauses

@@ -3,13 +3,13 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ...datasets.config import Shard
-from ...datasets.inputs import ROLLOUT
-from ...datasets.progress import Reporter
-from ...datasets.run import Run
-from ...datasets.stages.base import ShardResult, report_stored
-from ...datasets.stages.rollout import RolloutJob, rollout_job
-from ...datasets.store import Store
+from ...core.progress import Reporter
+from ...datasets.store.config import Shard
+from ...datasets.store.inputs import ROLLOUT
+from ...datasets.store.run import Run
+from ...datasets.store.stages.base import ShardResult, report_stored
+from ...datasets.store.stages.rollout import RolloutJob, rollout_job
+from ...datasets.store.store import Store
 from ...environments.base import Task
 from ...rollouts.loop import Batch
 

@@ -11,24 +11,24 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ...datasets.config import PartConfig, RunConfig, Shard
-from ...datasets.inputs import PENDING_EPISODES
-from ...datasets.parquet import read_table
-from ...datasets.run import Run
-from ...datasets.schema import EPISODES, LABELS, STEPS
-from ...datasets.stages.base import Pending, Product, ShardFiles, ShardResult
-from ...datasets.store import Store
-from ...datasets.tables import steps_by_episode
+from ...core.errors import PivotError
+from ...core.identity import canonical_json, digest
+from ...core.plugins import Settings
+from ...core.records import from_row, to_row
+from ...core.storage import Address
+from ...datasets.store.config import PartConfig, RunConfig, Shard
+from ...datasets.store.inputs import PENDING_EPISODES
+from ...datasets.store.parquet import read_table
+from ...datasets.store.run import Run
+from ...datasets.store.schema import EPISODES, LABELS, STEPS
+from ...datasets.store.stages.base import Pending, Product, ShardFiles, ShardResult
+from ...datasets.store.store import Store
+from ...datasets.store.tables import steps_by_episode
 from ...environments.base import ParsedAction, PivotEnv, Task
-from ...errors import PivotError
-from ...identity import canonical_json, digest
-from ...plugins import Settings
-from ...records import from_row, to_row
 from ...rollouts.base import Episode, ParsedReply, Policy, Reply, ReplyOutcome, Status, TaskRollouts, Turn
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.ids import episode_id
 from ...rollouts.loop import Batch, run_batches
-from ...storage import Address
 from .arms import BOUND
 from .bisect import RULE_OF_THREE, Bisection, reached_step
 from .records import BOUNDS, RECEIPTS, VERSION, Bound, ProbeSettings, bounds_file

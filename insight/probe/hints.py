@@ -6,9 +6,9 @@ policy has no model; the template replaces it.
 
 from collections.abc import Mapping, Sequence
 
-from ...datasets.config import PartConfig, Shard
-from ...datasets.run import Run
-from ...datasets.store import Store, shard_frames, stored_failures
+from ...datasets.store.config import PartConfig, Shard
+from ...datasets.store.run import Run
+from ...datasets.store.store import Store, shard_frames, stored_failures
 from ...labeling.base import UNANSWERED, GuidanceWriter
 from ...labeling.label import label_episodes
 

@@ -11,16 +11,16 @@ from dataclasses import fields
 from math import isclose
 from typing import Any
 
-from ...datasets.config import Shard
-from ...datasets.parquet import read_table
-from ...datasets.proof.statistics import statistics_problems
-from ...datasets.schema import EPISODES, LABELS, STEPS
-from ...datasets.store import Store
-from ...datasets.tables import steps_by_episode
+from ...core.errors import NotAllowedError, StoreError
+from ...core.records import from_row
+from ...datasets.store.config import Shard
+from ...datasets.store.parquet import read_table
+from ...datasets.store.schema import EPISODES, LABELS, STEPS
+from ...datasets.store.store import Store
+from ...datasets.store.tables import steps_by_episode
+from ...datasets.verify.statistics import statistics_problems
 from ...environments.base import PivotEnv, Task
-from ...errors import NotAllowedError, StoreError
 from ...labeling.replay import DisagreementError, Replayer
-from ...records import from_row
 from ...rollouts.base import TaskRollouts
 from ...rollouts.loop import Batch, run_batches
 from ...rollouts.parser import parse_reply

@@ -12,12 +12,12 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from ...datasets.derived_views import DERIVED
-from ...datasets.parquet import read_table
-from ...datasets.store import Store
-from ...datasets.views import CLOSED
-from ...errors import NoStoreError
-from ...intervals import Interval, middle, resampled_means, sums_by_level
+from ...core.errors import NoStoreError
+from ...core.intervals import Interval, middle, resampled_means, sums_by_level
+from ...datasets.sql.derived_views import DERIVED
+from ...datasets.sql.views import CLOSED
+from ...datasets.store.parquet import read_table
+from ...datasets.store.store import Store
 from .arms import PROBE_ARMS
 from .records import PROBE, SETTINGS_FILE, ProbeSettings, RetryStatus, probe_file
 

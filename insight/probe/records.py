@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ...datasets.config import Shard
-from ...datasets.schema import TableSchema, columns_of
-from ...plugins import Settings
-from ...records import Stored
+from ...core.plugins import Settings
+from ...core.records import Stored
+from ...datasets.store.config import Shard
+from ...datasets.store.schema import TableSchema, columns_of
 from .arms import DEFAULT_ARMS
 
 FOLDER = "probe"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from ...intervals import Interval
+from ...core.intervals import Interval
 from .arms import PROBE_ARMS
 from .rates import ArmRate, GroupRates, Refuted
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...datasets.store import Store
+from ...core.errors import PolicyError
+from ...core.messages import PromptMessages
+from ...core.plugins import Settings
+from ...datasets.store.store import Store
 from ...environments.base import Task
-from ...errors import PolicyError
-from ...messages import PromptMessages
-from ...plugins import Settings
 from ...rollouts.base import Episode, Policy, Reply, Status, StudentPrompt, TaskRollouts, Turn
 from ...training.policy_rl.hindsight.contexts import Hindsight, teacher_prompt
 from .records import VERSION, ProbeSettings, Retry, RetryStatus, is_lift, suffix_return

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from ... import admission
-from ...datasets.config import PartConfig, RunConfig, Shard
-from ...datasets.inputs import PENDING_EPISODES
-from ...datasets.progress import Reporter
-from ...datasets.run import Run
-from ...datasets.schema import LABELS
-from ...datasets.store import Store
-from ...errors import ConfigError
+from ...core import admission
+from ...core.errors import ConfigError
+from ...core.progress import Reporter
+from ...core.storage import Address, FileRecord
+from ...core.storage.receipts import Receipt
+from ...datasets.store.config import PartConfig, RunConfig, Shard
+from ...datasets.store.inputs import PENDING_EPISODES
+from ...datasets.store.run import Run
+from ...datasets.store.schema import LABELS
+from ...datasets.store.store import Store
 from ...rollouts.base import TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.loop import Batch, run_batches
 from ...rollouts.supervisor import run_without_gc_pauses
-from ...storage import Address, FileRecord
-from ...storage.receipts import Receipt
 from .arms import BOUND, PROBE_ARMS
 from .bounds import bound_shard
 from .hints import own_hints

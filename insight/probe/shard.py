@@ -10,21 +10,21 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from typing import ClassVar
 
-from ...datasets.config import Shard
-from ...datasets.inputs import PENDING_EPISODES
-from ...datasets.parquet import read_table
-from ...datasets.run import RunEnv
-from ...datasets.schema import EPISODES, LABELS, STEPS
-from ...datasets.stages.base import Pending, Product, ShardFiles, ShardResult
-from ...datasets.store import Store
-from ...datasets.tables import steps_by_episode
+from ...core.identity import canonical_json, digest
+from ...core.records import from_row, to_row
+from ...core.storage import FileRecord
+from ...datasets.store.config import Shard
+from ...datasets.store.inputs import PENDING_EPISODES
+from ...datasets.store.parquet import read_table
+from ...datasets.store.run import RunEnv
+from ...datasets.store.schema import EPISODES, LABELS, STEPS
+from ...datasets.store.stages.base import Pending, Product, ShardFiles, ShardResult
+from ...datasets.store.store import Store
+from ...datasets.store.tables import steps_by_episode
 from ...environments.base import Task
-from ...identity import canonical_json, digest
-from ...records import from_row, to_row
 from ...rollouts.base import TaskRollouts
 from ...rollouts.ids import episode_id
 from ...rollouts.loop import Batch
-from ...storage import FileRecord
 from .arms import PROBE_ARMS
 from .hints import own_hints
 from .records import PROBE, VERSION, ProbeSettings, Retry, RetryStatus, probe_file, receipt_file

@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 
 from ...collage import collage, panel
-from ...datasets.config import Shard
-from ...datasets.export import FrameReader, dataset_file, drawn_tiles
-from ...datasets.parquet import read_table
-from ...datasets.schema import DATASET
-from ...datasets.split import SIDES
-from ...datasets.store import DATASET_FOLDER, Store
-from ...errors import PivotError
+from ...core.errors import PivotError
+from ...datasets.store.config import Shard
+from ...datasets.store.dataset_rows import FrameReader, dataset_file, drawn_tiles
+from ...datasets.store.parquet import read_table
+from ...datasets.store.schema import DATASET
+from ...datasets.store.split import SIDES
+from ...datasets.store.store import DATASET_FOLDER, Store
 
 Record = dict[str, Any]
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...datasets.config import Shard
-from ...datasets.export import dataset_file
-from ...datasets.nights import Nights, environments_of, placed_shards
-from ...datasets.parquet import read_table
-from ...datasets.schema import DATASET_EPISODES, EPISODES, LABELS
-from ...datasets.split import SIDES
-from ...datasets.store import DATASET_FOLDER, Store
-from ...errors import ConfigError
-from ...storage import Address
+from ...core.errors import ConfigError
+from ...core.storage import Address
+from ...datasets.store.config import Shard
+from ...datasets.store.dataset_rows import dataset_file
+from ...datasets.store.nights import Nights, environments_of, placed_shards
+from ...datasets.store.parquet import read_table
+from ...datasets.store.schema import DATASET_EPISODES, EPISODES, LABELS
+from ...datasets.store.split import SIDES
+from ...datasets.store.store import DATASET_FOLDER, Store
 from .plain import plain
 
 FORMAT = 2

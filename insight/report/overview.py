@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ...datasets.nights import Nights
-from ...datasets.store import Store
-from ...datasets.views import connect, run_query
-from ...errors import PluginError
-from ...storage import Address
+from ...core.errors import PluginError
+from ...core.storage import Address
+from ...datasets.sql.views import connect, run_query
+from ...datasets.store.nights import Nights
+from ...datasets.store.store import Store
 from ..plots import save_plots
 from ..stats import SUMMARY, in_order
 from .contents import FORMAT

@@ -12,19 +12,19 @@ from functools import partial
 from math import ceil
 from typing import Any
 
-from ...datasets.config import Shard, environment
-from ...datasets.describe import certificate_text, reference_text
-from ...datasets.proof.labels import stored_verdict
-from ...datasets.schema import EPISODES, FRAMES, LABELS, STEPS
-from ...datasets.store import Store
-from ...datasets.tables import steps_by_episode
-from ...errors import CertifyError, LevelError, NotAllowedError, PivotError
-from ...images import CODECS
+from ...core.errors import CertifyError, LevelError, NotAllowedError, PivotError
+from ...core.images import CODECS
+from ...core.messages import EncodedFrame
+from ...datasets.export.describe import certificate_text, reference_text
+from ...datasets.store.config import Shard, environment
+from ...datasets.store.schema import EPISODES, FRAMES, LABELS, STEPS
+from ...datasets.store.store import Store
+from ...datasets.store.tables import steps_by_episode
+from ...datasets.verify.labels import stored_verdict
 from ...labeling.action_log import FLOAT_DECIMALS, log_decimals
 from ...labeling.base import GuidanceWriter
 from ...labeling.episode import FailedEpisode, inside_frames
 from ...labeling.replay import DisagreementError, Replays
-from ...messages import EncodedFrame
 from ...solvers.base import DistanceMap, ExactSolver
 from ..probe.arms import PROBE_ARMS
 from ..probe.hints import own_writer

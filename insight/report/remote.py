@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...datasets.progress import Reporter
-from ...errors import ConfigError
-from ...storage import Address, Url, open_storage
-from ...storage.base import Fill
-from ...storage.lease import LOCK
+from ...core.errors import ConfigError
+from ...core.progress import Reporter
+from ...core.storage import Address, Url, open_storage
+from ...core.storage.base import Fill
+from ...core.storage.lease import LOCK
 from .contents import Contents, Selection
 from .site import MARKER, write_report
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, cast
 
-from ...datasets.config import Shard
-from ...datasets.schema import CALLS, PROMPTS
-from ...datasets.store import Store, shard_frames, stored_failures
-from ...errors import PivotError
+from ...core.errors import PivotError
+from ...core.messages import PromptMessages
+from ...datasets.store.config import Shard
+from ...datasets.store.schema import CALLS, PROMPTS
+from ...datasets.store.store import Store, shard_frames, stored_failures
 from ...labeling.base import GuidanceRequest, GuidanceWriter
 from ...labeling.label import certify_episodes, guidance_requests
 from ...labeling.writers import ModelWriter
-from ...messages import PromptMessages
 from ...models.base import CUT, FINISHED, ChatAnswer, ChatRequest
 from ...models.openai.wire import RequestEncoder
 from ...rollouts.base import Turn

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ...datasets.config import Shard
-from ...datasets.parquet import read_table
-from ...datasets.store import Store
-from ...errors import PivotError, StoreError
-from ...plugins import Settings
-from ...records import from_row
+from ...core.errors import PivotError, StoreError
+from ...core.plugins import Settings
+from ...core.records import from_row
+from ...datasets.store.config import Shard
+from ...datasets.store.parquet import read_table
+from ...datasets.store.store import Store
 from ...rollouts.base import Policy, Reply, TaskRollouts, Turn
 from ...rollouts.loop import Batch, run_batches
 from ..probe.rates import probe_settings

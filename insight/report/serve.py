@@ -15,10 +15,10 @@ from threading import Lock
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from ...datasets.nights import nights_of, placed_shards
-from ...errors import ConfigError, PivotError
-from ...images import CODECS
-from ...storage import Address
+from ...core.errors import ConfigError, PivotError
+from ...core.images import CODECS
+from ...core.storage import Address
+from ...datasets.store.nights import nights_of, placed_shards
 from .contents import CHUNK, Contents, Selection, contents
 from .overview import overview
 from .pages import Page, ShardPages

@@ -13,10 +13,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ...datasets.nights import Nights, nights_of, placed_shards
-from ...datasets.progress import Reporter
-from ...errors import ConfigError, StoreError
-from ...storage import Address, LocalStorage
+from ...core.errors import ConfigError, StoreError
+from ...core.progress import Reporter
+from ...core.storage import Address, LocalStorage
+from ...datasets.store.nights import Nights, nights_of, placed_shards
 from .contents import CHUNK, FORMAT, Contents, Selection, chunk_name, contents, page_name
 from .overview import overview
 from .pages import ShardPages

@@ -1,6 +1,6 @@
 """The language about each environment: one file each, found by name."""
 
-from ... import plugins
+from ...core import plugins
 from ...environments.base import EnvProfile
 from ...solvers.base import Verdict
 from ..action_log import FLOAT_DECIMALS

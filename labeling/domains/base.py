@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from ...contracts import Answer, Contract, Terms
+from ...core.contracts import Answer, Contract, Terms
 from ...environments.base import EnvProfile, actions_per_turn
 from ...solvers.base import TURN_SEPARATOR, Verdict
 from ..action_log import FLOAT_DECIMALS, number_text

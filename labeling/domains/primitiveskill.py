@@ -7,7 +7,9 @@ from typing import Any
 
 from gymnasium.error import ResetNeeded
 
-from ... import plugins
+from ...core import plugins
+from ...core.errors import LevelError
+from ...core.identity import canonical_json
 from ...environments.backends import EMBEDDED
 from ...environments.primitiveskill import (
     KINDS,
@@ -18,8 +20,6 @@ from ...environments.primitiveskill import (
     reached,
     read_primitives,
 )
-from ...errors import LevelError
-from ...identity import canonical_json
 from ...rollouts.scripted.primitiveskill_expert import expert_action
 from ...solvers.primitiveskill import HELD_ABOVE, read_observation
 from ..episode import FailedEpisode

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
-from ...plugins import Settings
+from ...core.plugins import Settings
 from ...solvers.base import Case, Solver, Unsolved, Verdict
 from ..base import Draft, Filter, Objection
 from ..episode import FailedEpisode

@@ -1,7 +1,7 @@
 """The failures of the pre-flight check of a writer: a box of Sokoban that is pushed against the wall above it."""
 
+from ...core.images import encode_png, frame_id
 from ...environments.sokoban import SokobanEnv
-from ...images import encode_png, frame_id
 from ...rollouts.policies.example import EPISODE, ROOM
 from ...solvers.base import Certificate, Verdict
 from ..base import GuidanceRequest

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ...errors import ConfigError, PolicyError
-from ...identity import derive_seed, digest
-from ...images import frame_id
-from ...messages import Call, EncodedFrame, PromptMessages, cut_reply
+from ...core.errors import ConfigError, PolicyError
+from ...core.identity import derive_seed, digest
+from ...core.images import frame_id
+from ...core.messages import Call, EncodedFrame, PromptMessages, cut_reply
 from ...models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Sampling
 from ...models.preflight import PreflightModel
 from ...rollouts.ids import request_id

@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 from ...collage import collage, episode_tiles
-from ...identity import digest
-from ...images import Frame, decode
-from ...messages import PromptMessages
+from ...core.identity import digest
+from ...core.images import Frame, decode
+from ...core.messages import PromptMessages
 from ..action_log import action_log, number_text
 from ..analyzer import how_to_read, one_line
 from ..base import GuidanceRequest

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 from zlib import crc32
 
-from ...plugins import Settings
+from ...core.plugins import Settings
 from ..base import Guidance, GuidanceRequest, GuidanceWriter
 from ..statements import Choice, Offer
 

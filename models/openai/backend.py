@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from ...plugins import Settings
+from ...core.plugins import Settings
 from ..base import Backend, ChatModel, ModelOptions
 from ..cache import cached, check_cache
 from ..pacing import START

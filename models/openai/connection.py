@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from typing import Any
 
-from ...errors import ConfigError, PivotError
+from ...core.errors import ConfigError, PivotError
 from ..address import api_key, authorization, split_query
 from ..extras import need
 from ..service import Service

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from ...errors import BrokenOffError, ConfigError, PolicyError, ServerGoneError
-from ...messages import cut_reply
+from ...core.errors import BrokenOffError, ConfigError, PolicyError, ServerGoneError
+from ...core.messages import cut_reply
 from ..address import censored, secrets_of, split_query
 from ..base import ChatAnswer, ChatModel, ChatRequest
 from ..extras import need

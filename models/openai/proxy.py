@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 
 LOGIN_WANTED = 407
 SOCKS_PACKAGE = "socksio"

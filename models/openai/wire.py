@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...images import readable_formats
-from ...messages import EncodedFrame, cut_reply
+from ...core.images import readable_formats
+from ...core.messages import EncodedFrame, cut_reply
 from ..base import ChatRequest, ending_of
 
 ANSWER_LIMIT_BYTES = 16_000_000

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ...plugins import Settings
+from ...core.plugins import Settings
 from ..base import Backend, ChatModel, ModelOptions
 from ..service import Unserved
 from .model import BATCH_SIZE, EXTRA, PACKAGES, DType, TransformersModel

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 from PIL import Image
 
-from ...errors import ConfigError, ImageError, PolicyError
-from ...identity import derive_seed
-from ...images import decode
-from ...messages import EncodedFrame, bare_messages
+from ...core.errors import ConfigError, ImageError, PolicyError
+from ...core.identity import derive_seed
+from ...core.images import decode
+from ...core.messages import EncodedFrame, bare_messages
 from ..base import CUT, FINISHED, ChatAnswer, ChatModel, ChatRequest, image_ids
 from ..batching import BatchingThread
 from ..extras import need

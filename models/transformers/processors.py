@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from ..extras import need
 
 IMAGE_ONLY_FAMILIES = {

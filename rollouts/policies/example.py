@@ -1,8 +1,8 @@
 """The turn of the pre-flight check: the first one in a small room of Sokoban, with the real prompt."""
 
+from ...core.messages import EncodedFrame
 from ...environments.base import Task
 from ...environments.sokoban import SokobanEnv
-from ...messages import EncodedFrame
 from ..base import Turn
 from ..prompts.render import render_student
 from ..prompts.sokoban import PROMPT

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
+from ...core.errors import PluginError
+from ...core.plugins import Settings
+from ...core.records import Stored
 from ...environments.base import EnvProfile, Task
-from ...errors import PluginError
-from ...plugins import Settings
-from ...records import Stored
 from ..base import HistoryEntry, Message, Policy, Reply, StudentPrompt, Turn
 
 

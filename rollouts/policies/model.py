@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from ...models.base import MAX_REPLY_TOKENS, Backend, ChatModel, ChatRequest
 from ...models.preflight import PreflightModel
 from ..base import Policy, Reply, Turn

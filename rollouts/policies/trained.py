@@ -4,8 +4,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ...errors import ConfigError
-from ...plugins import Settings
+from ...core.errors import ConfigError
+from ...core.plugins import Settings
 from ..base import Policy, Reply, Turn
 
 NAME = "trained"

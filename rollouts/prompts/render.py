@@ -6,9 +6,9 @@ episodes of one task: if a prompt depends on the frame alone, a repeated frame c
 
 from collections.abc import Hashable, Sequence
 
+from ...core.identity import digest
+from ...core.messages import PromptMessages
 from ...environments.base import EnvProfile, Task
-from ...identity import digest
-from ...messages import PromptMessages
 from ..base import HistoryEntry, StudentPrompt
 
 

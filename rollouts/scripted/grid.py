@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ... import plugins
+from ...core import plugins
+from ...core.errors import CertifyError, ConfigError
+from ...core.identity import derive_seed
 from ...environments.base import EnvProfile, Task, actions_per_turn
 from ...environments.grid import GridEnv
-from ...errors import CertifyError, ConfigError
-from ...identity import derive_seed
 from ...solvers.base import DistanceMap, ExactSolver
 from ..base import Reply, Turn
 from .player import Player, PlayerHabits, bell, pick, uniforms

@@ -8,10 +8,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
+from ...core.errors import ConfigError
+from ...core.identity import derive_seed
+from ...core.plugins import Settings
 from ...environments.base import EnvConfig
-from ...errors import ConfigError
-from ...identity import derive_seed
-from ...plugins import Settings
 from ..base import Policy, Reply, Turn
 from .policy import ScriptedPolicy
 

@@ -10,6 +10,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from ...core.errors import ConfigError
+from ...core.identity import derive_seed
 from ...environments.backends import EMBEDDED
 from ...environments.base import EnvConfig
 from ...environments.navigation import (
@@ -24,8 +26,6 @@ from ...environments.navigation import (
     millimetres,
     steps_to_target,
 )
-from ...errors import ConfigError
-from ...identity import derive_seed
 from ..base import Reply, Turn
 from .player import Player, PlayerHabits, bell, pick, uniforms
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, TypeVar
 
-from ...contracts import Answer, Terms
+from ...core.contracts import Answer, Terms
+from ...core.plugins import Plugin, Settings, read_settings
 from ...environments.base import EnvConfig
-from ...plugins import Plugin, Settings, read_settings
 from ..base import Reply, Turn
 
 _TEN_WORDS = struct.Struct("<10I")

@@ -4,9 +4,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ... import plugins
+from ...core import plugins
+from ...core.plugins import Settings
 from ...environments.base import EnvConfig
-from ...plugins import Settings
 from ..base import Policy, Reply, Turn
 from .grid import GridPlayer
 from .player import Player

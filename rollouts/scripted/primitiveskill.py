@@ -12,9 +12,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from ...core.errors import ConfigError
+from ...core.identity import derive_seed
 from ...environments.primitiveskill import Primitive, PrimitiveSkillEnv, join
-from ...errors import ConfigError
-from ...identity import derive_seed
 from ..base import Reply, Turn
 from .player import Player, PlayerHabits, bell, pick, uniforms
 from .primitiveskill_faults import FRUITLESS, GRASPING, HANDS_OFF, Plan, expert_plan, misled

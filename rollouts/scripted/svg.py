@@ -16,8 +16,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ...errors import ConfigError
-from ...identity import derive_seed
+from ...core.errors import ConfigError
+from ...core.identity import derive_seed
 from ..base import Reply, Turn
 from ..ids import turn_seed
 from .player import Player, PlayerHabits, bell, pick, uniforms

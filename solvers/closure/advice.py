@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, cast
 
-from ...errors import CertifyError
+from ...core.errors import CertifyError
 
 IF_RANDOM = "if it is random, see docs/tutorials/your-environment.md#a-random-environment"
 

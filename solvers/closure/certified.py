@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from ...errors import CertifyError
+from ...core.errors import CertifyError
 from ..base import Unsolved, Verdict
 from .actions import member, named_actions
 from .advice import plain, short

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import CertifyError
+from ...core.errors import CertifyError
 from .advice import IF_RANDOM, AdvisedError, ClockError, ContradictionError, advised, difference, plain, short
 from .graph import ILLEGAL, WON
 from .packages import package_of

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from ...errors import CertifyError
+from ...core.errors import CertifyError
 from .actions import allowed, member, named_actions
 from .advice import ClockError, ContradictionError, raised, short
 from .checks import CHECK_SECONDS, WALK, Check, compare, walks_of

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...admission import allowed_names, allowing
-from ...errors import CertifyError
+from ...core.admission import allowed_names, allowing
+from ...core.errors import CertifyError
 from .worlds import Env, Outcome, Reading, Replays
 
 TIME_LIMIT = 600.0

@@ -13,10 +13,10 @@ import gymnasium
 from gymnasium.envs.registration import find_highest_version, get_env_id, parse_env_id
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from ... import admission
-from ...errors import CertifyError, LevelError, NotAllowedError
-from ...identity import canonical_json
-from ...plugins import WORD, Settings
+from ...core import admission
+from ...core.errors import CertifyError, LevelError, NotAllowedError
+from ...core.identity import canonical_json
+from ...core.plugins import WORD, Settings
 from ..base import FAILURE_MODES
 from .actions import allowed, member, named_actions
 from .advice import ClockError, naming_settings, raised

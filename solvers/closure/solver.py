@@ -9,8 +9,8 @@ from typing import ClassVar, TypeVar
 
 from pydantic import Field
 
-from ...errors import CertifyError, LevelError, NotAllowedError, PivotError
-from ...plugins import Settings
+from ...core.errors import CertifyError, LevelError, NotAllowedError, PivotError
+from ...core.plugins import Settings
 from ..base import (
     Case,
     CertificateKind,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ... import admission
-from ...errors import CertifyError
+from ...core import admission
+from ...core.errors import CertifyError
 from .advice import AdvisedError, IllegalActionError, advised, raised, short
 from .graph import ILLEGAL, LOST, WON, SuccessSteps
 from .worlds import Env, Success

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast, runtime_c
 import numpy as np
 from gymnasium.utils import EzPickle
 
-from ...errors import CertifyError
+from ...core.errors import CertifyError
 from .advice import (
     IF_RANDOM,
     AdvisedError,

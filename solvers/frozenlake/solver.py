@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from ...errors import LevelError
-from ...plugins import Settings
+from ...core.errors import LevelError
+from ...core.plugins import Settings
 from ..base import (
     Case,
     CertificateKind,

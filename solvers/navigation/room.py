@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import LevelError
+from ...core.errors import LevelError
 
 STEP = 500
 """Length of a movement, mm."""

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ...errors import CertifyError, LevelError
-from ...plugins import Settings
+from ...core.errors import CertifyError, LevelError
+from ...core.plugins import Settings
 from ..base import (
     Case,
     Certificate,

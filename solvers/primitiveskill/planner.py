@@ -21,7 +21,7 @@ from collections import deque
 from functools import lru_cache
 from itertools import product
 
-from ...errors import LevelError
+from ...core.errors import LevelError
 
 THINGS = {
     "align": ("red cube", "green cube"),

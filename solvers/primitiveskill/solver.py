@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from ...errors import CertifyError, LevelError
-from ...plugins import Settings
+from ...core.errors import CertifyError, LevelError
+from ...core.plugins import Settings
 from ..base import Case, Certificate, CertificateKind, CertificateUnit, Solver, SolverSettings, Unsolved, Verdict
 from .planner import THINGS, fewest_turns
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...compiled import compiled
+from ...core.compiled import compiled
 
 # Numbers in `Board.shape`.
 STRIDE, WORDS, BOXES = range(3)

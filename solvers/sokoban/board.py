@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import comb
 
-from ...errors import LevelError
+from ...core.errors import LevelError
 from .text import Cell, SokobanLevel
 
 State = tuple[int, int]

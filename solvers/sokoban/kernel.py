@@ -11,7 +11,7 @@ together. The log is the queue of the search and, through the chain of each row'
 
 import numpy as np
 
-from ...compiled import compiled, forget_stale
+from ...core.compiled import compiled, forget_stale
 from . import bits
 from .bits import (
     ALL,

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...errors import LevelError
-from ...identity import below
+from ...core.errors import LevelError
+from ...core.identity import below
 from ..base import DistanceMap
 from .board import Board, State, cells_of
 from .search import SMALL, WORTH, PlainSearch, SokobanSearch

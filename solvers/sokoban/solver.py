@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ...errors import LevelError
-from ...plugins import Settings
+from ...core.errors import LevelError
+from ...core.plugins import Settings
 from ..base import Case, CertificateKind, CertificateUnit, ExactSolver, Needs, SolverSettings, Unsolved, Verdict
 from ..puzzles import ACTIONS, INVALID, answers, label, measure, translated
 from .board import Board

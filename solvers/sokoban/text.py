@@ -8,7 +8,7 @@ on a target), and walls around every area that holds the player, a box or a targ
 
 from dataclasses import dataclass
 
-from ...errors import LevelError
+from ...core.errors import LevelError
 
 MAX_CELLS = 65_536
 """Maximum number of cells (lines x columns) of a level."""

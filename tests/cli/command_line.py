@@ -8,8 +8,8 @@ import typer
 from pivot.cli import app
 from pivot.cli.build import RUN_FORM
 from pivot.cli.from_config import Form, from_config
-from pivot.datasets.config import RunConfig
-from pivot.errors import PivotError
+from pivot.core.errors import PivotError
+from pivot.datasets.store.store.config import RunConfig
 from typer.testing import CliRunner
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import gymnasium
 import pivot
 import pytest
-from pivot import plugins
-from pivot.admission import allowed_names, allowing, missing
 from pivot.cli import app
+from pivot.core import plugins
+from pivot.core.admission import allowed_names, allowing, missing
+from pivot.core.errors import NotAllowedError, PivotError
 from pivot.environments.gym import GymConfig
 from pivot.environments.svg import SvgConfig
-from pivot.errors import NotAllowedError, PivotError
 from pivot.insight.report.serve import ViewServer
 from pivot.solvers.closure.game import Level
 from pivot.tests.cli.command_line import error_of, run

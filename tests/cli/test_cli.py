@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pivot
 import pytest
-from pivot import cli, plugins
+from pivot import cli
 from pivot.cli.settings_help import default_text, type_text
-from pivot.errors import ConfigError, PivotError, PluginError
+from pivot.core import plugins
+from pivot.core.errors import ConfigError, PivotError, PluginError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import clean_environment, config_of, error_lines, files_of, fingerprint
 from pivot.tests.flow_runs import pivot as command

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from pivot import cli
-from pivot.errors import INTERRUPTED
+from pivot.core.errors import INTERRUPTED
 from pivot.tests.flow_runs import CLI, PATIENCE, clean_environment
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.errors import ConfigError
+from pivot.core.errors import ConfigError
 from pivot.models import extras
 from pivot.tests.cli.command_line import error_of, run
 

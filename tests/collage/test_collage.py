@@ -21,8 +21,8 @@ from pivot.collage import (
     tile_box,
 )
 from pivot.collage.compose import ACCENT, PAGE, STRIP
-from pivot.errors import ImageError
-from pivot.images import Frame, frame_id
+from pivot.core.errors import ImageError
+from pivot.core.images import Frame, frame_id
 
 
 def noise(seed: int, height: int, width: int) -> Frame:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from pivot.images import decode, encode_png
+from pivot.core.images import decode, encode_png
 
 
 def _chunk(kind: bytes, body: bytes) -> bytes:

@@ -16,15 +16,15 @@ import duckdb
 import pivot
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pivot.datasets.card import CARD, PICTURE, card_text
-from pivot.datasets.inputs import PENDING_EPISODES
-from pivot.datasets.progress import Silent
-from pivot.datasets.schema import CALLS, DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
-from pivot.datasets.store import DATABASE, RUN, Store
-from pivot.errors import PivotError
+from pivot.core.errors import PivotError
+from pivot.core.images import decode, encode_png
+from pivot.core.progress import Silent
+from pivot.datasets.store.dataset_rows.card import CARD, PICTURE, card_text
+from pivot.datasets.store.store.inputs import PENDING_EPISODES
+from pivot.datasets.store.store.schema import CALLS, DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
+from pivot.datasets.store.store.store import DATABASE, RUN, Store
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
-from pivot.images import decode, encode_png
 from pivot.tests.dataset.containers import CONTAINERS, one_pixel
 from pivot.tests.stores import Patient, Rows, change_rows, problems, read_rows, rewrite_manifest
 

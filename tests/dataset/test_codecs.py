@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from pivot.core.errors import ImageError
+from pivot.core.images import CODECS, Codec, Frame, codec, container_problem, decode
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
-from pivot.errors import ImageError
-from pivot.images import CODECS, Codec, Frame, codec, container_problem, decode
 from pivot.tests.stores import build_tiny, problems, read_rows
 
 

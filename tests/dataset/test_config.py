@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pivot.datasets.config import EnvRun, RunConfig, make_config
-from pivot.datasets.run import Run
-from pivot.datasets.store import RUN, Store
-from pivot.errors import ConfigError, PivotError, PluginError
+from pivot.core.errors import ConfigError, PivotError, PluginError
+from pivot.datasets.store.store.config import EnvRun, RunConfig, make_config
+from pivot.datasets.store.store.run import Run
+from pivot.datasets.store.store.store import RUN, Store
 
 SOKOBAN = {"sokoban": {"tasks": 4, "settings": {}}}
 

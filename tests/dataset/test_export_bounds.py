@@ -6,13 +6,13 @@ from typing import Any
 import pivot
 import pyarrow.parquet as pq
 import pytest
-from pivot.datasets.config import solver_type
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.export_rows import Facts, row_problems
-from pivot.datasets.proof.exports import verify_export
-from pivot.datasets.store import Store
-from pivot.errors import ConfigError
-from pivot.plugins import names
+from pivot.core.errors import ConfigError
+from pivot.core.plugins import names
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.config import solver_type
+from pivot.datasets.store.store.store import Store
+from pivot.datasets.verify.export_rows import Facts, row_problems
+from pivot.datasets.verify.exports import verify_export
 
 KINDS = ("credit", "corrections", "pairs", "privileged", "processbench", "analyzer")
 STRENGTH = {

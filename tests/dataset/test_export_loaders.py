@@ -13,7 +13,7 @@ from typing import Any
 import pivot
 import pyarrow.parquet as pq
 import pytest
-from pivot.images import decode
+from pivot.core.images import decode
 from pivot.tests.stores import build_small
 
 ENVIRONMENTS = os.environ.get("PIVOT_LOADERS", "")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pivot
 import pytest
-from pivot.datasets.store import Store
-from pivot.storage import LocalStorage
+from pivot.core.storage import LocalStorage
+from pivot.datasets.store.store.store import Store
 
 SCRIPT = """
 import resource, sys

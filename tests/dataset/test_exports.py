@@ -11,14 +11,14 @@ import pivot
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pivot.datasets.exported import RECORD, ExportPlan
-from pivot.datasets.parquet import write_tables
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.export_rows import Facts, row_problems
-from pivot.datasets.proof.exports import verify_export
-from pivot.datasets.store import Store
-from pivot.errors import ConfigError, PluginError, StoreError
-from pivot.storage import LocalStorage
+from pivot.core.errors import ConfigError, PluginError, StoreError
+from pivot.core.progress import Silent
+from pivot.core.storage import LocalStorage
+from pivot.datasets.store.dataset_rows.on_disk import RECORD, ExportPlan
+from pivot.datasets.store.store.parquet import write_tables
+from pivot.datasets.store.store.store import Store
+from pivot.datasets.verify.export_rows import Facts, row_problems
+from pivot.datasets.verify.exports import verify_export
 
 KINDS = ("credit", "corrections", "pairs", "privileged", "processbench", "analyzer")
 Row = dict[str, Any]

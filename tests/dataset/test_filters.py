@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from pivot import plugins
 from pivot.api.stores import build
-from pivot.datasets.config import make_config
-from pivot.datasets.filters import default_filters
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import Store
-from pivot.errors import ConfigError, PluginError, StoreError
+from pivot.core import plugins
+from pivot.core.errors import ConfigError, PluginError, StoreError
+from pivot.core.plugins import Settings
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.store.filters import default_filters
+from pivot.datasets.store.store.store import Store
+from pivot.datasets.verify.verify import verify_store
 from pivot.labeling.base import Draft, Filter, Objection
 from pivot.labeling.episode import FailedEpisode
-from pivot.plugins import Settings
 
 
 class Strict(Filter):

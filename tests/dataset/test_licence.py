@@ -7,13 +7,13 @@ from typing import Any
 import pivot
 import pytest
 from huggingface_hub import DatasetCard
-from pivot.datasets.config import make_config
-from pivot.datasets.licence import Terms, terms_of
-from pivot.datasets.run import Run
+from pivot.core.errors import ConfigError
+from pivot.datasets.store.dataset_rows.licence import Terms, terms_of
+from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.store.run import Run
 from pivot.environments.base import EnvConfig
 from pivot.environments.navigation.environment import NavigationConfig
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig
-from pivot.errors import ConfigError
 from pivot.tests.cli.command_line import run_config
 from pivot.tests.stores import build_tiny, problems
 

@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.limits import LimitReached, Limits, within
-from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import RUN
-from pivot.errors import StoreError
-from pivot.images import encode_png, frame_id
+from pivot.core.errors import StoreError
+from pivot.core.images import encode_png, frame_id
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.store import RUN
+from pivot.datasets.verify.limits import LimitReached, Limits, within
+from pivot.datasets.verify.verify import verify_store
 from pivot.tests.flow_runs import PATIENCE
 from pivot.tests.stores import Patient, Rows, change_rows, problems, rewrite_manifest
 
@@ -44,7 +44,7 @@ def test_work_that_ends_in_time_is_not_interrupted() -> None:
 
 
 def test_the_process_ends_where_interrupted_work_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pivot.datasets.proof.limits.GRACE", 0.1)
+    monkeypatch.setattr("pivot.datasets.verify.limits.GRACE", 0.1)
     ended: list[str] = []
 
     def deaf() -> list[str]:
@@ -79,7 +79,7 @@ def test_a_store_that_takes_too_long_is_a_problem(lake: Patient, monkeypatch: py
         while True:
             time.sleep(0.01)
 
-    monkeypatch.setattr("pivot.datasets.proof.shard.verify_labels", endless)
+    monkeypatch.setattr("pivot.datasets.verify.shard.verify_labels", endless)
     started = time.monotonic()
     messages = _found(lake.root, Limits(seconds=5))
     assert any(each.startswith("limit reached: shard frozenlake/") for each in messages), messages

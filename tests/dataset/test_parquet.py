@@ -11,11 +11,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pivot.datasets.parquet import ROW_GROUP, as_parquet, read_files, read_table, write_tables
-from pivot.datasets.schema import DATASET_EPISODES, EPISODES, FRAMES, LABELS, STEPS
-from pivot.datasets.store import Store
-from pivot.errors import StoreError
-from pivot.storage import LocalStorage, Storage, open_storage
+from pivot.core.errors import StoreError
+from pivot.core.storage import LocalStorage, Storage, open_storage
+from pivot.datasets.store.store.parquet import ROW_GROUP, as_parquet, read_files, read_table, write_tables
+from pivot.datasets.store.store.schema import DATASET_EPISODES, EPISODES, FRAMES, LABELS, STEPS
+from pivot.datasets.store.store.store import Store
 from pivot.tests.stores import read_rows, schema_of, table_files
 
 IMAGE_SIZE = 20_000

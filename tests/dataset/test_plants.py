@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from pivot.images import CODECS, container_problem
+from pivot.core.images import CODECS, container_problem
 from pivot.tests.dataset.containers import CONTAINERS
 from pivot.tests.dataset.planter import KINDS, plants
 from pivot.tests.dataset.plants import ENVS, Plant, build_planted, lie

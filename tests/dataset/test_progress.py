@@ -4,8 +4,8 @@ import re
 import threading
 
 import pytest
-from pivot.datasets import progress
-from pivot.datasets.progress import Lines
+from pivot.core import progress
+from pivot.core.progress import Lines
 from pivot.tests.flow_runs import PATIENCE
 
 

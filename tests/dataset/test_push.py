@@ -14,12 +14,12 @@ from types import SimpleNamespace
 import pivot
 import pytest
 from huggingface_hub import constants
-from pivot.datasets.progress import Silent
-from pivot.datasets.publish import parse_target, publish
-from pivot.errors import ConfigError, HubError, StoreError
+from pivot.core.errors import ConfigError, HubError, StoreError
+from pivot.core.progress import Silent
+from pivot.core.storage import LocalStorage
+from pivot.datasets.store.dataset_rows.publish import parse_target, publish
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
-from pivot.storage import LocalStorage
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.dataset.push_hub import TOKEN, Hub, push_hub
 from pivot.tests.flow_runs import PATIENCE, clean_environment, config_of
@@ -138,7 +138,7 @@ def test_a_branch_of_its_own(hub: Hub, store: Path, tmp_path: Path) -> None:
 PUSH = f"""
 import sys
 from pathlib import Path
-from pivot.datasets.publish import publish
+from pivot.datasets.export.publish import publish
 publish(Path(sys.argv[1]), "{REPO}")
 """
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pivot
 import pytest
-from pivot.datasets.proof.limits import Limits
-from pivot.datasets.proof.statistics import size_problems, statistics_problems
-from pivot.errors import StoreError
-from pivot.storage import LocalStorage
+from pivot.core.errors import StoreError
+from pivot.core.storage import LocalStorage
+from pivot.datasets.verify.limits import Limits
+from pivot.datasets.verify.statistics import size_problems, statistics_problems
 from pivot.tests.stores import schema_of
 
 FLIPS = 600

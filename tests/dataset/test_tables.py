@@ -9,24 +9,30 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pivot.collage.layout import Box, make_layout, tile_box
-from pivot.datasets.config import Shard, solver_type
-from pivot.datasets.export import FrameReader
-from pivot.datasets.exporters.dataset import dataset_tables
-from pivot.datasets.parquet import read_table, write_tables
-from pivot.datasets.proof.labels import stored_verdict
-from pivot.datasets.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
-from pivot.datasets.stages.base import rare_collections
-from pivot.datasets.store import Store, stored_failures
-from pivot.datasets.tables import failed_episodes, prompt_table, rollout_tables, steps_by_episode, stored_rollouts
-from pivot.errors import PolicyError
-from pivot.images import Frame, decode, frame_id
-from pivot.messages import PromptMessages
-from pivot.plugins import Settings
+from pivot.core.errors import PolicyError
+from pivot.core.images import Frame, decode, frame_id
+from pivot.core.messages import PromptMessages
+from pivot.core.plugins import Settings
+from pivot.core.storage import LocalStorage
+from pivot.datasets.store.dataset_rows.dataset import dataset_tables
+from pivot.datasets.store.store.config import Shard, solver_type
+from pivot.datasets.store.store.dataset_rows import FrameReader
+from pivot.datasets.store.store.parquet import read_table, write_tables
+from pivot.datasets.store.store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
+from pivot.datasets.store.store.stages.base import rare_collections
+from pivot.datasets.store.store.store import Store, stored_failures
+from pivot.datasets.store.store.tables import (
+    failed_episodes,
+    prompt_table,
+    rollout_tables,
+    steps_by_episode,
+    stored_rollouts,
+)
+from pivot.datasets.verify.labels import stored_verdict
 from pivot.rollouts.base import Policy, Reply, Status, TaskRollouts, Turn
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.solvers.base import Case, Verdict
-from pivot.storage import LocalStorage
 from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
 from pivot.tests.stores import read_rows
 

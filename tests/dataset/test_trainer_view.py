@@ -12,19 +12,19 @@ import pytest
 import yaml
 from PIL import Image
 from pivot.collage.layout import grid_shape
-from pivot.datasets.card import card_configs, contents, row_counts
-from pivot.datasets.parquet import write_tables
-from pivot.datasets.progress import Silent
-from pivot.datasets.schema import DATASET, DATASET_EPISODES, LABELS
-from pivot.datasets.store import Store
-from pivot.datasets.views import VIEWS, query
+from pivot.core.images import decode
+from pivot.core.progress import Silent
+from pivot.core.storage import LocalStorage
+from pivot.datasets.sql.views import VIEWS, query
+from pivot.datasets.store.dataset_rows.card import card_configs, contents, row_counts
+from pivot.datasets.store.store.parquet import write_tables
+from pivot.datasets.store.store.schema import DATASET, DATASET_EPISODES, LABELS
+from pivot.datasets.store.store.store import Store
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
-from pivot.images import decode
 from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
 from pivot.solvers.base import FAILURE_MODES
-from pivot.storage import LocalStorage
 from pivot.tests.stores import build_tiny, copy_store, problems, read_rows, table_files
 
 from datasets import Dataset, DatasetDict, Features, IterableDataset, concatenate_datasets, load_dataset

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pivot.datasets.proof.compare import schema_differences
-from pivot.datasets.schema import CALLS, CERTIFICATE, DATASET
-from pivot.datasets.store import MANIFEST
+from pivot.datasets.store.store.schema import CALLS, CERTIFICATE, DATASET
+from pivot.datasets.store.store.store import MANIFEST
+from pivot.datasets.verify.compare import schema_differences
 from pivot.tests.dataset.containers import one_pixel
 from pivot.tests.dataset.plants import FREE, other
 from pivot.tests.stores import Patient, Rows, change_rows, problems, read_rows, schema_of
@@ -33,7 +33,7 @@ def test_a_clean_store_has_no_problems(small_store: Path, patient: Patient, lake
 def rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the rows only: each must be found without card, views and receipts, and in half the time."""
     for name in ("card_problems", "view_problems", "receipt_problems"):
-        monkeypatch.setattr(f"pivot.datasets.proof.verify.{name}", lambda *_: [])
+        monkeypatch.setattr(f"pivot.datasets.verify.verify.{name}", lambda *_: [])
 
 
 @pytest.mark.usefixtures("rows_alone")

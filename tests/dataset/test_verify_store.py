@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pivot import plugins
-from pivot.datasets.store import MANIFEST, RUN, Store
+from pivot.core import plugins
+from pivot.core.errors import PivotError, PolicyError
+from pivot.core.images import encode_png
+from pivot.core.storage import LocalStorage
+from pivot.datasets.store.store.store import MANIFEST, RUN, Store
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
-from pivot.errors import PivotError, PolicyError
-from pivot.images import encode_png
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Unsolved, Verdict
-from pivot.storage import LocalStorage
 from pivot.tests.dataset.containers import one_pixel
 from pivot.tests.stores import Patient, Rows, build_tiny, change_rows, problems, read_rows, rewrite_manifest
 

@@ -11,23 +11,23 @@ from typing import Any
 import duckdb
 import pivot
 import pytest
-from pivot.datasets.derived_views import DERIVED
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.compare import SHOWN, contrast
-from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.proof.views import view_problems
-from pivot.datasets.run import RunEnv
-from pivot.datasets.store import MANIFEST, RUN, Store
-from pivot.datasets.views import write_database
+from pivot.core.errors import ConfigError, PivotError, StoreError
+from pivot.core.progress import Silent
+from pivot.core.storage import LocalStorage
+from pivot.datasets.sql.derived_views import DERIVED
+from pivot.datasets.sql.views import write_database
+from pivot.datasets.store.store.run import RunEnv
+from pivot.datasets.store.store.store import MANIFEST, RUN, Store
+from pivot.datasets.verify.compare import SHOWN, contrast
+from pivot.datasets.verify.verify import verify_store
+from pivot.datasets.verify.views import view_problems
 from pivot.environments.svg.environment import SvgConfig
 from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.scorers.base import Score
 from pivot.environments.svg.scorers.pixel import PixelScorer
 from pivot.environments.svg.sources import load_source
-from pivot.errors import ConfigError, PivotError, StoreError
 from pivot.labeling.replay import DisagreementError, Replays
 from pivot.solvers.base import Proof
-from pivot.storage import LocalStorage
 from pivot.tests.dataset.plants import rewrite_card
 from pivot.tests.stores import Patient, Rows, change_rows, problems, rewrite_manifest
 
@@ -292,7 +292,7 @@ def test_a_view_that_answers_otherwise_or_could_elsewhere_is_found(lake: Patient
 
 
 def test_a_view_that_takes_for_ever_is_interrupted(lake: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pivot.datasets.proof.views.SECONDS", 1.0)
+    monkeypatch.setattr("pivot.datasets.verify.views.SECONDS", 1.0)
     endless = "WITH RECURSIVE r AS (SELECT 1 AS x UNION ALL SELECT x - 0 FROM r WHERE x < 2)"
     counts = DERIVED["proofs"].sql.replace("FROM pivots", "FROM pivots, (SELECT count(*) AS n FROM r) WHERE n > 0")
     _replace_views(lake.root, proofs=f"{endless} {counts}")

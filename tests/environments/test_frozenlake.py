@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv as GymnasiumLake
+from pivot.core.errors import ConfigError, GenerationError, LevelError
 from pivot.environments import grid
 from pivot.environments.frozenlake.environment import LEGEND, FrozenLakeConfig, FrozenLakeEnv
-from pivot.errors import ConfigError, GenerationError, LevelError
 from pivot.testing import EnvironmentContract
 
 GOLDEN_MAP = "FFFF\nFFFF\nHGFF\nFSHH"

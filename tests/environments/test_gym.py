@@ -10,14 +10,14 @@ import numpy as np
 import pivot
 import polars as pl
 import pytest
-from pivot.admission import allowing
+from pivot.core.admission import allowing
+from pivot.core.errors import ConfigError, GenerationError
 from pivot.environments.gym import GymConfig, GymEnv
-from pivot.errors import ConfigError, GenerationError
 from pivot.rollouts.plan import plan_tasks
 from pivot.solvers.base import Case, Certificate, Unsolved, Verdict
 from pivot.solvers.closure.game import Level, first_level
+from pivot.solvers.closure.prover import GymProver
 from pivot.solvers.closure.solver import ClosureSolver
-from pivot.solvers.proofs.gym import GymProver
 from pivot.testing import EnvironmentContract
 from pivot.tests.environments import lanes
 from pivot.tests.flow_runs import fingerprint

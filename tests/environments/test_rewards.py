@@ -6,14 +6,14 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.datasets.config import make_config
-from pivot.datasets.run import Run
+from pivot.core.plugins import STORED
+from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.store.run import Run
 from pivot.environments.base import EnvConfig
 from pivot.environments.frozenlake.environment import FrozenLakeConfig, FrozenLakeEnv
 from pivot.environments.navigation.environment import NavigationConfig
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
 from pivot.environments.sokoban.environment import SokobanConfig, SokobanEnv
-from pivot.plugins import STORED
 from pivot.tests.stores import problems, read_rows, rewrite_manifest
 
 DIGESTS = {

@@ -12,7 +12,7 @@ import pivot
 import pyarrow.parquet as pq
 import pytest
 from pivot.cli import app
-from pivot.errors import PivotError
+from pivot.core.errors import PivotError
 from pivot.flows.engines.server import quiet_prefect
 from typer.testing import CliRunner
 

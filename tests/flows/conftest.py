@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pivot.storage import objects
+from pivot.core.storage import objects
 from pivot.tests.disks import mounted_disk
 from pivot.tests.flows.victim import Victim
 from pivot.tests.storage.object_server import Line, ObjectServer, environment

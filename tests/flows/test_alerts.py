@@ -17,7 +17,7 @@ import duckdb
 import promql_parser as promql
 import pytest
 import yaml
-from pivot.errors import StoreError
+from pivot.core.errors import StoreError
 from pivot.flows import artifacts, watch
 from pivot.flows.metrics import FOLDER, HEARTBEAT_SECONDS, RunMetrics, StageTotals
 from pivot.tests.cli.command_line import error_of, run
@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 ROOT = Path(__file__).resolve().parents[2]
 RULES: dict[str, dict[str, Any]] = {
     rule["alert"]: rule
-    for group in yaml.safe_load((ROOT / "alerts.yaml").read_text(encoding="utf-8"))["groups"]
+    for group in yaml.safe_load((ROOT / "flows/alerts.yaml").read_text(encoding="utf-8"))["groups"]
     for rule in group["rules"]
 }
 HOUR = 3600.0
@@ -287,6 +287,6 @@ def test_a_file_that_is_not_text_is_named(folder: Path) -> None:
 def test_the_command_writes_the_rules(tmp_path: Path) -> None:
     target = tmp_path / "rules.yaml"
     assert "rule_files" in run("deploy", "--rules", target)
-    assert target.read_bytes() == (ROOT / "alerts.yaml").read_bytes()
+    assert target.read_bytes() == (ROOT / "flows/alerts.yaml").read_bytes()
     assert "exists" in str(error_of("deploy", "--rules", target))
     assert [path.name for path in tmp_path.iterdir()] == ["rules.yaml"]

@@ -8,10 +8,10 @@ from pathlib import Path
 import duckdb
 import pivot
 import pytest
-from pivot.datasets.store import Store
-from pivot.errors import ConfigError, StoreError
-from pivot.storage import open_storage
-from pivot.storage.receipts import Receipt
+from pivot.core.errors import ConfigError, StoreError
+from pivot.core.storage import open_storage
+from pivot.core.storage.receipts import Receipt
+from pivot.datasets.store.store.store import Store
 from pivot.tests.flow_runs import assert_whole, config_of, files_of, fingerprint
 
 TASKS = {"sokoban": 3, "frozenlake": 2}
@@ -75,7 +75,7 @@ def test_a_complete_store_is_left_alone(store: Path) -> None:
 def test_a_later_release_of_the_same_format_finds_the_store_complete(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("pivot", "pivot.version", "pivot.datasets.inputs"):
+    for module in ("pivot", "pivot.core.version", "pivot.datasets.store.inputs"):
         monkeypatch.setattr(f"{module}.__version__", "99.0", raising=False)
     assert pivot.build(CONFIG, store).already_complete
     receipt = Receipt.read(open_storage(store), ".receipts/label-v1/sokoban/00000.json")

@@ -22,7 +22,7 @@ from prefect.settings import Settings
 from prefect.settings.legacy import _get_settings_fields
 
 ROOT = Path(__file__).resolve().parents[2]
-DEPLOY = ROOT / "deploy"
+DEPLOY = ROOT / "docs/deploy"
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose/compose.yaml").read_text(encoding="utf-8"))
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "compose/grafana/dashboards/pivot.json").read_text(encoding="utf-8"))
 MANIFESTS: list[dict[str, Any]] = [
@@ -206,7 +206,7 @@ def test_the_services_of_the_compose_file_fit_together() -> None:
     prometheus = yaml.safe_load((DEPLOY / "compose/prometheus.yml").read_text())
     mounted = [mount.split(":")[1] for mount in services["prometheus"]["volumes"]]
     assert set(prometheus["rule_files"]) <= set(mounted)
-    assert (DEPLOY / "compose/../../alerts.yaml").resolve() == ROOT / "alerts.yaml"
+    assert (DEPLOY / "compose/../../../flows/alerts.yaml").resolve() == ROOT / "flows/alerts.yaml"
     for job in prometheus["scrape_configs"]:
         for target in job["static_configs"][0]["targets"]:
             assert target.split(":")[0] in services

@@ -18,12 +18,12 @@ import pivot
 import psutil
 import pytest
 import yaml
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import Store
+from pivot.core.identity import derive_seed
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.store import Store
+from pivot.datasets.verify.verify import verify_store
 from pivot.flows.limits import MODEL_SERVER
 from pivot.flows.metrics import FOLDER
-from pivot.identity import derive_seed
 from pivot.tests.flow_runs import CLI, PATIENCE, assert_whole, clean_environment, config_of, fingerprint, free_port
 from pivot.tests.flow_runs import pivot as command
 from pivot.tests.models.chat_server import MODEL, ChatServer, walker
@@ -236,7 +236,7 @@ def _samples(text: str) -> list[Any]:
 
 ASKING = """
 import json, sys
-from pivot.errors import ConfigError
+from pivot.core.errors import ConfigError
 from pivot.flows.deployments import build_dataset
 
 for out, config in json.loads(sys.argv[1]).items():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pivot
 import pytest
 from pivot.cli import app
-from pivot.errors import PivotError, StoreError
+from pivot.core.errors import PivotError, StoreError
 from pivot.tests.disks import mounted_disk
 from pivot.tests.flow_runs import assert_whole, config_of, files_of, fingerprint
 from typer.testing import CliRunner

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pivot
 import pytest
-from pivot.datasets.nights import load_store
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.verify.verify import verify_store
 from pivot.labeling.domains import domain_of
 from pivot.labeling.statements import Sentences
 from pivot.labeling.writers import TemplateWriter

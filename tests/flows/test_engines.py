@@ -19,16 +19,16 @@ from typing import Any
 import pivot
 import psutil
 import pytest
-from pivot.datasets.config import env_config, make_config
-from pivot.datasets.progress import Silent
-from pivot.errors import ConfigError, PivotError, StoreError
+from pivot.core.errors import ConfigError, PivotError, StoreError
+from pivot.core.progress import Silent
+from pivot.core.storage import open_storage
+from pivot.datasets.store.store.config import env_config, make_config
 from pivot.flows.engines import nodes
 from pivot.flows.engines.base import WorkerPool, Workers, open_pool
 from pivot.flows.engines.cluster import PREFETCH_PER_CORE, ClusterPool, Settle, carry_out
 from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import build_store
 from pivot.flows.spread import scheduler
-from pivot.storage import open_storage
 from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, clean_environment, config_of, fingerprint
 from pivot.tests.models.chat_server import MODEL, ChatServer
 from pivot.tests.models.coaching import asked, guidance_fields
@@ -126,7 +126,7 @@ def test_a_cluster_makes_the_bytes_of_one_process(
         _build(pool, Path("store"))
         with pytest.raises(ConfigError, match=r"unknown setting sokoban\.boxen") as caught:
             list(pool.stream(env_config, [("sokoban", {"boxen": 2})]))
-        assert "plugins.py" in str(caught.value.__cause__), "the traceback of the worker comes along"
+        assert "core/plugins.py" in str(caught.value.__cause__), "the traceback of the worker comes along"
     assert fingerprint(tmp_path / "store") == whole
     assert [path.name for path in (tmp_path / "store").glob(".tmp/nodes*")] == []
 

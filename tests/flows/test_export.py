@@ -8,8 +8,8 @@ from pathlib import Path
 import pivot
 import pyarrow.parquet as pq
 import pytest
-from pivot import plugins
-from pivot.errors import ConfigError, PluginError
+from pivot.core import plugins
+from pivot.core.errors import ConfigError, PluginError
 from pivot.tests.flow_runs import config_of, fingerprint
 
 FORMAT = """
@@ -42,7 +42,7 @@ STORAGE = """
 import contextlib
 import os
 from pathlib import Path
-from pivot.storage import LocalStorage
+from pivot.core.storage import LocalStorage
 
 
 class FolderStorage(LocalStorage):

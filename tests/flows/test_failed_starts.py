@@ -5,9 +5,9 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.datasets.stages.rollout import RolloutStage
+from pivot.core.errors import ConfigError, PivotError
+from pivot.datasets.store.store.stages.rollout import RolloutStage
 from pivot.environments.sokoban import SokobanEnv
-from pivot.errors import ConfigError, PivotError
 from pivot.tests.flow_runs import config_of, files_of
 
 

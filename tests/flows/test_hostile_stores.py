@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from pivot.cli import app
-from pivot.errors import PivotError, StoreError
+from pivot.core.errors import PivotError, StoreError
 from pivot.tests.storage.canary import Canary
 from pivot.tests.storage.hostile_makers import reseal
 from pivot.training.records import find_files

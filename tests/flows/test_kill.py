@@ -15,9 +15,9 @@ from pathlib import Path
 import pivot
 import psutil
 import pytest
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
-from pivot.errors import StoreError
+from pivot.core.errors import StoreError
+from pivot.core.progress import Silent
+from pivot.datasets.verify.verify import verify_store
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.flow_runs import (
     PATIENCE,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pivot
 import pytest
-from pivot.datasets.store import Store
-from pivot.errors import ServerGoneError, StoreError
-from pivot.storage import open_storage
-from pivot.storage.lease import LOCK
+from pivot.core.errors import ServerGoneError, StoreError
+from pivot.core.storage import open_storage
+from pivot.core.storage.lease import LOCK
+from pivot.datasets.store.store.store import Store
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
 from pivot.tests.flows.test_served_faults import config_at, tables_of
 from pivot.tests.flows.victim import CHILD, GROUP, PARENT, Victim

@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 import pivot
 import polars as pl
 import pytest
-from pivot import plugins
-from pivot.datasets import run as runs
-from pivot.datasets.nights import load_store
-from pivot.errors import ServerGoneError
+from pivot.core import plugins
+from pivot.core.errors import ServerGoneError
+from pivot.core.messages import EncodedFrame
+from pivot.core.plugins import Settings
+from pivot.datasets.store.store import run as runs
+from pivot.datasets.store.store.nights import load_store
 from pivot.labeling.base import Guidance, GuidanceRequest, GuidanceWriter
 from pivot.labeling.writers import model as writer_model
 from pivot.labeling.writers import prompt as writer_prompt
-from pivot.messages import EncodedFrame
-from pivot.plugins import Settings
 from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, assert_whole, config_of
 from pivot.tests.flows.test_served_faults import QUICK, one_in_three, tables_of
 from pivot.tests.flows.test_writers import coach

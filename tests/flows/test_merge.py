@@ -12,11 +12,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pivot.datasets.config import make_config
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import Store
-from pivot.errors import ConfigError, PivotError, StoreError
+from pivot.core.errors import ConfigError, PivotError, StoreError
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.store.store import Store
+from pivot.datasets.verify.verify import verify_store
 from pivot.flows import merge as merging
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.merge import merge_stores

@@ -13,15 +13,15 @@ import pytest
 pytest.importorskip("ai2thor", reason="ai2thor is not installed; make dev installs it")
 
 import pivot
-from pivot.datasets.config import make_config
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.run import Run
-from pivot.datasets.store import Store, stored_failures
+from pivot.core.errors import ConfigError, GenerationError
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.store.run import Run
+from pivot.datasets.store.store.store import Store, stored_failures
+from pivot.datasets.verify.verify import verify_store
 from pivot.environments import backends
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.thor.world import ThorWorld
-from pivot.errors import ConfigError, GenerationError
 from pivot.labeling import replay
 from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.plan import plan_tasks

@@ -12,10 +12,10 @@ from uuid import UUID
 
 import pivot
 import pytest
-from pivot.datasets.config import make_config
-from pivot.datasets.nights import write_nights_card
-from pivot.datasets.progress import Silent
-from pivot.errors import StoreError
+from pivot.core.errors import StoreError
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.store.nights import write_nights_card
 from pivot.flows import deployments
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.tests.cli.command_line import error_of, run

@@ -10,19 +10,19 @@ from pathlib import Path
 import pivot
 import polars as pl
 import pytest
-from pivot.datasets.config import make_config
-from pivot.datasets.nights import nights_of, write_nights_card
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import refuse_while_written, verify_store
-from pivot.datasets.store import DATABASE, RUN, Store
-from pivot.datasets.views import query
-from pivot.errors import StoreError
+from pivot.core.errors import StoreError
+from pivot.core.progress import Silent
+from pivot.core.storage import Url, objects, open_storage
+from pivot.core.storage.lease import LOCK, VARIABLE
+from pivot.datasets.sql.views import query
+from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.store.nights import nights_of, write_nights_card
+from pivot.datasets.store.store.store import DATABASE, RUN, Store
+from pivot.datasets.verify.verify import refuse_while_written, verify_store
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
-from pivot.storage import Url, objects, open_storage
-from pivot.storage.lease import LOCK, VARIABLE
 from pivot.tests.cli.command_line import run
 from pivot.tests.flow_runs import clean_environment, config_of, fingerprint
 from pivot.tests.flows.victim import Victim
@@ -117,7 +117,7 @@ def test_its_database_names_addresses(stored: Url, tmp_path: Path) -> None:
 
 def objects_as_files(root: Url) -> object:
     """Return a stand-in for DuckDB's own reader of s3://, which would be downloaded."""
-    from pivot.storage.files import StorageFiles
+    from pivot.core.storage.files import StorageFiles
 
     return StorageFiles(open_storage(root))
 
@@ -268,7 +268,7 @@ def run_elsewhere(root: Url) -> str:
 import json, sys, pivot
 try:
     pivot.build(json.loads(sys.argv[2]), sys.argv[1])
-except pivot.errors.StoreError as error:
+except pivot.core.errors.StoreError as error:
     print("refused" if "is being written by another run" in str(error) else error)
 """
     command = [sys.executable, "-c", code, str(root), json.dumps(SMALL)]

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import pivot
 import polars as pl
 import pytest
-from pivot import plugins
-from pivot.datasets.nights import load_store
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.views import query
-from pivot.errors import ConfigError, PolicyError
+from pivot.core import plugins
+from pivot.core.errors import ConfigError, PolicyError
+from pivot.core.progress import Silent
+from pivot.datasets.sql.views import query
+from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.verify.verify import verify_store
 from pivot.rollouts.base import GROUP_SIZE, Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint

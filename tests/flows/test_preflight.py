@@ -10,10 +10,10 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot import plugins
 from pivot.cli import app
-from pivot.datasets.nights import load_store
-from pivot.errors import CacheError, ConfigError, PivotError, ServerGoneError
+from pivot.core import plugins
+from pivot.core.errors import CacheError, ConfigError, PivotError, ServerGoneError
+from pivot.datasets.store.store.nights import load_store
 from pivot.labeling.writers.example import ENDS, VERDICT, example_request
 from pivot.models import address, cache
 from pivot.models.openai import model as openai_model

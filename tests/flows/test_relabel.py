@@ -10,17 +10,17 @@ from typing import Any
 import pivot
 import polars as pl
 import pytest
-from pivot.datasets.nights import load_store
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import Store, finish_relabel
-from pivot.datasets.views import query
-from pivot.errors import ConfigError, StoreError
+from pivot.core.errors import ConfigError, StoreError
+from pivot.core.progress import Silent
+from pivot.core.storage import LocalStorage, local
+from pivot.core.storage.commit import JOURNAL
+from pivot.datasets.sql.views import query
+from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store.store.store import Store, finish_relabel
+from pivot.datasets.verify.verify import verify_store
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.relabel import relabel_store
-from pivot.storage import LocalStorage, local
-from pivot.storage.commit import JOURNAL
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, files_of, fingerprint
 from pivot.tests.flows.victim import Victim
 

@@ -16,14 +16,14 @@ from typing import Any
 
 import psutil
 import pytest
-from pivot import plugins
-from pivot.datasets.config import make_config
-from pivot.datasets.nights import load_store
-from pivot.datasets.progress import Silent
-from pivot.datasets.store import Store
-from pivot.datasets.usage import model_usage
+from pivot.core import plugins
+from pivot.core.errors import ConfigError, PivotError, PolicyError, ServerGoneError, StoreError
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.store.usage import model_usage
 from pivot.environments.sokoban import SokobanEnv
-from pivot.errors import ConfigError, PivotError, PolicyError, ServerGoneError, StoreError
 from pivot.flows.engines.base import Workers, open_pool
 from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import BuildResult, build_store, plan

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pivot
 import pytest
-from pivot.datasets.config import make_config
-from pivot.datasets.export import plan_split
-from pivot.datasets.progress import Silent
-from pivot.datasets.stages.base import run
-from pivot.datasets.stages.export import ExportStage
-from pivot.datasets.stages.label import LabelStage
-from pivot.datasets.stages.rollout import RolloutStage
-from pivot.datasets.store import RUN, Store
-from pivot.errors import StoreError
+from pivot.core.errors import StoreError
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.store.dataset_rows import plan_split
+from pivot.datasets.store.store.stages.base import run
+from pivot.datasets.store.store.stages.export import ExportStage
+from pivot.datasets.store.store.stages.label import LabelStage
+from pivot.datasets.store.store.stages.rollout import RolloutStage
+from pivot.datasets.store.store.store import RUN, Store
 from pivot.flows.pipeline import plan
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
 from pivot.tests.storage.faults import Fate, Killed, mortal
@@ -53,7 +53,7 @@ def test_a_fault_at_any_change_loses_nothing(undisturbed: tuple[Path, list[str]]
 def test_a_stage_needs_no_file(undisturbed: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards are made, read back and resumed through the storage alone, with the same bytes."""
     storage = MemoryStorage()
-    monkeypatch.setattr(pivot.storage, "LocalStorage", lambda root: storage)
+    monkeypatch.setattr(pivot.core.storage, "LocalStorage", lambda root: storage)
     nowhere = Path("/nowhere/at/all")
     store = Store(nowhere, make_config(CONFIG))
     (shard,) = store.config.shards()

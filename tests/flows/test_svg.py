@@ -14,18 +14,18 @@ from PIL import Image
 from pivot import build
 from pivot.cli import app
 from pivot.collage import collage_layout, panel
-from pivot.datasets.card import card_text
-from pivot.datasets.config import make_config
-from pivot.datasets.describe import find_episode
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.store import Store
+from pivot.core.errors import ConfigError, StoreError
+from pivot.core.images import decode, encode_png
+from pivot.core.progress import Silent
+from pivot.datasets.store.dataset_rows.card import card_text
+from pivot.datasets.store.dataset_rows.describe import find_episode
+from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.store.store import Store
+from pivot.datasets.verify.verify import verify_store
 from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.sandbox.pool import Outcome
-from pivot.errors import ConfigError, StoreError
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
-from pivot.images import decode, encode_png
 from pivot.tests import stores
 from pivot.tests.cli.command_line import run_config
 from pivot.tests.stores import Rows, change_rows, copy_store, read_rows, rewrite_manifest

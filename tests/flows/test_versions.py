@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from pivot.errors import ConfigError
+from pivot.core.errors import ConfigError
 from pivot.flows.engines import cluster, nodes
 from pivot.flows.engines.base import Workers, open_pool
 from pivot.flows.engines.cluster import ClusterPool, Order, carry_out, packed, unpacked
 from pivot.flows.engines.versions import CODE, OURS, ROOMS, source_digest, versions_here
 from pivot.tests.flow_runs import PATIENCE, clean_environment
 
-ROOTS = sorted(path.name for path in OURS.glob("*.py") if path.name != "setup.py")
+ROOTS = sorted(path.name for path in OURS.glob("*.py"))
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_dask_workers_of_other_sources_are_refused_by_name_also_when_they_join_l
                     while len(client.nthreads()) > 1:
                         time.sleep(0.1)
                 assert list(pool.stream(abs, [(-3,)])) == [3], "the worker of the same source still works"
-                joining.join(copy, Path("identity.py"), "late")
+                joining.join(copy, Path("core/identity.py"), "late")
                 client.wait_for_workers(2, timeout=PATIENCE)
                 with pytest.raises(ConfigError, match=r"a worker on .* has other versions .*PIVOT's source"):
                     list(pool.stream(subprocess.check_output, [(["sleep", "0.2"],)] * 40))

@@ -16,10 +16,11 @@ import pivot
 import prefect
 import pytest
 import yaml
-from pivot.datasets.config import make_config
-from pivot.datasets.progress import ShardReporter
-from pivot.datasets.run import Run
-from pivot.errors import ConfigError, StoreError
+from pivot.core.errors import ConfigError, StoreError
+from pivot.core.progress import ShardReporter
+from pivot.core.storage import LocalStorage
+from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.store.run import Run
 from pivot.flows import artifacts, limits
 from pivot.flows.artifacts import Artifacts, data_uri, show_store
 from pivot.flows.engines.base import Workers
@@ -28,7 +29,6 @@ from pivot.flows.metrics import FOLDER, RunMetrics, StageTotals
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.review import review_stores
 from pivot.flows.watch import Watch
-from pivot.storage import LocalStorage
 from pivot.tests.flow_runs import config_of
 from prefect.cli.deploy._models import PrefectYamlModel
 from prefect.events.schemas.automations import AutomationCore

@@ -22,11 +22,13 @@ from typing import Any
 import obstore
 import pivot
 from PIL import Image
-from pivot import plugins
 from pivot.collage import collage
-from pivot.datasets.config import env_config, environment
-from pivot.datasets.progress import Silent
-from pivot.errors import StoreError
+from pivot.core import plugins
+from pivot.core.errors import StoreError
+from pivot.core.progress import Silent
+from pivot.core.storage import Address, local, parse_address
+from pivot.core.storage.lease import LOCK
+from pivot.datasets.store.store.config import env_config, environment
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings
@@ -34,8 +36,6 @@ from pivot.insight.probe.run import probe_store
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted import ScriptedPolicy
-from pivot.storage import Address, local, parse_address
-from pivot.storage.lease import LOCK
 from pivot.tests.flow_runs import PATIENCE
 
 NEVER = 1_000_000

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.datasets.progress import Silent
+from pivot.core.progress import Silent
 from pivot.insight.report import overview as overviews
 from pivot.insight.report.contents import Selection
 from pivot.insight.report.site import write_report

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pivot
 import pytest
-from pivot.datasets.nights import load_store
-from pivot.errors import ConfigError
+from pivot.core.errors import ConfigError
+from pivot.core.intervals import Floats, middle, resampled_means, sums_by_level
+from pivot.datasets.store.store.nights import load_store
 from pivot.insight import compare
 from pivot.insight.compare import MEASURES, Measured, compare_measured, compare_stores
-from pivot.intervals import Floats, middle, resampled_means, sums_by_level
 from pivot.tests.cli.command_line import run
 
 RUNS = {"sokoban": {"tasks": 12, "settings": {}}, "frozenlake": {"tasks": 12, "settings": {}}}

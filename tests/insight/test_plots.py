@@ -6,12 +6,12 @@ from typing import Any
 import pivot
 import pytest
 from PIL import Image
-from pivot.datasets.views import connect, query
-from pivot.errors import PluginError
+from pivot.core.errors import PluginError
+from pivot.core.intervals import Interval
+from pivot.datasets.sql.views import connect, query
 from pivot.insight import plots
 from pivot.insight.plots import lift_bars, save_plots, zero_variance_bars
 from pivot.insight.probe.rates import ArmRate
-from pivot.intervals import Interval
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.stores import change_rows, copy_store
 

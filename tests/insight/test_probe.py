@@ -11,11 +11,12 @@ from typing import Any
 import pivot
 import pyarrow.parquet as pq
 import pytest
-from pivot.datasets.config import RunConfig
-from pivot.datasets.parquet import write_tables
-from pivot.datasets.progress import Silent
-from pivot.datasets.store import Store
-from pivot.errors import ConfigError, StoreError
+from pivot.core.errors import ConfigError, StoreError
+from pivot.core.progress import Silent
+from pivot.core.storage import LocalStorage
+from pivot.datasets.store.store.config import RunConfig
+from pivot.datasets.store.store.parquet import write_tables
+from pivot.datasets.store.store.store import Store
 from pivot.insight.probe.arms import PROBE_ARMS
 from pivot.insight.probe.proof import probe_problems
 from pivot.insight.probe.rates import arm_rates, mean_interval, probe_rows, refuted_labels
@@ -23,7 +24,6 @@ from pivot.insight.probe.records import PROBE, ProbeSettings, is_lift, probe_fil
 from pivot.insight.probe.rollback import Failure, Planned, RollbackPolicy
 from pivot.insight.probe.run import probe_store
 from pivot.rollouts.base import Reply, Turn
-from pivot.storage import LocalStorage
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import fingerprint
 from pivot.tests.insight.lake_odds import Lake
@@ -193,7 +193,7 @@ def test_a_retry_that_broke_is_played_again(five: Path, tmp_path: Path, monkeypa
 
     async def broken(self: ScriptedPolicy, turn: Turn) -> Reply:
         if turn.seed % 11 == 0:
-            raise pivot.errors.PolicyError("the model is tired")
+            raise pivot.core.errors.PolicyError("the model is tired")
         return await reply(self, turn)
 
     monkeypatch.setattr(ScriptedPolicy, "reply", broken)
@@ -312,7 +312,7 @@ class _Listener(pivot.rollouts.base.Policy):
     """Remembers what it was asked, and always goes up."""
 
     name = "listener"
-    config_type = pivot.plugins.Settings
+    config_type = pivot.core.plugins.Settings
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
@@ -329,8 +329,8 @@ class _Listener(pivot.rollouts.base.Policy):
 def test_hints_are_told_from_the_restored_step_on_and_never_before(five: Path) -> None:
     from dataclasses import fields
 
-    from pivot.datasets.schema import EPISODES, STEPS
-    from pivot.datasets.tables import steps_by_episode
+    from pivot.datasets.store.store.schema import EPISODES, STEPS
+    from pivot.datasets.store.store.tables import steps_by_episode
     from pivot.environments.base import Task
     from pivot.rollouts.loop import Batch, run_batches
 

@@ -9,9 +9,9 @@ from typing import Any
 import pivot
 import pyarrow.parquet as pq
 import pytest
-from pivot.datasets.progress import Silent
-from pivot.datasets.store import Store
-from pivot.errors import ServerGoneError
+from pivot.core.errors import ServerGoneError
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.store import Store
 from pivot.insight.probe.proof import probe_problems
 from pivot.insight.probe.rates import probe_rows
 from pivot.insight.probe.records import PROBE, ProbeSettings

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.datasets.progress import Silent
-from pivot.errors import ConfigError
+from pivot.core.errors import ConfigError
+from pivot.core.progress import Silent
+from pivot.core.storage import Url, open_storage
+from pivot.core.storage.objects import ObjectStorage
 from pivot.flows.prune import Pruned, _remove_report
 from pivot.insight.report.contents import Selection
 from pivot.insight.report.remote import write_remote_report
 from pivot.insight.report.site import MARKER, write_report
-from pivot.storage import Url, open_storage
-from pivot.storage.objects import ObjectStorage
 from pivot.tests.flow_runs import files_of
 from pivot.tests.storage.object_server import ObjectServer
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.datasets.progress import Silent
+from pivot.core.progress import Silent
 from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
 from pivot.insight.report import overview as overviews

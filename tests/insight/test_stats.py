@@ -10,13 +10,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pivot.benchmarks.bench_stats import make_store
-from pivot.datasets import views
-from pivot.datasets.schema import EPISODES as EPISODES_TABLE
-from pivot.datasets.schema import LABELS, TableSchema
-from pivot.datasets.store import Store
-from pivot.datasets.views import connect, query, run_query
+from pivot.core.storage import LocalStorage, Storage
+from pivot.datasets.sql import views
+from pivot.datasets.sql.views import connect, query, run_query
+from pivot.datasets.store.store.schema import EPISODES as EPISODES_TABLE
+from pivot.datasets.store.store.schema import LABELS, TableSchema
+from pivot.datasets.store.store.store import Store
 from pivot.insight.stats import SUMMARY
-from pivot.storage import LocalStorage, Storage
 
 EPISODES = 50_000
 

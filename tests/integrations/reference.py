@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pivot
-from pivot.datasets.config import env_config, environment
+from pivot.core.images import decode, frame_id
+from pivot.core.plugins import Settings
+from pivot.datasets.store.store.config import env_config, environment
 from pivot.environments.base import Task
-from pivot.images import decode, frame_id
-from pivot.plugins import Settings
 from pivot.rollouts.base import Episode, Policy, Reply, TaskRollouts, Turn
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.solvers.base import Unsolved

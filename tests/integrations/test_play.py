@@ -4,8 +4,8 @@ import random
 from typing import Any
 
 import pytest
-from pivot.errors import ConfigError
-from pivot.integrations.play import Game, Play
+from pivot.core.errors import ConfigError
+from pivot.interop.trainers.play import Game, Play
 from pivot.tests.integrations.reference import facts, own_rollout, scores_of, shown_frames
 
 MOVES = ("up", "down", "left", "right")

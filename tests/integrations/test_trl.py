@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pivot.errors import ConfigError
-from pivot.images import decode, frame_id
-from pivot.integrations.play import Game
-from pivot.integrations.trl import Environments, PivotEnvironment, credit_reward
+from pivot.core.errors import ConfigError
+from pivot.core.images import decode, frame_id
+from pivot.interop.trainers.play import Game
+from pivot.interop.trainers.trl import Environments, PivotEnvironment, credit_reward
 from pivot.tests.integrations.reference import facts, own_rollout, scores_of, shown_frames
 
 MOVES = ("up", "down", "left", "right")

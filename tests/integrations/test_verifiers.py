@@ -9,9 +9,9 @@ import pytest
 
 vf: Any = pytest.importorskip("verifiers.v1", reason="needs verifiers; run: make test-integrations")
 
+from pivot.core.errors import ConfigError  # noqa: E402
+from pivot.core.images import decode, frame_id  # noqa: E402
 from pivot.environments.base import Task  # noqa: E402
-from pivot.errors import ConfigError  # noqa: E402
-from pivot.images import decode, frame_id  # noqa: E402
 from pivot.tests.integrations.reference import own_rollout, scores_of, shown_frames  # noqa: E402
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of  # noqa: E402
 
@@ -93,8 +93,8 @@ def test_every_picture_reaches_the_model_and_rewards_are_ours(name: str, rule: s
 
 
 def test_the_levels_are_those_of_a_build(server: ChatServer) -> None:
-    from pivot.datasets.config import env_config
-    from pivot.datasets.config import environment as kind
+    from pivot.datasets.store.store.config import env_config
+    from pivot.datasets.store.store.config import environment as kind
     from pivot.rollouts.plan import plan_tasks
 
     planned = plan_tasks(kind("sokoban"), env_config("sokoban", {"boxes": 2, "rows": 7, "cols": 7}), 3, 4)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pivot import plugins
+from pivot.core import plugins
+from pivot.core.images import frame_id
 from pivot.environments.base import PivotEnv
-from pivot.images import frame_id
 from pivot.labeling.base import FailedEpisode
 
 ACTIONS = ("up", "down", "left", "right", "invalid")

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from pivot import plugins
+from pivot.core import plugins
 from pivot.labeling.episode import FailedEpisode
 from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.tests.labeling.advice import ACT, ADVICE

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from pivot import plugins
+from pivot.core import plugins
+from pivot.core.images import encode_png, frame_id
+from pivot.core.plugins import Settings
 from pivot.environments.base import PivotEnv
-from pivot.images import encode_png, frame_id
 from pivot.labeling.base import FailedEpisode
 from pivot.labeling.writers.model import ModelWriter
 from pivot.models.base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions
-from pivot.plugins import Settings
 
 Answers = Callable[[ChatRequest], ChatAnswer]
 

@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pivot import plugins
-from pivot.datasets.schema import EPISODES, STEPS
-from pivot.datasets.tables import failed_episodes, rollout_tables
+from pivot.core import plugins
+from pivot.core.images import decode, encode_png
+from pivot.core.plugins import read_settings
+from pivot.datasets.store.store.schema import EPISODES, STEPS
+from pivot.datasets.store.store.tables import failed_episodes, rollout_tables
 from pivot.environments.svg.environment import SvgEnv
 from pivot.environments.svg.sandbox.raster import MAX_DOCUMENT_BYTES
-from pivot.images import decode, encode_png
 from pivot.labeling.analyzer import shown_log
 from pivot.labeling.base import FailedEpisode, Label
 from pivot.labeling.domains import domain_of
 from pivot.labeling.label import certify_episodes, label_episodes
 from pivot.labeling.replay import Replays
 from pivot.labeling.writers.template import TemplateWriter
-from pivot.plugins import read_settings
 from pivot.rollouts.base import ReplyOutcome
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.parser import parse_reply

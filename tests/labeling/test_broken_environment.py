@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pivot.core.errors import ConfigError
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.environments.sokoban.environment import SokobanEnv
-from pivot.errors import ConfigError
 from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
 from pivot.labeling.filters import ReplayFilter
 from pivot.labeling.label import label_episodes

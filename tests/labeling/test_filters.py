@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
-from pivot import plugins
-from pivot.errors import PluginError
+from pivot.core import plugins
+from pivot.core.errors import PluginError
+from pivot.core.plugins import Settings
+from pivot.core.records import to_row
 from pivot.labeling.base import (
     Draft,
     FailedEpisode,
@@ -28,8 +30,6 @@ from pivot.labeling.prose import is_refusal
 from pivot.labeling.statements import Statement
 from pivot.labeling.target import MAX_TARGET_CHARS, build_target
 from pivot.labeling.writers.template import TemplateWriter
-from pivot.plugins import Settings
-from pivot.records import to_row
 from pivot.solvers.base import FAILURE_MODES, Case, Certificate, Solver, Unsolved, Verdict
 from pivot.tests.labeling.episodes import random_failures, record
 from pivot.tests.labeling.reasons import count_reject_reasons

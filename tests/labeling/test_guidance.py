@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import pytest
-from pivot import plugins
+from pivot.core import plugins
 from pivot.labeling.base import Filter, Guidance, GuidanceRequest
 from pivot.labeling.domains import Failure, domain_of
 from pivot.labeling.filters import text_objection

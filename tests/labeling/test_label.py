@@ -8,9 +8,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import pytest
-from pivot import plugins
-from pivot.errors import CertifyError, StoreError
-from pivot.identity import canonical_json
+from pivot.core import plugins
+from pivot.core.errors import CertifyError, StoreError
+from pivot.core.identity import canonical_json
+from pivot.core.plugins import Settings
+from pivot.core.records import from_row, to_row
 from pivot.labeling.analyzer import analyzer_prompt
 from pivot.labeling.base import (
     FailedEpisode,
@@ -23,8 +25,6 @@ from pivot.labeling.base import (
 from pivot.labeling.label import guidance_request, label_episodes
 from pivot.labeling.target import Target, parse_target
 from pivot.labeling.writers.template import TemplateWriter
-from pivot.plugins import Settings
-from pivot.records import from_row, to_row
 from pivot.solvers.base import Case, Certificate, Solver, Unsolved, Verdict
 from pivot.tests.labeling.episodes import random_failures, record
 from pivot.tests.labeling.fact_checker import Checker

@@ -5,14 +5,14 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
-from pivot import plugins
+from pivot.core import plugins
+from pivot.core.plugins import Settings
 from pivot.environments.base import EnvProfile, Frame
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.labeling.base import Draft, Filter, Objection
 from pivot.labeling.episode import FailedEpisode
 from pivot.labeling.filters import ReplayFilter
 from pivot.labeling.label import label_episodes
-from pivot.plugins import Settings
 from pivot.rollouts.base import stored_keys
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.scripted import ScriptedPolicy

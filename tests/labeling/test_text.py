@@ -9,15 +9,15 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pivot import plugins
+from pivot.core import plugins
+from pivot.core.identity import digest
+from pivot.core.messages import bare_messages
 from pivot.environments.base import EnvProfile
-from pivot.identity import digest
 from pivot.labeling.action_log import LogDetail, action_log, log_lines
 from pivot.labeling.analyzer import analyzer_prompt, analyzer_text, shown_log
 from pivot.labeling.base import FailedEpisode
 from pivot.labeling.domains import GENERAL_MEANINGS, domain_of
 from pivot.labeling.target import FIELDS, MAX_TARGET_CHARS, BadTargetError, Target, build_target, parse_target
-from pivot.messages import bare_messages
 from pivot.solvers.base import FAILURE_MODES
 from pivot.solvers.closure.graph import OUT_OF_BUDGET
 

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from pivot.identity import digest
+from pivot.core.identity import digest
 from pivot.models.cache import CallCache
 
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from pivot import plugins
-from pivot.datasets.nights import load_store
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
-from pivot.images import decode, encode_png, frame_id
-from pivot.messages import EncodedFrame
+from pivot.core import plugins
+from pivot.core.images import decode, encode_png, frame_id
+from pivot.core.messages import EncodedFrame
+from pivot.core.progress import Silent
+from pivot.core.storage import LocalStorage
+from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.verify.verify import verify_store
 from pivot.models.base import ChatAnswer, ChatRequest, Sampling, image_ids
 from pivot.models.transformers.model import Engine
 from pivot.models.transformers.processors import load_processor
-from pivot.storage import LocalStorage
 from pivot.tests.models.tiny_vlm import save_tiny_vlm
 from pivot.training.checkpoint import FINAL, further_files, save_final
 

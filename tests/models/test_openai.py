@@ -12,9 +12,10 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.datasets.config import make_config
-from pivot.datasets.run import Run
-from pivot.errors import ConfigError, PivotError, PluginError, PolicyError, ServerGoneError
+from pivot.core.errors import ConfigError, PivotError, PluginError, PolicyError, ServerGoneError
+from pivot.core.plugins import read_settings
+from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.store.run import Run
 from pivot.models import address
 from pivot.models.address import authorization, bare_url, censored
 from pivot.models.base import ChatAnswer, Sampling
@@ -22,7 +23,6 @@ from pivot.models.openai.connection import retry_after
 from pivot.models.openai.model import ERROR_BYTES, OpenAIModel
 from pivot.models.pacing import CROWDED, AdaptiveLimit, Breaker
 from pivot.models.service import Service
-from pivot.plugins import read_settings
 from pivot.tests.flow_runs import PATIENCE, config_of
 from pivot.tests.models.chat_server import MODEL, ChatServer, served
 from pivot.tests.models.raw_faults import GOOD, MODELS, http

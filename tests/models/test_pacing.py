@@ -5,7 +5,7 @@ import gc
 from dataclasses import replace
 
 import pytest
-from pivot.errors import ConfigError, ServerGoneError
+from pivot.core.errors import ConfigError, ServerGoneError
 from pivot.models.openai import model as openai_model
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.pacing import BROKEN, CROWDED, FEWEST_FAILURES, FEWEST_REFUSALS, START, AdaptiveLimit, Breaker

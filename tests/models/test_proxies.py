@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pivot.cli.server_check import check_server
-from pivot.errors import ConfigError, PivotError, ServerGoneError
+from pivot.core.errors import ConfigError, PivotError, ServerGoneError
 from pivot.models.openai import proxy as proxies
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.openai.proxy import proxy_of

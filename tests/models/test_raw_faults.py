@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pivot.cli import server_check
-from pivot.errors import ConfigError, PolicyError, ServerGoneError
+from pivot.core.errors import ConfigError, PolicyError, ServerGoneError
 from pivot.models.base import ChatAnswer, ChatRequest
 from pivot.models.openai import connection
 from pivot.models.openai import model as openai_model

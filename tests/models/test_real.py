@@ -10,8 +10,8 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.datasets.nights import load_store
-from pivot.errors import ConfigError, PolicyError
+from pivot.core.errors import ConfigError, PolicyError
+from pivot.datasets.store.store.nights import load_store
 from pivot.models.base import CUT, ChatAnswer
 from pivot.models.preflight import SEED
 from pivot.models.transformers.model import Engine, TransformersModel

@@ -9,12 +9,12 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.datasets.nights import load_store
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
+from pivot.core.errors import BrokenOffError, PolicyError
+from pivot.core.messages import cut_reply
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.verify.verify import verify_store
 from pivot.environments.base import ParsedAction
-from pivot.errors import BrokenOffError, PolicyError
-from pivot.messages import cut_reply
 from pivot.models.base import ChatAnswer
 from pivot.models.openai.wire import GarbledAnswerError, read_answer
 from pivot.rollouts.base import ReplyOutcome

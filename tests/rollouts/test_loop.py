@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pivot.core.errors import ConfigError, PolicyError
+from pivot.core.identity import derive_seed
+from pivot.core.images import decode, frame_id
+from pivot.core.plugins import Settings
 from pivot.environments.base import Task
-from pivot.errors import ConfigError, PolicyError
-from pivot.identity import derive_seed
-from pivot.images import decode, frame_id
-from pivot.plugins import Settings
 from pivot.rollouts.base import INFO_KEYS, Policy, Reply, Status, StopReason, TaskRollouts, Turn
 from pivot.rollouts.ids import episode_id
 from pivot.rollouts.loop import roll_out_tasks

@@ -4,8 +4,8 @@ from collections import Counter
 from typing import Any, cast
 
 import pytest
-from pivot import plugins
-from pivot.errors import ConfigError
+from pivot.core import plugins
+from pivot.core.errors import ConfigError
 from pivot.rollouts.scripted import MixedPolicy, ScriptedPolicy
 from pivot.tests.rollouts.test_scripted import rolled
 from pivot.training.evaluation.episodes import PLAYERS, mixed_policy

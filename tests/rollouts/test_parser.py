@@ -5,8 +5,8 @@ from time import process_time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pivot.core.messages import REPLY_LIMIT_BYTES, cut_reply
 from pivot.environments.base import ParsedAction
-from pivot.messages import REPLY_LIMIT_BYTES, cut_reply
 from pivot.rollouts.base import ReplyOutcome
 from pivot.rollouts.parser import parse_reply
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pivot.datasets.schema import EPISODES
+from pivot.core.errors import GenerationError
+from pivot.core.records import from_row
+from pivot.datasets.store.store.schema import EPISODES
 from pivot.environments.base import Task
-from pivot.errors import GenerationError
-from pivot.records import from_row
 from pivot.rollouts.base import Episode, Status
 from pivot.rollouts.ids import episode_id, group_id, request_id, turn_seed
 from pivot.rollouts.plan import plan_tasks

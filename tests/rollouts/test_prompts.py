@@ -5,10 +5,10 @@ import re
 from typing import Any
 
 import pytest
-from pivot import plugins
+from pivot.core import plugins
+from pivot.core.identity import digest
+from pivot.core.messages import PromptMessages
 from pivot.environments.base import Task
-from pivot.identity import digest
-from pivot.messages import PromptMessages
 from pivot.rollouts.base import HistoryEntry
 from pivot.rollouts.prompts.render import PromptCache, render_student
 from pivot.tests.corridor import CorridorEnv, CorridorPrompt

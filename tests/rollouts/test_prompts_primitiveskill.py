@@ -1,6 +1,6 @@
 """The acting prompt of PrimitiveSkill."""
 
-from pivot import plugins
+from pivot.core import plugins
 from pivot.environments.base import Task
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
 from pivot.environments.primitiveskill.state import SkillState

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
+from pivot.core.errors import ServerGoneError, StoreError
 from pivot.environments.base import Task
-from pivot.errors import ServerGoneError, StoreError
 from pivot.rollouts.base import Policy, Reply, Status, TaskRollouts, Turn
 from pivot.rollouts.loop import Batch, roll_out_tasks, run_batches
 from pivot.rollouts.plan import plan_tasks

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pivot import plugins
-from pivot.errors import CertifyError, ConfigError
-from pivot.identity import digest
-from pivot.images import decode, frame_id
+from pivot.core import plugins
+from pivot.core.errors import CertifyError, ConfigError
+from pivot.core.identity import digest
+from pivot.core.images import decode, frame_id
 from pivot.rollouts.base import ReplyOutcome, Status, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.parser import parse_reply

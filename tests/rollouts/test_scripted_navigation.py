@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pivot.core.errors import ConfigError
+from pivot.core.images import decode, encode_png, frame_id
 from pivot.environments.base import Task
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
-from pivot.errors import ConfigError
-from pivot.images import decode, encode_png, frame_id
 from pivot.labeling.base import FailedEpisode
 from pivot.labeling.replay import DisagreementError, Replayer
 from pivot.rollouts.base import Episode, HistoryEntry, TaskRollouts, Turn

@@ -7,12 +7,12 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from pivot.core.errors import ConfigError
+from pivot.core.images import decode, encode_png
 from pivot.environments.base import Frame
 from pivot.environments.primitiveskill.actions import read_primitives
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
 from pivot.environments.primitiveskill.tasks import KINDS, Scene
-from pivot.errors import ConfigError
-from pivot.images import decode, encode_png
 from pivot.rollouts.base import Episode, Turn
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pivot import plugins
+from pivot.core import plugins
+from pivot.core.errors import ConfigError
+from pivot.core.identity import digest
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
-from pivot.errors import ConfigError
-from pivot.identity import digest
 from pivot.labeling.base import FailedEpisode
 from pivot.rollouts.base import ReplyOutcome, Status, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
@@ -23,7 +23,7 @@ from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted import GridPlayer, ScriptedPolicy
 from pivot.rollouts.scripted.svg import SvgHabits, SvgPlayer, _break, _Draft, _draw, _target_of
 from pivot.solvers.base import Case, Verdict
-from pivot.solvers.svg import SvgSolver
+from pivot.solvers.svg.solver.solver import SvgSolver
 from pivot.tests import svg_episodes
 
 TASKS = 9

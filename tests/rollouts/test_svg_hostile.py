@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pivot.core.plugins import Settings
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
-from pivot.plugins import Settings
 from pivot.rollouts.base import Policy, Reply, Status, Turn
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.tests.environments.svg.hostile import hostile_documents

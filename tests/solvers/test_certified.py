@@ -5,8 +5,8 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.errors import CertifyError
-from pivot.gym import Certified
+from pivot import Certified
+from pivot.core.errors import CertifyError
 from pivot.solvers.base import Verdict
 from pivot.tests.solvers.test_closure import Copied, Slippery
 

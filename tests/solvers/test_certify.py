@@ -8,7 +8,7 @@ from typing import Any
 import pivot
 import pytest
 from pivot import Unsolved, Verdict
-from pivot.errors import CertifyError
+from pivot.core.errors import CertifyError
 from pivot.solvers import api
 
 ROOM = "######\n#@$ .#\n######"

@@ -13,7 +13,7 @@ import pivot
 import pytest
 from gymnasium import spaces
 from gymnasium.utils import EzPickle
-from pivot.errors import CertifyError
+from pivot.core.errors import CertifyError
 from pivot.solvers.base import Unsolved, Verdict
 from pivot.solvers.closure.worlds import How
 

@@ -21,7 +21,7 @@ from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.closure import Graph
 from pivot.solvers.primitiveskill.planner import fewest_turns
-from pivot.solvers.proofs.replay import Game, prove
+from pivot.solvers.replay import Game, prove
 from pivot.testing.prover import altered
 
 MOVES = {"up": 0, "down": 1, "left": 2, "right": 3}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot import plugins
-from pivot.errors import CertifyError
+from pivot.core import plugins
+from pivot.core.errors import CertifyError
 from pivot.solvers.base import Unsolved, Verdict
 from pivot.solvers.credit import RULES, TurnCredit
 from pivot.tests.solvers.turn_search import NAMES, Turns

@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import combinations
 
 import pytest
-from pivot.errors import CertifyError, LevelError
+from pivot.core.errors import CertifyError, LevelError
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver, state_text
 from pivot.solvers.sokoban.solver import SokobanLevel, SokobanSolver, parse_level, parse_room, sample_level
 from pivot.tests.solvers import level_makers, solver_oracle

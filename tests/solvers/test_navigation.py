@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pivot import certify
-from pivot.errors import CertifyError, ConfigError
+from pivot.core.errors import CertifyError, ConfigError
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.navigation.room import read_state
 from pivot.solvers.navigation.solver import ACTIONS, NavigationSolver
-from pivot.solvers.proofs import prove, prover_of
+from pivot.solvers.provers import prove, prover_of
 from pivot.tests.navigation_episodes import (
     PRINTED_START,
     TURN,

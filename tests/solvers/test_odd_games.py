@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import pivot
 import pytest
-from pivot.errors import CertifyError
+from pivot.core.errors import CertifyError
 from pivot.solvers.base import Unsolved, Verdict
 from pivot.tests.solvers import locks
 from pivot.tests.solvers.locks import GOAL, HONEST, RANDOM, TABLE, TRAP

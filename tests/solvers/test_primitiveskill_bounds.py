@@ -7,17 +7,17 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from pivot.datasets.describe import find_episode
-from pivot.datasets.store import Store
-from pivot.datasets.views import query
+from pivot.core.errors import LevelError
+from pivot.datasets.sql.views import query
+from pivot.datasets.store.dataset_rows.describe import find_episode
+from pivot.datasets.store.store.store import Store
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
 from pivot.environments.primitiveskill.tasks import KINDS
-from pivot.errors import LevelError
 from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.primitiveskill.planner import fewest_turns, read_observation
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
-from pivot.solvers.proofs import prove
+from pivot.solvers.provers import prove
 from pivot.tests.primitiveskill_episodes import STAGES, log, observation, random_places, wild_action
 from pivot.tests.stores import build_tiny, problems
 

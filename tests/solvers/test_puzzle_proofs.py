@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from pivot.core.errors import CertifyError
 from pivot.environments.sokoban.environment import SokobanEnv
-from pivot.errors import CertifyError
+from pivot.solvers import puzzle_rules as games
 from pivot.solvers.base import Case, ExactSolver, Verdict
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver
-from pivot.solvers.proofs import games, prove, prover_of
-from pivot.solvers.proofs.puzzles import PuzzleSettings, SokobanProver
+from pivot.solvers.provers import prove, prover_of
+from pivot.solvers.puzzle_provers import PuzzleSettings, SokobanProver
 from pivot.solvers.sokoban.solver import SokobanSolver
 from pivot.tests.solvers import level_makers, solver_oracle
 

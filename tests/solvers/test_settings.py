@@ -8,14 +8,14 @@ import pivot
 import polars as pl
 import pytest
 from pivot import build
-from pivot.datasets.config import make_config, solver_settings
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.exports import verify_export
-from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.stages.base import run
-from pivot.datasets.stages.label import LabelStage
-from pivot.datasets.store import Store
-from pivot.errors import ConfigError, StoreError
+from pivot.core.errors import ConfigError, StoreError
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.config import make_config, solver_settings
+from pivot.datasets.store.store.stages.base import run
+from pivot.datasets.store.store.stages.label import LabelStage
+from pivot.datasets.store.store.store import Store
+from pivot.datasets.verify.exports import verify_export
+from pivot.datasets.verify.verify import verify_store
 from pivot.flows.engines.local import execute_with, worker_pool
 from pivot.flows.relabel import relabel_store
 from pivot.tests.cli.command_line import run_config

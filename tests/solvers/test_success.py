@@ -9,15 +9,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pivot
-import pivot.gym
 import pytest
-from pivot.admission import allowing
+from pivot.core.admission import allowing
+from pivot.core.errors import CertifyError, ConfigError
 from pivot.environments.gym import GymConfig, GymEnv
-from pivot.errors import CertifyError, ConfigError
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.closure.game import Level
+from pivot.solvers.closure.prover import GymProver
 from pivot.solvers.closure.solver import ClosureSolver
-from pivot.solvers.proofs.gym import GymProver
 from pivot.tests.environments import tracks
 from pivot.tests.environments.tracks import CHANGING, Track
 
@@ -216,13 +215,13 @@ def test_an_illegal_action_refuses_its_episode_or_wastes_its_turn() -> None:
         [-4, 1, -4],
         ["illegal", "state", "illegal"],
     )
-    env = pivot.gym.Certified(tracks.Masked(), horizon=HORIZON, illegal="invalid")
+    env = pivot.Certified(tracks.Masked(), horizon=HORIZON, illegal="invalid")
     _, info = env.reset(seed=0)
     assert [int(each) for each in info["safe_actions"]] == [1]
     observation, reward, terminated, _, info = env.step(0)
     assert (observation, reward, terminated, info["need"], info["slack"]) == (0, 0.0, False, 5, 2)
     with pytest.raises(CertifyError, match="'action_0' at step 0 is illegal"):
-        strict = pivot.gym.Certified(tracks.Masked(), horizon=HORIZON)
+        strict = pivot.Certified(tracks.Masked(), horizon=HORIZON)
         strict.reset(seed=0)
         strict.step(0)
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pivot import certify, plugins
-from pivot.errors import CertifyError
+from pivot import certify
+from pivot.core import plugins
+from pivot.core.errors import CertifyError
 from pivot.solvers.base import Case, Unsolved, Verdict
-from pivot.solvers.proofs import prove
-from pivot.solvers.svg import SvgSolver
+from pivot.solvers.provers import prove
+from pivot.solvers.svg.solver.solver import SvgSolver
 
 EMPTY = object()
 BROKEN = object()

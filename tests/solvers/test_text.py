@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pivot.errors import LevelError
+from pivot.core.errors import LevelError
 from pivot.solvers.base import Case, Unsolved
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver, check_state, split_state, state_text
 from pivot.solvers.sokoban.solver import SokobanSolver, parse_level, parse_room

@@ -6,10 +6,10 @@ from itertools import product
 from typing import Any
 
 import pytest
-from pivot import plugins
+from pivot.core import plugins
 from pivot.environments.grid import GridEnv
 from pivot.solvers.base import Case, Verdict
-from pivot.solvers.proofs import prove
+from pivot.solvers.provers import prove
 from pivot.tests.solvers.turn_search import NAMES, Turns
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
+from pivot.core.errors import LevelError
+from pivot.core.identity import derive_seed
+from pivot.core.plugins import Settings
 from pivot.environments.base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
-from pivot.errors import LevelError
-from pivot.identity import derive_seed
-from pivot.plugins import Settings
 from pivot.solvers.base import Case, Certificate, DistanceMap, ExactSolver, SolverSettings, Unsolved, Verdict
 from pydantic import Field
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
+from pivot.core.plugins import Settings
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.environments.sokoban import SokobanEnv
 from pivot.labeling.writers import TemplateWriter
-from pivot.plugins import Settings
 from pivot.rollouts.prompts.frozenlake import PROMPT
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Proof, Prover, Verdict
 from pivot.solvers.frozenlake import FrozenLakeSolver
-from pivot.solvers.proofs.puzzles import FrozenLakeProver, SokobanProver
+from pivot.solvers.puzzle_provers import FrozenLakeProver, SokobanProver
 from pivot.solvers.sokoban import SokobanSolver
 from pivot.testing import EnvironmentContract, ExactSolverContract, PolicyContract, ProverContract, WriterContract
 from pivot.tests.testing.porter import ACTIONS, PorterEnv, PorterSolver

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from pivot.identity import derive_seed
+from pivot.core.identity import derive_seed
 
 Row = dict[str, Any]
 

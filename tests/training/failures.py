@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from functools import cache
 
-from pivot import plugins
-from pivot.datasets.config import env_config
+from pivot.core import plugins
+from pivot.datasets.store.store.config import env_config
 from pivot.environments.base import PivotEnv
 from pivot.rollouts.base import Episode, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks

@@ -14,7 +14,7 @@ from PIL import Image
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 
-from pivot.messages import EncodedFrame  # noqa: E402 - after the skip
+from pivot.core.messages import EncodedFrame  # noqa: E402 - after the skip
 from pivot.models.base import ChatRequest, Sampling  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
 from pivot.training.analyzer import encoded_picture  # noqa: E402

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pivot.errors import ImageError
-from pivot.images import decode, encode_jpeg, encode_png
+from pivot.core.errors import ImageError
+from pivot.core.images import decode, encode_jpeg, encode_png
 from pivot.training.evaluation.controls import blank, exchanged
 
 rows = st.lists(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.storage.local import LocalStorage
+from pivot.core.storage.local import LocalStorage
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
 from pivot.training.adapters import add_adapters, load_adapters, merged, without_adapters
 from pivot.training.config import differing_fields

@@ -12,8 +12,8 @@ from typing import Any
 import pivot
 import pytest
 from pivot.api import benchmarking as api
-from pivot.errors import ConfigError, PivotError, TrainingError
-from pivot.images import decode, encode_png
+from pivot.core.errors import ConfigError, PivotError, TrainingError
+from pivot.core.images import decode, encode_png
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.models.chat_server import MODEL, pictures_of, served
 from pivot.tests.training.conftest import BENCHMARK_LEVELS, CHART

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.errors import TrainingError
+from pivot.core.errors import TrainingError
 from pivot.labeling.target import MAX_TARGET_CHARS
 from pivot.tests.training.benchmark_oracle import figures
 from pivot.training.evaluation.controls import Mixture, Oracle, StandIn, Uniform, locate_reply, true_reply

@@ -12,9 +12,9 @@ from typing import Any
 import pivot
 import pytest
 from pivot.api import benchmarking as api
-from pivot.datasets.predictors import LoggedFailure
-from pivot.errors import ConfigError
-from pivot.identity import derive_seed
+from pivot.core.errors import ConfigError
+from pivot.core.identity import derive_seed
+from pivot.datasets.store.dataset_rows.predictors import LoggedFailure
 from pivot.labeling.analyzer import LOG_HEADING
 from pivot.models.openai import connection
 from pivot.models.openai.wire import ANSWER_LIMIT_BYTES

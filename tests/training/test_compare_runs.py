@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.errors import TrainingError
+from pivot.core.errors import TrainingError
 from pivot.tests.cli.command_line import run
 from pivot.training.policy_rl.compare_runs import LAST, compare_runs
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pivot import plugins
 from pivot.collage import episode_tiles, panel
-from pivot.images import decode
+from pivot.core import plugins
+from pivot.core.images import decode
 from pivot.rollouts.base import StudentPrompt
 from pivot.tests.training.failures import ENVS, failures_of, frame_ids
 from pivot.training.analyzer import Reading

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 
 import pivot
-from pivot.errors import TrainingError
+from pivot.core.errors import TrainingError
 from pivot.rollouts.base import Episode, TaskRollouts
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.solvers.base import Unsolved

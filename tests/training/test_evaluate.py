@@ -10,7 +10,7 @@ import pivot
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pivot.errors import PivotError, TrainingError
+from pivot.core.errors import PivotError, TrainingError
 from pivot.labeling.target import parse_target
 from pivot.labeling.vocabulary import Vocabulary
 from pivot.tests.models.chat_server import MODEL, pictures_of, served

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.errors import ConfigError, TrainingError
-from pivot.images import decode
+from pivot.core.errors import ConfigError, TrainingError
+from pivot.core.images import decode
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.cli.test_hostile_server import TEXT, obeys_nothing
 from pivot.tests.models.chat_server import MODEL, served

@@ -10,8 +10,8 @@ from statistics import fmean, pstdev
 from typing import Any
 
 import pytest
-from pivot import plugins
-from pivot.errors import ConfigError, PluginError, PolicyError, TrainingError
+from pivot.core import plugins
+from pivot.core.errors import ConfigError, PluginError, PolicyError, TrainingError
 from pivot.rollouts.base import Policy, Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch

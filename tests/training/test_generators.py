@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from pivot import plugins
-from pivot.errors import PluginError, TrainingError
+from pivot.core import plugins
+from pivot.core.errors import PluginError, TrainingError
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of
 from pivot.training.policy_rl import loop

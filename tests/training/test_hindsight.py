@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 pytest.importorskip("transformers")
 
-from pivot.datasets.schema import EPISODES, STEPS
-from pivot.datasets.tables import failed_episodes, rollout_tables
-from pivot.errors import TrainingError
+from pivot.core.errors import TrainingError
+from pivot.datasets.store.store.schema import EPISODES, STEPS
+from pivot.datasets.store.store.tables import failed_episodes, rollout_tables
 from pivot.labeling.domains import domain_of
 from pivot.labeling.statements import statement
 from pivot.labeling.target import build_target

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from huggingface_hub import constants
-from pivot.errors import TrainingError
+from pivot.core.errors import TrainingError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.training.analyzers import reads

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.datasets.config import solver_type
-from pivot.errors import TrainingError
+from pivot.core.errors import TrainingError
+from pivot.datasets.store.store.config import solver_type
 from pivot.labeling.target import build_target
 from pivot.solvers.base import ExactSolver
 from pivot.tests.training import matrix

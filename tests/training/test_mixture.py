@@ -14,9 +14,9 @@ pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 from hypothesis import given
 from hypothesis import strategies as st
 from pivot.cli.train_rl import RL
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
-from pivot.errors import ConfigError, TrainingError
+from pivot.core.errors import ConfigError, TrainingError
+from pivot.core.progress import Silent
+from pivot.datasets.verify.verify import verify_store
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import finish_store
 from pivot.labeling.hindsight import hindsight_text

@@ -7,12 +7,12 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from pivot.datasets.nights import load_store
-from pivot.datasets.progress import Silent
-from pivot.datasets.proof.verify import verify_store
-from pivot.datasets.schema import EPISODES
-from pivot.datasets.store import Store
-from pivot.errors import ConfigError, StoreError
+from pivot.core.errors import ConfigError, StoreError
+from pivot.core.progress import Silent
+from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store.store.schema import EPISODES
+from pivot.datasets.store.store.store import Store
+from pivot.datasets.verify.verify import verify_store
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import finish_store
 from pivot.tests.cli.command_line import error_of, run

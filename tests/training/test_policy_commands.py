@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pivot.errors import ConfigError
+from pivot.core.errors import ConfigError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.training.lake import save_grammatical
 from pivot.training.policy_rl.config import make_rl_config

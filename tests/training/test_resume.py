@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 
-from pivot.errors import TrainingError
-from pivot.storage import LocalStorage
+from pivot.core.errors import TrainingError
+from pivot.core.storage import LocalStorage
 from pivot.tests.training.small import config_of, losses
 from pivot.tests.training.victim import MOMENTS
 from pivot.training.analyzer_sft.run import prepare, train

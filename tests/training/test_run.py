@@ -13,12 +13,12 @@ safetensors: Any = pytest.importorskip("safetensors")
 pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 
 import pivot  # noqa: E402 - after the skips
-from pivot.errors import TrainingError  # noqa: E402
-from pivot.images import decode, frame_id  # noqa: E402
-from pivot.messages import EncodedFrame  # noqa: E402
+from pivot.core.errors import TrainingError  # noqa: E402
+from pivot.core.images import decode, frame_id  # noqa: E402
+from pivot.core.messages import EncodedFrame  # noqa: E402
+from pivot.core.storage import LocalStorage  # noqa: E402
 from pivot.models.base import ChatAnswer, ChatRequest, Sampling  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
-from pivot.storage import LocalStorage  # noqa: E402
 from pivot.tests.cli.command_line import run  # noqa: E402
 from pivot.tests.stores import build_small  # noqa: E402
 from pivot.tests.training.small import config_of, held, losses  # noqa: E402

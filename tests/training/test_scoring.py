@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 pytest.importorskip("transformers")
 
-from pivot import plugins  # noqa: E402
 from pivot.benchmarks.learning.player import FAMILIES, make_player  # noqa: E402
-from pivot.identity import digest  # noqa: E402
-from pivot.images import decode, encode_png, frame_id  # noqa: E402
-from pivot.messages import EncodedFrame, PromptMessages  # noqa: E402
+from pivot.core import plugins  # noqa: E402
+from pivot.core.identity import digest  # noqa: E402
+from pivot.core.images import decode, encode_png, frame_id  # noqa: E402
+from pivot.core.messages import EncodedFrame, PromptMessages  # noqa: E402
 from pivot.models.base import ChatRequest, Sampling, image_ids  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
 from pivot.tests.training.failures import failures_of, frame_ids  # noqa: E402

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.errors import ServerGoneError, TrainingError
+from pivot.core.errors import ServerGoneError, TrainingError
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, torch
 from pivot.tests.training.teacher_server import NAME, teacher_server

@@ -15,7 +15,7 @@ PYTHON = os.environ.get("PIVOT_VLLM_PYTHON", "")
 if not PYTHON:
     pytest.skip("needs vLLM in an environment of its own; run: make test-serving", allow_module_level=True)
 
-from pivot.errors import TrainingError  # noqa: E402 - what training needs is in its own environment
+from pivot.core.errors import TrainingError  # noqa: E402 - what training needs is in its own environment
 from pivot.tests.training import matrix  # noqa: E402
 from pivot.tests.training.lake import lines_of, torch  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402

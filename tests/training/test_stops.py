@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 
-from pivot.errors import TrainingError  # noqa: E402 - after the skips
-from pivot.storage import LocalStorage  # noqa: E402
+from pivot.core.errors import TrainingError  # noqa: E402 - after the skips
+from pivot.core.storage import LocalStorage  # noqa: E402
 from pivot.tests.training.small import config_of, held, losses  # noqa: E402
 from pivot.training.analyzer_sft import trainer as training  # noqa: E402
 from pivot.training.analyzer_sft.run import prepare, train  # noqa: E402

@@ -5,7 +5,7 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.errors import TrainingError
+from pivot.core.errors import TrainingError
 from pivot.tests.cli.command_line import run as command
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")

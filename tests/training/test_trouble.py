@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from pivot.datasets.config import env_config
+from pivot.core.errors import PivotError, SimulatorError, StoreError, TrainingError
+from pivot.core.storage import FollowedPath
+from pivot.datasets.store.store.config import env_config
 from pivot.environments.frozenlake import FrozenLakeEnv
-from pivot.errors import PivotError, SimulatorError, StoreError, TrainingError
 from pivot.models.base import ChatAnswer
 from pivot.rollouts.base import Status, TaskRollouts
 from pivot.rollouts.policies import ModelPolicy
-from pivot.storage import FollowedPath
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, torch, weights_in
 from pivot.training import checkpoint as on_disk

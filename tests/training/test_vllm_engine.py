@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from pivot.errors import ServerGoneError, TrainingError
+from pivot.core.errors import ServerGoneError, TrainingError
 from pivot.tests.flow_runs import clean_environment
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, save_grammatical, torch

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
+from ...core.plugins import Settings
 from ...labeling.vocabulary import Vocabulary
-from ...plugins import Settings
 from ..config import Precision, Schedule, Shape, checked, fields_marked, recipe_fields, setting
 
 OPTIMISATION = "Optimisation"

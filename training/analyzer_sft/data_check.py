@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from ...datasets.config import environment
-from ...errors import PivotError, TrainingError
+from ...core.errors import PivotError, TrainingError
+from ...datasets.store.config import environment
 from ..encode import IGNORED, Batch, Encoder, Reply, image_tokens
 from .samples import Sample, TrainingData
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from ...errors import TrainingError
-from ...images import encode_png
+from ...core.errors import TrainingError
+from ...core.images import encode_png
+from ...core.storage import Storage, open_storage
 from ...models.weights import revision_of
-from ...storage import Storage, open_storage
 from .. import checkpoint as on_disk
 from ..adapters import merged
 from ..curves import draw_losses

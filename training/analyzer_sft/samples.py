@@ -2,7 +2,7 @@
 
 A source is a store, a dataset folder as the export wrote it, or a hub id. Samples are views of Arrow tables; with
 ``streaming``, the training split is read from its files in every epoch. An invalid record is a
-:class:`~pivot.errors.TrainingError` that names file, row and remedy; no record is skipped.
+:class:`~pivot.core.errors.TrainingError` that names file, row and remedy; no record is skipped.
 """
 
 import io
@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from ...datasets.parquet import read_table
-from ...datasets.schema import DATASET, TableSchema
-from ...datasets.split import TRAIN, VALIDATION
-from ...errors import StoreError, TrainingError
-from ...identity import derive_seed
-from ...images import MAX_PIXELS, readable_formats
+from ...core.errors import StoreError, TrainingError
+from ...core.identity import derive_seed
+from ...core.images import MAX_PIXELS, readable_formats
+from ...core.storage import Storage
+from ...datasets.store.parquet import read_table
+from ...datasets.store.schema import DATASET, TableSchema
+from ...datasets.store.split import TRAIN, VALIDATION
 from ...labeling.vocabulary import Vocabulary
-from ...storage import Storage
 from ..records import (
     ALL,
     REBUILD,

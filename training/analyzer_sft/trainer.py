@@ -14,9 +14,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ...errors import TrainingError
+from ...core.errors import TrainingError
+from ...core.storage import Storage
 from ...models.extras import need
-from ...storage import Storage
 from .. import checkpoint as on_disk
 from ..adapters import adapter_config
 from ..config import EXTRA

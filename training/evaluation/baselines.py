@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...datasets.predictors import LoggedFailure, fit_majority
+from ...datasets.export.predictors import LoggedFailure, fit_majority
 from ...models.extras import look_for
 from ..config import EXTRA
 from .boosted_trees import FEWEST, BoostedTrees, Fitting, Judgement, fit_lost

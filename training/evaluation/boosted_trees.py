@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...datasets.predictors import LoggedFailure, fit_arithmetic
+from ...datasets.export.predictors import LoggedFailure, fit_arithmetic
 from ...models.extras import need
 from ...solvers.credit import TurnCredit
 from ..config import EXTRA

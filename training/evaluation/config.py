@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from ...core.plugins import Settings
 from ...labeling.vocabulary import Vocabulary
-from ...plugins import Settings
 from .items import SEED, Images, Question
 
 Pictures = Literal["shown", "blank", "exchanged"]

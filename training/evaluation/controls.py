@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ...errors import ConfigError, ImageError
-from ...identity import below, derive_seed
-from ...images import MAX_PIXELS, encode_png
+from ...core.errors import ConfigError, ImageError
+from ...core.identity import below, derive_seed
+from ...core.images import MAX_PIXELS, encode_png
 from .items import Benchmark, Item, Truth
 from .predictions import Prediction
 

@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...datasets.config import versions
-from ...datasets.predictors import LoggedFailure
-from ...datasets.split import TRAIN, VALIDATION
-from ...errors import ImageError, TrainingError
-from ...identity import digest
-from ...images import container_format, decode
+from ...core.errors import ImageError, TrainingError
+from ...core.identity import digest
+from ...core.images import container_format, decode
+from ...core.storage import Storage, open_storage
+from ...datasets.export.predictors import LoggedFailure
+from ...datasets.store.config import versions
+from ...datasets.store.split import TRAIN, VALIDATION
 from ...labeling.action_log import action_log
 from ...labeling.target import parse_target
-from ...storage import Storage, open_storage
 from ..analyzer import case_of_record
 from ..records import LABEL_COLUMNS, SHOWN_COLUMNS, Records, target_text
 from .baselines import Begin, measure_baselines

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from ...datasets.config import Shard, environment, versions
-from ...datasets.export import drawn_tiles, plan_split, shard_sides
-from ...datasets.exporters.base import LabelledEpisode, LabelledShard
-from ...datasets.exporters.credit import case_of
-from ...datasets.predictors import LoggedFailure
-from ...datasets.split import TRAIN, VALIDATION
-from ...datasets.store import Store
+from ...core.errors import CertifyError
+from ...core.images import decode
+from ...core.messages import cut_reply
+from ...datasets.export.base import LabelledEpisode, LabelledShard
+from ...datasets.export.credit import case_of
+from ...datasets.export.predictors import LoggedFailure
+from ...datasets.store.config import Shard, environment, versions
+from ...datasets.store.dataset_rows import drawn_tiles, plan_split, shard_sides
+from ...datasets.store.split import TRAIN, VALIDATION
+from ...datasets.store.store import Store
 from ...environments.base import EnvConfig
-from ...errors import CertifyError
-from ...images import decode
 from ...labeling.action_log import action_log
 from ...labeling.analyzer import one_line, shown_log
-from ...messages import cut_reply
 from ...rollouts.parser import THINK_TAGS
 from ...rollouts.scripted import MixedPolicy
 from ...solvers.base import Unsolved

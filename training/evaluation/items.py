@@ -16,11 +16,11 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import plugins
-from ...errors import TrainingError
-from ...identity import digest
-from ...images import decode
-from ...storage import Storage, open_storage
+from ...core import plugins
+from ...core.errors import TrainingError
+from ...core.identity import digest
+from ...core.images import decode
+from ...core.storage import Storage, open_storage
 
 VERSION = "3"
 """Version of the benchmark, raised with every change of questions, prompts, selection, parsing or figures."""

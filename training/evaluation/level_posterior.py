@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...datasets.config import environment
-from ...datasets.predictors import LoggedFailure, fit_majority
-from ...errors import GenerationError
-from ...identity import derive_seed
+from ...core.errors import GenerationError
+from ...core.identity import derive_seed
+from ...datasets.export.predictors import LoggedFailure, fit_majority
+from ...datasets.store.config import environment
 from .boosted_trees import Judgement
 
 LEVELS = 10_000

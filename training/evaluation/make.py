@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from ...collage import TARGET_LABEL
-from ...datasets.config import environment, solver_type
-from ...datasets.split import TRAIN, VALIDATION
-from ...datasets.store import Store
+from ...core.errors import TrainingError
+from ...core.images import container_format
+from ...core.storage import open_storage
+from ...datasets.store.config import environment, solver_type
+from ...datasets.store.split import TRAIN, VALIDATION
+from ...datasets.store.store import Store
 from ...environments.base import EnvProfile
-from ...errors import TrainingError
-from ...images import container_format
 from ...labeling.analyzer import LOG_HEADING, how_to_read, one_line
 from ...labeling.domains import domain_of
-from ...storage import open_storage
 from .boosted_trees import Fitting
 from .controls import true_reply
 from .episodes import (

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import TrainingError
-from ...identity import digest
+from ...core.errors import TrainingError
+from ...core.identity import digest
+from ...core.storage import Storage, open_storage
 from ...models.extras import need
 from ...models.transformers.model import Engine
 from ...models.weights import is_local, revision_of
 from ...rollouts.policies import ModelPolicy
-from ...storage import Storage, open_storage
 from ..checkpoint import BEST, FINAL, RUN
 from ..config import EXTRA
 from ..encode import Encoder

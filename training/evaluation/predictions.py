@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from ...errors import TrainingError
+from ...core.errors import TrainingError
+from ...core.plugins import expectation
+from ...core.storage import open_storage
 from ...labeling.prose import is_refusal
 from ...labeling.target import MAX_TARGET_CHARS
-from ...plugins import expectation
-from ...storage import open_storage
 from .items import Benchmark, Item, Question
 
 SCHEMA = Path(__file__).with_name("predictions.schema.json")

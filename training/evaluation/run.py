@@ -11,14 +11,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ... import plugins
-from ...errors import ConfigError, PolicyError, StoreError, TrainingError
+from ...core import plugins
+from ...core.errors import ConfigError, PolicyError, StoreError, TrainingError
+from ...core.plugins import read_settings
+from ...core.storage import Storage, open_storage
 from ...labeling.target import MAX_TARGET_CHARS
 from ...labeling.vocabulary import Vocabulary
 from ...models.base import Backend, ChatModel
 from ...models.extras import look_for
-from ...plugins import read_settings
-from ...storage import Storage, open_storage
 from ..analyzer import ROLE, Analyzer, AnalyzerCase, Shot, encoded_picture
 from ..asking import ask_all
 from ..checkpoint import FINAL, RUN, taught_vocabulary

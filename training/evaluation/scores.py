@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...intervals import RESAMPLES, middle, resampled_means, resampled_sums, sums_by_level
+from ...core.intervals import RESAMPLES, middle, resampled_means, resampled_sums, sums_by_level
 from .items import Benchmark, Item, Truth
 from .predictions import READERS, Answer, Prediction, Predictions, Reader, read_answer
 

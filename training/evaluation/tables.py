@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import TrainingError
+from ...core.errors import TrainingError
+from ...core.storage import open_storage
 from ...models.extras import need
-from ...storage import open_storage
 from ..checkpoint import FINAL
 from ..config import EXTRA
 from .items import Variant, variant_of

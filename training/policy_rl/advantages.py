@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...datasets.config import solver_type
-from ...errors import TrainingError
+from ...core.errors import TrainingError
+from ...datasets.store.config import solver_type
 from ...models.extras import need
 from ...rollouts.base import Episode, Status, TaskRollouts
 from ...solvers.base import ExactSolver, Unsolved

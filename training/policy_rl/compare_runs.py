@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import TrainingError
-from ...intervals import middle, resampled_means
-from ...storage import Address, open_storage
+from ...core.errors import TrainingError
+from ...core.intervals import middle, resampled_means
+from ...core.storage import Address, open_storage
 from ..checkpoint import RUN, read_metrics
 
 MEASURES = (

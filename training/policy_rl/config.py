@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from ... import plugins
+from ...core import plugins
+from ...core.plugins import Settings
 from ...labeling.base import GuidanceSource
 from ...labeling.vocabulary import Vocabulary
 from ...models.address import bare_url
-from ...plugins import Settings
 from ...solvers.credit import RULES
 from ..config import Precision, Schedule, Shape, checked, fields_marked, recipe_fields, setting
 from .hindsight.contexts import ARMS, DEFAULT_ARM, arm_of

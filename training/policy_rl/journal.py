@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...core.storage import Storage
 from ...rollouts.base import Episode, Status
-from ...storage import Storage
 from .. import checkpoint as on_disk
 from ..curves import environments_of
 from .config import RlConfig

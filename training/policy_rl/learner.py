@@ -13,8 +13,8 @@ from functools import partial
 from math import cos, inf, isfinite, pi, sqrt
 from typing import Any
 
-from ...errors import TrainingError
-from ...identity import derive_seed
+from ...core.errors import TrainingError
+from ...core.identity import derive_seed
 from ...models.extras import need
 from ..config import EXTRA
 from ..ranks import ALONE, Ranks

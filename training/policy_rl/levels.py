@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
-from ... import plugins
-from ...datasets.config import env_config, environment
-from ...datasets.split import TRAIN, split_by_task
+from ...core import plugins
+from ...core.errors import PolicyError, TrainingError
+from ...core.identity import derive_seed, sample_below
+from ...core.plugins import Settings
+from ...datasets.store.config import env_config, environment
+from ...datasets.store.split import TRAIN, split_by_task
 from ...environments.base import EnvConfig, PivotEnv, Task
-from ...errors import PolicyError, TrainingError
-from ...identity import derive_seed, sample_below
-from ...plugins import Settings
 from ...rollouts.base import Episode, Policy, Reply, Status, StudentPrompt, TaskRollouts, Turn
 from ...rollouts.loop import roll_out_tasks
 from ...rollouts.plan import plan_tasks

@@ -14,15 +14,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from ...errors import TrainingError
-from ...identity import digest
+from ...core.errors import TrainingError
+from ...core.identity import digest
+from ...core.storage import Storage, open_storage
 from ...models.base import Backend
 from ...models.extras import need
 from ...models.transformers.model import Engine
 from ...models.weights import revision_of
 from ...rollouts.base import TaskRollouts
 from ...rollouts.policies import ModelPolicy
-from ...storage import Storage, open_storage
 from .. import checkpoint as on_disk
 from ..adapters import add_adapters, load_adapters, merged, without_adapters
 from ..config import EXTRA

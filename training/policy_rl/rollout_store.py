@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...datasets.config import EnvRun, PartConfig, RunConfig
-from ...datasets.inputs import ROLLOUT
-from ...datasets.run import Run
-from ...datasets.schema import STORE_TABLES
-from ...datasets.stages.base import Pending
-from ...datasets.stages.rollout import RolloutStage
-from ...datasets.store import DATABASE, MANIFEST, RUN, Store, stored_config
+from ...datasets.store.config import EnvRun, PartConfig, RunConfig
+from ...datasets.store.inputs import ROLLOUT
+from ...datasets.store.run import Run
+from ...datasets.store.schema import STORE_TABLES
+from ...datasets.store.stages.base import Pending
+from ...datasets.store.stages.rollout import RolloutStage
+from ...datasets.store.store import DATABASE, MANIFEST, RUN, Store, stored_config
 from ...rollouts.base import TaskRollouts
 from ...rollouts.policies import NAME
 from .config import RlConfig

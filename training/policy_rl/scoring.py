@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
 
-from ...messages import EncodedFrame, PromptMessages
+from ...core.messages import EncodedFrame, PromptMessages
 from ...models.base import image_ids
 from ...models.extras import need
 from ...models.transformers.model import picture_of

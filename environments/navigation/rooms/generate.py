@@ -7,7 +7,7 @@ furniture. Only ``rng.random()`` is used, so a seed gives the same room on every
 import random
 from collections.abc import Callable, Sequence
 
-from ....identity import digest
+from ....core.identity import digest
 from ...grid import pick
 from ..state import Finish, Room, RoomObject
 from .catalogue import DATA, KINDS, THINGS, Names, Thing, choose, colour, furniture, number, palette

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....errors import LevelError, SimulatorError
-from ....images import Frame
-from ....processes import seconds
+from ....core.errors import LevelError, SimulatorError
+from ....core.images import Frame
+from ....core.processes import seconds
 from ...simulators import Answer, SimulatorProcess, one_line
 from ..state import Pose
 from .worker import EXECUTABLE

@@ -8,8 +8,8 @@ differ by less than a millimetre; poses are therefore compared with a tolerance,
 
 from collections.abc import Callable
 
-from ....errors import LevelError, SimulatorError
-from ....images import Frame
+from ....core.errors import LevelError, SimulatorError
+from ....core.images import Frame
 from ...simulators import SimulatorWorld
 from ..state import NavigationState, Pose
 from ..world import ACTIONS, World

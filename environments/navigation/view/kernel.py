@@ -5,7 +5,7 @@ Solids are axis-aligned. Patterns are made of hashed integers. ``raycast.py`` ho
 
 import numpy as np
 
-from ....compiled import compiled, forget_stale
+from ....core.compiled import compiled, forget_stale
 from ... import raycast
 from ...raycast import FAR, between_planes, into_ball, window
 from . import surfaces as surfaces_module

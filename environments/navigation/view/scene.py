@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ....errors import LevelError
-from ....images import Frame
+from ....core.errors import LevelError
+from ....core.images import Frame
 from ...raycast import rgb
 from ..state import Pose, Room, millimetres, parse_room
 from .kernel import (

@@ -4,7 +4,7 @@ Points are in metres from the lower corner of a face. Doors and books appear onl
 with distance, as they would in a camera, instead of flickering.
 """
 
-from ....compiled import compiled
+from ....core.compiled import compiled
 
 SURFACES = ("plain", "wood", "planks", "tiles", "fabric", "stripes", "doors", "books")
 """Names of the surfaces in state texts; their indices are the codes of the kernel."""

@@ -7,7 +7,7 @@ the interpreter of the run; see ``worker.py``.
 from collections.abc import Sequence
 from typing import Any
 
-from ....processes import seconds
+from ....core.processes import seconds
 from ...simulators import SimulatorProcess
 
 START_SECONDS, STEP_SECONDS = "PIVOT_MANISKILL_START_SECONDS", "PIVOT_MANISKILL_STEP_SECONDS"

@@ -24,7 +24,7 @@ from mani_skill.utils import sapien_utils  # pyright: ignore[reportMissingImport
 from mani_skill.utils.scene_builder.table import TableSceneBuilder  # pyright: ignore[reportMissingImports]
 from mani_skill.utils.structs.types import SceneConfig, SimConfig  # pyright: ignore[reportMissingImports]
 
-from ....images import Frame
+from ....core.images import Frame
 from ..state import SkillState, settled
 from ..table.boxes import box_around, shifted
 from ..tasks import (

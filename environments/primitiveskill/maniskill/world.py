@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ....errors import ConfigError, SimulatorError
-from ....images import Frame
+from ....core.errors import ConfigError, SimulatorError
+from ....core.images import Frame
 from ...simulators import SimulatorWorld
 from ..actions import Primitive
 from ..levels import draw_level

@@ -12,8 +12,8 @@ compares them with ManiSkill's physics.
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
-from ....errors import LevelError
-from ....images import Frame
+from ....core.errors import LevelError
+from ....core.images import Frame
 from ..actions import Primitive
 from ..state import SkillState, settled
 from ..tasks import CABINET_BOXES, DRAWER_BOXES, DRAWER_TRAVEL, Box, Point, Scene, TaskKind

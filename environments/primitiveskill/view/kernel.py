@@ -7,7 +7,7 @@ a round lamp. ``raycast.py`` holds the general ray caster.
 
 import numpy as np
 
-from ....compiled import compiled, forget_stale
+from ....core.compiled import compiled, forget_stale
 from ... import raycast
 from ...raycast import FAR, between_planes, into_ball, ray_of, safe, uniform, view_of, window
 

@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ....images import Frame
+from ....core.images import Frame
 from ...raycast import rgb
 from ..tasks import APPLE, CABINET_BOXES, CUBE, DRAWER_BOXES, KINDS, TARGET_RADIUS, TARGETS, Box, Point, Scene, TaskKind
 from ..world import Camera

@@ -6,7 +6,7 @@ Every document gets an outcome, never an exception: pixels, or a typed reason. T
 earlier documents or the load of the machine. The one exception is a document that needs almost exactly ``CPU_SECONDS``,
 because processor time is not an exact measure: its outcome may be ``ok`` or ``timeout``.
 
-SECURITY.md says what a worker can still do, ``guards.py`` how it is restricted. Text uses the machine's default
+docs/SECURITY.md says what a worker can still do, ``guards.py`` how it is restricted. Text uses the machine's default
 sans-serif font, so pictures *with text* differ between machines; other pictures depend only on the version of cairo.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
-from ....errors import ConfigError, SimulatorError
+from ....core.errors import ConfigError, SimulatorError
 from .process import Worker
 from .raster import Outcome, Raster, document_key, refusal
 

@@ -3,8 +3,8 @@
 The outcome of a document depends on the document only. Its limit is processor time, measured by the kernel. A time-out
 by the wall clock means that something is wrong with the machine: a document without an answer, or whose worker was
 killed from outside, is retried in a new worker; if that fails too, the result is a
-:class:`~pivot.errors.SimulatorError`, and the episode stays pending. An out-of-memory error or a crash counts only in a
-worker that has rendered nothing else before. A worker that may be compromised is replaced; its successor starts at once
+:class:`~pivot.core.errors.SimulatorError`, and the episode stays pending. An out-of-memory error or a crash counts
+only in a worker that has rendered nothing else before. A worker that may be compromised is replaced; its successor starts at once
 in the background, to be ready for the next document.
 """
 
@@ -20,8 +20,8 @@ from tempfile import TemporaryFile
 from time import monotonic
 from typing import Self
 
-from ....errors import SimulatorError
-from ....processes import Child
+from ....core.errors import SimulatorError
+from ....core.processes import Child
 from .raster import SIDE, Outcome, Raster, refusal, rgb
 
 MEMORY_BYTES = 768 * 1024 * 1024

@@ -7,7 +7,7 @@ of different scorers are not comparable. A store has one setting per environment
 import threading
 from functools import lru_cache
 
-from ....errors import ConfigError
+from ....core.errors import ConfigError
 from .base import Score, Scorer
 from .pixel import PixelScorer
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ....errors import ConfigError
+from ....core.errors import ConfigError
 from ...base import Frame
 from .base import Score, Scorer, rounded
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pivot.core.errors import ConfigError, LevelError
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.moves import Floor, direction, fewest_steps, steps_to_target
 from pivot.environments.navigation.state import (
@@ -23,7 +24,6 @@ from pivot.environments.navigation.state import (
     parse_state,
     room_json,
 )
-from pivot.errors import ConfigError, LevelError
 from pivot.solvers.navigation.room import Pose as SolverPose
 from pivot.solvers.navigation.room import read_state
 from pivot.testing import EnvironmentContract

@@ -6,12 +6,12 @@ from time import process_time
 
 import numpy as np
 import pytest
+from pivot.core.images import decode
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.rooms.catalogue import KINDS
 from pivot.environments.navigation.rooms.generate import furnish
 from pivot.environments.navigation.state import Finish, Part, Pose, Room, RoomObject, parse_room, parse_state, room_json
 from pivot.environments.navigation.view.scene import SIDE, draw_view
-from pivot.images import decode
 
 WHITE = Finish("#ffffff", "plain")
 HALF_VIEW = 1.1917535925942098

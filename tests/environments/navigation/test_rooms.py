@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from pivot.core.errors import GenerationError
 from pivot.environments.base import Task
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.moves import Floor, fewest_steps
@@ -16,7 +17,6 @@ from pivot.environments.navigation.state import Room, parse_room, parse_state, r
 from pivot.environments.navigation.tasks import base_instruction, common_sense_instruction
 from pivot.environments.navigation.view.scene import SHAPES, draw_view
 from pivot.environments.navigation.view.surfaces import CODES
-from pivot.errors import GenerationError
 from pivot.rollouts.plan import plan_tasks
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pivot.core.plugins import explain
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.state import parse_state
 from pivot.flows.pipeline import _changed_settings
-from pivot.plugins import explain
 from pivot.rollouts.plan import plan_tasks
 from pivot.solvers.navigation.solver import NavigationSolver
 from pydantic import ValidationError

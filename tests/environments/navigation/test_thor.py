@@ -14,13 +14,13 @@ import pytest
 pytest.importorskip("ai2thor", reason="ai2thor is not installed; make dev installs it")
 
 from ai2thor.fifo_server import FifoServer
+from pivot.core.errors import ConfigError, LevelError, SimulatorError
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.state import NavigationState, Pose, Target
 from pivot.environments.navigation.thor.process import STEP_SECONDS, ThorProcess
 from pivot.environments.navigation.thor.worker import read_event
 from pivot.environments.navigation.thor.world import COMMANDS, ThorWorld
 from pivot.environments.navigation.world import ACTIONS
-from pivot.errors import ConfigError, LevelError, SimulatorError
 from pivot.tests.environments.navigation import thor_stand_in as stand_in
 from pivot.tests.environments.navigation.thor_stand_in import StandInUnity
 

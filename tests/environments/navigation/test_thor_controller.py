@@ -20,11 +20,11 @@ import pytest
 
 pytest.importorskip("ai2thor", reason="ai2thor is not installed; make dev installs it")
 
+from pivot.core.errors import ConfigError, LevelError, SimulatorError
 from pivot.environments.navigation.thor.process import DOWNLOAD_SECONDS, START_SECONDS, STEP_SECONDS, ThorProcess
 from pivot.environments.navigation.thor.worker import EXECUTABLE, SETTINGS
 from pivot.environments.navigation.thor.world import ThorWorld
 from pivot.environments.simulators import Answer
-from pivot.errors import ConfigError, LevelError, SimulatorError
 from pivot.tests.environments.navigation.test_thor import START
 
 FAKE_UNITY = Path(__file__).with_name("fake_unity.py")

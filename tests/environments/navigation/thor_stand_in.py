@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from ai2thor.exceptions import RestartError
 from ai2thor.server import Event, MultiAgentEvent
+from pivot.core.errors import SimulatorError
+from pivot.core.processes import seconds
 from pivot.environments.navigation.thor.process import START_SECONDS, STEP_SECONDS, ThorProcess
 from pivot.environments.navigation.thor.worker import Thor
 from pivot.environments.simulators import Answer
-from pivot.errors import SimulatorError
-from pivot.processes import seconds
 
 SCENES = {"FloorPlan11_physics", "FloorPlan12_physics"}
 WALL = 2.01

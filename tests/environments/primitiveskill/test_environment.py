@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from pivot.core.errors import LevelError
 from pivot.environments import backends
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv, observation_text
 from pivot.environments.primitiveskill.levels import CLEAR
 from pivot.environments.primitiveskill.state import SkillState, parse_state
 from pivot.environments.primitiveskill.tasks import KINDS, Point, Scene, reached, update_achieved
-from pivot.errors import LevelError
 from pivot.testing import EnvironmentContract
 from pydantic import ValidationError
 

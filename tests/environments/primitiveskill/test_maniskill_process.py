@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pivot.core.errors import ConfigError, LevelError, SimulatorError
 from pivot.environments.primitiveskill import environment
 from pivot.environments.primitiveskill.actions import Primitive
 from pivot.environments.primitiveskill.maniskill.process import START_SECONDS, STEP_SECONDS, ManiSkillProcess
 from pivot.environments.primitiveskill.maniskill.world import ManiSkillWorld
 from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL
-from pivot.errors import ConfigError, LevelError, SimulatorError
 from pivot.rollouts.base import Status, StopReason
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.prompts.primitiveskill import PROMPT

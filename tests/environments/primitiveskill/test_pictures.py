@@ -13,6 +13,7 @@ from time import process_time
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pivot.core.images import decode
 from pivot.environments.primitiveskill.tasks import (
     APPLE,
     CABINET_BOXES,
@@ -28,7 +29,6 @@ from pivot.environments.primitiveskill.tasks import (
 )
 from pivot.environments.primitiveskill.view import picture
 from pivot.environments.primitiveskill.world import CAMERAS, FAR, Camera
-from pivot.images import decode
 
 draw_parts = partial(picture.draw_parts, camera=FAR)
 draw_scene, draw_whole = partial(picture.draw_scene, camera=FAR), partial(picture.draw_whole, camera=FAR)

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from pivot.core.errors import ConfigError, LevelError
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.sandbox.pool import rasterise
 from pivot.environments.svg.sandbox.raster import SIDE
-from pivot.errors import ConfigError, LevelError
 from pivot.testing import EnvironmentContract
 
 HEAD = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 10 10">'

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from pivot.core.errors import SimulatorError
 from pivot.environments.svg.sandbox import guards, process
 from pivot.environments.svg.sandbox.pool import Pool
 from pivot.environments.svg.sandbox.process import MEMORY_BYTES, Worker
 from pivot.environments.svg.sandbox.raster import Outcome
-from pivot.errors import SimulatorError
 from pivot.tests.environments.svg.attack import ATTACKS, order, rights, start
 from pivot.tests.environments.svg.drawing import draw_alone, same
 from pivot.tests.environments.svg.hostile import writing

@@ -221,7 +221,7 @@ def test_no_explanation_tells_of_this_machine(siege: Siege) -> None:
 
 def test_pixels_are_those_of_cairosvg() -> None:
     import cairosvg
-    from pivot.images import decode
+    from pivot.core.images import decode
 
     with Worker() as worker:
         for seed in range(12):

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pivot.admission import allowing
+from pivot.core.admission import allowing
+from pivot.core.errors import ConfigError
 from pivot.environments.base import Frame
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.sandbox.pool import rasterise
 from pivot.environments.svg.scorers import SCORERS, Score, load_scorer, scorer_version
 from pivot.environments.svg.scorers.pixel import WEIGHTS, PixelScorer, _similarity, _View
-from pivot.errors import ConfigError
 from pivot.tests.flow_runs import PATIENCE
 
 PIXEL = PixelScorer()

@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from pivot.datasets.config import env_config
+from pivot.core.errors import ConfigError, GenerationError
+from pivot.datasets.store.store.config import env_config
 from pivot.environments.svg import sources
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.icons import MOTIFS, draw_motif, draw_target
 from pivot.environments.svg.sandbox.pool import Pool
-from pivot.errors import ConfigError, GenerationError
 from pivot.rollouts.plan import plan_tasks
 
 GOLDEN = "9ad395f3abb52b46609270a2477ca214fb584c9ac1bb6f5507f517eed58531f1"

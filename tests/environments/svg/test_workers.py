@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pivot.core.errors import ConfigError, SimulatorError
+from pivot.core.processes import Child
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.sandbox import pool, process, worker
 from pivot.environments.svg.sandbox.pool import Pool, RasterCache, check_sandbox, rasterise
 from pivot.environments.svg.sandbox.process import Worker
 from pivot.environments.svg.sandbox.raster import Outcome, Raster
-from pivot.errors import ConfigError, SimulatorError
-from pivot.processes import Child
 from pivot.tests.environments.svg.attack import order, start
 from pivot.tests.environments.svg.drawing import CIRCLE, draw_alone, draw_beside_a_child, same
 from pivot.tests.environments.svg.hostile import slow_but_legal, svg, writing

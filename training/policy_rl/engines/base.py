@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from .... import plugins
-from ....contracts import Answer, Contract, Fits, Terms
+from ....core import plugins
+from ....core.contracts import Answer, Contract, Fits, Terms
 from ....models.base import Backend, ModelOptions
 from ....models.transformers.model import Engine
 from ....rollouts.base import Turn

@@ -8,8 +8,8 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ....errors import PolicyError, ServerGoneError, TrainingError
-from ....messages import cut_reply
+from ....core.errors import PolicyError, ServerGoneError, TrainingError
+from ....core.messages import cut_reply
 from ....models.address import api_key, authorization, bare_url, censored, secrets_of
 from ....models.base import ChatAnswer, ChatModel, ChatRequest
 

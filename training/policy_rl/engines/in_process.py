@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from ....core.plugins import Settings
 from ....models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Role
 from ....models.extras import need
 from ....models.service import Unserved
 from ....models.transformers.model import PACKAGES, VERSION, Engine
-from ....plugins import Settings
 from ....rollouts.policies import NAME
 from ...config import EXTRA
 from .base import GenerationOptions, Generator, Trained

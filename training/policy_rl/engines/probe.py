@@ -8,7 +8,7 @@ otherwise the only sign would be a policy that learns a little worse.
 from collections.abc import Sequence
 from typing import Any
 
-from ....errors import TrainingError
+from ....core.errors import TrainingError
 from ....models.base import ChatRequest, Sampling
 from ....models.extras import need
 from ....rollouts.base import Turn

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from ....core.plugins import Settings
 from ....models.base import Backend, ChatAnswer, ChatModel, ChatRequest
 from ....models.openai.model import PACKAGES, OpenAIModel
 from ....models.service import Service, Unserved
-from ....plugins import Settings
 from ....rollouts.policies import NAME as POLICY
 from .base import GenerationOptions
 from .servers import NAME

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from ....errors import ServerGoneError
-from ....storage import open_storage
+from ....core.errors import ServerGoneError
+from ....core.storage import open_storage
 
 LOOPBACK = "127.0.0.1"
 """Address at which the servers listen."""

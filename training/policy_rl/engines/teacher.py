@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ....errors import TrainingError
-from ....messages import EncodedFrame, PromptMessages
+from ....core.errors import TrainingError
+from ....core.messages import EncodedFrame, PromptMessages
 from ....models.base import ChatAnswer, ChatRequest
 from ....models.extras import need
 from ....models.openai.model import OpenAIModel

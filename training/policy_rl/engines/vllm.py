@@ -8,9 +8,9 @@ ones, a running one gets a request to reset them.
 from pathlib import Path
 from typing import ClassVar
 
+from ....core.storage import open_storage
 from ....models.openai.model import PACKAGES
 from ....models.weights import is_local
-from ....storage import open_storage
 from ..config import RlConfig
 from .base import GenerationOptions, Generator, Save, Trained
 from .http import post

@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from .... import plugins
-from ....contracts import Answer, Misfit, Terms
-from ....plugins import Plugin, Settings
+from ....core import plugins
+from ....core.contracts import Answer, Misfit, Terms
+from ....core.plugins import Plugin, Settings
 from ....rollouts.base import Episode, Status, TaskRollouts
 from ...config import checked
 from ..config import RlConfig

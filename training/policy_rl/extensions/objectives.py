@@ -9,9 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from .... import plugins
-from ....contracts import Terms
-from ....plugins import Plugin, Settings
+from ....core import plugins
+from ....core.contracts import Terms
+from ....core.plugins import Plugin, Settings
 from ...config import checked
 from ...tensors import Tensor, TokenValues
 from ..config import RlConfig

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ....datasets.config import solver_type
+from ....core.messages import EncodedFrame
+from ....datasets.store.config import solver_type
 from ....labeling.base import FailedEpisode, Objection
 from ....labeling.episode import inside_frames
 from ....labeling.filters import UNKNOWN_SENTENCE, is_rendered, text_objection
 from ....labeling.vocabulary import Vocabulary, target_mode, target_modes
-from ....messages import EncodedFrame
 from ....models.base import Backend
 from ....rollouts.base import Episode, Status, TaskRollouts
 from ....solvers.base import Verdict

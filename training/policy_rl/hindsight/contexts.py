@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Literal
 
-from .... import plugins
 from ....collage import episode_tiles, panel
+from ....core import plugins
+from ....core.identity import below, derive_seed
+from ....core.images import decode
+from ....core.messages import EncodedFrame
 from ....environments.base import EnvProfile
-from ....identity import below, derive_seed
-from ....images import decode
 from ....labeling.hindsight import Hindsight, Part, hindsight_text, teacher_prompt
-from ....messages import EncodedFrame
 from ...analyzer import Reading
 
 

@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ....datasets.config import solver_type
+from ....core.errors import PivotError, TrainingError
+from ....core.identity import below, derive_seed
+from ....datasets.store.config import solver_type
 from ....environments.base import actions_per_turn
-from ....errors import PivotError, TrainingError
-from ....identity import below, derive_seed
 from ....rollouts.base import Episode, TaskRollouts
 from ....rollouts.replies import action_text
 from ....solvers.base import Case, DistanceMap, ExactSolver, Needs, Verdict

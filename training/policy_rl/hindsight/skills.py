@@ -7,10 +7,10 @@ all tokens of the episode.
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from ....core.errors import TrainingError
+from ....core.identity import derive_seed, digest
+from ....core.messages import EncodedFrame
 from ....environments.base import EnvProfile
-from ....errors import TrainingError
-from ....identity import derive_seed, digest
-from ....messages import EncodedFrame
 from ....models.base import ChatAnswer, ChatRequest, Sampling
 from ....rollouts.base import Episode
 from ....rollouts.ids import request_id

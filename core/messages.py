@@ -1,0 +1,137 @@
+"""Prompts of models (chat messages that refer to pictures by frame id) and the cost of requests."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any
+
+from .images import CODECS, LOSSLESS, Frame, frame_id
+from .records import Stored
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMessages:
+    """A rendered prompt: chat messages whose images are named by frame id. One row of the ``prompts`` table."""
+
+    prompt_hash: Annotated[str, Stored("Digest of `messages`.")]
+    template: Annotated[str, Stored("Template name.")]
+    version: Annotated[str, Stored("Template version.")]
+    messages: Annotated[
+        tuple[dict[str, Any], ...], Stored("Chat messages, JSON; images are named by frame_id.", json=True)
+    ]
+    """``{"role": ..., "content": [{"type": "text", "text": ...} | {"type": "image", "frame_id": ...}]}``."""
+
+
+def bare_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return chat messages as TRL and chat templates take them: image parts only mark the place of a picture."""
+    return [
+        {
+            "role": message["role"],
+            "content": message["content"]
+            if isinstance(message["content"], str)
+            else [
+                {"type": "image"} if part["type"] == "image" else {"type": part["type"], "text": part["text"]}
+                for part in message["content"]
+            ],
+        }
+        for message in messages
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedFrame:
+    """A frame as stored: one row of the ``frames`` table."""
+
+    frame_id: Annotated[str, Stored("SHA-256 over shape and decoded RGB.")]
+    width: Annotated[int, Stored("Pixels.")]
+    height: Annotated[int, Stored("Pixels.")]
+    format: Annotated[str, Stored("`png` or `jpeg`.")]
+    byte_size: Annotated[int, Stored("Length of `image`.", wide=True)] = field(init=False)
+    image: Annotated[bytes, Stored("Encoded picture.")]
+
+    def __post_init__(self) -> None:
+        """Weigh the picture."""
+        object.__setattr__(self, "byte_size", len(self.image))
+
+    @classmethod
+    def encode(cls, pixels: Frame, codec: str = LOSSLESS) -> "EncodedFrame":
+        """Encode a picture, shape (height, width, 3), with a codec of :data:`pivot.core.images.CODECS`."""
+        height, width = pixels.shape[:2]
+        return cls(frame_id(pixels), width, height, codec, CODECS[codec].encode(pixels))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to a model and what it cost: one row of the ``calls`` table."""
+
+    request_id: Annotated[str, Stored("Digest of episode, step and role.")]
+    episode_id: Annotated[str, Stored("Episode.")]
+    t: Annotated[int | None, Stored("Step; null for a request about the whole episode.")]
+    role: Annotated[str, Stored("`student` or `teacher`.")]
+    attempts: Annotated[
+        int, Stored("Number of attempts, including failed ones; 0 for an answer that cost nothing.")
+    ] = 1
+    latency: Annotated[float | None, Stored("Seconds.")] = None
+    prompt_tokens: Annotated[int | None, Stored("Usage, where the server reports it.", wide=True)] = None
+    completion_tokens: Annotated[int | None, Stored("Usage, where the server reports it.", wide=True)] = None
+    cost: Annotated[float | None, Stored("Cost in the server's currency, where known.")] = None
+    cache_hit: Annotated[
+        bool, Stored("Whether the answer came from the call cache and another store had paid for it.")
+    ] = False
+    model_revision: Annotated[str | None, Stored("Checkpoint, model and build that answered, where known.")] = None
+    answered: Annotated[bool | None, Stored("Whether there was an answer.")] = True
+    left_out: Annotated[
+        tuple[str, ...] | None,
+        Stored("Fields that were left out because the server refuses them."),
+    ] = ()
+    answer: Annotated[
+        str | None,
+        Stored("Raw answer of a teacher; null for a policy, whose replies are in `steps`."),
+    ] = None
+    broken_off: Annotated[
+        int,
+        Stored(
+            "Attempts whose answer neither the model nor the token limit ended, such as an abort; none is an answer."
+        ),
+    ] = 0
+    finish_reason: Annotated[
+        str | None,
+        Stored("Why a model ended its answer: `stop`, `length` or `unknown`; null without a model's answer."),
+    ] = None
+    kept: bool = field(default=False, compare=False)
+    """Whether this is the row of an earlier try at the same store, as the call cache kept it."""
+
+    def after(self, earlier: "Call") -> "Call":
+        """Return the call with what was sent before and came to nothing, or was forgotten, counted in."""
+        if self.kept and earlier.answered is not False and earlier.request_id == self.request_id:
+            return earlier  # the cache kept the very answer of then
+        sums = {
+            name: None if mine is None and theirs is None else (mine or 0) + (theirs or 0)
+            for name in ("prompt_tokens", "completion_tokens", "cost")
+            for mine, theirs in [(getattr(self, name), getattr(earlier, name))]
+        }
+        if self.cache_hit and not self.attempts:
+            sums = {name: getattr(earlier, name) for name in sums}  # another store paid for this answer
+        tries = self.attempts + earlier.attempts
+        sums["broken_off"] = self.broken_off + earlier.broken_off
+        return replace(self, attempts=tries, cache_hit=self.cache_hit and not earlier.attempts, **sums)
+
+    def reported(self, report: Mapping[str, Any]) -> "Call":
+        """Return the call with the fields of a model's report that are columns; others are dropped."""
+        columns = {each.name: report[each.name] for each in fields(self) if each.name in report} if report else None
+        return replace(self, **columns) if columns else self
+
+
+REPLY_LIMIT_BYTES = 64 * 1024
+"""Longest reply that is read and stored by default, in UTF-8 bytes; ``profile.reply_limit`` overrides it."""
+
+
+def cut_reply(text: str, limit_bytes: int = REPLY_LIMIT_BYTES) -> str:
+    """Return the longest start of ``text`` that fits into ``limit_bytes`` of UTF-8 and ends with a whole character.
+
+    Lone surrogates, which UTF-8 cannot hold and which a JSON reply may contain, become ``?``.
+    """
+    if len(text) <= limit_bytes and text.isascii():
+        return text
+    # A character takes at least one byte, so the slice bounds the work by the limit and not by the reply.
+    encoded = text[:limit_bytes].encode("utf-8", errors="replace")
+    return encoded[:limit_bytes].decode("utf-8", errors="ignore")

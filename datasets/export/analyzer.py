@@ -1,0 +1,47 @@
+"""The records of the Analyzer as chats, for LLaMA-Factory and ms-swift."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from ...core.plugins import Settings
+from ..store.schema import LABELS, Column, TableSchema
+from .base import LabelledShard
+from .corrections import TAGS
+from .layouts import CHAT, EPISODE, IMAGES, LABEL, chat, provenance
+from .trainer import TrainerExporter
+
+ANALYZER = TableSchema(
+    "analyzer",
+    "One row per accepted failure.",
+    (
+        *EPISODE,
+        Column("messages", CHAT, "Analyzer prompt and target JSON."),
+        IMAGES,
+        *LABEL,
+        *LABELS.only("prompt_hash", "guidance_source"),
+    ),
+)
+
+
+class AnalyzerExporter(TrainerExporter):
+    """Rows of Analyzer chats."""
+
+    name: ClassVar[str] = "analyzer"
+    summary: ClassVar[str] = "Each row is a failure as the Analyzer sees it: collage and log, with the target JSON."
+    config_type: ClassVar[type[Settings]] = Settings
+
+    def schema(self) -> TableSchema:
+        """Return the columns."""
+        return ANALYZER
+
+    def llama_factory(self) -> dict[str, Any] | None:
+        """Return the entry of LLaMA-Factory."""
+        return {"formatting": "sharegpt", "columns": {"messages": "messages", "images": "images"}, "tags": TAGS}
+
+    def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield a row per labelled failure."""
+        kind = shard.store.run.env(shard.shard.env).solver().kind
+        for each in shard.episodes():
+            if each.label is not None:
+                cells = {"messages": chat(each.prompt, each.label["target"]), "images": [each.collage()]}
+                yield each.side, provenance(each, kind, ANALYZER.columns) | cells

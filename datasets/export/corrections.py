@@ -1,0 +1,100 @@
+"""Certified corrections: from the pivot of each failure, the prompts and actions of the plan that still worked."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+
+from ...core.messages import bare_messages
+from ...core.plugins import Settings
+from ..store.schema import MESSAGES, Column, TableSchema
+from .base import LabelledShard
+from .layouts import CHAT, IMAGES, LABEL, PROMPT, TURN, Layout, answer, chat, provenance
+from .trainer import PlanExporter
+from .turns import ShardTurns
+
+MORE = (
+    *LABEL,
+    Column("action", pa.string(), "The certified action, as logged."),
+    Column("need", pa.int32(), "Turns of the plan from here to the goal."),
+    Column("turns_left", pa.int32(), "Turns left before the action."),
+    Column("prompt_hash", pa.string(), "Digest of the prompt; of the pivot's a key into `prompts` of the store."),
+    Column(
+        "thought",
+        pa.string(),
+        "Origin of the reply: `sibling`, another rollout's to this prompt; `own`, this rollout's at another step; or "
+        "`template`.",
+    ),
+    Column("sibling_id", pa.string(), "Episode of that reply; null for `template`."),
+    Column("sibling_t", pa.int32(), "Step of that reply; null for `template`."),
+)
+DOC = "One row per turn of the certified plan of each accepted failure."
+COMPLETION = Column("completion", MESSAGES, "The reply with the certified action.")
+MESSAGES_COLUMN = Column("messages", CHAT, "Prompt and reply as ms-swift and LLaMA-Factory read them.")
+SCHEMAS = {
+    "trl": TableSchema("corrections", DOC, (*TURN, PROMPT, COMPLETION, IMAGES, *MORE), repeats=True),
+    "chat": TableSchema("corrections", DOC, (*TURN, MESSAGES_COLUMN, IMAGES, *MORE), repeats=True),
+}
+TAGS = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
+"""Tags of our chats, for LLaMA-Factory."""
+
+
+class CorrectionSettings(Settings):
+    """Settings of the format."""
+
+    layout: Layout = "trl"
+    """Columns: `trl` has prompt, completion, images; `chat` has messages, images for ms-swift and LLaMA-Factory."""
+    replies: Literal["sibling", "template"] = "sibling"
+    """Where the reply comes from: a rollout of the level that took the action there, if one did; or always a
+    template."""
+
+
+class CorrectionsExporter(PlanExporter):
+    """Rows of corrections."""
+
+    name: ClassVar[str] = "corrections"
+    summary: ClassVar[str] = (
+        "Each row is one turn of a plan that still worked from the pivot of a failure: the agent's prompt, and a reply "
+        "with the certified action."
+    )
+    config_type: ClassVar[type[Settings]] = CorrectionSettings
+    settings: CorrectionSettings
+
+    def schema(self) -> TableSchema:
+        """Return the columns of the layout."""
+        return SCHEMAS[self.settings.layout]
+
+    def llama_factory(self) -> dict[str, Any] | None:
+        """Return the entry of LLaMA-Factory."""
+        if self.settings.layout != "chat":
+            return None
+        return {"formatting": "sharegpt", "columns": {"messages": "messages", "images": "images"}, "tags": TAGS}
+
+    def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the turns of the plans."""
+        kind = shard.store.run.env(shard.shard.env).solver().kind
+        with ShardTurns(shard) as turns:
+            for each in shard.episodes():
+                shared = provenance(each, kind, (*TURN, *LABEL))
+                for turn in turns.plan(each):
+                    name, sibling = turn.prompt.prompt_hash, None
+                    if self.settings.replies == "sibling":
+                        sibling = turns.reply(each, turn.t, name, turn.state, [turn.action])
+                    reply = turn.template(turns.tag) if sibling is None else sibling.text
+                    cells = {
+                        "t": turn.t,
+                        "images": [{"bytes": image, "path": None} for image in turn.images],
+                        "action": turn.action,
+                        "need": turn.need,
+                        "turns_left": turn.turns_left,
+                        "prompt_hash": name,
+                        "thought": "template" if sibling is None else sibling.origin(each),
+                        "sibling_id": None if sibling is None else sibling.episode_id,
+                        "sibling_t": None if sibling is None else sibling.t,
+                    }
+                    yield each.side, shared | cells | self._texts(turn.prompt.messages, reply)
+
+    def _texts(self, prompt: Any, reply: str) -> dict[str, Any]:
+        if self.settings.layout == "chat":
+            return {"messages": chat(prompt, reply)}
+        return {"prompt": bare_messages(prompt), "completion": answer(reply)}

@@ -1,0 +1,225 @@
+"""An export on disk: its record, its rows shard by shard, and the files that describe it.
+
+``export.json``, written last, has the format and its settings, the digest of the manifest of the store, and the digest
+of every file. ``README.md`` is the card with a config per environment; ``dataset_info.json`` names the same files for
+LLaMA-Factory, where it can read the rows.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...core import plugins
+from ...core.errors import ConfigError, StoreError
+from ...core.identity import digest
+from ...core.plugins import read_settings
+from ...core.storage import FileRecord, Storage
+from ..store.config import Shard, solver_type
+from ..store.dataset_rows import ShardSplit, shard_sides
+from ..store.nights import Nights, environments_of
+from ..store.schema import TableSchema
+from ..store.split import SIDES
+from ..store.store import MANIFEST, Store
+from .base import Exporter, LabelledShard
+from .card import CARD, TAGS
+from .licence import terms_of
+from .trainer import TrainerExporter
+
+RECORD = "export.json"
+"""Record of an export."""
+DATASET_INFO = "dataset_info.json"
+EDITION = "1"
+"""Version of the layout of exports, raised with every change of it."""
+
+_TEXT = """---
+{{ card_data }}
+---
+
+# PIVOT export: %(name)s
+
+%(summary)s Made by `pivot export %(name)s` from a store of PIVOT; `pivot verify STORE --export DIR` proves every row
+against it. `episode_id`, `t` and `label_version` name the rows of the store behind each row. Both sides of its split
+are kept: no level is on both.
+
+| environment | certificate | train | validation |
+|---|---|---|---|
+%(rows)s
+
+Settings: `%(settings)s`.
+
+| column | meaning |
+|---|---|
+%(columns)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan:
+    """Format, settings, environments and store of an export."""
+
+    name: str
+    """Registered name of the format."""
+    settings: Mapping[str, Any]
+    """Resolved settings of the format."""
+    environments: tuple[str, ...]
+    manifest: str
+    """Digest of the manifest of the store, or of those of the nights."""
+
+    @classmethod
+    def of(cls, name: str, settings: Mapping[str, Any], environments: Sequence[str], nights: Nights) -> "ExportPlan":
+        """Resolve an export of a store, or of the nights of a folder.
+
+        Raises:
+            PluginError: the format is unknown.
+            ConfigError: a setting or an environment cannot be used.
+        """
+        kind: type[Exporter] = plugins.load("exporters", name)
+        resolved = read_settings(kind.config_type, settings, f"setting of export {name}: ")
+        names = environments_of(nights)
+        if unknown := [env for env in environments if env not in names]:
+            raise ConfigError(
+                f"environments: found {unknown[0]!r}, expected environments of the store: {', '.join(names)}"
+            )
+        chosen = [env for env in names if env in environments or not environments]
+        for env in chosen:
+            refusal = kind.refusal(solver_type(env))
+            if refusal is not None:
+                others = [each for each in names if kind.refusal(solver_type(each)) is None]
+                hint = f"choose the others with --env {' --env '.join(others)}" if others else "export another format"
+                raise ConfigError(f"export {name}: found environment {env}: {refusal}; {hint}")
+        manifests = {prefix: store.storage.record(MANIFEST).sha256 for prefix, store in nights.items()}
+        whole = manifests[""] if "" in manifests else digest(manifests)
+        return cls(name, resolved.model_dump(mode="json"), tuple(chosen), whole)
+
+    def exporter(self) -> Exporter:
+        """Make the exporter.
+
+        Raises:
+            PluginError, ConfigError: the format or its settings cannot be used here.
+        """
+        kind: type[Exporter] = plugins.load("exporters", self.name)
+        return kind(read_settings(kind.config_type, self.settings, f"setting of export {self.name}: "))
+
+    def record(self) -> dict[str, Any]:
+        """Return the plan as ``export.json`` has it."""
+        return {
+            "format": self.name,
+            "settings": dict(self.settings),
+            "environments": list(self.environments),
+            "manifest": self.manifest,
+            "version": f"{EDITION}.{plugins.load('exporters', self.name).version}",
+        }
+
+
+def shard_tables(
+    exporter: Exporter, store: Store, shard: Shard, split: ShardSplit, prefix: str
+) -> list[tuple[str, TableSchema, pa.Table]]:
+    """Return the tables of a shard with the names of their files; tables without rows included."""
+    tables = exporter.tables(LabelledShard(store, shard, shard_sides(store, shard, split)))
+    return [
+        (f"{prefix}{exporter.file(schema, shard, side)}", schema, table) for (schema, side), table in tables.items()
+    ]
+
+
+def described(plan: ExportPlan, nights: Nights, storage: Storage, files: Mapping[str, FileRecord]) -> dict[str, bytes]:
+    """Return the files that describe an export, by name, from its Parquet files; none for a format without summary."""
+    exporter = plan.exporter()
+    if not isinstance(exporter, TrainerExporter):
+        return {}
+    folders = _folders(files)
+    schema, licences = exporter.schema(), sorted({terms_of(store.run).licence for store in nights.values()})
+    from huggingface_hub import DatasetCard, DatasetCardData  # noqa: PLC0415 - takes a tenth of the start of a command
+
+    head = DatasetCardData(
+        license=licences[0] if len(licences) == 1 else "unknown",
+        pretty_name=f"PIVOT {plan.name}",
+        task_categories=["image-text-to-text", "reinforcement-learning"],
+        tags=TAGS,
+        configs=_configs(plan, folders, files),
+    )
+    rows = {folder: sum(_rows_of(storage, name) for name in names) for folder, names in folders.items()}
+    kinds = {env: run.solver().kind for store in nights.values() for env, run in store.run.envs.items()}
+    cells = [
+        f"| {env} | {kinds[env]} | "
+        + " | ".join(str(sum(rows[each] for each in folders if each[1:] == (env, side))) for side in SIDES)
+        + " |"
+        for env in plan.environments
+    ]
+    values = {
+        "name": plan.name,
+        "summary": exporter.summary,
+        "rows": "\n".join(cells),
+        "settings": json.dumps(dict(plan.settings), sort_keys=True),
+        "columns": "\n".join(f"| `{column.name}` | {column.doc} |" for column in schema.columns),
+    }
+    card = str(DatasetCard.from_template(head, template_str=_TEXT % values)).rstrip() + "\n"
+    made = {CARD: card.encode()}
+    entry = exporter.llama_factory()
+    if entry is not None:
+        info = {_set_name(plan, *folder): {"file_name": "/".join(folder)} | entry for folder in folders}
+        made[DATASET_INFO] = (json.dumps(info, indent=1, sort_keys=True) + "\n").encode()
+    return made
+
+
+Folder = tuple[str, str, str]
+"""Prefix with the table, environment and side of the split of a folder of files."""
+
+
+def _folders(files: Mapping[str, FileRecord]) -> dict[Folder, list[str]]:
+    folders: dict[Folder, list[str]] = {}
+    for name in sorted(files):
+        head, env, side, _ = name.rsplit("/", 3)
+        folders.setdefault((head, env, side), []).append(name)
+    return folders
+
+
+def _set_name(plan: ExportPlan, head: str, env: str, side: str) -> str:
+    part = head.removesuffix(plan.name).strip("/").replace("/", "_")
+    return "_".join(each for each in ("pivot", part, plan.name, env, side) if each)
+
+
+def _configs(
+    plan: ExportPlan, folders: Mapping[Folder, Sequence[str]], files: Mapping[str, FileRecord]
+) -> list[dict[str, Any]]:
+    """Return the configs: one of all environments, then one per environment.
+
+    The first has the name that ms-swift asks for when it gets a folder alone. Each names the digest of its content,
+    because the library caches by what the card says.
+    """
+
+    def config(name: str, environments: Sequence[str]) -> dict[str, Any]:
+        chosen = {folder: names for folder, names in folders.items() if folder[1] in environments}
+        sides = {side: [f"{'/'.join(each)}/*.parquet" for each in chosen if each[2] == side] for side in SIDES}
+        content = digest({each: files[each].sha256 for names in chosen.values() for each in names})
+        data = [{"split": side, "path": paths} for side, paths in sides.items() if paths]
+        return {"config_name": name, "description": f"content {content}", "data_files": data}
+
+    configs = [config("default", plan.environments), *(config(env, [env]) for env in plan.environments)]
+    return [each for each in configs if each["data_files"]]
+
+
+def _rows_of(storage: Storage, name: str) -> int:
+    with storage.open(name) as stream:
+        return pq.read_metadata(stream).num_rows
+
+
+def read_record(storage: Storage) -> tuple[dict[str, Any], dict[str, FileRecord]]:
+    """Return the record of a finished export and the records of its files.
+
+    Raises:
+        StoreError: there is none, or it cannot be read.
+    """
+    if storage.stat(RECORD) is None:
+        raise StoreError(f"{storage.address()} is not a finished export (no {RECORD}); run pivot export again")
+    raw = storage.read_json(RECORD)
+    try:
+        files = {str(name): FileRecord.decode(entry) for name, entry in raw["files"].items()}
+        return {name: raw[name] for name in ("format", "settings", "environments", "manifest", "version")}, files
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(
+            f"{storage.address(RECORD)} is not the record of an export ({error!r}); run pivot export again"
+        ) from error

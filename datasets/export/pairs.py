@@ -1,0 +1,145 @@
+"""Preference pairs: at the pivot of each failure a safe reply against the fatal one, to the same prompt."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+
+from ...core.messages import bare_messages
+from ...core.plugins import Settings
+from ..store.schema import MESSAGES, STRINGS, Column, TableSchema
+from .base import LabelledEpisode, LabelledShard
+from .corrections import TAGS
+from .layouts import CHAT, IMAGES, LABEL, MESSAGE, PROMPT, TURN, answer, chat, is_plain, provenance
+from .trainer import PlanExporter
+from .turns import PlannedTurn, ShardTurns
+
+MORE = (
+    *LABEL,
+    Column("chosen_action", pa.string(), "The safe action, as logged."),
+    Column("rejected_action", pa.string(), "The fatal action, as logged."),
+    Column("safe_actions", STRINGS, "All actions after which the goal was within reach, see `feasible_actions`."),
+    Column("prompt_hash", pa.string(), "Key into `prompts` of the store."),
+    Column(
+        "chosen_from",
+        pa.string(),
+        "`sibling`: another rollout's reply to this prompt; `own`: this rollout's, at another step; `witness`: a "
+        "template with the action of the plan.",
+    ),
+    Column("sibling_id", pa.string(), "Episode of that reply; null for `witness`."),
+    Column("sibling_t", pa.int32(), "Step of that reply; null for `witness`."),
+)
+DOC = "One row per accepted failure that had a safe action at its pivot."
+SCHEMAS = {
+    "trl": TableSchema(
+        "pairs",
+        DOC,
+        (
+            *TURN,
+            PROMPT,
+            Column("chosen", MESSAGES, "A reply with a safe action."),
+            Column("rejected", MESSAGES, "The agent's own reply, which was fatal."),
+            IMAGES,
+            *MORE,
+        ),
+        repeats=True,
+    ),
+    "swift": TableSchema(
+        "pairs",
+        DOC,
+        (
+            *TURN,
+            Column("messages", CHAT, "Prompt and safe reply as ms-swift reads them."),
+            Column("rejected_response", pa.string(), "The agent's own reply, which was fatal."),
+            IMAGES,
+            *MORE,
+        ),
+        repeats=True,
+    ),
+    "llamafactory": TableSchema(
+        "pairs",
+        DOC,
+        (
+            *TURN,
+            Column("messages", CHAT, "Prompt as LLaMA-Factory reads it."),
+            Column("chosen", MESSAGE, "A reply with a safe action."),
+            Column("rejected", MESSAGE, "The agent's own reply, which was fatal."),
+            IMAGES,
+            *MORE,
+        ),
+        repeats=True,
+    ),
+}
+
+
+class PairSettings(Settings):
+    """Settings of the format."""
+
+    layout: Literal["trl", "swift", "llamafactory"] = "trl"
+    """Columns of TRL's DPOTrainer, of ms-swift, or of LLaMA-Factory."""
+
+
+class PairsExporter(PlanExporter):
+    """Rows of preference pairs."""
+
+    name: ClassVar[str] = "pairs"
+    summary: ClassVar[str] = (
+        "Each row is the pivot of a failure: the agent's prompt, its fatal reply (rejected), and a reply to the same "
+        "prompt after which the goal was still within reach (chosen)."
+    )
+    config_type: ClassVar[type[Settings]] = PairSettings
+    settings: PairSettings
+
+    def schema(self) -> TableSchema:
+        """Return the columns of the layout."""
+        return SCHEMAS[self.settings.layout]
+
+    def llama_factory(self) -> dict[str, Any] | None:
+        """Return the entry of LLaMA-Factory."""
+        if self.settings.layout != "llamafactory":
+            return None
+        names = ("messages", "chosen", "rejected", "images")
+        return {"formatting": "sharegpt", "ranking": True, "columns": {name: name for name in names}, "tags": TAGS}
+
+    def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield a pair per failure whose pivot action was fatal and whose reply holds no mark of a trainer."""
+        kind = shard.store.run.env(shard.shard.env).solver().kind
+        with ShardTurns(shard) as turns:
+            for each in shard.episodes():
+                if each.label is None or each.label["fallback"]:
+                    continue
+                fatal = each.steps[each.label["pivot_step"]]
+                if not is_plain(fatal["response"]) or fatal["action"] in each.label["feasible_actions"]:
+                    continue
+                for turn in turns.plan(each, most=1):
+                    yield each.side, provenance(each, kind, (*TURN, *LABEL)) | self._pair(each, fatal, turn, turns)
+
+    def _pair(
+        self, each: LabelledEpisode, fatal: dict[str, Any], turn: PlannedTurn, turns: ShardTurns
+    ) -> dict[str, Any]:
+        assert each.label is not None
+        safe = each.label["feasible_actions"]
+        sibling = turns.reply(each, turn.t, fatal["prompt_hash"], fatal["state"], safe)
+        reply = turn.template(turns.tag) if sibling is None else sibling.text
+        return {
+            "t": turn.t,
+            "images": [{"bytes": image, "path": None} for image in turn.images],
+            "chosen_action": turn.action if sibling is None else sibling.action,
+            "rejected_action": fatal["action"],
+            "safe_actions": safe,
+            "prompt_hash": fatal["prompt_hash"],
+            "chosen_from": "witness" if sibling is None else sibling.origin(each),
+            "sibling_id": None if sibling is None else sibling.episode_id,
+            "sibling_t": None if sibling is None else sibling.t,
+            **self._texts(turn.prompt.messages, reply, fatal["response"]),
+        }
+
+    def _texts(self, prompt: Any, chosen: str, rejected: str) -> dict[str, Any]:
+        if self.settings.layout == "trl":
+            return {"prompt": bare_messages(prompt), "chosen": answer(chosen), "rejected": answer(rejected)}
+        if self.settings.layout == "swift":
+            return {"messages": chat(prompt, chosen), "rejected_response": rejected}
+        replies = {"chosen": chosen, "rejected": rejected}
+        return {"messages": chat(prompt)} | {
+            name: {"role": "assistant", "content": text} for name, text in replies.items()
+        }

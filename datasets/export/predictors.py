@@ -1,0 +1,320 @@
+"""Trivial predictors of pivot and mode: what a failure gives away without its pictures.
+
+Each is fitted on the failures of one environment's training split and then reads one failure at a time: its actions,
+the fields of its compact log and its length, nothing else. How often they are right is what any Analyzer has to beat
+before it can be said to look at pictures. Pure functions; nothing is drawn at random: a predictor that does not commit
+itself spreads its weight, and is scored by the weight that it put on the right step.
+"""
+
+import json
+import math
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from ..store.config import environment
+
+_FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
+_OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
+_TRANSLATIONS = frozenset({"moveahead", "moveback", "moveright", "moveleft"})
+_PRIMITIVE = re.compile(r"(pick|place|push)\(")
+
+
+@dataclass(frozen=True)
+class LoggedFailure:
+    """A labelled failure as its log shows it. ``T`` is the number of steps."""
+
+    env: str
+    horizon: int
+    """``T_max``, turns."""
+    actions: Sequence[str]
+    """Normalised names, length T, at least one."""
+    infos: Sequence[Mapping[str, Any]]
+    """The fields of the log after each action, length T; a field that was not logged is not there."""
+    pivot_step: int
+    failure_mode: str
+    initial_state: str = ""
+    """Level, for fitting alone; empty in a failure that a predictor is asked about."""
+    env_config: str = ""
+    """Settings of the environment, JSON, for fitting alone."""
+
+    @property
+    def last(self) -> int:
+        """The last step, ``T - 1``."""
+        return len(self.actions) - 1
+
+    @cached_property
+    def unusable(self) -> str:
+        """Word that the environment logs in place of an action when a reply held none."""
+        return environment(self.env).profile.unusable_action
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> "LoggedFailure":
+        """Read a row of the ``dataset`` table: what stands in its ``action_log``, and its label."""
+        infos = [
+            {name: _value(text) for name, text in _FIELD.findall(line) if name != "action"}
+            for line in record["action_log"].splitlines()
+        ]
+        return cls(
+            record["env"],
+            record["horizon"],
+            record["actions"],
+            infos,
+            record["pivot_step"],
+            record["failure_mode"],
+            record.get("initial_state", ""),
+            record.get("env_config", ""),
+        )
+
+    @cached_property
+    def moved(self) -> list[bool | None]:
+        """Whether each step changed anything, by the log; None where the log has no such field."""
+        return [self._moved(t) for t in range(len(self.actions))]
+
+    def _moved(self, t: int) -> bool | None:
+        if self.actions[t] == self.unusable:
+            return False
+        flags = [self.infos[t][name] for name in ("moved", "legal", "valid_svg") if name in self.infos[t]]
+        return bool(flags[0]) if flags else None
+
+
+@lru_cache(maxsize=1024)
+def _value(text: str) -> Any:
+    """Read a value of the compact log: JSON where it is some, else the text itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """Answer of a predictor about one failure."""
+
+    steps: Mapping[int, float]
+    """Its weight on each step; they add up to 1."""
+    mode: str
+
+    @property
+    def step(self) -> int:
+        """The step with the most weight, the first of equals."""
+        return min(self.steps, key=lambda step: (-self.steps[step], step))
+
+
+Predictor = Callable[[LoggedFailure], Guess]
+"""Guesses the label of one failure without looking at it."""
+
+
+def most_common(values: Sequence[Any]) -> Any:
+    """Return the most frequent value, the smallest of equals; the values are not empty."""
+    counts = Counter(values)
+    return min(counts, key=lambda value: (-counts[value], value))
+
+
+def fit_majority(train: Sequence[LoggedFailure]) -> Predictor:
+    """Guess the most frequent pivot step of the training split, or the last step of a shorter episode."""
+    step, mode = most_common([each.pivot_step for each in train]), _mode(train)
+    return lambda failure: Guess({min(step, failure.last): 1.0}, mode)
+
+
+def fit_uniform(train: Sequence[LoggedFailure]) -> Predictor:
+    """Spread the weight over all steps alike."""
+    mode = _mode(train)
+    return lambda failure: Guess(dict.fromkeys(range(failure.last + 1), 1 / (failure.last + 1)), mode)
+
+
+def fit_last_step(train: Sequence[LoggedFailure]) -> Predictor:
+    """Guess the last step."""
+    mode = _mode(train)
+    return lambda failure: Guess({failure.last: 1.0}, mode)
+
+
+def fit_last_no_move(train: Sequence[LoggedFailure]) -> Predictor:
+    """Guess the last step that changed nothing by the log; the last step where there is none."""
+    mode = _mode(train)
+
+    def predict(failure: LoggedFailure) -> Guess:
+        idle = [t for t in range(failure.last + 1) if failure.moved[t] is False]
+        return Guess({idle[-1] if idle else failure.last: 1.0}, mode)
+
+    return predict
+
+
+def fit_first_unusable(train: Sequence[LoggedFailure]) -> Predictor:
+    """Guess the first reply without a usable action; the majority where there is none."""
+    majority = fit_majority(train)
+
+    def predict(failure: LoggedFailure) -> Guess:
+        unusable = [t for t, action in enumerate(failure.actions) if action == failure.unusable]
+        usual = majority(failure)
+        return Guess({unusable[0]: 1.0}, usual.mode) if unusable else usual
+
+    return predict
+
+
+def fit_length(train: Sequence[LoggedFailure]) -> Predictor:
+    """Guess the most frequent pivot among training episodes of the same length; the majority for a new length."""
+    majority = fit_majority(train)
+    by_length: dict[int, list[LoggedFailure]] = {}
+    for each in train:
+        by_length.setdefault(len(each.actions), []).append(each)
+    table = {
+        length: (most_common([each.pivot_step for each in group]), _mode(group)) for length, group in by_length.items()
+    }
+
+    def predict(failure: LoggedFailure) -> Guess:
+        usual = table.get(len(failure.actions))
+        return majority(failure) if usual is None else Guess({usual[0]: 1.0}, usual[1])
+
+    return predict
+
+
+def _mode(train: Sequence[LoggedFailure]) -> str:
+    return most_common([each.failure_mode for each in train])
+
+
+# What the log says by arithmetic, an environment at a time
+
+
+def fit_arithmetic(train: Sequence[LoggedFailure]) -> Predictor:
+    """Read the label off the log as far as sums can: stages or metres against turns, falls, wasted turns.
+
+    For navigation, primitiveskill and svg this is the rule of the label itself, on the numbers as they are logged; a
+    log without those numbers (``actions``) leaves the last step. In the puzzles, and in any other environment, the log
+    does not say how far the goal was: there the turns that were wasted are counted against the allowance that fits the
+    training split best, and an episode that ended early was lost with its last step.
+    """
+    rule = _RULES.get(train[0].env)
+    if rule is not None:
+        return rule
+    allowance, mode = _best_allowance(train), _mode(train)
+
+    def predict(failure: LoggedFailure) -> Guess:
+        ended_early = len(failure.actions) < failure.horizon
+        step = _step_beyond(_wasted(failure), allowance)
+        return Guess({failure.last if ended_early else step: 1.0}, "deadlock" if ended_early else mode)
+
+    return predict
+
+
+def _wasted(failure: LoggedFailure) -> list[int]:
+    """Return the turns that were wasted up to each step.
+
+    A turn that changed nothing wastes itself; a move back wastes itself and the move that it undoes.
+    """
+    wasted, before, sums = 0, None, list[int]()
+    for action, moved in zip(failure.actions, failure.moved, strict=True):
+        if moved is False:
+            wasted += 1
+        elif before is not None and _OPPOSITE.get(action) == before:
+            wasted, before = wasted + 2, None
+        else:
+            before = action
+        sums.append(wasted)
+    return sums
+
+
+def _step_beyond(wasted: Sequence[int], allowance: int) -> int:
+    """Return the first step at which more than ``allowance`` turns were wasted; the last step where there is none."""
+    return min(bisect_right(wasted, allowance), len(wasted) - 1)
+
+
+def _best_allowance(train: Sequence[LoggedFailure]) -> int:
+    wasted = [_wasted(each) for each in train]
+
+    def misses(allowance: int) -> int:
+        return sum(_step_beyond(sums, allowance) != each.pivot_step for sums, each in zip(wasted, train, strict=True))
+
+    longest = max(len(each.actions) for each in train)
+    # A step wastes two turns at most; a horizon is a number of a store that others may have written.
+    return min(range(min(2 * longest + 1, max(each.horizon for each in train))), key=misses)
+
+
+def _first_fatal(needed: Sequence[float], horizon: int) -> int:
+    """Return the first step after which more is needed than turns are left; the last step where there is none."""
+    return next((t for t, amount in enumerate(needed) if amount > horizon - 1 - t), len(needed) - 1)
+
+
+def _carried(failure: LoggedFailure, name: str) -> list[float] | None:
+    """Return a field of every step, a missing one carried forward (back, at the start); None where it is nowhere."""
+    values = [info.get(name) for info in failure.infos]
+    logged = [value for value in values if isinstance(value, int | float)]
+    if not logged:
+        return None
+    series: list[float] = [logged[0]]
+    for value in values:
+        series.append(value if isinstance(value, int | float) else series[-1])
+    return series[1:]
+
+
+def _navigation(failure: LoggedFailure) -> Guess:
+    """Metres beyond the success distance, half a metre a turn, against the turns that are left."""
+    distances = _carried(failure, "dist")
+    if distances is None:
+        return Guess({failure.last: 1.0}, "budget")
+    step = _first_fatal([math.ceil(max(0.0, dist - 1.5) / 0.5 - 1e-6) for dist in distances], failure.horizon)
+    action, info = failure.actions[step], failure.infos[step]
+    window = 5
+    if action == failure.unusable:
+        mode = "format"
+    elif action in _TRANSLATIONS and (info.get("last_action_success") is False or info.get("moved") is False):
+        mode = "blocked"
+    elif step >= window and round(distances[step - window] - distances[step], 9) < 0.1:
+        mode = "stagnation"
+    else:
+        mode = "budget"
+    return Guess({step: 1.0}, mode)
+
+
+def _primitiveskill(failure: LoggedFailure) -> Guess:
+    """Stages that are open against turns that are left, one stage a turn."""
+    stages = _carried(failure, "remaining_stages")
+    step = failure.last if stages is None else _first_fatal(stages, failure.horizon)
+    calls = [_PRIMITIVE.findall(action) for action in failure.actions]
+    turn = calls[step]
+    first_pick = turn.index("pick") if "pick" in turn else len(turn)
+    if not turn or failure.infos[step].get("legal") is False:
+        mode = "format"
+    elif first_pick > 0 and not any("pick" in earlier for earlier in calls[:step]):
+        mode = "order_error"
+    elif "place" in turn[first_pick:] and stages is not None and stages[step] >= stages[max(0, step - 1)]:
+        mode = "wrong_target"
+    else:
+        mode = "timeout"
+    return Guess({step: 1.0}, mode)
+
+
+def _svg(failure: LoggedFailure) -> Guess:
+    """The last submission; its score against that of the one before."""
+    scores, last = _carried(failure, "average_score"), failure.last
+    if failure.moved[last] is False:
+        mode = "format"
+    elif scores is None or not last:
+        mode = "mismatch"
+    else:
+        change = round(scores[last] - scores[last - 1], 9)
+        mode = "regression" if change < -0.01 else "stagnation" if change <= 0.01 else "mismatch"
+    return Guess({last: 1.0}, mode)
+
+
+_RULES: Mapping[str, Predictor] = {"navigation": _navigation, "primitiveskill": _primitiveskill, "svg": _svg}
+
+PREDICTORS: Mapping[str, Callable[[Sequence[LoggedFailure]], Predictor]] = {
+    "majority": fit_majority,
+    "uniform": fit_uniform,
+    "last step": fit_last_step,
+    "last no-move": fit_last_no_move,
+    "first unusable": fit_first_unusable,
+    "length": fit_length,
+    "arithmetic": fit_arithmetic,
+}
+"""Functions that fit a predictor on the training failures (at least one) of one environment, in the order of tables."""
+
+
+def accuracy(predictor: Predictor, failures: Sequence[LoggedFailure]) -> float:
+    """Return the mean weight that a predictor puts on the right step of failures, of which there is at least one."""
+    return sum(predictor(each).steps.get(each.pivot_step, 0.0) for each in failures) / len(failures)

@@ -1,0 +1,99 @@
+"""Privileged contexts for self-distillation: the pivot's prompt for the student, and with hindsight for the teacher."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from ...core.images import decode
+from ...core.messages import EncodedFrame, bare_messages
+from ...core.plugins import Settings
+from ...labeling.hindsight import Hindsight, hindsight_text, teacher_prompt
+from ..store.schema import IMAGE, LABELS, MESSAGES, STRINGS, Column, TableSchema
+from .base import LabelledEpisode, LabelledShard
+from .layouts import IMAGES, LABEL, PROMPT, TURN, provenance
+from .trainer import TrainerExporter
+from .turns import ShardTurns, pictures_of
+
+PRIVILEGED = TableSchema(
+    "privileged",
+    "One row per accepted failure: its pivot.",
+    (
+        *TURN,
+        PROMPT,
+        IMAGES,
+        Column("privileged_context", pa.string(), "Hindsight as text, for TRL's SDFT and SDPO, which drop pictures."),
+        Column("teacher_prompt", MESSAGES, "The prompt with the hindsight and the panel, TRL conversational parts."),
+        Column("teacher_images", pa.list_(IMAGE), "Pictures of `teacher_prompt`, in order; one is the panel."),
+        Column("info", pa.string(), "JSON for prime-rl: `demonstration`, pivot step, mode, guidance, episode id."),
+        *LABEL,
+        *LABELS.only("failure_reason", "guidance_source"),
+        Column("demonstration", STRINGS, "Actions of the plan that still worked, as the agent writes them; or null."),
+    ),
+    repeats=True,
+)
+
+
+class PrivilegedExporter(TrainerExporter):
+    """Rows of privileged contexts."""
+
+    name: ClassVar[str] = "privileged"
+    plays: ClassVar[bool] = True
+    summary: ClassVar[str] = (
+        "Each row is the pivot of a failure: the agent's prompt, and the same prompt with hindsight about the failure."
+    )
+    config_type: ClassVar[type[Settings]] = Settings
+
+    def schema(self) -> TableSchema:
+        """Return the columns."""
+        return PRIVILEGED
+
+    def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield a row per labelled failure."""
+        kind = shard.store.run.env(shard.shard.env).solver().kind
+        with ShardTurns(shard) as turns:
+            for each in shard.episodes():
+                if each.label is not None:
+                    yield each.side, provenance(each, kind, (*TURN, *PRIVILEGED.columns)) | _row(shard, each, turns)
+
+
+def _row(shard: LabelledShard, each: LabelledEpisode, turns: ShardTurns) -> dict[str, Any]:
+    label, env = each.label or {}, shard.store.run.env(shard.shard.env)
+    step = each.steps[label["pivot_step"]]
+    student = turns.stored_prompt(step)
+    plan = turns.spoken(each, label["witness"] or ())
+    panel = EncodedFrame.encode(decode(each.panel(label["pivot_step"])["bytes"]))
+    parts = ("panel", "mode", "pivot", "plan", "guidance")
+    hindsight = Hindsight(parts, step["t"], label["failure_mode"], label["failure_reason"], panel, plan=tuple(plan))
+    teacher = teacher_prompt(student, env.prompt, env.name, hindsight)
+
+    def images(messages: Any) -> list[dict[str, Any]]:
+        names = [part["frame_id"] for message in messages for part in pictures_of(message)]
+        return [
+            {"bytes": panel.image if name == panel.frame_id else each.frames.encoded(name), "path": None}
+            for name in names
+        ]
+
+    text_only = Hindsight(("mode", "pivot", "plan", "guidance"), *_facts(hindsight), None, plan=hindsight.plan)
+    info = {
+        "demonstration": "\n".join(plan),
+        "pivot_step": step["t"],
+        "failure_mode": label["failure_mode"],
+        "guidance": label["failure_reason"],
+        "episode_id": label["episode_id"],
+    }
+    return {
+        "t": step["t"],
+        "prompt": bare_messages(student.messages),
+        "images": images(student.messages),
+        "privileged_context": hindsight_text(env.name, text_only),
+        "teacher_prompt": bare_messages(teacher.messages),
+        "teacher_images": images(teacher.messages),
+        "info": json.dumps(info, ensure_ascii=False, sort_keys=True),
+        "demonstration": plan or None,
+    }
+
+
+def _facts(hindsight: Hindsight) -> tuple[int, str, str]:
+    return hindsight.step, hindsight.mode, hindsight.guidance

@@ -1,0 +1,276 @@
+"""A store's dataset and card on the Hugging Face hub: one commit a version, so that nobody ever sees half of one.
+
+Content is sent first, where nobody sees it, and what is there already is not sent again; the commit that names all of
+it comes last. After a kill the same call therefore goes on, and once more it says that all is done.
+"""
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, RepoFile
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from ...core.errors import ConfigError, HubError, StoreError
+from ...core.storage import Address, FileRecord
+from ..store.split import SIDES
+from ..store.store import DATASET_FOLDER, Store, refuse_unfinished_relabel
+from ..verify.verify import refuse_while_written
+from .card import CARD, PICTURE
+
+PREFIX = "hub:"
+MAIN = "main"
+AT_ONCE = 64
+"""Files per commit of an upload, after which progress is reported; files of a remote store are in memory meanwhile."""
+
+_OURS = re.compile(rf"(?:[\w-]+/(?:{'|'.join(SIDES)})-\d+\.parquet|{re.escape(CARD)}|{re.escape(PICTURE)})")
+_BESIDE = re.compile(r"\.gitattributes|\.gitignore|LICENSE[\w.-]*")
+"""Files of a repository that a version leaves as they are."""
+
+_TRANSPORT: tuple[type[Exception], ...] = (
+    OSError,
+    ValueError,
+    *(each for each in HfHubHTTPError.__mro__ if each.__name__ == "HTTPError" and issubclass(each, Exception)),
+)
+"""Among them what the library's own HTTP client raises where no answer comes; which one that is changes."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The outcome of a push, or its plan."""
+
+    repo: str
+    revision: str
+    commit: str | None
+    """Commit of the hub that holds the version; None where nothing was made of it."""
+    files: int
+    """Files of the version."""
+    sent: int
+    """Those of them that differed from what the hub showed."""
+    sent_bytes: int
+    removed: int
+    """Files of an earlier version that this one has not."""
+    is_new: bool
+    """Whether there was no such repository or branch before."""
+    config: str
+    """A config that holds rows."""
+
+    @property
+    def already_there(self) -> bool:
+        """Whether the hub held this very version."""
+        return not self.is_new and not self.sent and not self.removed
+
+
+def parse_target(text: str) -> str:
+    """Return the repository that ``hub:owner/name`` names.
+
+    Raises:
+        ConfigError: it names none.
+    """
+    match = re.fullmatch(r"hub:([\w.-]+/[\w.-]+)", text)
+    if match is None:
+        raise ConfigError(f"{text!r} names no dataset of the hub; expected hub:OWNER/NAME, such as hub:me/first")
+    return match[1]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFile:
+    """A file of a version."""
+
+    stored: str
+    """Its name in the store."""
+    record: FileRecord
+
+
+def version_files(store: Store) -> dict[str, VersionFile]:
+    """Return the files of a store's dataset by their names on the hub, each of them hashed and as the manifest says.
+
+    Raises:
+        StoreError: a run writes the store, or a file is missing, changed, or not in the manifest.
+    """
+    refuse_while_written(store.root)
+    storage, beginning = store.storage, f"{DATASET_FOLDER}/"
+    listed = {name: record for name, record in store.manifest().items() if name.startswith(beginning)}
+    present = set(storage.listing(DATASET_FOLDER))
+    problems = [f"{name} is missing" for name in listed.keys() - present]
+    problems += [f"{name} is not in the manifest" for name in present - listed.keys()]
+    if not problems:
+        with ThreadPoolExecutor(8) as pool:
+            records = dict(zip(listed, pool.map(storage.record, listed), strict=True))
+        problems = [f"{name} was changed" for name, record in records.items() if record != listed[name]]
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise StoreError(
+            f"{store.root} is not what its manifest says: {min(problems)}{more}; nothing was published; see all of it "
+            f"with: pivot verify {store.root}"
+        )
+    return {name.removeprefix(beginning): VersionFile(name, listed[name]) for name in sorted(listed)}
+
+
+def publish(
+    root: Address,
+    repo: str,
+    *,
+    private: bool = False,
+    revision: str = MAIN,
+    dry_run: bool = False,
+    say: Say = lambda _: None,
+) -> Publication:
+    """Publish the dataset of a finished store as the newest version of a dataset repository of the hub.
+
+    Args:
+        root: the store.
+        repo: ``owner/name``; made if there is none.
+        private: make it a private one.
+        revision: branch; made if there is none.
+        dry_run: only return the plan.
+        say: gets lines about the progress.
+
+    Raises:
+        StoreError: the store is missing or unfinished, or differs from its manifest.
+        HubError: the hub refuses, or cannot be reached; uploaded files are kept there, and not visible.
+        ConfigError: the repository holds something else, or is public and asked for as private.
+    """
+    store = Store.open(root)
+    refuse_unfinished_relabel(root)
+    files = version_files(store)
+    configs = [name.split("/")[-2] for name in files if name.endswith(".parquet")]
+    config = next((name for name in configs if not name.endswith("_episodes")), "all")
+    api = HfApi()
+    with _explained(repo):
+        there = _Remote.of(api, repo, revision)
+    if there is not None and private and not there.private:
+        raise ConfigError(
+            f"{PREFIX}{repo} is public, and --private makes new repositories private only; change that in its settings "
+            "on the hub, or choose another name"
+        )
+    shown: Mapping[str, str] = there.files if there else {}
+    if foreign := [name for name in shown if not _OURS.fullmatch(name) and not _BESIDE.fullmatch(name)]:
+        raise ConfigError(
+            f"{PREFIX}{repo} holds {foreign[0]!r}, which no push left there; choose another name, or remove it"
+        )
+    changed = {name: file for name, file in files.items() if not _is_same(store, file, shown.get(name))}
+    gone = [name for name in shown if _OURS.fullmatch(name) and name not in files]
+    size, is_new = sum(file.record.bytes for file in changed.values()), there is None or there.commit is None
+    commit = there.commit if there else None
+    if not dry_run and (is_new or changed or gone):
+        say(f"sending {len(changed)} of {len(files)} files, {size / 1e6:.1f} MB, to {PREFIX}{repo}")
+        with _explained(repo):
+            commit = _send(api, store, repo, revision, there, changed, gone, private, say)
+    return Publication(repo, revision, commit, len(files), len(changed), size, len(gone), is_new, config)
+
+
+@dataclass(frozen=True, slots=True)
+class _Remote:
+    """A branch of a repository as it is."""
+
+    commit: str | None
+    """Last commit of the branch; None for a new branch, which starts from the main one."""
+    private: bool
+    files: Mapping[str, str]
+    """SHA-256 of the content, or the number that git gives to it."""
+
+    @classmethod
+    def of(cls, api: HfApi, repo: str, revision: str) -> "_Remote | None":
+        there = True
+        try:
+            info = api.dataset_info(repo, revision=revision)
+        except RevisionNotFoundError:
+            info, there = api.dataset_info(repo), False
+        except RepositoryNotFoundError:
+            return None
+        tree = api.list_repo_tree(repo, recursive=True, revision=info.sha, repo_type="dataset")
+        listed = [each for each in tree if isinstance(each, RepoFile)]
+        files = {each.path: each.lfs.sha256 if each.lfs else each.blob_id for each in listed}
+        return cls(info.sha if there else None, bool(info.private), files)
+
+
+def _is_same(store: Store, file: VersionFile, shown: str | None) -> bool:
+    """Whether the hub shows a file as it is; small ones it knows by git's number of them."""
+    if shown is None or shown == file.record.sha256:
+        return shown is not None
+    if len(shown) != 40:
+        return False
+    content = store.storage.read_bytes(file.stored)
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest() == shown
+
+
+def _send(
+    api: HfApi,
+    store: Store,
+    repo: str,
+    revision: str,
+    there: _Remote | None,
+    changed: Mapping[str, VersionFile],
+    gone: Sequence[str],
+    private: bool,
+    say: Say,
+) -> str:
+    if there is None:
+        api.create_repo(repo, repo_type="dataset", private=private or None, exist_ok=True)
+    if revision != MAIN and (there is None or there.commit is None):
+        api.create_branch(repo, branch=revision, repo_type="dataset", exist_ok=True)
+    parent = there.commit if there and there.commit else api.dataset_info(repo, revision=revision).sha
+    if not changed and not gone:  # a new branch that begins with this version
+        return str(parent)
+    additions: list[CommitOperationAdd] = []
+    names = list(changed)
+    for first in range(0, len(names), AT_ONCE):
+        some = [_addition(store, name, changed[name]) for name in names[first : first + AT_ONCE]]
+        api.preupload_lfs_files(repo, some, repo_type="dataset", revision=revision, free_memory=True)
+        additions += some
+        size = sum(changed[each.path_in_repo].record.bytes for each in additions)
+        say(f"sent {len(additions)} of {len(changed)} files, {size / 1e6:.1f} MB")
+    config = store.config
+    info = api.create_commit(
+        repo,
+        [*additions, *(CommitOperationDelete(name, is_folder=False) for name in gone)],
+        commit_message=f"PIVOT run {store.stored_run_id}, label version {config.label_version}",
+        repo_type="dataset",
+        revision=revision,
+        parent_commit=parent,
+    )
+    return info.oid
+
+
+def _addition(store: Store, name: str, file: VersionFile) -> CommitOperationAdd:
+    storage, stored = store.storage, file.stored
+    content: Any = storage.read_bytes(stored) if storage.remote else storage.local_path(stored)
+    addition = CommitOperationAdd(name, content)
+    addition.upload_info.sha256 = bytes.fromhex(file.record.sha256)  # it need not be read once more
+    return addition
+
+
+@contextlib.contextmanager
+def _explained(repo: str) -> Iterator[None]:
+    """Say what the hub answered, and never what it was sent."""
+    again = "then run the same command again: what was sent is kept, and nobody sees it yet"
+    try:
+        yield
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        said = (error.server_message or "").strip().splitlines()
+        what = f"the hub answered {status}{f' ({said[0][:200]})' if said else ''} for {PREFIX}{repo}"
+        if status in (401, 403):
+            fix = "log in with a token that may write there (hf auth login, or the variable HF_TOKEN)"
+        elif status in (409, 412):
+            fix = "somebody else changed the repository meanwhile; see what is there"
+        else:
+            fix = "wait a little"
+        raise HubError(f"{what}; {fix}, {again}") from error
+    except OfflineModeIsEnabled as error:
+        raise HubError("the hub is not to be reached, as HF_HUB_OFFLINE says; unset it to publish") from error
+    except _TRANSPORT as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise HubError(f"{PREFIX}{repo} cannot be written ({reason[0][:200]}); see to the network, {again}") from error

@@ -1,0 +1,1 @@
+"""DuckDB views over a store, and their definitions."""

@@ -1,0 +1,391 @@
+"""DuckDB views over a store: made in memory for our own queries, and kept in ``DIR/pivot.duckdb`` for other clients.
+
+The views read the Parquet files each time, so they never go stale and statistics come from stored data only. Our own
+queries never run what a ``pivot.duckdb`` holds, which may come from a stranger: views are made from the code below over
+tables that PIVOT opens, in a database that can reach no file, network or extension. Groups are
+blocks of eight complete rollouts of one prompt key in order of sample index, never across runs, policies or settings;
+short blocks are dropped and counted.
+
+A summary of a million episodes would join and read them again for every view. Views that hold shard by shard (blocks,
+pivots, rejects) are therefore read once for all queries of a connection, some shards at a time: labels and episodes of
+a shard belong together, so no join is larger than that, and rows that summaries need fit in memory. Opening and
+decoding small files takes most of the time: every file is opened once for all views, for the columns that these name.
+"""
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+
+from ...core.errors import ConfigError, StoreError
+from ...core.storage import Address, Storage, open_storage
+from ...core.storage.base import storage_error
+from ...core.storage.files import StorageFiles, parquet_files
+from ..store.nights import Nights, nights_of
+from ..store.parquet import read_files
+from ..store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
+from ..store.store import DATABASE, NAMED_FILES, Store
+from .derived_views import DERIVED
+
+_BASE: dict[str, TableSchema] = {
+    "episodes": EPISODES,
+    "steps": STEPS,
+    "frames": FRAMES,
+    "prompts": PROMPTS,
+    "calls": CALLS,
+    "labels": LABELS,
+}
+_KEYS = {"frames": "frame_id", "prompts": "prompt_hash"}
+"""Tables that hold a row once a shard, and its key: their views hold it once, so that a join multiplies nothing."""
+
+VIEWS = (*_BASE, *DERIVED)
+"""Public view names, in the order of creation."""
+
+CLOSED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+}
+"""Settings of a database that can reach nothing but what it holds: no file, no network, no extension, no variable."""
+
+_KEY_ALONE = ("env_config", "policy_config")
+"""Columns that views by shard group by and never show: long texts, compared a million times."""
+_EPISODES_AT_ONCE = 65_536
+"""Episodes of the shards that are read together, so that their join stays under 100 MB."""
+_MEMORY = "512MiB"
+"""Memory of DuckDB before it spills to disk. The process needs another 200 MB for libraries and open files."""
+
+
+def _sources(store: Store) -> dict[str, str]:
+    return {name: _parquet(schema, _named(store, schema)) for name, schema in _BASE.items()}
+
+
+def _named(store: Store, schema: TableSchema) -> list[str]:
+    """Return the files of a table, or patterns for many of them."""
+    files = store.files(schema)
+    names = _patterns(store, schema) if len(files) > NAMED_FILES else files
+    return [store.storage.address(each) if store.storage.remote else each for each in names]
+
+
+def _patterns(store: Store, schema: TableSchema) -> list[str]:
+    """Return patterns that match the files of a table."""
+    # Of the label versions the current one only: an older one may be kept, and a newer one in the making.
+    of_labels = f"?????-labels-v{store.config.label_version}.parquet"
+    folder = store.table_folder(schema)
+    names = ["*.parquet"] if schema not in (PROMPTS, CALLS) else ["?????.parquet"]
+    if schema is PROMPTS or (schema is CALLS and store.run.writer_is_served):
+        names.append(of_labels)
+    present = [PurePosixPath(name) for name in store.storage.listing(folder)]
+    # DuckDB refuses a pattern that nothing fits, as of labels where no episode failed.
+    return [f"{folder}/*/{each}" for each in names if any(path.match(each) for path in present)]
+
+
+def _parquet(schema: TableSchema, patterns: Sequence[str]) -> str:
+    """Return what a query reads the files of a table from; without any, as many rows and all columns."""
+    if patterns:
+        return f"read_parquet({list(patterns)!r})"
+    with duckdb.connect() as connection:
+        connection.register("empty", schema.arrow.empty_table())
+        types = connection.execute("SELECT column_name, column_type FROM (DESCRIBE FROM empty)").fetchall()
+    columns = (f"CAST(NULL AS {kind}) AS {name}" for name, kind in types)
+    return f"(SELECT {', '.join(columns)} WHERE false)"
+
+
+def create_views(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
+    """Create every view in ``connection``; ``sources`` maps the base views to tables or table functions."""
+    for name, source in sources.items():
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {_rows_of(name, source)}")
+    _derive_views(connection)
+
+
+def _rows_of(name: str, source: str) -> str:
+    """Return the query of a base view."""
+    key = _KEYS.get(name)
+    if key is None:
+        return f"SELECT * FROM {source}"
+    others = ", ".join(f"any_value({column}) AS {column}" for column in _BASE[name].names if column != key)
+    return f"SELECT {key}, {others} FROM {source} GROUP BY {key}"
+
+
+def _derive_views(connection: duckdb.DuckDBPyConnection, names: Iterable[str] = DERIVED) -> None:
+    for name in names:
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {DERIVED[name].sql}")
+
+
+def write_database(store: Store, name: str = DATABASE) -> None:
+    """Write the views to ``DIR/pivot.duckdb``, or to the file ``name`` that replaces it later.
+
+    The file is not part of the manifest: any DuckDB client that opens it for writing may change its bytes.
+
+    Raises:
+        StoreError: it cannot be written, or a table of the store cannot be read.
+    """
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            temporary = Path(scratch) / DATABASE
+            write_views(store, temporary)
+            store.storage.write_bytes(name, temporary.read_bytes())
+    except OSError as error:
+        raise storage_error("write", store.storage.address(name), error) from error
+
+
+def write_views(store: Store, path: Path) -> None:
+    """Write the views of a store into a new database at ``path``, with paths relative to the store.
+
+    Raises:
+        StoreError: a table of the store cannot be read.
+    """
+    try:
+        with _relative_to(store.storage) as root, duckdb.connect(str(path)) as connection:
+            _search_in(connection, store.storage, root)
+            create_views(connection, _sources(store))
+    except duckdb.Error as error:
+        store.check_files()
+        raise StoreError(
+            f"cannot create the views of {store.storage.address(DATABASE)}: {_first_line(error)}; run the same build "
+            "again"
+        ) from error
+
+
+def _relative_to(storage: Storage) -> contextlib.AbstractContextManager[Path | None]:
+    """Give a path to which names of a local storage are relative; an object store's are named by their addresses."""
+    return contextlib.nullcontext() if storage.remote else _plain_name(storage.local_path())
+
+
+def _search_in(connection: duckdb.DuckDBPyConnection, storage: Storage, root: Path | None) -> None:
+    """Let DuckDB find the files of a storage, with ``root`` as :func:`_relative_to` gave it."""
+    if root is None:
+        connection.register_filesystem(StorageFiles(storage))
+    else:
+        connection.execute(f"SET file_search_path = '{root}'")
+
+
+@contextlib.contextmanager
+def _plain_name(root: Path) -> Iterator[Path]:
+    """Give a path to ``root`` in which DuckDB reads no character (comma, star, bracket ...) as anything but itself."""
+    path = root.resolve()
+    if re.fullmatch(r"[\w./ -]+", str(path)):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder) / "store"
+        link.symlink_to(path)
+        yield link
+
+
+@contextlib.contextmanager
+def connect(
+    root: Address,
+    queries: Sequence[str] = VIEWS,
+    *,
+    external: bool = False,
+    definitions: Mapping[str, str] | None = None,
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open the views of a finished store, or of a folder of nights, in a database of their own, in memory.
+
+    Args:
+        root: the store or folder.
+        queries: SQL that will run, or names of views. Only the views that they name are created, and only their tables
+            checked; without names, all views are created.
+        external: whether queries may read and write any file and load extensions; relative paths are then those of the
+            store.
+        definitions: queries of derived views by name, in the place of ours; they run without any access to files.
+
+    Raises:
+        StoreError: the store is missing or unfinished, or one of its files is missing, torn or has other columns.
+    """
+    nights, needed, storage = nights_of(root), _needed(queries), open_storage(root)
+    for store in nights.values():
+        store.check_presence(_BASE.values())
+        # Files of prefetched views are checked by reading them.
+        store.check_files([schema for name, schema in _BASE.items() if name in needed])
+    with duckdb.connect(config=CLOSED | {"enable_external_access": "true"}) as connection:
+        connection.execute(f"SET memory_limit = '{_MEMORY}'")
+        connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
+        _read_by_shard(root, nights, connection, needed)
+        for name, schema in _BASE.items():
+            if needed and name not in needed:
+                continue
+            files = [f"{prefix}{file}" for prefix, store in nights.items() for file in store.files(schema)]
+            connection.register(f"{name}_files", parquet_files(storage, files, schema.arrow))
+            connection.execute(f"CREATE VIEW {name} AS {_rows_of(name, f'{name}_files')}")
+        shown = [name for name in DERIVED if name in needed and not DERIVED[name].by_shard] if needed else DERIVED
+        if definitions is None:
+            _derive_views(connection, shown)
+        if not external:
+            connection.execute("SET enable_external_access = false")
+            connection.execute("SET lock_configuration = true")
+            for name, sql in (definitions or {}).items():
+                connection.execute(f"CREATE VIEW {name} AS {sql}")
+            connection.execute("BEGIN TRANSACTION READ ONLY")  # what a statement made would be gone without a word
+            yield connection
+            return
+        with _relative_to(storage) as plain:
+            _search_in(connection, storage, plain)
+            yield connection
+
+
+def _needed(queries: Iterable[str]) -> dict[str, set[str]]:
+    """Return the views that some queries name, and the views that these use, each with its needed columns.
+
+    A view that is read by shard uses no other. An empty set means all columns.
+    """
+    needed: dict[str, set[str]] = {}
+    for query_text in queries:
+        for name in set(VIEWS).intersection(re.findall(r"\w+", query_text.lower())):
+            needed[name] = set()  # who asks for it by name may ask for any column
+    for name in [*reversed(DERIVED)]:
+        if name not in needed or DERIVED[name].by_shard:
+            continue
+        sql = DERIVED[name].sql
+        columns = set[str]() if "SELECT *" in sql or ".*" in sql else set(re.findall(r"\w+", sql))
+        for source in set(VIEWS).intersection(re.findall(r"(?:FROM|JOIN) (\w+)", sql)):
+            more = needed.get(source, columns)
+            needed[source] = more | columns if more and columns else set()
+    return needed
+
+
+def _read_by_shard(
+    root: Address, nights: Nights, connection: duckdb.DuckDBPyConnection, needed: Mapping[str, set[str]]
+) -> None:
+    """Make tables of views, from some shards after the other; no file is read twice.
+
+    Raises:
+        StoreError: a file is torn or has other columns.
+    """
+    names = [name for name in DERIVED if name in needed and DERIVED[name].by_shard]
+    if not names:
+        return
+    with (
+        _explained(root),
+        contextlib.closing(_one_ahead(_tables(open_storage(root), nights, names))) as batches,
+        ThreadPoolExecutor(len(names), "pivot-views") as threads,
+        contextlib.ExitStack() as stack,
+    ):
+        # DuckDB works on so few rows with one thread, so the views are made beside each other.
+        made = [_Made(name, stack.enter_context(connection.cursor()), needed[name]) for name in names]
+        for tables in batches:
+            for work in [threads.submit(view.add, tables) for view in made]:
+                work.result()
+
+
+class _Made:
+    """A view that becomes a table, some shards at a time, through a connection of its own."""
+
+    def __init__(self, name: str, connection: duckdb.DuckDBPyConnection, columns: set[str]) -> None:
+        self._connection = connection
+        kept = [each for each in DERIVED[name].columns if each in columns] or ["*"]
+        self._rows = f"SELECT {', '.join(kept)} FROM ({DERIVED[name].sql})"
+        self._into = f"CREATE TABLE {name} AS"
+        self._next = f"INSERT INTO {name}"
+
+    def add(self, tables: Mapping[TableSchema, pa.Table]) -> None:
+        """Add the rows that come from these."""
+        for base, table in tables.items():
+            self._connection.register(base.name, table)
+        if LABELS in tables:
+            self._connection.execute(f"CREATE OR REPLACE TEMP VIEW failures AS {DERIVED['failures'].sql}")
+        self._connection.execute(f"{self._into} {self._rows}")
+        self._into = self._next
+
+
+def _tables(storage: Storage, nights: Nights, names: Sequence[str]) -> Iterator[dict[TableSchema, pa.Table]]:
+    """Yield the columns of episodes and labels that some views name, of some shards after the other."""
+    words = set(re.findall(r"\w+", " ".join(DERIVED[name].sql for name in names)))
+    if "failures" in words:
+        words.update(re.findall(r"\w+", DERIVED["failures"].sql))
+    columns = {base: [name for name in base.names if name in words] for base in (EPISODES, LABELS)}
+    for batch in _batches(nights):
+        yield {base: read_files(storage, batch[base], base, used, _KEY_ALONE) for base, used in columns.items() if used}
+
+
+def _one_ahead(batches: Iterator[dict[TableSchema, pa.Table]]) -> Generator[dict[TableSchema, pa.Table], None, None]:
+    """Yield the batches; while one is worked on, a thread reads the next."""
+    with ThreadPoolExecutor(1, "pivot-ahead") as thread:
+        following = thread.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = thread.submit(next, batches, None)
+            yield batch
+
+
+def _batches(nights: Nights) -> Iterator[dict[TableSchema, list[str]]]:
+    """Yield the files of episodes and labels of some shards after the other, those of one store at a time."""
+    for prefix, store in nights.items():
+        config, shards = store.config, store.config.shards()
+        at_once = max(1, _EPISODES_AT_ONCE // (config.rollouts * config.tasks_per_shard))
+        present = {file for base in (EPISODES, LABELS) for file in store.files(base)}
+        for first in range(0, len(shards), at_once):
+            files = {
+                base: [store.table_file(base, shard) for shard in shards[first : first + at_once]]
+                for base in (EPISODES, LABELS)
+            }
+            yield {base: [f"{prefix}{file}" for file in names if file in present] for base, names in files.items()}
+
+
+def query(root: Address, sql: str, *, external: bool = False) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Run one SQL query over the views; return column names and rows. ``external`` is that of :func:`connect`.
+
+    Raises:
+        ConfigError: the query is wrong, or asks for what it may not; StoreError: the store is damaged.
+    """
+    with connect(root, [sql], external=external) as connection:
+        return run_query(root, connection, sql)
+
+
+def run_query(
+    root: Address, connection: duckdb.DuckDBPyConnection, sql: str
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Run one of several queries over the views of the same store; the errors are those of :func:`query`."""
+    with _explained(root):
+        if not duckdb.extract_statements(sql):
+            raise ConfigError("the query is empty; give a statement, such as --sql 'from modes'")
+        _refuse_several(sql)
+        result = connection.execute(sql)
+        return [column[0] for column in result.description or []], result.fetchall()
+
+
+def query_table(root: Address, connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """Run a query like :func:`run_query`; return an Arrow table, for files."""
+    with _explained(root):
+        _refuse_several(sql)
+        result = connection.sql(sql)
+        if result is None:  # also of an empty text
+            raise ConfigError("the statement has no result to write; give a SELECT")
+        return result.to_arrow_table()
+
+
+def _refuse_several(sql: str) -> None:
+    """Raise ConfigError if several statements return rows: those of all but the last would be lost."""
+    rows = [duckdb.ExpectedResultType.QUERY_RESULT]
+    count = sum(each.expected_result_type == rows for each in duckdb.extract_statements(sql))
+    if count > 1:
+        raise ConfigError(f"the query: found {count} statements that return rows, expected one; run them one by one")
+
+
+@contextlib.contextmanager
+def _explained(root: Address) -> Iterator[None]:
+    try:
+        yield
+    except duckdb.PermissionException as error:
+        raise ConfigError(
+            f"the query may see the store alone, no other file and no extension ({_first_line(error)}); give "
+            "--allow-external to let it"
+        ) from error
+    except (duckdb.Error, pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        # A damaged file shows as any kind of error; the files themselves tell.
+        for store in nights_of(root).values():
+            store.check_files()
+        raise ConfigError(f"the query failed: {_first_line(error)}; views: {', '.join(VIEWS)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -1,0 +1,218 @@
+"""Compose the rows that a trainer loads from stored rows: collages, panels, TRL parts, and whole episodes.
+
+Everything is derived from one shard's stored rows; nothing is rolled out or labelled again. All environments share one
+schema, so that their configs concatenate; a shard has a file on a side where it has rows there.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...collage import Tiles, collage, episode_tiles, panel
+from ...core.errors import StoreError
+from ...core.images import codec, decode
+from ...core.messages import bare_messages
+from ...labeling.analyzer import shown_log
+from ...solvers.base import FAILURE_MODES
+from .config import RunConfig, Shard, environment
+from .schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, PROMPTS, TableSchema
+from .split import SIDES, TRAIN, VALIDATION, moved_level, side_by_hash, split_by_episode
+from .store import Store
+from .tables import Rows
+
+
+def trainable(label: dict[str, Any], config: RunConfig) -> bool:
+    """Whether a label's record belongs to the training set."""
+    return label["accepted"] and (config.include_infeasible or not label["infeasible_at_start"])
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSplit:
+    """Facts of other shards that decide the splits of a shard's episodes; nearly always none."""
+
+    moved: str | None = None
+    """Split by task: the level that moves to the other split, because otherwise one split would be empty."""
+    held_out: frozenset[int] | None = None
+    """Split by episode: the indices of the validation records in the shard."""
+
+
+def plan_split(store: Store) -> dict[Shard, ShardSplit]:
+    """Return, for every labelled shard, the facts of other shards that its splits depend on.
+
+    By task, the split of a level is a hash of it. Some shards suffice to see that both splits have records; a whole
+    environment is read only if all records are in one split. By episode, the number of records in every shard decides.
+    """
+    plan: dict[Shard, ShardSplit] = {}
+    for env in store.config.environments:
+        shards = [shard for shard in store.config.shards() if shard.env == env]
+        if store.config.split == "episode":
+            plan |= _drawn_places(store, env, shards)
+        else:
+            plan |= dict.fromkeys(shards, ShardSplit(moved=moved_level_of(store, env)))
+    return plan
+
+
+def _drawn_places(store: Store, env: str, shards: Sequence[Shard]) -> dict[Shard, ShardSplit]:
+    counts = [len(_records(store, shard)) for shard in shards]
+    drawn = iter(split_by_episode(sum(counts), store.config.validation_fraction, store.config.seed, env))
+    return {
+        shard: ShardSplit(held_out=frozenset(place for place in range(count) if next(drawn) == VALIDATION))
+        for shard, count in zip(shards, counts, strict=True)
+    }
+
+
+def moved_level_of(store: Store, env: str) -> str | None:
+    """Return the level of an environment that is not in the split of its hash, or None."""
+    levels: set[str] = set()
+    for shard in (shard for shard in store.config.shards() if shard.env == env):
+        records = {*_records(store, shard)}
+        levels.update(level for episode, level in _levels(store, shard).items() if episode in records)
+        if len({side_by_hash(level, store.config.validation_fraction) for level in levels}) == len(SIDES):
+            return None
+    return moved_level(levels, store.config.validation_fraction)
+
+
+def _records(store: Store, shard: Shard) -> list[str]:
+    """Ids of the episodes of a shard whose labels belong to the training set, in order."""
+    labels = store.read(LABELS, shard, ["episode_id", "accepted", "infeasible_at_start"]).to_pylist()
+    return [label["episode_id"] for label in labels if trainable(label, store.config)]
+
+
+def _levels(store: Store, shard: Shard) -> dict[str, str]:
+    """The canonical level of every episode of a shard, in order."""
+    canonical: dict[str, str] = {}
+    levels: dict[str, str] = {}
+    for row in store.read(EPISODES, shard, ["episode_id", "initial_state"]).to_pylist():
+        state = row["initial_state"]
+        if state not in canonical:
+            canonical[state] = environment(shard.env).canonical_state(state)
+        levels[row["episode_id"]] = canonical[state]
+    return levels
+
+
+def shard_sides(store: Store, shard: Shard, split: ShardSplit) -> dict[str, str]:
+    """Return the side of every episode of a shard.
+
+    Trainable failures are split as the config asks; the other episodes, which only the whole-episode configs hold,
+    follow their level.
+    """
+    fraction = store.config.validation_fraction
+    sides = {
+        episode: side_by_hash(level, fraction, moved=level == split.moved)
+        for episode, level in _levels(store, shard).items()
+    }
+    if split.held_out is not None:
+        records = _records(store, shard)
+        sides |= {each: VALIDATION if place in split.held_out else TRAIN for place, each in enumerate(records)}
+    return sides
+
+
+KEPT_FRAMES = 256
+"""Decoded frames that are kept: those of about two levels of rendered views, and all of a shard of puzzles."""
+
+
+class FrameReader:
+    """Decodes the stored frames of one shard; episodes come level by level, so each is decoded about once."""
+
+    def __init__(self, frames: pa.Table) -> None:
+        ids = frames["frame_id"].to_pylist()
+        self._rows = {name: row for row, name in enumerate(ids)}
+        self._images = frames["image"]
+        self._formats = dict(zip(ids, frames["format"].to_pylist(), strict=True))
+        self._decoded: OrderedDict[str, NDArray[np.uint8]] = OrderedDict()
+
+    def encoded(self, frame_id: str) -> bytes:
+        """Return the stored bytes of a frame.
+
+        Raises:
+            StoreError: a step names a frame that is not stored.
+        """
+        if frame_id not in self._rows:
+            raise StoreError(f"the frame {frame_id!r} of a step is not stored; restore the store from a copy")
+        return self._images[self._rows[frame_id]].as_py()
+
+    def pixels(self, frame_id: str) -> NDArray[np.uint8]:
+        """The decoded RGB of a frame, shape (height, width, 3)."""
+        if frame_id in self._decoded:
+            self._decoded.move_to_end(frame_id)
+            return self._decoded[frame_id]
+        pixels = self._decoded[frame_id] = decode(self.encoded(frame_id))
+        if len(self._decoded) > KEPT_FRAMES:
+            self._decoded.popitem(last=False)
+        return pixels
+
+    def image(self, pixels: NDArray[np.uint8], frame_id: str) -> dict[str, Any]:
+        """Return a picture composed of frames as an image cell, in the format of the frames."""
+        return {"bytes": codec(self._formats[frame_id]).encode(pixels), "path": None}
+
+
+def dataset_file(folder: str, schema: TableSchema, shard: Shard, side: str) -> str:
+    """Return the path of one shard's part of a dataset config on one side of the split, below ``folder``."""
+    config_name = shard.env if schema is DATASET else f"{shard.env}_episodes"
+    return f"{folder}/{config_name}/{side}-{shard.number:05d}.parquet"
+
+
+def analyzer_prompts(store: Store, shard: Shard) -> dict[str, str]:
+    """The stored messages of a shard's Analyzer prompts, JSON, by hash."""
+    table = store.read_file(store.label_prompts_file(shard), PROMPTS, ["prompt_hash", "messages"])
+    return dict(zip(table["prompt_hash"].to_pylist(), table["messages"].to_pylist(), strict=True))
+
+
+def seen_frames(steps: Rows) -> list[str]:
+    """Ids of the frames of an episode in order: the one before each action, then the terminal one."""
+    return [*(step["frame_id"] for step in steps), *(step["next_frame_id"] for step in steps[-1:])]
+
+
+def drawn_tiles(env: str, steps: Rows, frames: FrameReader) -> Tiles[NDArray[np.uint8]]:
+    """The tiles of an episode's collage, decoded."""
+    inside = [step["inside_frame_ids"] or () for step in steps]
+    tiles = episode_tiles(environment(env).profile.tiles, seen_frames(steps), inside)
+    return Tiles(tuple(map(frames.pixels, tiles.frames)), tiles.labels, tiles.places)
+
+
+def record_row(
+    episode: dict[str, Any],
+    steps: Rows,
+    label: dict[str, Any],
+    messages: str,
+    frames: FrameReader,
+    modes: Sequence[str] = FAILURE_MODES,
+) -> dict[str, Any]:
+    """Build one row of the ``dataset`` table from stored rows; ``modes`` are the class names of the run."""
+    if label["failure_mode"] not in modes:
+        raise StoreError(
+            f"{label['episode_id']} has the failure mode {label['failure_mode']!r}, expected one of "
+            f"{', '.join(modes)}; restore the labels from a copy or write them again with pivot relabel"
+        )
+    if not 0 <= label["pivot_step"] < len(steps):
+        raise StoreError(
+            f"{label['episode_id']} has the pivot step {label['pivot_step']}, expected 0 to {len(steps) - 1}; "
+            "restore the labels from a copy or write them again with pivot relabel"
+        )
+    tiles, prompt = drawn_tiles(episode["env"], steps, frames), json.loads(messages)
+    return {
+        **{name: row[name] for row in (episode, label) for name in DATASET.names if name in row},
+        "images": [frames.image(collage(tiles.frames, tiles.labels), steps[0]["frame_id"])],
+        "panel": frames.image(panel(tiles.steps, label["pivot_step"]), steps[0]["frame_id"]),
+        "prompt": bare_messages(prompt),
+        "completion": [{"role": "assistant", "content": [{"type": "text", "text": label["target"]}]}],
+        "failure_mode_id": modes.index(label["failure_mode"]),
+        "action_log": shown_log(prompt),
+        "solver": f"{label['solver']} {label['solver_version']}",
+    }
+
+
+def episode_row(episode: dict[str, Any], steps: Rows, frames: FrameReader) -> dict[str, Any]:
+    """Build one row of the ``dataset_episodes`` table from stored rows."""
+    shared = {name: episode[name] for name in DATASET_EPISODES.names if name in episode}
+    return {
+        **shared,
+        "images": [{"bytes": frames.encoded(frame_id), "path": None} for frame_id in seen_frames(steps)],
+        "responses": [step["response"] for step in steps],
+    }

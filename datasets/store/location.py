@@ -1,0 +1,65 @@
+"""The store around a folder and the stores in it, for messages about a folder that is not a store."""
+
+import os
+from itertools import islice
+from pathlib import Path
+
+from ...core.errors import NoStoreError, StoreError
+from ...core.storage import Address, Storage, open_storage
+
+RUN = "run.json"
+_NAMED = 3
+"""Stores that a message names."""
+
+
+def refuse_inside_store(root: Address) -> None:
+    """Refuse a local folder for a new store that is in another store, whose verification would then fail.
+
+    Raises:
+        NoStoreError: it is; the message names the other store.
+    """
+    outer = _enclosing_store(root)
+    if outer is not None and open_storage(root).stat(RUN) is None:
+        raise NoStoreError(f"{root} is in the store {outer}, expected a folder outside of it; choose another --out")
+
+
+def no_store(storage: Storage, root: Address) -> NoStoreError:
+    """Describe a folder without ``run.json``, and what to name or do instead.
+
+    Raises:
+        StoreError: it is a file, or may not be read.
+    """
+    there = [name for name in storage.entries() if not name.startswith(".")]
+    outer, inner = _enclosing_store(root), _stores_in(root, there)
+    if outer is not None:
+        fix = f"it is in the store {outer}: name that one"
+    elif inner:
+        fix = f"it holds stores: name one of them, such as {', '.join(map(str, inner))}"
+    elif there:
+        fix = "name the folder of a store"
+    else:
+        fix = f"make one with: pivot build sokoban --out {root}"
+    what = f"holds no {RUN}" if storage.exists() else "does not exist"
+    return NoStoreError(f"{root} {what}, so it is not a PIVOT store; {fix}")
+
+
+def _enclosing_store(root: Address) -> Path | None:
+    """Return the innermost store that a local folder is in."""
+    if not isinstance(root, Path):
+        return None
+    return next((each for each in Path(os.path.realpath(root)).parents if _is_store(each)), None)
+
+
+def _stores_in(root: Address, names: list[str]) -> list[Path]:
+    """Return the first stores directly below a local folder."""
+    below = (root / name for name in names) if isinstance(root, Path) else iter(())
+    return list(islice((each for each in below if _is_store(each)), _NAMED))
+
+
+def _is_store(folder: Path) -> bool:
+    """Whether a folder holds the ``run.json`` of a store; that of a training run has no run id."""
+    try:
+        content = open_storage(folder).read_json(RUN)
+    except StoreError:
+        return False
+    return isinstance(content, dict) and "run_id" in content

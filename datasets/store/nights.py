@@ -1,0 +1,173 @@
+"""A folder of nights: finished stores below one folder, which readers take as one store.
+
+A night is a finished store such as ``NAME/2026-11-27``. ``NAME/README.md`` names the files of the finished nights for
+the Hugging Face library, because a pattern over the whole folder would also read a night that is still being built.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import polars as pl
+
+from ...core.identity import digest
+from ...core.storage import Address, open_storage, parse_address
+from ..export.card import CARD, TAGS, TITLE
+from ..export.licence import terms_of
+from .config import Shard
+from .split import SIDES
+from .store import DATASET_FOLDER, MANIFEST, RUN, Store, StoreFrames
+
+SHARED = ("split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license")
+"""Fields of the config that nights share whose records are loaded as one dataset."""
+
+Nights = Mapping[str, Store]
+"""Finished stores by the beginning of their files' names below a folder, such as ``2026-11-27/``; ``""`` for the store
+that is the folder itself."""
+
+
+def nights_of(root: Address) -> Nights:
+    """Open a finished store, or all finished nights of a folder in the order of their names.
+
+    Raises:
+        StoreError: neither is there, or a store cannot be read.
+        ConfigError, PluginError: a config cannot be used here.
+    """
+    names = [] if open_storage(root).stat(RUN) is not None else finished_nights(root)
+    return {f"{name}/": Store.open(root / name) for name in names} or {"": Store.open(root)}
+
+
+def finished_nights(root: Address) -> list[str]:
+    """Return the names of the finished stores directly below a folder, sorted."""
+    storage = open_storage(root)
+    names = (name for name in storage.entries() if not name.startswith(".") and storage.stat(name) is None)
+    below = {name: open_storage(root / name) for name in names}
+    return sorted(
+        name for name, each in below.items() if each.stat(RUN) is not None and each.stat(MANIFEST) is not None
+    )
+
+
+def environments_of(nights: Nights) -> list[str]:
+    """Return the names of all environments, in order."""
+    return list(dict.fromkeys(env for store in nights.values() for env in store.config.environments))
+
+
+def placed_shards(nights: Nights) -> list[tuple[Store, Shard]]:
+    """Return every shard with its store, one store after the other."""
+    return [(store, shard) for store in nights.values() for shard in store.config.shards()]
+
+
+def load_store(root: str | Address, *, follow_links: bool = False) -> StoreFrames:
+    """Open a finished store, or a folder of nights as one store, as lazy polars frames.
+
+    Args:
+        root: folder of the store or of the nights, which may be a link itself, or its address.
+        follow_links: follow links below that folder; do so for your own stores only.
+
+    Raises:
+        StoreError: the store is missing or unfinished, a shard is missing, torn or has other columns, or there is a
+            link that is not followed.
+        ConfigError, PluginError: its config cannot be used here.
+    """
+    frames: list[StoreFrames] = []
+    for store in nights_of(parse_address(root, follow_links=follow_links)).values():
+        store.check_files()
+        frames.append(store.lazy())
+    return StoreFrames(**{name: pl.concat([getattr(each, name) for each in frames]) for name in vars(frames[0])})
+
+
+_HEADING = "# PIVOT failure labels, a folder of nights"
+_TEXT = """---
+{{ card_data }}
+---
+
+%s
+
+Each night is a store with a card of its own, which describes its rows and how they were made.
+
+| night | card | environments | policy | levels | rollouts per level | seed |
+|---|---|---|---|---|---|---|
+%s
+"""
+
+
+def write_nights_card(root: Address, without: Collection[str] = (), *, create: bool = True) -> bool:
+    """Write ``README.md`` of a folder of nights, which names the finished ones; readers see the old file or the new.
+
+    Args:
+        root: the folder of nights.
+        without: nights that will be removed, and are left out.
+        create: whether it is written where there is none yet.
+
+    Returns:
+        False if nothing was written, because the ``README.md`` that is there is of somebody else.
+    """
+    storage = open_storage(root)
+    there = storage.stat(CARD) is not None
+    if (there and _HEADING.encode() not in storage.read_bytes(CARD)) or not (there or create):
+        return False
+    listed: list[str] | None = None
+    while (names := [name for name in finished_nights(root) if name not in without]) != listed:
+        if names:  # a night that is finished meanwhile, and whose card this one replaces, is found by the next turn
+            storage.write_bytes(CARD, _card({name: Store.open(root / name) for name in names}).encode())
+        listed = names
+    return True
+
+
+def _card(nights: Nights) -> str:
+    rows = []
+    for name, store in nights.items():
+        config = store.config
+        tasks = sum(run.tasks for run in config.environments.values())
+        card = f"[card]({name}/{DATASET_FOLDER}/{CARD})"
+        cells = (name, card, ", ".join(config.environments), f"`{config.policy.name}`", tasks)
+        rows.append("| " + " | ".join(map(str, (*cells, config.rollouts, config.seed))) + " |")
+    newest = [*nights.values()][-1]
+    alike = {name: store for name, store in nights.items() if _traits(store) == _traits(newest)}
+    text = _TEXT % (_HEADING, "\n".join(rows))
+    if others := [name for name in nights if name not in alike]:
+        text += f"\nNot loaded with the others, because their {', '.join(SHARED)} or class names differ from those of "
+        text += f"the newest night: {', '.join(others)}.\n"
+    licences = sorted({terms_of(store.run).licence for store in alike.values()})
+    from huggingface_hub import DatasetCard, DatasetCardData  # noqa: PLC0415 - takes a tenth of the start of a command
+
+    head = DatasetCardData(
+        license=licences[0] if len(licences) == 1 else "unknown",
+        pretty_name=TITLE,
+        task_categories=["image-text-to-text", "reinforcement-learning"],
+        tags=TAGS,
+        configs=_configs(alike),
+    )
+    return str(DatasetCard.from_template(head, template_str=text)).rstrip() + "\n"
+
+
+def _traits(store: Store) -> tuple[Any, ...]:
+    return (*(getattr(store.config, name) for name in SHARED), store.run.failure_modes)
+
+
+def _configs(nights: Nights) -> list[dict[str, Any]]:
+    """Return the ``configs`` section: the configs of the nights' cards, each over the files of all nights.
+
+    Each names the digest of the content, because the library caches by what the card says.
+    """
+    environments = environments_of(nights)
+    content = digest({name: store.storage.record(MANIFEST).sha256 for name, store in nights.items()})
+    files = {name: store.storage.listing(DATASET_FOLDER) for name, store in nights.items()}
+
+    def config(name: str, subfolders: list[str], **extra: Any) -> dict[str, Any]:
+        sides = []
+        for side in SIDES:
+            folders = [(night, f"{DATASET_FOLDER}/{each}/{side}-") for night in nights for each in subfolders]
+            paths = [
+                f"{night}/{start}*.parquet"
+                for night, start in folders
+                if any(file.startswith(start) for file in files[night])
+            ]
+            sides += [{"split": side, "path": paths}] if paths else []
+        return {"config_name": name, **extra, "description": f"content {content}", "data_files": sides}
+
+    configs = [
+        config("all", environments, default=True),
+        *(config(env, [env]) for env in environments),
+        *(config(f"{env}_episodes", [f"{env}_episodes"]) for env in environments),
+    ]
+    return [each for each in configs if each["data_files"]]

@@ -1,0 +1,201 @@
+"""Read and write Parquet by the rules of the store: zstd for columns, none for image bytes, small row groups.
+
+Image bytes are already compressed, so a second compression costs time and saves nothing. Small row groups let a viewer
+read one picture without decoding thousands; what holds none is one group a shard. Readers check a file against its
+schema and name it when it is torn.
+"""
+
+import contextlib
+import io
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...core.errors import StoreError
+from ...core.storage import FileRecord, Storage
+from ...core.storage.base import Fill, storage_error
+from .schema import TableSchema
+from .sizes import read_rows, refuse_excess
+
+ROW_GROUP = 128
+"""Rows a group where rows hold pictures: one of them is read in about a millisecond."""
+PLAIN_ROW_GROUP = 65_536
+"""Rows a group elsewhere: one a shard. Small groups would take half as much space again and three times as long to
+decode."""
+
+READERS = 8
+"""Files that are fetched at once, where each is a request."""
+
+DICTIONARY_BYTES = 256 << 20
+"""Upper bound of a dictionary page; lets repeated frames of a row group be stored once."""
+
+
+def write_tables(
+    storage: Storage, tables: Iterable[tuple[str, TableSchema, pa.Table]], *, sparse: bool = False
+) -> dict[str, FileRecord]:
+    """Write several Parquet files, each durably; return their manifest entries by name.
+
+    Tables may be made lazily: the next one is built while earlier ones are on their way to the disk. Tables
+    whose pictures repeat store equal ones once.
+
+    Where they are ``sparse``, a table without rows gets no file, and loses the one that an earlier run left.
+
+    Raises:
+        StoreError: a file cannot be written.
+    """
+
+    def fills() -> Iterator[tuple[str, Fill]]:
+        for name, schema, table in tables:
+            if sparse and not table.num_rows:
+                storage.delete(name)
+            else:
+                yield name, as_parquet(schema, table)
+
+    return storage.write_all(fills())
+
+
+def as_parquet(schema: TableSchema, table: pa.Table) -> Callable[[IO[bytes]], None]:
+    """Return what writes ``table`` as a Parquet file into a binary sink.
+
+    Where pictures repeat, equal ones of a row group are stored once, as a dictionary that every reader resolves by
+    itself.
+    """
+    repeats = schema.repeats
+    images = set(schema.image_paths)
+    compression = {path: "none" if path in images else "zstd" for path in schema.leaf_paths}
+    dictionary = [path for path in schema.leaf_paths if path not in images or repeats]
+
+    def fill(sink: IO[bytes]) -> None:
+        # In memory first, without a call into Python for every page: the file's threads then hardly hold each other up.
+        encoded = pa.BufferOutputStream()
+        with pq.ParquetWriter(
+            encoded,
+            table.schema,
+            compression=compression,  # pyright: ignore[reportArgumentType] - the stubs know one setting for all columns
+            use_dictionary=dictionary,  # pyright: ignore[reportArgumentType]
+            dictionary_pagesize_limit=DICTIONARY_BYTES if repeats else None,
+            write_statistics=[path for path in schema.leaf_paths if path not in images],  # pyright: ignore[reportArgumentType]
+            store_schema=True,
+        ) as writer:
+            # A row group of no rows is legal, but the Hugging Face reader stops at one.
+            if table.num_rows:
+                writer.write_table(table, row_group_size=ROW_GROUP if images else PLAIN_ROW_GROUP)
+        sink.write(encoded.getvalue())
+
+    return fill
+
+
+def read_table(storage: Storage, name: str, schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read one Parquet file and check its columns.
+
+    Raises:
+        StoreError: the file is missing or torn, or its columns are not the schema's.
+    """
+    with _opened(storage, name, schema) as (file, file_bytes):
+        selected = None if columns is None else [each for each in columns if each in file.schema_arrow.names]
+        return read_rows(storage.address(name), file, file_bytes, selected, repeats=schema.repeats)
+
+
+def refuse_bombs(address: str, file: pq.ParquetFile, file_bytes: int) -> None:
+    """Raise StoreError if the footer announces more rows than an honest file of this size can hold.
+
+    What it says of columns is not looked at: PyArrow ends the process where some of that is damaged.
+    """
+    rows = file.metadata.num_rows
+    if not 0 <= rows <= file_bytes:
+        raise StoreError(f"{address} announces {rows} rows in {file_bytes} bytes; restore it from a copy")
+
+
+def read_sparse(storage: Storage, name: str, schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read a Parquet file that is only there where it has rows; what else is wrong with it raises as ever."""
+    if storage.stat(name) is None:
+        table = schema.arrow.empty_table()
+        return table if columns is None else table.select(list(columns))
+    return read_table(storage, name, schema, columns)
+
+
+def read_files(
+    storage: Storage,
+    names: Sequence[str],
+    schema: TableSchema,
+    columns: Sequence[str],
+    numbered: Collection[str] = (),
+) -> pa.Table:
+    """Read some columns of several files as one table of one chunk.
+
+    Whole files, of which polars decodes the columns: shards are small, so that Arrow takes three times as long, DuckDB
+    twice, and an object store a request a column. Of texts that only tell rows apart, such as long settings in the key
+    of a group, a number stands in the place of each (``numbered``), the same for equal ones.
+
+    Raises:
+        StoreError: a file is missing. pl.exceptions.PolarsError, pl.exceptions.PanicException: one is torn, or lacks a
+            column, or has it with another type.
+    """
+    empty = schema.arrow.empty_table().select(list(columns))
+    if not names:
+        return empty
+    with ThreadPoolExecutor(READERS if storage.remote else 1) as pool:
+        contents = list(pool.map(storage.read_bytes, names))
+    rows = pl.scan_parquet(contents, glob=False, schema=pl.DataFrame(empty).schema, extra_columns="ignore")
+    numbers = [pl.col(name).cast(pl.Categorical).to_physical() for name in columns if name in numbered]
+    table = rows.with_columns(numbers).collect().rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
+    refuse_excess(" to ".join(dict.fromkeys(map(storage.address, (names[0], names[-1])))), table)
+    return table
+
+
+def check_file(storage: Storage, name: str, schema: TableSchema) -> None:
+    """Check from its footer alone that a file is whole and has the schema's columns.
+
+    Raises:
+        StoreError: the file is missing or torn, or its columns are not the schema's.
+    """
+    with _opened(storage, name, schema):
+        pass
+
+
+@contextlib.contextmanager
+def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[tuple[pq.ParquetFile, int]]:
+    """Open a file with its length, its columns checked."""
+    address = storage.address(name)
+    try:
+        with storage.open(name) as stream, pq.ParquetFile(stream) as file:
+            check_columns(address, schema, file.schema_arrow)
+            file_bytes = stream.seek(0, io.SEEK_END)
+            refuse_bombs(address, file, file_bytes)
+            yield file, file_bytes
+    except FileNotFoundError as error:
+        raise StoreError(f"{address} is missing; run the same build again to write it") from error
+    except PermissionError as error:
+        raise storage_error("read", address, error) from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise StoreError(
+            f"{address} cannot be read as Parquet ({error}); it is torn or damaged: "
+            "delete it and run the same build again"
+        ) from error
+
+
+def check_columns(address: str, schema: TableSchema, stored: pa.Schema) -> None:
+    """Raise StoreError unless every declared column is there once with its type.
+
+    More columns are allowed.
+    """
+    twice = [column.name for column in schema.columns if stored.names.count(column.name) > 1]
+    if twice:
+        raise StoreError(f"{address} has two columns {twice[0]}, expected one; restore it from a copy")
+    missing = [column.name for column in schema.columns if column.name not in stored.names]
+    if missing:
+        raise StoreError(
+            f"{address} lacks column{'s' * (len(missing) > 1)} {', '.join(missing)} of table {schema.name}; "
+            "another program wrote it; restore it from a copy"
+        )
+    for column in (column for column in schema.columns if column.name in stored.names):
+        actual = stored.field(column.name).type
+        if actual != column.type:
+            raise StoreError(
+                f"{address}: column {column.name} of table {schema.name} has type {actual}, expected {column.type}; "
+                "another program wrote it; restore it from a copy"
+            )

@@ -1,0 +1,254 @@
+"""A config resolved at the door: every plugin found and checked, every setting typed, before anything is written.
+
+Stages get a :class:`Run`. It holds classes and settings, not objects: every caller gets a policy, writer, solver or
+prover of its own, so that threads share none. Between processes it is sent as its config.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ...core import plugins
+from ...core.identity import digest
+from ...core.plugins import Settings, read_settings
+from ...environments.base import EnvConfig, PivotEnv, Task
+from ...labeling.base import Filter, GuidanceWriter
+from ...labeling.vocabulary import profile_under
+from ...labeling.writers import ModelWriter
+from ...models.base import Role
+from ...models.weights import is_local
+from ...rollouts.base import Policy, StudentPrompt
+from ...rollouts.plan import plan_tasks
+from ...rollouts.policies import ModelPolicy
+from ...solvers.base import FAILURE_MODES, Prover, Solver
+from ...solvers.provers import prover_of
+from .config import (
+    EnvRun,
+    PartConfig,
+    RunConfig,
+    Shard,
+    env_config,
+    environment,
+    part_type,
+    solver_settings,
+    solver_type,
+)
+from .filters import filter_type
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnv:
+    """One environment of a run."""
+
+    name: str
+    tasks: int
+    type: type[PivotEnv]
+    config: EnvConfig
+    prompt: StudentPrompt
+    solver_settings: Settings
+    levels: EnvRun
+
+    @property
+    def failure_modes(self) -> tuple[str, ...]:
+        """Failure modes of its labels, including the modes that its settings add."""
+        return profile_under(self.type.profile, self.config).failure_modes
+
+    def plan(self, seed: int) -> list[Task]:
+        """Make its levels, in order.
+
+        Raises:
+            GenerationError, ConfigError: see :func:`.plan_tasks`.
+        """
+        if drawn := self.levels.drawn:
+            planned = plan_tasks(self.type, self.config, seed, max(drawn) + 1)
+            return [planned[index] for index in drawn]
+        seeds = self.levels.seeds_of(seed)
+        return [task for each, count in seeds for task in plan_tasks(self.type, self.config, each, count)]
+
+    def solver(self) -> Solver:
+        """Make its solver."""
+        return solver_type(self.name)(self.solver_settings)
+
+    def prover(self, *, quick: bool = False) -> Prover | None:
+        """Make its prover for labels of that solver; None where nobody wrote one."""
+        return prover_of(self.name, self.solver().config, quick=quick)
+
+
+class Run:
+    """A resolved config: classes, settings and filters by name."""
+
+    def __init__(self, config: RunConfig, home: str = "") -> None:
+        """Find and check everything that the config names; ``home`` is the store that pays for answers of models.
+
+        Raises:
+            PluginError: a plugin is unknown, fails to import, or does not fit its contract.
+            ConfigError: settings cannot be used.
+        """
+        self.config = config
+        self.home = home
+        self._envs = {name: self._resolve(name) for name in config.environments}
+        self._filters = {env: [filter_type(name) for name in names] for env, names in config.filters.items()}
+        self._parts = {role: _Part(role, part, home) for role, part in _roles(config).items()}
+
+    def __reduce__(self) -> tuple[type["Run"], tuple[RunConfig, str]]:
+        """Travel as the config."""
+        return Run, (self.config, self.home)
+
+    def with_stored(self, config: RunConfig) -> "Run":
+        """Return the run under the config of its store, which differs in label version and licence alone."""
+        same = object.__new__(Run)  # a copy would travel as its config, and resolve it again
+        vars(same).update(vars(self) | {"config": config})
+        return same
+
+    def _resolve(self, name: str) -> RunEnv:
+        chosen = self.config.environments[name]
+        return RunEnv(
+            name,
+            chosen.tasks,
+            environment(name),
+            env_config(name, chosen.settings),
+            _prompt_of_policy(self.config.policy.name) or plugins.load("prompts", name),
+            solver_settings(name, self.config.solvers.get(name, {})),
+            chosen,
+        )
+
+    def env(self, name: str) -> RunEnv:
+        """Return an environment of the run by its name."""
+        return self._envs[name]
+
+    @property
+    def envs(self) -> Mapping[str, RunEnv]:
+        """All environments, in the order of the config."""
+        return self._envs
+
+    @property
+    def served(self) -> bool:
+        """Whether the policy waits for a model: all shards are then rolled out in one event loop."""
+        return self._parts["student"].served
+
+    @property
+    def writer_is_served(self) -> bool:
+        """Whether guidance waits for a model: its requests are then stored."""
+        return self._parts["teacher"].served
+
+    def services(self, *roles: Role) -> list[Settings]:
+        """Return the service settings of the models in these roles; parts that are not models have none."""
+        services = (self._parts[role].service for role in roles)
+        return [each for each in services if each is not None]
+
+    def policy(self) -> Policy:
+        """Make the policy."""
+        return self._parts["student"].make()
+
+    def writer(self) -> GuidanceWriter:
+        """Make the guidance writer."""
+        return self._parts["teacher"].make()
+
+    def local_models(self) -> list[str]:
+        """Return the folders of this machine from which models of policy or teacher are read, or would be."""
+        parts = (part for part in self._parts.values() if part.is_model and part.reads_weights)
+        return [part.model for part in parts if is_local(part.model)]
+
+    def filters(self, env: str) -> list[Filter]:
+        """Make the filters that judge the labels of an environment, in the order of their names."""
+        return [kind(kind.config_type()) for kind in self._filters[env]]
+
+    @property
+    def failure_modes(self) -> tuple[str, ...]:
+        """Class names of ``failure_mode_id``: the ten fixed ones, then those of other environments, sorted."""
+        other = {mode for env in self._envs.values() for mode in env.failure_modes}
+        return (*FAILURE_MODES, *sorted(other - set(FAILURE_MODES)))
+
+    @cached_property
+    def run_id(self) -> str:
+        """Digest of seed, rollouts and policy. Tasks and environments may grow without changing it."""
+        return self.run_id_with(self.policy().config)
+
+    def run_id_with(self, policy_config: Mapping[str, Any], seed: int | None = None) -> str:
+        """Return the run id for a policy whose config is known, as from stored rows; by default with the run's seed."""
+        seed = self.config.seed if seed is None else seed
+        named = {"seed": seed, "rollouts": self.config.rollouts, "policy": self.policy().name}
+        return digest({**named, **policy_config}, 16)
+
+    def run_ids(self, shard: Shard, policy_config: Mapping[str, Any] | None = None) -> str | list[str]:
+        """Return the run id of the episodes of a shard, or one per level: levels of merged stores keep theirs."""
+        levels = self.env(shard.env).levels
+        if levels.seeds is None:
+            return self.run_id if policy_config is None else self.run_id_with(policy_config)
+        policy_config = self.policy().config if policy_config is None else policy_config
+        ids = [each for seed, count in levels.seeds for each in [self.run_id_with(policy_config, seed)] * count]
+        return ids[shard.first : shard.stop]
+
+    def check_parts(self) -> None:
+        """See whether what policy and writer need is installed.
+
+        Raises:
+            PluginError: something is missing; the message says how to get it.
+        """
+        self.policy().check()
+        self.writer().check()
+
+    def check(self) -> list[str]:
+        """See whether everything that the run needs works, before a long run; return notes for people.
+
+        Raises:
+            PluginError: something is missing; the message says how to get it.
+            ConfigError: the policy cannot play an environment, or a simulator cannot be used.
+        """
+        self.check_parts()
+        policy = self.policy()
+        for env in self._envs.values():  # all of them, before the first simulator takes its minutes to start
+            policy.check_environment(env.name, env.config)
+        notes = [env.type.check_ready(env.config) for env in self._envs.values()]
+        return [note for note in notes if note]
+
+
+def _prompt_of_policy(name: str) -> StudentPrompt | None:
+    """Return the prompt that a policy shows in every environment, if it has one."""
+    kind = part_type("student", name)
+    return kind.prompt if issubclass(kind, Policy) else None
+
+
+def _roles(config: RunConfig) -> dict[Role, PartConfig]:
+    return {"student": config.policy, "teacher": config.teacher}
+
+
+def is_served(role: Role, part: PartConfig) -> bool:
+    """Whether a policy or writer waits for a model; no other plugin is imported for it."""
+    return _is_model(role, part) or part_type(role, part.name).served
+
+
+def _is_model(role: Role, part: PartConfig) -> bool:
+    return part.name not in plugins.names("policies" if role == "student" else "writers")
+
+
+class _Part:
+    """A policy or writer by name: a class of its own group, or a model that plays the role."""
+
+    def __init__(self, role: Role, part: PartConfig, home: str) -> None:
+        self._role: Role = role
+        self._kind = part_type(role, part.name)
+        self.is_model = _is_model(role, part)
+        self.served = is_served(role, part)
+        where = f"{'policy' if role == 'student' else 'writer'} {part.name}: "
+        self._options = read_settings(self._kind.config_type, part.options, where)
+        self.service = read_settings(self._kind.service_type, part.service, where) if self.is_model else None
+        if home and self.service is not None and "payer" in type(self.service).model_fields:
+            self.service = self.service.model_copy(update={"payer": home})
+
+    @property
+    def model(self) -> str:
+        """The name of the model: an id of a hub or server, or a folder."""
+        return str(getattr(self._options, "model", ""))
+
+    @property
+    def reads_weights(self) -> bool:
+        """Whether the model runs in this process, and its revision is taken from its files."""
+        return bool(getattr(self._kind, "one_process", False)) and getattr(self._options, "revision", None) is None
+
+    def make(self) -> Any:
+        if not self.is_model:
+            return self._kind(self._options)
+        backend = self._kind(self._options, self.service, self._role)
+        return ModelPolicy(backend) if self._role == "student" else ModelWriter(backend)

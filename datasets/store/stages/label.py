@@ -1,0 +1,158 @@
+"""Label the failed episodes of a shard: certify them, ask the teacher for guidance, and judge the labels."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from ....core.messages import Call
+from ....core.records import from_row, to_row
+from ....labeling.base import UNANSWERED, ConcurrentWriter, Guidance, GuidanceRequest, GuidanceWriter, PreparedRequest
+from ....labeling.label import Certified, certify_episodes, guidance_requests, make_labels, with_prompt, write_guidance
+from ...verify.replay import EarlierGuidance, KeptGuidance, guidance_of_version, stored_guidance
+from ..config import Shard
+from ..inputs import LABEL, label_facts, label_inputs, label_stage
+from ..schema import CALLS, LABELS, PROMPTS, TableSchema
+from ..store import Store, shard_frames, stored_failures
+from ..tables import label_call_table, label_prompt_table, label_table
+from ..usage import calls_in_all
+from .base import Pending, Product, ShardResult, Stage
+
+
+@dataclass(frozen=True)
+class LabelStage(Stage):
+    """Labels the failures of a shard; asks the teacher only for guidance that the store does not hold."""
+
+    earlier: EarlierGuidance | None = None
+
+    title: ClassVar[str] = LABEL
+    sparse: ClassVar[bool] = True
+    pending_fact: ClassVar[str | None] = UNANSWERED
+
+    @property
+    def name(self) -> str:
+        """Name of the stage in receipts: each label version has its own."""
+        return label_stage(self.store.config)
+
+    def inputs(self) -> str:
+        """Return the digest of everything that decides the labels."""
+        return label_inputs(self.store, self.store.run, self.shard)
+
+    def make(self, pending: Pending) -> Product:
+        """Certify the failures and have the teacher write the missing guidance."""
+        certified, requests = self.certify()
+        return self.product(pending, certified, write_guidance(self.writer(pending), requests))
+
+    def certify(self) -> tuple[list[Certified], dict[int, GuidanceRequest]]:
+        """Return the certified failures, and the requests to the teacher by the index of the failure."""
+        store, config = self.store, self.store.config
+        failures = stored_failures(store, self.shard)
+        frames = shard_frames(store, self.shard) if store.run.writer().needs_pictures else {}
+        solver = store.run.env(self.shard.env).solver()
+        certified = certify_episodes(failures, solver, config.target_vocabulary, config.log)
+        return certified, guidance_requests(certified, config.target_vocabulary, frames)
+
+    def writer(self, pending: Pending) -> GuidanceWriter:
+        """Return the teacher of the run; stored guidance that still answers is taken instead of asking it."""
+        store, writer = self.store, self.store.run.writer()
+        if pending.episodes is not None:
+            stored = _stored_guidance(store, self.shard)
+            return KeptGuidance(writer, {name: each for name, each in stored.items() if name not in pending.episodes})
+        if self.earlier is not None and store.run.writer_is_served:
+            return guidance_of_version(store, self.shard, self.earlier, writer)
+        return writer
+
+    def product(self, pending: Pending, certified: list[Certified], guidance: Mapping[int, Guidance]) -> Product:
+        """Judge the labels and return their tables."""
+        store, run = self.store, self.store.run
+        env = run.env(self.shard.env)
+        labels = make_labels(
+            certified,
+            guidance,
+            env.solver(),
+            run.writer(),
+            run.filters(self.shard.env),
+            str(run.config.label_version),
+            run.config.target_vocabulary,
+            env.prover(quick=True),
+            run.config.guidance or "facts",
+        )
+        calls = label_call_table(labels)
+        name = store.label_calls_file(self.shard)
+        if name is not None:
+            calls = _all_calls(store, name, pending, calls)
+        return self.product_of({LABELS: label_table(labels), PROMPTS: label_prompt_table(labels), CALLS: calls})
+
+    def product_of(self, tables: Mapping[TableSchema, pa.Table]) -> Product:
+        """Return the labels of the shard with their prompts, and with their calls if the teacher is a model."""
+        store, shard = self.store, self.shard
+        names = {LABELS: store.table_file(LABELS, shard), PROMPTS: store.label_prompts_file(shard)}
+        if (calls := store.label_calls_file(shard)) is not None:
+            names[CALLS] = calls
+        return Product([(name, schema, tables[schema]) for schema, name in names.items()], label_facts(tables[LABELS]))
+
+
+def _all_calls(store: Store, name: str, pending: Pending, made: pa.Table) -> pa.Table:
+    """Return the calls of a shard's labels, with the earlier ones of labels whose teacher did not answer then."""
+    if pending.episodes is None:
+        return made
+    stored = [from_row(Call, row) for row in store.read_file(name, CALLS).to_pylist()]
+    before = [call for call in stored if call.episode_id in pending.episodes]
+    after = [from_row(Call, row) for row in made.to_pylist()]
+    return CALLS.table([to_row(call) for call in calls_in_all(before, after, pending.episodes)])
+
+
+def _stored_guidance(store: Store, shard: Shard) -> dict[str, Guidance]:
+    calls = store.label_calls_file(shard)
+    return stored_guidance(
+        store.read(LABELS, shard).to_pylist(),
+        [] if calls is None else store.read_file(calls, CALLS).to_pylist(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LabelJob:
+    """Certified failures of one shard, for a scheduler that asks a model about some of them."""
+
+    shard: Shard
+    pending: Pending
+    certified: list[Certified]
+    guidance: dict[int, Guidance]
+    """Stored guidance that still answers, by the index of the failure."""
+    prepared: dict[int, PreparedRequest]
+    """Requests to be sent, by the index of the failure."""
+
+
+def label_job(store: Store, shard: Shard, earlier: EarlierGuidance | None = None) -> LabelJob | ShardResult:
+    """Certify a shard for a concurrent writer, or return its result when an earlier run labelled it.
+
+    Raises:
+        StoreError: the rollouts cannot be read.
+    """
+    stage = LabelStage(store, shard, earlier)
+    pending = stage.check()
+    if isinstance(pending, ShardResult):
+        return pending
+    certified, requests = stage.certify()
+    teacher = stage.writer(pending)
+    writer: ConcurrentWriter = store.run.writer()  # pyright: ignore[reportAssignmentType]
+    guidance: dict[int, Guidance] = {}
+    prepared: dict[int, PreparedRequest] = {}
+    for index, request in requests.items():
+        kept = teacher.kept(request) if isinstance(teacher, KeptGuidance) else None
+        if kept is None:
+            prepared[index] = writer.prepare(request)
+        else:
+            guidance[index] = with_prompt(kept, teacher, request)
+    return LabelJob(shard, pending, certified, guidance, prepared)
+
+
+def store_labels(store: Store, job: LabelJob) -> ShardResult:
+    """Judge and write the labels of a job, all of whose guidance is there.
+
+    Raises:
+        StoreError: they cannot be written.
+    """
+    stage = LabelStage(store, job.shard)
+    return stage.write(job.pending, stage.product(job.pending, job.certified, job.guidance))

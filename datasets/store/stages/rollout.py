@@ -1,0 +1,95 @@
+"""Roll out the levels of a shard: tables of episodes, steps, frames, prompts and calls."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ....environments.base import Task
+from ....rollouts.base import TaskRollouts
+from ....rollouts.loop import roll_out_tasks
+from ..config import Shard
+from ..inputs import PENDING_EPISODES, ROLLOUT, rollout_facts, rollout_inputs
+from ..schema import EPISODES, STORE_TABLES
+from ..store import Store
+from ..tables import rollout_tables, stored_rollouts
+from ..usage import calls_in_all
+from .base import Pending, Product, ShardResult, Stage
+
+
+@dataclass(frozen=True)
+class RolloutStage(Stage):
+    """Rolls out the levels of a shard, or only the episodes that an earlier run left broken."""
+
+    tasks: Sequence[Task]
+
+    title: ClassVar[str] = ROLLOUT
+    pending_fact: ClassVar[str | None] = PENDING_EPISODES
+
+    def inputs(self) -> str:
+        """Return the digest of everything that decides the episodes."""
+        return rollout_inputs(self.store.run, self.shard, self.tasks)
+
+    def make(self, pending: Pending) -> Product:
+        """Play the pending episodes with the policy of the run."""
+        run = self.store.run
+        env = run.env(self.shard.env)
+        rollouts = roll_out_tasks(
+            env.type,
+            env.config,
+            self.tasks,
+            run.policy(),
+            run.config.rollouts,
+            only=pending.episodes,
+            run_id=run.run_ids(self.shard),
+            prompt=env.prompt,
+        )
+        return self.product(pending, rollouts)
+
+    def product(self, pending: Pending, rollouts: Sequence[TaskRollouts]) -> Product:
+        """Return the tables of episodes that were played, with the episodes that the shard already has."""
+        store = self.store
+        if pending.episodes is not None:
+            stored = stored_rollouts({schema: store.read(schema, self.shard) for schema in STORE_TABLES})
+            pairs = zip(stored, rollouts, strict=True)
+            rollouts = [_merged(before, after, pending.episodes) for before, after in pairs]
+        tables = rollout_tables(rollouts)
+        files = [(store.table_file(schema, self.shard), schema, tables[schema]) for schema in STORE_TABLES]
+        return Product(files, rollout_facts(tables[EPISODES]))
+
+
+def _merged(before: TaskRollouts, after: TaskRollouts, replaced: Collection[str]) -> TaskRollouts:
+    fresh = {episode.episode_id: episode for episode in after.episodes}
+    index = {episode.episode_id: number for number, episode in enumerate(before.episodes)}
+    calls = calls_in_all(before.calls, after.calls, replaced)
+    return TaskRollouts(
+        task=before.task,
+        episodes=[fresh.get(episode.episode_id, episode) for episode in before.episodes],
+        frames=before.frames | after.frames,
+        prompts=before.prompts | after.prompts,
+        calls=sorted(calls, key=lambda call: index[call.episode_id]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutJob:
+    """Rollouts of one shard that a scheduler has to play."""
+
+    shard: Shard
+    tasks: Sequence[Task]
+    pending: Pending
+
+
+def rollout_job(store: Store, shard: Shard, tasks: Sequence[Task]) -> RolloutJob | ShardResult:
+    """Return the rollouts of a shard that are left, or its result when an earlier run made all of them."""
+    pending = RolloutStage(store, shard, tasks).check()
+    return pending if isinstance(pending, ShardResult) else RolloutJob(shard, tasks, pending)
+
+
+def store_rollouts(store: Store, job: RolloutJob, rollouts: Sequence[TaskRollouts]) -> ShardResult:
+    """Write the rollouts of a job, together with the episodes that the shard holds already.
+
+    Raises:
+        StoreError: the shard cannot be written, or its stored rows cannot be read back.
+    """
+    stage = RolloutStage(store, job.shard, job.tasks)
+    return stage.write(job.pending, stage.product(job.pending, rollouts))

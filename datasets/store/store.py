@@ -1,0 +1,477 @@
+"""A store on disk: where every table's shards lie, what is done, and how to read it.
+
+``DIR/<table>/<env>/<shard>.parquet`` for the rollout tables, ``DIR/labels/v<N>/<env>/<shard>.parquet`` for labels,
+``DIR/dataset`` for the export. A shard has one file of each rollout table; of labels, their prompts and calls, and the
+dataset it has a file where there are rows. ``DIR/run.json`` is the config, ``DIR/manifest.json`` (written last) the
+proof that the store is whole; ``DIR/.receipts`` lets an interrupted build go on where it stopped.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from ...core import admission
+from ...core.errors import ConfigError, NoStoreError, PluginError, StoreError
+from ...core.plugins import STORED, WORD
+from ...core.storage import Address, FileRecord, FollowedPath, Storage, Url, open_storage
+from ...core.storage.commit import Step, refuse_interrupted, roll_forward
+from ...core.storage.receipts import Receipt
+from ...labeling.episode import FailedEpisode
+from ...rollouts.base import Policy
+from .config import RunConfig, Shard, make_config, part_type, versions
+from .formats import FORMAT, refuse_other_format
+from .location import RUN, no_store
+from .origin import MANIFEST, refuse_unfinished_merge
+from .parquet import check_file, read_sparse, read_table
+from .rows import check_rows
+from .run import Run, is_served
+from .schema import CALLS, EPISODES, FRAMES, IMPORTS, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
+from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, IMPORT_COLUMNS, failed_episodes
+
+DATABASE = "pivot.duckdb"
+AUDIT = "audit.json"
+"""Audit of the source of an import; only an imported store has it."""
+DATASET_FOLDER = "dataset"
+RECEIPTS = ".receipts"
+
+NAMED_FILES = 256
+"""Files that a view, or a config of the card, names one by one. Where there are more they get patterns, so that
+``pivot.duckdb`` and the card stay small; ``pivot verify`` proves that nothing else fits these."""
+
+_LABEL_FILE = re.compile(r"labels/.*|(?:prompts|calls)/.*-labels-v\d+\.parquet")
+"""Names of the files that a shard has only where they hold rows."""
+
+_STAGED = re.compile(rf"\.{DATASET_FOLDER}-v(\d+)")
+_OLD_LABELS = re.compile(rf"labels/v(\d+)|(?:prompts|calls)/{WORD.pattern}/\d{{5,}}-labels-v(\d+)\.parquet")
+
+
+@dataclass(frozen=True)
+class StoreFrames:
+    """Lazy polars frames over every table of a store (docs/reference/store.md lists the columns)."""
+
+    episodes: pl.LazyFrame
+    steps: pl.LazyFrame
+    frames: pl.LazyFrame
+    prompts: pl.LazyFrame
+    calls: pl.LazyFrame
+    labels: pl.LazyFrame
+    """Labels of the current version."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """An open store: its files and its config; it may be unfinished.
+
+    Between processes it travels as its address and config, and each process opens it once.
+    """
+
+    root: Address
+    config: RunConfig
+    resolved: Run | None = field(default=None, compare=False, repr=False)
+    """The run of ``config`` where the caller has resolved it already."""
+
+    def __reduce__(self) -> tuple[Callable[[Address, RunConfig], "Store"], tuple[Address, RunConfig]]:
+        """Travel as address and config."""
+        return open_once, (self.root, self.config)
+
+    @cached_property
+    def storage(self) -> Storage:
+        """Where the files are; every one of them is read and written through it."""
+        return open_storage(self.root)
+
+    @classmethod
+    def open(cls, root: Address, *, complete: bool = True, checked: bool = False) -> "Store":
+        """Open an existing store; ``checked`` says that the folder was searched for links already.
+
+        Raises:
+            StoreError: there is none, it is unfinished (unless ``complete`` is False), ``run.json`` is unreadable, or
+                the store holds a link or a special file.
+            ConfigError, PluginError: the config in ``run.json`` cannot be used here.
+        """
+        return cls(root, stored_config(root, complete=complete, checked=checked))
+
+    @cached_property
+    def run(self) -> Run:
+        """The config, resolved; stages take environments, policy and teacher from here.
+
+        Raises:
+            ConfigError, PluginError: it cannot be carried out here; the message names ``run.json``.
+        """
+        if self.resolved is not None:
+            return self.resolved
+        try:
+            return Run(self.config, home_of(self.root))
+        except (ConfigError, PluginError) as error:
+            raise type(error)(f"{self.storage.address(RUN)}: {error}") from error
+
+    @property
+    def stored_run_id(self) -> str:
+        """The run id in ``run.json``; unlike that of :attr:`run` it takes no look at the folder of a local model.
+
+        Raises:
+            StoreError: ``run.json`` has none.
+        """
+        stored = self.storage.read_json(RUN).get("run_id")
+        if not isinstance(stored, str):
+            raise StoreError(f"{self.storage.address(RUN)} has no run id; see what else is wrong with: pivot verify")
+        return stored
+
+    def run_record(self) -> dict[str, Any]:
+        """Return the content of ``run.json``: the resolved config, the versions that run now, and the format."""
+        config = self.config.model_dump(mode="json")
+        return {"run_id": self.run.run_id, "config": config, "versions": versions(), "format": FORMAT}
+
+    def write_run(self, name: str = RUN) -> FileRecord:
+        """Write ``run.json``, or the file ``name`` that replaces it later."""
+        return self.storage.write_json(name, self.run_record())
+
+    # Paths
+
+    @property
+    def staged_folder(self) -> str:
+        """Relative folder in which a dataset is made that will take the place of the one in use."""
+        return f".{DATASET_FOLDER}-v{self.config.label_version}"
+
+    def table_file(self, schema: TableSchema, shard: Shard) -> str:
+        """Relative path of a shard of a rollout table or of the current labels."""
+        return f"{self.table_folder(schema)}/{shard.file}"
+
+    def table_folder(self, schema: TableSchema) -> str:
+        """Relative folder of a table, of labels that of the current version."""
+        return self.labels_folder() if schema is LABELS else schema.name
+
+    def labels_folder(self, version: int | None = None) -> str:
+        """Relative folder of one label version, the current one by default."""
+        return f"labels/v{self.config.label_version if version is None else version}"
+
+    @cached_property
+    def older_versions(self) -> list[int]:
+        """Label versions before the current one whose folders are there."""
+        return [each for each in _label_versions(self.root) if each < self.config.label_version]
+
+    def label_prompts_file(self, shard: Shard) -> str:
+        """Relative path of a shard's Analyzer and teacher prompts, a part of the ``prompts`` table."""
+        return f"{PROMPTS.name}/{shard.stem}-labels-v{self.config.label_version}.parquet"
+
+    def label_calls_file(self, shard: Shard) -> str | None:
+        """Relative path of the teacher's requests for a shard's current labels, a part of the ``calls`` table.
+
+        None if the teacher is not a model, because then no requests exist.
+        """
+        if not self._writer_is_served:
+            return None
+        return f"{CALLS.name}/{shard.stem}-labels-v{self.config.label_version}.parquet"
+
+    @cached_property
+    def _writer_is_served(self) -> bool:
+        return is_served("teacher", self.config.teacher)  # readers of tables import no plugins of a run for it
+
+    def rollout_files(self, shard: Shard) -> dict[str, TableSchema]:
+        """Relative paths of all files of the rollout stage of a shard, with their schemas."""
+        schemas = (*STORE_TABLES, *((IMPORTS,) if self.is_imported else ()))
+        return {self.table_file(schema, shard): schema for schema in schemas}
+
+    @cached_property
+    def is_imported(self) -> bool:
+        """Whether the episodes were imported."""
+        policy = part_type("student", self.config.policy.name)
+        return issubclass(policy, Policy) and not policy.plays
+
+    def label_files(self, shard: Shard) -> list[str]:
+        """Relative paths of all files that hold the current labels of a shard and what belongs to them."""
+        calls = self.label_calls_file(shard)
+        files = [self.table_file(LABELS, shard), self.label_prompts_file(shard)]
+        return files if calls is None else [*files, calls]
+
+    def receipt_file(self, stage: str, shard: Shard) -> str:
+        """Relative path of the receipt that a shard's stage leaves when it is done."""
+        return f"{RECEIPTS}/{stage}/{shard.stem}.json"
+
+    # Reading
+
+    def receipt(self, stage: str, shard: Shard) -> Receipt | None:
+        """The receipt of a shard's stage, or None."""
+        return Receipt.read(self.storage, self.receipt_file(stage, shard))
+
+    def read(self, schema: TableSchema, shard: Shard, columns: list[str] | None = None) -> pa.Table:
+        """Read one shard of a table.
+
+        Raises:
+            StoreError: the file is missing, torn, or has other columns or cells.
+        """
+        return self.read_file(self.table_file(schema, shard), schema, columns, env=shard.env)
+
+    def imports(self, shard: Shard) -> pa.Table | None:
+        """Read what confirms the imported episodes of a shard; None in a store of rollouts of PIVOT itself.
+
+        Raises:
+            StoreError: the file is missing, torn, or has other columns or cells.
+        """
+        return self.read(IMPORTS, shard, IMPORT_COLUMNS) if self.is_imported else None
+
+    def read_file(
+        self, name: str, schema: TableSchema, columns: list[str] | None = None, *, env: str | None = None
+    ) -> pa.Table:
+        """Read one file of a table; labels and what belongs to them have none in a shard without such rows.
+
+        Raises:
+            StoreError: the file is missing, torn, or has other columns or cells.
+        """
+        read = read_sparse if _LABEL_FILE.fullmatch(name) and name not in self._listed else read_table
+        table = read(self.storage, name, schema, columns)
+        check_rows(self.storage.address(name), schema, table, self.root, env)
+        return table
+
+    @cached_property
+    def _listed(self) -> frozenset[str]:
+        """The files that the manifest lists; none while a build goes on."""
+        return frozenset(self.manifest()) if self.storage.stat(MANIFEST) is not None else frozenset()
+
+    def read_all(self, schema: TableSchema, columns: list[str] | None = None) -> pa.Table:
+        """Read all shards of a table, in order."""
+        return pa.concat_tables([self.read(schema, shard, columns) for shard in self.config.shards()])
+
+    def files(self, schema: TableSchema, shards: Sequence[Shard] | None = None) -> list[str]:
+        """Relative paths of the files of a table, in order, by default of all shards; of labels the current version's.
+
+        A shard without labels has no file of them, so those are named that are there, or that the manifest lists.
+        """
+        shards = self.config.shards() if shards is None else shards
+        files = [self.table_file(schema, shard) for shard in shards]
+        if schema is PROMPTS:
+            files += [self.label_prompts_file(shard) for shard in shards]
+        if schema is CALLS:
+            files += [name for shard in shards if (name := self.label_calls_file(shard)) is not None]
+        if schema in (LABELS, PROMPTS, CALLS):
+            present = self._listed.union(self.storage.listing(self.table_folder(schema)))
+            return [name for name in files if name in present or not _LABEL_FILE.fullmatch(name)]
+        return files
+
+    def check_files(self, schemas: Iterable[TableSchema] = (*STORE_TABLES, LABELS)) -> None:
+        """Check that every file of some tables is whole, from the footers alone (under a millisecond a file).
+
+        Raises:
+            StoreError: a file is missing, torn, or has other columns.
+        """
+        if self.storage.remote:  # a request a file: what listing and manifest tell has to do, as no object can be torn
+            self._check_sizes(schemas)
+            return
+        for schema in schemas:
+            for name in self.files(schema):
+                check_file(self.storage, name, schema)
+
+    def _check_sizes(self, schemas: Iterable[TableSchema]) -> None:
+        self.check_presence(schemas)
+        records = self.manifest() if self.storage.stat(MANIFEST) is not None else {}
+        present = self.storage.listing()
+        for name in (name for schema in schemas for name in self.files(schema)):
+            if name in records and records[name].bytes != present[name].bytes:
+                raise StoreError(
+                    f"{self.storage.address(name)} has {present[name].bytes} bytes, the manifest says "
+                    f"{records[name].bytes}; delete the object and run the same build again"
+                )
+
+    def check_presence(self, schemas: Iterable[TableSchema]) -> None:
+        """Check that no file of some tables is missing or empty, from listings alone (microseconds a file).
+
+        Readers that take files by a pattern, or skip empty ones, would count the others without a word.
+
+        Raises:
+            StoreError: a file is missing or empty.
+        """
+        for schema in schemas:
+            present = self.storage.listing(self.table_folder(schema))
+            for name in self.files(schema):
+                if name not in present or not present[name].bytes:
+                    check_file(self.storage, name, schema)  # says which
+
+    def lazy(self) -> StoreFrames:
+        """Lazy polars frames over the tables; only shards of the plan are named, so stray files are never read."""
+        self.check_presence((*STORE_TABLES, LABELS))
+        return StoreFrames(
+            episodes=self.scan(EPISODES),
+            steps=self.scan(STEPS),
+            frames=self.scan(FRAMES),
+            prompts=self.scan(PROMPTS),
+            calls=self.scan(CALLS),
+            labels=self.scan(LABELS),
+        )
+
+    def scan(self, schema: TableSchema, shards: Sequence[Shard] | None = None) -> pl.LazyFrame:
+        """Return a lazy polars frame over a table, or some shards of it."""
+        files = [self.storage.address(name) for name in self.files(schema, shards)]
+        empty = pl.DataFrame(schema.arrow.empty_table())
+        if not files:
+            return empty.lazy()
+        return pl.scan_parquet(files, glob=False, schema=empty.schema, extra_columns="ignore")
+
+    # The manifest
+
+    def manifest(self) -> dict[str, FileRecord]:
+        """Read the manifest.
+
+        Raises:
+            StoreError: it is missing or malformed.
+        """
+        return read_manifest(self.storage)
+
+    def write_manifest(self, files: dict[str, FileRecord], name: str = MANIFEST) -> None:
+        """Write the manifest, which completes the store, or the file ``name`` that replaces it later."""
+        entries = {path: asdict(files[path]) for path in sorted(files)}
+        self.storage.write_json(name, {"files": entries})
+
+
+def read_manifest(storage: Storage) -> dict[str, FileRecord]:
+    """Read the manifest of a store.
+
+    Raises:
+        StoreError: it is missing or malformed.
+    """
+    raw = storage.read_json(MANIFEST)
+    try:
+        return {name: FileRecord.decode(entry) for name, entry in raw["files"].items()}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"{storage.address(MANIFEST)} is not a manifest "
+            "(expected {'files': {path: {'sha256', 'bytes'}}}); run the same build again to write it"
+        ) from error
+
+
+def stored_config(root: Address, *, complete: bool = True, checked: bool = False) -> RunConfig:
+    """Read the config of a store.
+
+    Raises:
+        StoreError, ConfigError, PluginError: as :meth:`Store.open`.
+    """
+    storage = open_storage(root)
+    if not checked:
+        storage.check_contents()
+    run_file = storage.address(RUN)
+    if storage.stat(RUN) is None:
+        raise no_store(storage, root)
+    if complete and storage.stat(MANIFEST) is None:
+        refuse_unfinished_merge(storage)
+        raise NoStoreError(
+            f"{root} holds no {MANIFEST}: its build did not finish; "
+            f"finish it with: pivot build --config {run_file} --out {root}"
+        )
+    raw = storage.read_json(RUN)
+    if not isinstance(raw, dict) or "config" not in raw:
+        raise StoreError(f"{run_file} has no field 'config'; restore it from a copy or build the store again")
+    refuse_other_format(raw, run_file)
+    try:
+        config = make_config(raw["config"], STORED)
+    except (ConfigError, PluginError) as error:
+        raise type(error)(f"{run_file}: {error}") from error
+    admission.note_store(config.code, run_file)
+    if complete and not storage.remote:  # there it would be a request; verify compares the files
+        _refuse_other_labels(root, run_file, config.label_version)
+    return config
+
+
+def _refuse_other_labels(root: Address, run_file: str, version: int) -> None:
+    """Refuse a store that has labels, and none of its version: every failed episode has one in each version.
+
+    Raises:
+        StoreError: it has labels of other versions alone.
+    """
+    versions = _label_versions(root)
+    if versions and version not in versions:
+        raise StoreError(
+            f"{run_file}: the label version is {version}, but the labels in {root} are of version "
+            f"{', '.join(map(str, versions))}; restore {RUN} from a copy"
+        )
+
+
+def _label_versions(root: Address) -> list[int]:
+    """Return the label versions whose folders are there."""
+    names = open_storage(root / LABELS.name).entries()
+    return sorted(int(name[1:]) for name in names if re.fullmatch(r"v[0-9]{1,9}", name))
+
+
+_OPENED: OrderedDict[tuple[str, str, bool, str], Store] = OrderedDict()
+"""Stores that this process received from another one, the latest last."""
+MOST_OPENED = 8
+
+
+def open_once(root: Address, config: RunConfig) -> Store:
+    """Return the store of this process for an address and a config, so that a worker resolves a config once."""
+    lease = root.lease if isinstance(root, Url) else ""
+    key = (home_of(root), lease, isinstance(root, FollowedPath), config.model_dump_json())
+    store = _OPENED.pop(key, None) or Store(root, config)
+    _OPENED[key] = store
+    while len(_OPENED) > MOST_OPENED:
+        _OPENED.popitem(last=False)
+    return store
+
+
+def home_of(root: Address) -> str:
+    """Return the name under which a store pays for the answers of models."""
+    return str(root.absolute() if isinstance(root, Path) else root)
+
+
+def refuse_unfinished_relabel(root: Address) -> None:
+    """Refuse a store with an interrupted relabel, for readers that compare its files.
+
+    Raises:
+        StoreError: there is one; the message names the command that finishes it.
+    """
+    refuse_interrupted(open_storage(root), f"pivot relabel {root}")
+
+
+def finish_relabel(storage: Storage) -> bool:
+    """Finish a relabel that was interrupted in its last step; return whether there was one.
+
+    Only a writer that holds the lock calls it.
+
+    Raises:
+        StoreError: the journal of the step is none that a relabel writes, or the step cannot be finished.
+    """
+    return roll_forward(storage, _foreign_name)
+
+
+def _is_older(name: str, current: int) -> bool:
+    old = _OLD_LABELS.fullmatch(name)
+    return old is not None and int(old[1] or old[2]) < current
+
+
+def _foreign_name(step: Step) -> str | None:
+    """Say what a relabel would not do."""
+    staged = _STAGED.fullmatch(step.source)
+    if staged is None or step.target != DATASET_FOLDER:
+        return f"it moves {step.source!r} to {step.target!r}"
+    for name in step.objects:
+        if name not in (RUN, DATABASE, MANIFEST):
+            return f"it replaces {name!r}"
+    current = int(staged[1])
+    return next((f"it removes {name!r}" for name in step.obsolete if not _is_older(name, current)), None)
+
+
+def shard_frames(store: Store, shard: Shard) -> dict[str, bytes]:
+    """Return the encoded pictures of a shard by frame id."""
+    table = store.read(FRAMES, shard, ["frame_id", "image"])
+    return dict(zip(table["frame_id"].to_pylist(), table["image"].to_pylist(), strict=True))
+
+
+def stored_failures(store: Store, shard: Shard) -> list[FailedEpisode]:
+    """Return the failed, complete episodes of a shard, reading only the columns that they are made of.
+
+    Raises:
+        StoreError: a table is missing, torn, or has other columns.
+    """
+    episodes, steps = store.read(EPISODES, shard, FAILURE_COLUMNS), store.read(STEPS, shard, FAILURE_STEP_COLUMNS)
+    return failed_episodes(episodes, steps, store.imports(shard))
+
+
+def data_files(store: Store) -> Iterable[str]:
+    """Relative paths of all files that belong to a store's tables and export, as they are on disk."""
+    folders = [*(schema.name for schema in (*STORE_TABLES, IMPORTS)), "labels", DATASET_FOLDER]
+    for folder in folders:
+        yield from store.storage.listing(folder)

@@ -1,0 +1,213 @@
+"""``pivot verify STORE --export DIR``: prove an export against its store.
+
+The record must name this store as it is, every file must have its recorded digest, and no other file may be there.
+Every row is then checked twice: derived again from the store with the code of the format, and compared with the proved
+labels by the checks of ``export_rows.py``, which share no code with it. The card is derived again, too.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from ...core.errors import PivotError, StoreError
+from ...core.progress import Reporter
+from ...core.storage import Address, FileRecord, Storage, open_storage
+from ..export.on_disk import RECORD, ExportPlan, described, read_record, shard_tables
+from ..store.config import Shard
+from ..store.dataset_rows import ShardSplit, plan_split
+from ..store.nights import Nights, nights_of
+from ..store.parquet import read_table
+from ..store.schema import TableSchema
+from ..store.store import Store
+from .export_rows import Facts, row_problems
+from .limits import Limits, within
+from .report import Report
+
+Stream = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
+STAGE = "verify export"
+SHOWN = 5
+"""Most wrong rows that are named per file."""
+
+ShardOutcome = tuple[list[str], int, list[str]]
+"""Problems, number of rows, and the names of the files that the shard has to have."""
+
+
+def verify_export(
+    root: Address, target: Address, progress: Reporter, stream: Stream, limits: Limits | None = None
+) -> Report:
+    """Verify an export against the store that it was made from, whose own rows are verified apart.
+
+    Args:
+        root: the finished store, or the folder of nights.
+        target: folder of the export.
+        progress: gets the progress, in shards.
+        stream: runs the shards.
+        limits: time and memory per shard.
+
+    Raises:
+        StoreError: the store or the export is missing or unfinished.
+        PluginError, ConfigError: the format of the export is not installed, or its settings cannot be used.
+    """
+    limits, report = limits or Limits(), Report()
+    nights, storage = nights_of(root), open_storage(target)
+    record, files = read_record(storage)
+    plan = ExportPlan.of(str(record["format"]), dict(record["settings"]), list(record["environments"]), nights)
+    for name, right in plan.record().items():
+        if record[name] != right:
+            report.problems.append(
+                f"{storage.address(RECORD)}: {name} is {record[name]!r}, this store and version give {right!r}; "
+                "export again"
+            )
+    report.problems += _file_problems(storage, files)
+    calls = [
+        (plan, store, shard, split, target, prefix, limits)
+        for prefix, store in nights.items()
+        for shard, split in plan_split(store).items()
+        if shard.env in plan.environments
+    ]
+    progress.start(STAGE, len(calls))
+    rows, expected = 0, set[str]()
+    for problems, count, names in stream(_verify_shard, calls):
+        report.problems += problems
+        rows += count
+        expected.update(names)
+        progress.advance(STAGE, 1)
+    progress.finish(STAGE)
+    parquet = {name: each for name, each in files.items() if name.endswith(".parquet")}
+    report.problems += [f"{storage.address(name)} is missing" for name in sorted(expected - parquet.keys())]
+    report.problems += [
+        f"{storage.address(name)}: the store has no rows for this file" for name in sorted(parquet.keys() - expected)
+    ]
+    described_problems = lambda: list(_description_problems(plan, nights, storage, files, parquet))  # noqa: E731
+    report.problems += within(limits, "the card of the export", described_problems)
+    report.count({f"rows of the export {plan.name}": rows, "files of the export": len(files)})
+    report.problems.sort()
+    return report
+
+
+def _file_problems(storage: Storage, files: Mapping[str, FileRecord]) -> Iterator[str]:
+    """Yield files that are missing, changed or not recorded."""
+    there = {name for name in storage.listing() if not name.startswith(".") and name != RECORD}
+    yield from (
+        f"{storage.address(name)} is not part of the export; remove it" for name in sorted(there - files.keys())
+    )
+    for name, record in sorted(files.items()):
+        if name not in there:
+            yield f"{storage.address(name)} is missing; export again"
+        elif storage.record(name) != record:
+            yield f"{storage.address(name)} was changed: its digest is not the recorded one; export again"
+
+
+def _description_problems(
+    plan: ExportPlan,
+    nights: Nights,
+    storage: Storage,
+    files: Mapping[str, FileRecord],
+    parquet: Mapping[str, FileRecord],
+) -> Iterator[str]:
+    """Yield files that describe the export otherwise than its rows do."""
+    try:
+        right = described(plan, nights, storage, parquet)
+    except (PivotError, OSError, ValueError, pa.ArrowException) as error:
+        yield f"{storage.address()}: its card cannot be derived: {error}"
+        return
+    for name in sorted(right.keys() | (files.keys() - parquet.keys())):
+        if name not in right:
+            yield f"{storage.address(name)} does not belong to an export of format {plan.name}"
+        elif name not in files or storage.stat(name) is None or storage.read_bytes(name) != right[name]:
+            yield f"{storage.address(name)} is not what the rows of the export give; export again"
+
+
+def _verify_shard(
+    plan: ExportPlan,
+    store: Store,
+    shard: Shard,
+    split: ShardSplit,
+    target: Address,
+    prefix: str,
+    limits: Limits,
+) -> ShardOutcome:
+    """Verify the files of one shard."""
+    outcome: ShardOutcome = ([], 0, [])
+
+    def work() -> list[str]:
+        nonlocal outcome
+        outcome = _checked_shard(plan, store, shard, split, open_storage(target), prefix)
+        return outcome[0]
+
+    problems = within(limits, f"the export of shard {prefix}{shard.stem}", work)
+    return problems, outcome[1], outcome[2]
+
+
+def _checked_shard(
+    plan: ExportPlan, store: Store, shard: Shard, split: ShardSplit, storage: Storage, prefix: str
+) -> ShardOutcome:
+    problems, rows, names = list[str](), 0, list[str]()
+    facts = Facts(store, shard)
+    try:
+        for name, schema, right in shard_tables(plan.exporter(), store, shard, split, prefix):
+            if not right.num_rows:
+                continue
+            names.append(name)
+            if storage.stat(name) is None:
+                continue
+            address = storage.address(name)
+            try:
+                stored = read_table(storage, name, schema)
+            except StoreError as error:
+                problems.append(str(error))
+                continue
+            rows += stored.num_rows
+            problems += [f"{address}: {problem}" for problem in _table_problems(schema, stored, right)]
+            problems += [f"{address}: {problem}" for problem in _proved_rows(plan.name, stored, facts)]
+    finally:
+        facts.close()
+    return problems, rows, names
+
+
+def _proved_rows(kind: str, stored: pa.Table, facts: Facts) -> Iterator[str]:
+    wrong = 0
+    for number, row in enumerate(stored.to_pylist()):
+        try:
+            problems = list(row_problems(kind, row, facts))
+        except (PivotError, KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
+            problems = [f"it cannot be checked: {error!r}"]
+        yield from (f"row {number} ({_named(row)}): {problem}" for problem in problems)
+        wrong += bool(problems)
+        if wrong == SHOWN:
+            return
+
+
+def _table_problems(schema: TableSchema, stored: pa.Table, right: pa.Table) -> Iterator[str]:
+    """Yield where a table differs from the derived one: its columns, its features, or the first cells that differ."""
+    if not stored.schema.equals(right.schema) or (stored.schema.metadata or {}) != (right.schema.metadata or {}):
+        yield f"its columns or features are not those of {schema.name} in this version"
+        return
+    if stored.num_rows != right.num_rows:
+        yield f"it has {stored.num_rows} rows, the store gives {right.num_rows}"
+    stored, right = stored.slice(0, right.num_rows), right.slice(0, stored.num_rows)
+    if stored.equals(right):
+        return
+    shown = 0
+    ids = right.select([name for name in ("episode_id", "t") if name in right.column_names]).to_pylist()
+    for name in right.column_names:
+        if stored[name].equals(right[name]):
+            continue
+        pairs = zip(stored[name].to_pylist(), right[name].to_pylist(), strict=True)
+        cells = enumerate(pairs)
+        number, one, other = next((number, *pair) for number, pair in cells if repr(pair[0]) != repr(pair[1]))
+        yield f"row {number} ({_named(ids[number])}): {name} is {_short(one)}, the store gives {_short(other)}"
+        shown += 1
+        if shown == SHOWN:
+            return
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    return f"{row.get('episode_id')}, step {row['t']}" if "t" in row else str(row.get("episode_id"))
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, default=lambda each: f"{len(each)} bytes" if isinstance(each, bytes) else str(each))
+    return text if len(text) <= 120 else f"{text[:120]}…"

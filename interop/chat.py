@@ -1,0 +1,274 @@
+"""Episodes from chats: an assistant message is a turn, the picture before it is the last one since the turn before.
+
+A chat says neither the environment nor how its replies are to be read, so the settings of its format do, unless the
+record has fields of PIVOT's own format (``env``, ``env_config``, ``initial_state``, ``seed``, ``success`` and others).
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from pydantic import Field
+
+from ..core import plugins
+from ..core.errors import PluginError
+from ..environments.base import NamedActions, ParsedAction, PivotEnv
+from ..rollouts.dialect import Call, Dialect, Read, lenient, read_reply
+from ..rollouts.parser import parse_reply
+from ..rollouts.policies.imported import LeftOut
+from .base import SourceSettings, UnreadableError
+from .episode import RecordedEpisode
+from .levels import LeftOutError
+
+_OF_EPISODE = set(RecordedEpisode.model_fields) - {"format", "turns", "final_frame", "final_state", "actions_per_turn"}
+
+
+class ChatSettings(SourceSettings, Dialect):
+    """Dialect of the chats of a source."""
+
+    env: str = ""
+    """Environment of the episodes, such as ``sokoban``, for records without a field ``env``."""
+    dialect: Literal["declared", "auto"] = "declared"
+    """``auto``: the dialect that the audit guesses from all replies is applied, if there is one that reads them."""
+    masked: Literal["", "played", "skipped"] = ""
+    """Whether replies with ``weight: 0`` or ``loss: false`` were played; by default what confirms them decides."""
+    examples: int | None = Field(default=None, ge=0, le=64)
+    """Replies at the beginning of every chat that are examples of the prompt and were not played; by default none, and
+    the audit asks where all chats begin with the same replies."""
+    agent: str = ""
+    """Name of the agent whose replies are read, where a record has replies of several; of traces by default the first
+    that is trained and has replied."""
+
+
+def call_of(name: Any, arguments: Any) -> Call:
+    """Return a call whose arguments are an object or its JSON; a text that is neither is the argument ``input``."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            arguments = {"input": arguments}
+    return Call(str(name), arguments if isinstance(arguments, dict) else {"input": arguments})
+
+
+def tool_calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the field ``tool_calls`` of a message.
+
+    Raises:
+        UnreadableError: it is not a list.
+    """
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list):
+        raise UnreadableError(f"found tool_calls of type {type(calls).__name__}, expected a list")
+    return [each for each in calls if isinstance(each, dict)]
+
+
+@dataclass(slots=True)
+class Message:
+    """One message of a chat."""
+
+    role: str
+    text: str
+    images: Sequence[str] = ()
+    """Names or data URLs of its pictures."""
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Fields of the turn that the format knows: token_ids, logprobs, finish_reason."""
+    calls: Sequence[Call] = ()
+    """Its calls of tools. If there are any, they are the actions, and the text is not read."""
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The message as it was recorded."""
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether a trainer would not learn from it."""
+        return self.raw.get("weight") == 0 or self.raw.get("loss") is False or self.raw.get("train") is False
+
+    @property
+    def is_example(self) -> bool:
+        """Whether the log says that the reply was a part of the prompt."""
+        return self.raw.get("source") == "input"
+
+
+def calls_of(message: Mapping[str, Any], content: Any) -> list[Call]:
+    """Return the calls of a message of OpenAI's or Anthropic's API: tool_calls, function_call, or blocks tool_use.
+
+    Raises:
+        UnreadableError: ``tool_calls`` is not a list.
+    """
+    calls: list[Call] = []
+    for each in tool_calls_of(message):
+        function = each.get("function")
+        whole = function if isinstance(function, dict) else each
+        calls.append(call_of(whole.get("name", function), whole.get("arguments")))
+    if isinstance(old := message.get("function_call"), dict):
+        calls.append(call_of(old.get("name"), old.get("arguments")))
+    blocks = content if isinstance(content, list) else []
+    used = [each for each in blocks if isinstance(each, dict) and each.get("type") == "tool_use"]
+    return calls + [call_of(each.get("name"), each.get("input")) for each in used]
+
+
+def with_reasoning(message: Mapping[str, Any], text: str) -> str:
+    """Return a reply with the thought that a server reported in a field of its own put back in front of it."""
+    for name in ("reasoning_content", "reasoning", "thinking"):
+        thought = message.get(name)
+        if isinstance(thought, str) and thought.strip() and "</think>" not in text:
+            return f"<think>{thought}</think>{text}"
+    return text
+
+
+def text_and_images(content: Any, images: list[str]) -> tuple[str, list[str]]:
+    """Return the text of a message's content and its pictures: those of its parts, and one of ``images`` per tag.
+
+    Raises:
+        UnreadableError: the content is neither a text nor a list of parts, or there are fewer images than tags.
+    """
+    parts = [{"type": "text", "text": content}] if isinstance(content, str | None) else content
+    if not isinstance(parts, list) or not all(isinstance(part, dict | str) for part in parts):
+        raise UnreadableError(f"found a content of type {type(content).__name__}, expected a text or a list of parts")
+    texts, pictures = list[str](), list[str]()
+    for part in (each if isinstance(each, dict) else {"type": "text", "text": each} for each in parts):
+        if part.get("type") == "tool_result":
+            text, inner = text_and_images(part.get("content"), images)
+            texts.append(text)
+            pictures += inner
+            continue
+        text = part.get("text")
+        if part.get("type") == "thinking" and isinstance(part.get("thinking"), str):
+            text = f"<think>{part['thinking']}</think>"
+        if isinstance(text, str):
+            texts.append(text)
+            for _ in range(text.count("<image>")):
+                if not images:
+                    raise UnreadableError("found more <image> tags than images")
+                pictures.append(images.pop(0))
+        source = part.get("image_url", part.get("image", part.get("source") if part.get("type") == "image" else None))
+        url = _url_of(source) if isinstance(source, dict) else source
+        if isinstance(url, str):
+            pictures.append(url)
+        elif part.get("type") == "image" and images:
+            pictures.append(images.pop(0))
+    return "\n".join(texts), pictures
+
+
+def _url_of(source: Mapping[str, Any]) -> Any:
+    """Return the address of a picture, or its data as one."""
+    if source.get("type") == "base64":
+        return f"data:{source.get('media_type')};base64,{source.get('data')}"
+    return source.get("url", source.get("path"))
+
+
+def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: ChatSettings) -> RecordedEpisode:
+    """Return the episode of a chat; ``row`` has the fields of the record.
+
+    Raises:
+        UnreadableError: it has no reply.
+        LeftOutError: the environment is unknown.
+        pydantic.ValidationError: a field does not fit the format of episodes.
+    """
+    env = row.get("env") or settings.env
+    if not env:
+        raise LeftOutError(LeftOut.ENVIRONMENT, "the record names no environment; name it with --option env=sokoban")
+    kind = _environment(str(env))
+    config = row.get("env_config") or {}
+    long = "actions_per_turn" in kind.config_type.model_fields
+    most = config.get("actions_per_turn", 1) if long and isinstance(config, dict) else 1
+    most = most if isinstance(most, int) else 1
+    turns: list[dict[str, Any]] = []
+    readings: list[tuple[Read, Sequence[Call]] | None] = []
+    observation, frame, masked = "", None, 0
+    replied, replies = False, 0
+    for message in messages:
+        if message.role == "assistant":
+            masked += message.is_masked
+            name = message.raw.get("name")
+            other = bool(settings.agent) and isinstance(name, str) and name != settings.agent
+            replies += 1
+            example = message.is_example or replies <= (settings.examples or 0)
+            if other or example or (message.is_masked and settings.masked == "skipped"):
+                observation, frame = "", None
+                continue
+            actions, reading = _actions(kind, message, settings, most)
+            if reading is not None and replied and reading.actions:
+                reading = replace(reading, dropped=(*reading.dropped, "a second reply without an observation between"))
+            said = {"response": message.text, "actions": actions, **message.facts}
+            turns.append({"frame": frame, "observation": observation or None, **said})
+            readings.append(None if reading is None else (reading, message.calls))
+            observation, frame, replied = "", None, True
+        elif message.role != "system":
+            observation = f"{observation}\n{message.text}".strip()
+            frame = message.images[-1] if message.images else frame
+            replied = False
+    if not turns:
+        raise UnreadableError("found no assistant message")
+    recorded = {name: value for name, value in row.items() if name in _OF_EPISODE}
+    if type(recorded.get("id")) is int:
+        recorded["id"] = str(recorded["id"])
+    other_fields = {name: value for name, value in row.items() if name not in RecordedEpisode.model_fields}
+    fixed = {"env": env, "actions_per_turn": settings.actions_per_turn, "turns": turns, "final_frame": frame}
+    fixed["final_observation"] = observation or None
+    if settings.actions_per_turn > 1 and long:
+        fixed["env_config"] = (
+            {"actions_per_turn": settings.actions_per_turn, **config} if isinstance(config, dict) else config
+        )
+    episode = RecordedEpisode.model_validate({**other_fields, **recorded, **fixed})
+    agents = {message.raw.get("name") for message in messages if message.role == "assistant"} - {None}
+    episode.note_chat(masked=masked, agents=tuple(sorted(map(str, agents))))
+    for turn, reading in zip(episode.turns, readings, strict=True):
+        if reading is not None:
+            turn.read_as(*reading)
+    return episode
+
+
+def _environment(env: str) -> type[PivotEnv]:
+    try:
+        return plugins.load("environments", env)
+    except PluginError as error:
+        raise LeftOutError(LeftOut.ENVIRONMENT, str(error)) from error
+
+
+def _actions(
+    kind: type[PivotEnv], message: Message, settings: ChatSettings, most: int
+) -> tuple[list[str] | None, Read | None]:
+    """Return the actions of a reply, None to read it by the grammar of the environment, and how it was read."""
+    if not issubclass(kind, NamedActions):
+        return _other_actions(kind, message, settings), None
+    names, tag = kind.actions, kind.profile.answer_tag
+    reading = read_reply(names, tag, settings, message.text, message.calls, most)
+    reading = replace(reading, dropped=(*reading.dropped, *_fields_that_act(message.raw, names, settings, reading)))
+    return (None if settings.is_plain and not message.calls else list(reading.actions)), reading
+
+
+_NO_ACTIONS = frozenset({"role", "content", "name", "tool_calls", "function_call", "id", "source", "model", "type"})
+
+
+def _fields_that_act(
+    raw: Mapping[str, Any], names: Sequence[str], settings: ChatSettings, reading: Read
+) -> Iterator[str]:
+    """Yield other fields of a message that hold actions which were not read."""
+    for name, value in raw.items():
+        if name not in _NO_ACTIONS and isinstance(value, str) and len(value) < 200:
+            actions = lenient(value, names, settings)
+            if actions and actions != list(reading.actions):
+                yield f"{name}={value}"
+
+
+def _other_actions(kind: type[PivotEnv], message: Message, settings: ChatSettings) -> list[str] | None:
+    """Return the actions of a reply for an environment whose actions are no list of names."""
+    if message.calls:
+        values = [list(call.arguments.values()) for call in message.calls]
+        chosen = [
+            call.arguments.get(settings.argument) if settings.argument else each[0] if len(each) == 1 else None
+            for call, each in zip(message.calls, values, strict=True)
+        ]
+        texts = [part for each in chosen for part in (each if isinstance(each, list) else [each])]
+        return _split([text for text in texts if isinstance(text, str)], settings)
+    if settings.is_plain:
+        return None
+    parsed = parse_reply(message.text, settings.tag or kind.profile.answer_tag, ParsedAction)
+    return [] if parsed.action is None else _split([parsed.action.name], settings)
+
+
+def _split(texts: Sequence[str], settings: ChatSettings) -> list[str]:
+    cut = settings.separator
+    words = [word.strip() for text in texts for word in (text.split(cut) if cut else [text])]
+    return words[: settings.actions_per_turn]

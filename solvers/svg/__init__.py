@@ -1,0 +1,1 @@
+"""SVG: the solver, and the prover that judges its labels."""

@@ -1,0 +1,88 @@
+"""Prover of SVG labels: checks every field of a verdict against the log, in decimal arithmetic.
+
+It is independent of the solver. The two floats are expanded to all their decimals and subtracted exactly; the
+difference is rounded to nine decimals (half to even) before it is compared with 0.01.
+"""
+
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from typing import Any, ClassVar
+
+from ...core.plugins import Settings
+from ..base import Case, Proof, Prover, Verdict
+
+_HUNDREDTH = Decimal("0.01")
+_NINE_PLACES = Decimal("1E-9")
+_EXACT = Context(prec=2500, rounding=ROUND_HALF_EVEN)
+"""Precision in digits; a double below 1 has at most 1074 decimals."""
+
+
+class SvgProver(Prover):
+    """Prover of SVG labels, from the log."""
+
+    config_type: ClassVar[type[Settings]] = Settings
+
+    def prove(self, case: Case, verdict: Verdict) -> Proof:
+        """Return the proof of a label, or all its errors."""
+        turns = list(zip(case.actions, case.steps, strict=False))
+        if not turns or len(turns) != len(case.actions) or len(case.steps) > len(turns) or len(turns) > case.horizon:
+            return Proof(
+                (f"not an episode: {len(case.actions)} actions, {len(case.steps)} logged, {case.horizon} turns",)
+            )
+        try:
+            valid = [bool(info["valid_svg"]) and action == "svg" for action, info in turns]
+            scores = [Decimal(info["average_score"]) for _, info in turns]
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+            return Proof((f"the log cannot be read: {type(error).__name__}: {error}",))
+        wrong = [
+            f"step {t} is logged with score {score}, which its submission cannot have"
+            for t, (good, score) in enumerate(zip(valid, scores, strict=True))
+            if not score.is_finite() or not 0 <= score <= 1 or (score > 0 and not good)
+        ]
+        if wrong:
+            return Proof(tuple(wrong))
+        if scores[-1] == 1:
+            return Proof(("not a failed episode: the last submission has the full score",))
+        return Proof(tuple(_differences(verdict, case.horizon, valid, scores)))
+
+
+def _differences(verdict: Verdict, horizon: int, valid: list[bool], scores: list[Decimal]) -> list[str]:
+    last = len(scores) - 1
+    facts = verdict.certificate
+    before = scores[-2] if last else None
+    fields: dict[str, tuple[Any, Any]] = {
+        "pivot_step": (verdict.pivot_step, last),
+        "failure_mode": (verdict.failure_mode, _mode(valid[-1], before, scores[-1])),
+        "secondary_modes": (tuple(verdict.secondary_modes), ()),
+        "fallback": (verdict.fallback, False),
+        "infeasible_at_start": (verdict.infeasible_at_start, False),
+        "witness": (verdict.witness, None),
+        "feasible_actions": (tuple(verdict.feasible_actions), ()),
+        "certificate.kind": (facts.kind, "convention"),
+        "certificate.unit": (facts.unit, "score"),
+        "certificate.budget_before": (facts.budget_before, horizon - last),
+        "certificate.budget_after": (facts.budget_after, horizon - last - 1),
+        "certificate.before": (facts.before, None),
+        "certificate.after": (facts.after, None),
+        "certificate.reachable_after": (facts.reachable_after, None),
+        "certificate.raw_before": (facts.raw_before, None if before is None else float(before)),
+        "certificate.raw_after": (facts.raw_after, float(scores[-1])),
+        "certificate.reference_pivot": (facts.reference_pivot, None),
+        "certificate.reference_kind": (facts.reference_kind, None),
+        "certificate.reference_before": (facts.reference_before, None),
+        "certificate.reference_after": (facts.reference_after, None),
+        "pivot_action": (verdict.pivot_action, None),
+    }
+    return [
+        f"{name} is {stored!r}, the log gives {right!r}" for name, (stored, right) in fields.items() if stored != right
+    ]
+
+
+def _mode(valid: bool, before: Decimal | None, after: Decimal) -> str:
+    if not valid:
+        return "format"
+    if before is None:
+        return "mismatch"
+    gain = _EXACT.quantize(_EXACT.subtract(after, before), _NINE_PLACES)
+    if abs(gain) <= _HUNDREDTH:
+        return "stagnation"
+    return "mismatch" if gain > 0 else "regression"

@@ -1,0 +1,155 @@
+"""An S3-compatible server on loopback in a process of its own, and a line to it that can be cut in the middle."""
+
+import contextlib
+import hashlib
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from pivot.core.storage import Address, Url, objects, open_storage
+from pivot.core.storage.lease import LOCK
+from pivot.tests.flow_runs import FREE_FOLDERS
+
+BUCKET = "pivot-tests"
+_SERVE = """
+import logging, sys
+logging.disable(logging.CRITICAL)
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+class ObjectServer:
+    """The server, with one bucket."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables by which it is found."""
+        return environment(self.url)
+
+    def store(self) -> Url:
+        """An address that nothing has used yet."""
+        return Url(f"s3://{BUCKET}/runs/{uuid4().hex[:8]}")
+
+
+def environment(url: str) -> dict[str, str]:
+    """Variables by which a server is found."""
+    return {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_REGION": "us-east-1",
+    }
+
+
+@contextlib.contextmanager
+def object_server() -> Iterator[ObjectServer]:
+    """Start the server, or skip the test where moto or the library is missing."""
+    pytest.importorskip("moto")
+    pytest.importorskip("obstore")
+    command = [sys.executable, "-c", _SERVE]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None and process.stdout is not None
+        lines = iter(process.stdout.readline, b"")
+        port = next(int(line) for line in lines if line.strip().isdigit())
+        server = ObjectServer(port)
+        with urllib.request.urlopen(urllib.request.Request(f"{server.url}/{BUCKET}", method="PUT")) as answer:
+            assert answer.status == 200
+        yield server
+        process.stdin.close()
+        process.terminate()
+
+
+class Line:
+    """A TCP line to a server that breaks when so many bytes have gone up, once or for good."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.sent = 0
+        self.break_at: int | None = None
+        self.stays_broken = False
+        self.breaks = 0
+        self.busy_until = 0.0
+        """Until then, by time.monotonic, requests are answered with status 503."""
+        self.refused = 0
+        self._counting = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Accept nobody any more."""
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self.breaks and self.stays_broken:
+                    client.close()
+                    continue
+                server = socket.create_connection(("127.0.0.1", self._port))
+                for pair in ((client, server, True), (server, client, False)):
+                    threading.Thread(target=self._carry, args=pair, daemon=True).start()
+
+    def _carry(self, source: socket.socket, target: socket.socket, up: bool) -> None:
+        with contextlib.suppress(OSError), source, target:
+            while part := source.recv(4096):
+                if up and time.monotonic() < self.busy_until:
+                    self._refuse(source)
+                    return
+                room = self._room(len(part)) if up else len(part)
+                target.sendall(part[:room])
+                if room < len(part):
+                    for end in (source, target):
+                        end.shutdown(socket.SHUT_RDWR)
+                    return
+
+    def _room(self, size: int) -> int:
+        """Return how many of so many bytes go up before the line breaks, and count them."""
+        with self._counting:
+            room = size if self.break_at is None else max(0, min(size, self.break_at - self.sent))
+            if room < size:
+                self.breaks += 1
+                self.break_at = 0 if self.stays_broken else None
+            else:
+                self.sent += size
+            return room
+
+    def _refuse(self, client: socket.socket) -> None:
+        """Read the rest of a request, and answer as a store that is busy."""
+        self.refused += 1
+        client.settimeout(0.05)
+        with contextlib.suppress(TimeoutError):
+            while client.recv(1 << 16):
+                pass
+        body = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+        client.sendall(b"HTTP/1.1 503 Slow Down\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        client.shutdown(socket.SHUT_RDWR)
+
+
+def promised(root: Address) -> dict[str, str]:
+    """SHA-256 by name of everything of a store whose bytes are promised."""
+    storage = open_storage(root)
+    kept = [name for name in storage.listing() if name.split("/")[0] not in FREE_FOLDERS]
+    return {name: hashlib.sha256(storage.read_bytes(name)).hexdigest() for name in kept}
+
+
+def release(root: Url) -> None:
+    """Let go of a lock whose holder, this very process, did not get through to give it back."""
+    holding = json.loads(open_storage(root).read_bytes(LOCK))
+    objects._library().put(objects._client(str(root)), LOCK, json.dumps(holding | {"token": ""}).encode())

@@ -1,0 +1,182 @@
+"""Chats of OpenAI's format and traces of verifiers: hand-written logs with oddities."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pytest
+from pivot.core.errors import ConfigError
+from pivot.tests.stores import build_tiny
+
+from .formats import episodes_of as _episodes
+from .formats import openai_row, trace_line
+from .recorded import imports_of
+
+ALL = ["end", "states", "rewards", "frames"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_tiny(tmp_path_factory.mktemp("built") / "store", "frozenlake", "sokoban")
+
+
+def test_oddities_of_chats(built: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (row, steps), *_ = _episodes(built, source)
+
+    def chat(**changes: Any) -> dict[str, Any]:
+        return {**openai_row(row, steps), **changes}
+
+    whole = chat()
+    no_end = chat(messages=whole["messages"][:-1], images=whole["images"][:-1])
+    empty = json.loads(json.dumps(whole))
+    empty["messages"][2]["content"] = ""
+    texts = [
+        {"role": each["role"], "content": "no picture"} for each in whole["messages"] if each["role"] != "assistant"
+    ]
+    lines = [
+        (no_end, None),
+        (empty, None),
+        (chat(images=[{"path": name} for name in whole["images"]]), None),
+        (chat(images=whole["images"][:-2]), "unreadable"),
+        (chat(images=[*whole["images"], whole["images"][0]]), "unreadable"),
+        ({**whole, "conversations": whole["messages"], "messages": None}, "unreadable"),
+        (chat(messages=texts, images=[]), "unreadable"),
+        (chat(images=["https://example.org/1.png", *whole["images"][1:]]), "unreadable"),
+        (chat(images=["../" + name for name in whole["images"]]), "unreadable"),
+        (chat(env="chess"), "environment"),
+        (chat(env=None), "environment"),
+    ]
+    text = "".join(json.dumps(line) + "\n" for line, _ in lines)
+    (source / "chats.jsonl").write_text(text + json.dumps(whole)[:-300])
+    result = pivot.import_rollouts(source / "chats.jsonl", tmp_path / "store", format="openai", require=["frames"])
+    kinds = {problem.place: str(problem.kind) for problem in result.problems}
+    assert kinds.pop(f"chats.jsonl line {len(lines) + 1}") == "unreadable"
+    expected = {f"chats.jsonl line {number}": kind for number, (_, kind) in enumerate(lines, 1) if kind}
+    # An empty reply takes no step, so that the pictures after it differ where the recorded action moved.
+    kinds.pop("chats.jsonl line 2", None)
+    assert kinds == expected
+
+
+def test_a_json_list_is_read_and_the_environment_may_be_an_option(built: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    chats = [openai_row(row, steps) for row, steps in _episodes(built, source) if row["env"] == "frozenlake"]
+    for each in chats:
+        del each["env"], each["initial_state"]
+    (source / "data.json").write_text(json.dumps(chats))
+    result = pivot.import_rollouts(
+        source / "data.json", tmp_path / "store", format="openai", options={"env": "frozenlake"}, require=ALL
+    )
+    assert result.problems == [] and result.episodes == len(chats)
+    assert {row["state_source"] for row in imports_of(tmp_path / "store")} == {"picture"}
+
+
+def test_a_bad_row_or_file_of_lists_is_left_out_alone(built: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (row, steps), *_ = _episodes(built, source)
+    good = openai_row(row, steps)
+    (source / "a.json").write_text(json.dumps([good, None, good]))
+    (source / "config.json").write_text('{"model": "tiny"}')
+    result = pivot.import_rollouts(source, tmp_path / "store", format="openai")
+    assert [problem.place for problem in result.problems] == ["a.json row 1", "a.json row 2", "config.json"]
+    assert "found a row of type NoneType" in result.problems[0].detail and result.episodes == result.repeated == 1
+    with pytest.raises(ConfigError, match="not a JSON list"):
+        pivot.import_rollouts(source / "config.json", tmp_path / "other", format="openai")
+
+
+def test_ids_may_be_integers_and_files_may_begin_with_the_mark_of_utf8(built: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (row, steps), *_ = _episodes(built, source)
+    chat, trace = openai_row(row, steps) | {"id": 7}, trace_line(source, row, steps) | {"id": 7}
+    files = {"openai": ("chats.json", [chat]), "verifiers": ("traces.jsonl", trace)}
+    for format, (name, content) in files.items():
+        (source / name).write_text(json.dumps(content), encoding="utf-8-sig")
+        result = pivot.import_rollouts(source / name, tmp_path / format, format=format)
+        assert result.problems == []
+        assert [each["source_id"] for each in imports_of(tmp_path / format)] == ["7"]
+
+
+@pytest.mark.parametrize("calls", [7, "abc", {"a": 1}])
+def test_calls_of_tools_are_a_list(built: Path, tmp_path: Path, calls: Any) -> None:
+    source = tmp_path / "source"
+    (row, steps), *_ = _episodes(built, source)
+    chats = [openai_row(row, steps), openai_row(row, steps)]
+    chats[1]["messages"][2]["tool_calls"] = calls
+    (source / "chats.jsonl").write_text("".join(json.dumps(each) + "\n" for each in chats))
+    traces = [trace_line(source, row, steps), trace_line(source, row, steps)]
+    traces[1]["nodes"][2]["message"]["tool_calls"] = calls
+    (source / "run").mkdir()
+    (source / "run" / "traces.jsonl").write_text("".join(json.dumps(each) + "\n" for each in traces))
+    for name, format in (("chats.jsonl", "openai"), ("run/traces.jsonl", "verifiers")):
+        result = pivot.import_rollouts(source / name, tmp_path / format, format=format)
+        assert [each.place for each in result.problems] == [f"{Path(name).name} line 2"] and result.episodes == 1
+        assert f"tool_calls of type {type(calls).__name__}" in result.problems[0].detail
+
+
+def test_oddities_of_traces(built: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (row, steps), *_ = _episodes(built, source)
+    trace = trace_line(source, row, steps)
+    branch = json.loads(json.dumps(trace))
+    branch["nodes"].insert(0, {"message": {"role": "user", "content": "an abandoned branch"}})
+    for node in branch["nodes"][2:]:
+        node["parent"] += 1
+    example = json.loads(json.dumps(trace))
+    shot = {"message": {"role": "assistant", "content": "<action>up</action>"}, "parent": 0}
+    example["nodes"].insert(1, shot)
+    for node in example["nodes"][2:]:
+        node["parent"] += 1
+    cycle = json.loads(json.dumps(trace))
+    cycle["nodes"][0]["parent"] = 3
+    bomb = json.loads(json.dumps(trace))
+    bomb["nodes"][1]["message"]["content"][1]["image_url"]["url"] = "data:image/png;base64," + "A" * (23 << 20)
+    file = json.loads(json.dumps(trace))
+    file["nodes"][1]["message"]["content"][1]["image_url"]["url"] = "file:///etc/passwd"
+    no_nodes = {**trace, "nodes": []}
+    lines = [trace, branch, example, cycle, bomb, file, no_nodes]
+    lines = [{**line, "id": f"line-{number}"} for number, line in enumerate(lines)]
+    (source / "traces.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    result = pivot.import_rollouts(source, tmp_path / "store", format="verifiers", require=["frames"])
+    assert [problem.place for problem in result.problems] == [f"traces.jsonl line {number}" for number in (4, 5, 6, 7)]
+    assert {str(problem.kind) for problem in result.problems} == {"unreadable"}
+    assert result.episodes == 3
+
+
+def test_turns_and_pictures_that_traces_lack(built: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    row, steps = next(each for each in _episodes(built, source) if each[0]["env"] == "sokoban" and each[0]["failed"])
+    trace = trace_line(source, row, steps)
+
+    def changed(change: Any) -> dict[str, Any]:
+        copy = json.loads(json.dumps(trace))
+        change(copy["nodes"])
+        return copy
+
+    def texts_alone(nodes: list[Any]) -> None:
+        for node in nodes:
+            if node["message"]["role"] == "user":
+                node["message"]["content"] = "no picture"
+
+    def twice(nodes: list[Any]) -> None:
+        content = nodes[1]["message"]["content"]
+        content.append(content[1])
+
+    lines = [
+        (changed(lambda nodes: nodes.pop()), None),  # no picture after the last reply
+        (changed(lambda nodes: nodes[2]["message"].update(content="")), "disagrees"),  # the picture after it moved
+        (changed(texts_alone), None),
+        (changed(twice), None),
+        ({**{name: value for name, value in trace.items() if name != "nodes"}, "steps": trace["nodes"]}, "unreadable"),
+        (changed(lambda nodes: [node["message"].update(role="robot") for node in nodes]), "unreadable"),
+    ]
+    text = "".join(json.dumps(line) + "\n" for line, _ in lines)
+    (source / "traces.jsonl").write_text(text + json.dumps(trace)[:-300])
+    options = {"evidence": "declared"}  # most of these have lost what would confirm them
+    result = pivot.import_rollouts(source, tmp_path / "store", format="verifiers", options=options)
+    kinds = {problem.place: str(problem.kind) for problem in result.problems}
+    assert kinds.pop(f"traces.jsonl line {len(lines) + 1}") == "unreadable"
+    assert kinds == {f"traces.jsonl line {number}": kind for number, (_, kind) in enumerate(lines, 1) if kind}
+    actions = pivot.load_store(tmp_path / "store").episodes.collect()["actions"].to_list()
+    assert [each[0] for each in actions].count("invalid") == (3 if steps[0]["action"] == "invalid" else 0)
+    assert pivot.load_store(tmp_path / "store").labels.collect().height == 3

@@ -1,0 +1,79 @@
+"""The command: exit status, messages and the dry run."""
+
+from pathlib import Path
+
+import pivot
+import pytest
+from pivot.cli import app
+from pivot.core import plugins
+from pivot.tests.cli.command_line import error_of, run
+from typer.testing import CliRunner
+
+from .recorded import episode, imports_of, write_lines
+
+
+def test_left_out_episodes_give_status_one_and_a_store(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "source", episode(*["up"] * 4), b"{")
+    error = error_of("import", source, "--out", tmp_path / "store")
+    assert error.status == 1 and str(error).startswith("1 of 2 episodes were left out (1 unreadable)")
+    assert (tmp_path / "store" / "manifest.json").exists()
+
+
+def test_episodes_without_a_state_are_rows_with_their_reason(tmp_path: Path) -> None:
+    unplaced = episode(*["up"] * 4, id="x", success=False)
+    del unplaced["initial_state"]
+    distances = {"env": "navigation", "env_config": {"horizon": 4}, "distances": [3.0] * 5}
+    walk = {**unplaced, **distances, "turns": [{"actions": ["rotateleft"]}] * 4}
+    error = error_of(
+        "import", write_lines(tmp_path / "a", episode(*["up"] * 4), unplaced, walk), "--out", tmp_path / "b"
+    )
+    assert error.status == 1 and "1 of 3 episodes were left out (1 no_state)" in str(error)
+    rows = imports_of(tmp_path / "b")
+    assert [row["left_out"] for row in rows] == [None, "no_state", "no_state"]
+    assert "neither initial_state nor seed" in rows[1]["detail"]
+    assert (rows[1]["source_id"], rows[1]["env"]) == ("x", "sokoban")
+    assert [row["bound"] and row["bound"]["pivot_step"] for row in rows] == [None, None, 1]
+    assert pivot.load_store(tmp_path / "b").labels.collect().height == 1 and pivot.verify(tmp_path / "b").holds
+    shown = run("import", write_lines(tmp_path / "c", walk), "--out", tmp_path / "d")
+    assert "1 episodes have distances and no state, 1 of them a lower bound" in shown
+
+
+def test_all_problems_are_shown_where_no_table_has_them(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "source", *[b"{"] * 25)
+    shown = CliRunner().invoke(app, ["import", str(source), "--out", str(tmp_path / "store")]).output
+    assert "line 25:" in shown and "the table imports" not in shown
+
+
+def test_dry_run_describes_the_first_episode_and_writes_nothing(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "source", episode("up", 3, [], "left", truncated=True, mystery=[1]))
+    shown = run("import", source, "--dry-run")
+    assert "up, right, -, left" in shown and '{"mystery":[1]}' in shown and "#@ $.#" in shown
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+SOURCE = ("evidence", "generator")
+CHAT = (
+    *SOURCE,
+    *("env", "tag", "pattern", "separator", "actions_per_turn", "argument", "words", "spelling"),
+    *("dialect", "masked", "examples", "agent"),
+)
+DIALECTS = {
+    "jsonl": (*SOURCE, "words"),
+    "vagen": (*SOURCE, "nearest_start", "farthest_start"),
+    **dict.fromkeys(("openai", "inspect", "verifiers"), CHAT),
+    "atif": (*CHAT, "reward"),
+    "verl": (*CHAT, "template", "success"),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_every_setting_of_a_dialect_has_help(tmp_path: Path, name: str) -> None:
+    assert DIALECTS.keys() == set(plugins.names("importers"))
+    kind = plugins.load("importers", name).config_type
+    assert set(kind.model_fields) == set(DIALECTS[name])
+    assert all(len(field.description or "") > 20 for field in kind.model_fields.values())
+    shown = run("settings", name)
+    assert all(key in shown for key in DIALECTS[name])
+    (tmp_path / "source").mkdir()
+    error = error_of("import", tmp_path / "source", "--format", name, "--option", "grammar=x", "--out", tmp_path / "o")
+    assert "grammar" in str(error) and all(key in str(error) for key in DIALECTS[name])

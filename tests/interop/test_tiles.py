@@ -1,0 +1,108 @@
+"""Reading of tiles: exact on both generators at three sizes; noise, other skins and JPEG are refused."""
+
+import io
+import random
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pivot.core.images import Frame, decode
+from pivot.environments.base import PivotEnv
+from pivot.environments.frozenlake import FrozenLakeConfig, FrozenLakeEnv
+from pivot.environments.sokoban import SokobanConfig, SokobanEnv
+from pivot.interop.tiles import read_level
+
+SIZES = [
+    (SokobanEnv, SokobanConfig(cell=16)),
+    (SokobanEnv, SokobanConfig(cell=32, rows=8, cols=7, boxes=2)),
+    (SokobanEnv, SokobanConfig(cell=48)),
+    (FrozenLakeEnv, FrozenLakeConfig(cell=64)),
+    (FrozenLakeEnv, FrozenLakeConfig(cell=32, size=8)),
+    (FrozenLakeEnv, FrozenLakeConfig(cell=42, size=5)),
+]
+
+
+def _first(kind: type[PivotEnv], config: Any, seed: int) -> tuple[str, Frame]:
+    env = kind(config)
+    frame, _ = env.reset(seed=seed)
+    return env.state_text(), frame
+
+
+@pytest.mark.parametrize(("kind", "config"), SIZES, ids=lambda each: str(getattr(each, "cell", "")))
+def test_every_rendered_level_is_read(kind: type[PivotEnv], config: Any) -> None:
+    for seed in range(30):
+        state, frame = _first(kind, config, seed)
+        assert read_level(kind.profile.name, frame) == state
+
+
+@pytest.mark.parametrize(("kind", "config"), SIZES, ids=lambda each: str(getattr(each, "cell", "")))
+def test_states_within_an_episode_are_read(kind: type[PivotEnv], config: Any) -> None:
+    rng = random.Random(0)
+    env = kind(config)
+    env.reset(seed=3)
+    for _ in range(6):
+        frame, _, terminated, truncated, _ = env.step(rng.randrange(4))
+        if terminated or truncated:
+            return
+        assert read_level(kind.profile.name, frame) == env.state_text()
+
+
+def _jpeg(frame: Frame) -> Frame:
+    buffer = io.BytesIO()
+    Image.fromarray(frame).save(buffer, "JPEG", quality=95)
+    return decode(buffer.getvalue())
+
+
+def _one_pixel(frame: Frame) -> Frame:
+    changed = frame.copy()
+    changed[5, 7, 0] ^= 1
+    return changed
+
+
+DAMAGES = {
+    "jpeg": _jpeg,
+    "one pixel": _one_pixel,
+    "noise": lambda frame: np.random.default_rng(0).integers(0, 256, frame.shape, np.uint8),
+    "another skin": lambda frame: np.ascontiguousarray(255 - frame),
+    "shifted": lambda frame: np.roll(frame, 1, axis=1),
+    "cut": lambda frame: np.ascontiguousarray(frame[:-3]),
+    "smaller": lambda frame: np.ascontiguousarray(frame[::2, ::2]),
+    "mirrored": lambda frame: np.ascontiguousarray(frame[:, ::-1]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("kind", "config"), [SIZES[1], SIZES[3]], ids=["sokoban", "frozenlake"])
+def test_other_pictures_are_refused(kind: type[PivotEnv], config: Any, damage: str) -> None:
+    for seed in range(5):
+        assert read_level(kind.profile.name, DAMAGES[damage](_first(kind, config, seed)[1])) is None
+
+
+def test_a_picture_without_a_level_is_refused() -> None:
+    state, frame = _first(FrozenLakeEnv, FrozenLakeConfig(), 1)
+    hidden = frame.copy()
+    row, column = next((r, line.index("H")) for r, line in enumerate(state.splitlines()) if "H" in line)
+    player = next((r, line.index("S")) for r, line in enumerate(state.splitlines()) if "S" in line)
+    hole = frame[row * 64 : row * 64 + 64, column * 64 : column * 64 + 64]
+    hidden[player[0] * 64 : player[0] * 64 + 64, player[1] * 64 : player[1] * 64 + 64] = hole
+    assert read_level("frozenlake", hidden) is None
+    assert read_level("svg", frame) is None
+
+
+def test_gym_sokoban() -> None:
+    try:
+        files = distribution("gym-sokoban").files or []
+    except PackageNotFoundError:
+        pytest.skip("needs the pictures of gym-sokoban: pip install --no-deps gym-sokoban==0.0.6")
+    names = {"#": "wall", " ": "floor", ".": "box_target", "*": "box_on_target", "$": "box", "@": "player"}
+    paths = {Path(each).stem: each.locate() for each in files if Path(each).parent.name == "surface"}
+    tiles = {char: decode(Path(str(paths[name])).read_bytes()) for char, name in names.items()}
+    tiles["+"] = decode(Path(str(paths["player_on_target"])).read_bytes())
+    for seed in range(30):
+        for cols in (6, 8, 10):
+            state, _ = _first(SokobanEnv, SokobanConfig(rows=7, cols=cols, boxes=2), seed)
+            rows = [np.concatenate([tiles[char] for char in line], axis=1) for line in state.splitlines()]
+            assert read_level("sokoban", np.concatenate(rows)) == state

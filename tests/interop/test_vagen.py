@@ -1,0 +1,198 @@
+"""Evaluation folders of VAGEN: a hand-written log with oddities, and our episodes in its format and back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pivot
+import polars as pl
+import pytest
+from pivot.core.images import encode_png
+from pivot.environments.frozenlake import FrozenLakeConfig, FrozenLakeEnv
+from pivot.environments.sokoban import SokobanConfig, SokobanEnv
+from pivot.interop.vagen import generated_map
+from pivot.tests.stores import build_tiny, problems
+
+from .recorded import imports_of
+
+MOST = 3
+"""Actions per turn."""
+
+
+def dump(
+    folder: Path, env: Any, state: str, turns: list[list[str]], env_config: dict[str, Any], **metrics: Any
+) -> dict[str, Any]:
+    """Write the folder of one episode as VAGEN's evaluation does, and return its metrics."""
+    (folder / "images").mkdir(parents=True)
+    frame, _ = env.reset(options={"state": state})
+    frames, rewards, infos, done, success = [frame], [], [{}], False, False
+    for words in turns:
+        if done:
+            break
+        reward, correct = 0.0, bool(words)
+        for word in words:
+            if word not in env.actions or done:
+                break
+            frame, _, terminated, _, info = env.step(env.encode_action(word))
+            done, success = terminated, bool(info["success"])
+            reward += 1.0 if success else 0.0
+        frames.append(frame)
+        rewards.append(reward + (0.02 if correct else 0.0))
+        infos.append(
+            {"actions": words, "format_correct": correct, "success": success, "llm_raw_response": f"<answer>{words}"}
+        )
+    for number, each in enumerate(frames, 1):
+        (folder / "images" / f"turn_{number:02d}_01.png").write_bytes(encode_png(each))
+    full = {
+        "rollout_id": folder.name,
+        "seed": 0,
+        "terminated": done,
+        "finish_reason": "done" if done else "max_turns",
+        "success": success,
+        "rewards": rewards,
+        "num_turns": len(rewards),
+        "infos": infos,
+        "env_config": {"max_actions_per_step": MOST, "format_reward": 0.02, **env_config},
+        "model": "tiny",
+        "max_turns": len(turns),
+        **metrics,
+    }
+    (folder / "metrics.json").write_text(json.dumps(full))
+    (folder / "assistant_texts.json").write_text(json.dumps([f"text {t}" for t in range(len(turns))]))
+    return full
+
+
+def _lake(horizon: int = 9) -> FrozenLakeEnv:
+    return FrozenLakeEnv(FrozenLakeConfig(horizon=horizon))
+
+
+def test_the_generator_is_that_of_vagen() -> None:
+    # Computed with a transcription of the function of VAGEN, on which 1,800 other maps agree as well.
+    assert [generated_map(4, 0.8, 0), generated_map(4, 0.8, 7), generated_map(8, 0.6, 3)] == [
+        "FFGS\nHHFF\nFHHF\nHFFF",
+        "FHFF\nFHFH\nFFFS\nFFFG",
+        "HFHHHHHH\nFFFFFHFF\nFHHHFFHF\nHFSHHFFF\nFFFFGFFF\nFHFFHFFF\nFFFHFHHH\nHHHFFFFF",
+    ]
+
+
+def test_seeds_and_pictures_give_the_levels_and_everything_agrees(tmp_path: Path) -> None:
+    seed = next(seed for seed in range(500) if generated_map(4, 0.8, seed).startswith("S"))  # up and left do nothing
+    lake, turns = generated_map(4, 0.8, seed), [["up", "left"], [], ["left", "jump", "up"]]
+    dump(tmp_path / "a" / "FrozenLake_seed_5", _lake(), lake, turns, {"is_slippery": False}, seed=seed)
+    room, config = "######\n#@ $.#\n#    #\n######", SokobanConfig(rows=4, cols=6, horizon=9)
+    dump(tmp_path / "a" / "Sokoban_seed_1", SokobanEnv(config), room, turns, {"dim_room": [4, 6]})
+    dump(
+        tmp_path / "a" / "Sokoban_seed_2",
+        SokobanEnv(config),
+        room,
+        [["right", "right"]],
+        {"dim_room": [4, 6]},
+        max_turns=3,
+    )
+    result = pivot.import_rollouts(
+        tmp_path / "a", tmp_path / "store", format="vagen", settings={"sokoban": {"cell": 32}}, require=list(ALL)
+    )
+    assert result.problems == [] and result.episodes == 3
+    rows = imports_of(tmp_path / "store")
+    assert {row["state_source"] for row in rows} == {"seed", "picture"}
+    assert all(row["frames_agree"] and row["rewards_agree"] for row in rows)
+    steps = pivot.load_store(tmp_path / "store").steps.collect()
+    lake_steps = steps.filter(pl.col("episode_id").is_in([rows[0]["episode_id"]]))
+    assert lake_steps["action"].to_list() == ["up|left", "invalid", "left"]
+    episodes = pivot.load_store(tmp_path / "store").episodes.collect()
+    assert sorted(episodes["success"].to_list()) == [False, False, True]
+    assert problems(tmp_path / "store") == []
+
+
+ALL = ("end", "states", "rewards", "frames")
+
+
+def test_text_observations_give_the_room(tmp_path: Path) -> None:
+    room, config = "######\n#@ $.#\n#    #\n######", SokobanConfig(rows=4, cols=6, horizon=9)
+    folder = tmp_path / "a" / "Sokoban_seed_1"
+    dump(folder, SokobanEnv(config), room, [["up"], ["up"], ["up"]], {"dim_room": [4, 6]})
+    for path in (folder / "images").iterdir():
+        path.unlink()
+    grid = room.translate(str.maketrans("# .*$@+", "#_O√XPS"))
+    text = "[Initial Observation]:\n" + "\n".join("".join(f" {char} " for char in line) for line in grid.splitlines())
+    example = {"role": "system", "content": " # \n # \n # "}
+    (folder / "messages.json").write_text(json.dumps([example, {"role": "user", "content": text + "\nDecide."}]))
+    result = pivot.import_rollouts(tmp_path / "a", tmp_path / "store", format="vagen")
+    assert result.problems == [] and result.episodes == 1
+
+
+def test_oddities(tmp_path: Path) -> None:
+    seed = next(seed for seed in range(500) if generated_map(4, 0.8, seed).startswith("S"))
+    source, lake, turns = tmp_path / "a", generated_map(4, 0.8, seed), [["up"], ["up"], ["up"]]
+
+    def episode(name: str, env_config: Any = None, **metrics: Any) -> Path:
+        config = {"is_slippery": False} if env_config is None else env_config
+        dump(source / name, _lake(), lake, turns, config, **{"seed": seed, **metrics})
+        return source / name
+
+    (episode("00_FrozenLake_last_frame") / "images" / "turn_04_01.png").unlink()
+    full = json.loads((episode("01_FrozenLake_error_at_end") / "metrics.json").read_text())
+    full["infos"].append({"error": "timeout"})
+    (source / "01_FrozenLake_error_at_end" / "metrics.json").write_text(json.dumps(full))
+    (episode("02_FrozenLake_summaries") / "assistant_texts.json").write_text(json.dumps(["one"] * 7))
+    (episode("03_no_name") / "assistant_texts.json").unlink()
+    torn = episode("04_FrozenLake_torn") / "metrics.json"
+    torn.write_bytes(torn.read_bytes()[:200])
+    episode("05_FrozenLake_few_infos", infos=[{}])
+    episode("06_FrozenLake_no_turns", rewards=[], infos=[{}], finish_reason="error")
+    episode("07_FrozenLake_slippery", env_config={"is_slippery": True})
+    episode("08_Search", env_config={})
+    episode("09_FrozenLake_stopped", max_turns=5, finish_reason="no_room")
+    episode("10_FrozenLake_other_seed", seed=seed + 1)
+    (source / "11_empty").mkdir()
+    renamed = json.loads((episode("12_FrozenLake_renamed") / "metrics.json").read_text())
+    renamed["reward"] = renamed.pop("rewards")
+    (source / "12_FrozenLake_renamed" / "metrics.json").write_text(json.dumps(renamed))
+    result = pivot.import_rollouts(source, tmp_path / "store", format="vagen", require=["end", "frames"])
+    kinds = {problem.place[:2]: str(problem.kind) for problem in result.problems}
+    assert kinds == {
+        "04": "unreadable",
+        "05": "unreadable",
+        "06": "unreadable",
+        "07": "settings",
+        "08": "environment",
+        "09": "settings",
+        "10": "disagrees",
+        "12": "unreadable",
+    }
+    assert result.episodes == 4
+    first = pivot.load_store(tmp_path / "store").steps.collect().filter(pl.col("t") == 0)["response"].to_list()
+    assert first == ["<answer>['up']"] * 4
+    assert problems(tmp_path / "store") == []
+
+
+@pytest.mark.parametrize("most", [1, MOST])
+@pytest.mark.parametrize("env", ["frozenlake", "sokoban"])
+def test_our_episodes_in_this_format_and_back(tmp_path: Path, env: str, most: int) -> None:
+    runs = {env: {"tasks": 3, "settings": {"actions_per_turn": most, "horizon": 9 // most}}}
+    built = build_tiny(tmp_path / "built", environments=runs)
+    frames = pivot.load_store(built)
+    for row in frames.episodes.collect().to_dicts():
+        turns = [[] if name == "invalid" else name.split("|") for name in row["actions"]]
+        lake = {"desc": row["initial_state"].splitlines(), "is_slippery": False}
+        config = {**(lake if env == "frozenlake" else {"dim_room": [6, 6]}), "max_actions_per_step": most}
+        player = _lake() if env == "frozenlake" else SokobanEnv(SokobanConfig(horizon=9))
+        dump(
+            tmp_path / "a" / f"{env}_{row['episode_id']}",
+            player,
+            row["initial_state"],
+            turns,
+            config,
+            max_turns=9 // most,
+        )
+    result = pivot.import_rollouts(tmp_path / "a", tmp_path / "store", format="vagen", require=list(ALL))
+    assert result.problems == []
+    ids = {row["episode_id"]: row["source_id"].partition("_")[2] for row in imports_of(tmp_path / "store")}
+    names = ("pivot_step", "failure_mode", "certificate", "witness", "feasible_actions", "accepted", "proved")
+
+    def labels(rows: pl.LazyFrame) -> dict[str, Any]:
+        made = rows.collect().to_dicts()
+        return {ids.get(row["episode_id"], row["episode_id"]): [row[name] for name in names] for row in made}
+
+    expected = labels(frames.labels)
+    assert len(expected) > 2 and labels(pivot.load_store(tmp_path / "store").labels) == expected
