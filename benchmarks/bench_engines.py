@@ -18,7 +18,7 @@ from time import perf_counter
 
 from pivot.benchmarks.harness import Row
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.config import RunConfig, make_config
+from pivot.datasets.store.config import RunConfig, make_config
 from pivot.flows.engines.base import WorkerPool, Workers, open_pool
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import build_store

@@ -14,8 +14,8 @@ from typing import Any
 
 from pivot.benchmarks.harness import Row
 from pivot.core.storage import LocalStorage
-from pivot.datasets.store.store.parquet import write_tables
-from pivot.datasets.store.store.schema import DATASET
+from pivot.datasets.store.parquet import write_tables
+from pivot.datasets.store.schema import DATASET
 from pivot.solvers.base import FAILURE_MODES
 
 ROWS, ROW_BYTES, SHARD_ROWS, ROUNDS = 2_000, 30_000, 128, 5

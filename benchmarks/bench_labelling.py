@@ -17,12 +17,12 @@ from typing import Any
 from pivot import build
 from pivot.benchmarks.harness import Row
 from pivot.core.identity import canonical_json
-from pivot.datasets.store.store.config import RunConfig, Shard, make_config
-from pivot.datasets.store.store.parquet import write_tables
-from pivot.datasets.store.store.schema import EPISODES, LABELS
-from pivot.datasets.store.store.stages.base import run
-from pivot.datasets.store.store.stages.label import LabelStage
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.config import RunConfig, Shard, make_config
+from pivot.datasets.store.parquet import write_tables
+from pivot.datasets.store.schema import EPISODES, LABELS
+from pivot.datasets.store.stages.base import run
+from pivot.datasets.store.stages.label import LabelStage
+from pivot.datasets.store.store import Store
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.sokoban.solver import SokobanSolver
 

@@ -21,9 +21,9 @@ from PIL import Image, ImageDraw, ImageFont
 from pivot.benchmarks.harness import Row
 from pivot.core import plugins
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.config import RunConfig, make_config
-from pivot.datasets.store.store.schema import EPISODES
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.config import RunConfig, make_config
+from pivot.datasets.store.schema import EPISODES
+from pivot.datasets.store.store import Store
 from pivot.environments.base import PivotEnv
 from pivot.flows.engines.local import WorkerPool, worker_pool
 from pivot.flows.engines.server import quiet_prefect, start_server

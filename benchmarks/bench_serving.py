@@ -21,8 +21,8 @@ from pivot.benchmarks.harness import Row
 from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
 from pivot.core.images import encode_png
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.store import Store
 from pivot.environments.sokoban.environment import SokobanEnv
 from pivot.flows.pipeline import plan
 from pivot.flows.served import roll_out_served

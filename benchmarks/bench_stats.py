@@ -22,10 +22,10 @@ import pivot
 import pyarrow as pa
 from pivot.benchmarks.harness import Row, output_of
 from pivot.core.storage import FileRecord
-from pivot.datasets.store.store.config import Shard, make_config
-from pivot.datasets.store.store.parquet import as_parquet
-from pivot.datasets.store.store.schema import EPISODES, LABELS, STORE_TABLES, TableSchema
-from pivot.datasets.store.store.store import RUN, Store
+from pivot.datasets.store.config import Shard, make_config
+from pivot.datasets.store.parquet import as_parquet
+from pivot.datasets.store.schema import EPISODES, LABELS, STORE_TABLES, TableSchema
+from pivot.datasets.store.store import RUN, Store
 from pivot.rollouts.base import GROUP_SIZE
 
 MILLION = 1_000_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from pivot.tests.storage.object_server import ObjectServer, object_server
+from pivot.tests.core.object_server import ObjectServer, object_server
 from pivot.tests.stores import Patient, build_small, build_tiny
 
 # No deadline per example: on a busy machine it would fail by chance.

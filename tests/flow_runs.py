@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.store import Store
 
 CLI = [sys.executable, "-c", "from pivot.__main__ import main; main()"]
 """The ``pivot`` command of this interpreter."""

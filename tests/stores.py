@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 from pivot.core.progress import Silent
 from pivot.core.storage import LocalStorage
 from pivot.datasets.sql.views import query
-from pivot.datasets.store.store.parquet import write_tables
-from pivot.datasets.store.store.schema import DATASET, DATASET_EPISODES, IMPORTS, LABELS, STORE_TABLES, TableSchema
-from pivot.datasets.store.store.store import DATASET_FOLDER, Store
+from pivot.datasets.store.parquet import write_tables
+from pivot.datasets.store.schema import DATASET, DATASET_EPISODES, IMPORTS, LABELS, STORE_TABLES, TableSchema
+from pivot.datasets.store.store import DATASET_FOLDER, Store
 from pivot.datasets.verify.verify import verify_store
 
 Rows = list[dict[str, Any]]

@@ -2,8 +2,8 @@
 
 from functools import lru_cache
 
-from pivot.datasets.store.store.schema import EPISODES, STEPS
-from pivot.datasets.store.store.tables import failed_episodes, rollout_tables
+from pivot.datasets.store.schema import EPISODES, STEPS
+from pivot.datasets.store.tables import failed_episodes, rollout_tables
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.labeling.base import FailedEpisode
 from pivot.rollouts.base import TaskRollouts

@@ -22,7 +22,7 @@ from pivot.core.plugins import GROUPS, Settings
 from pivot.core.storage import FileRecord
 from pivot.core.storage.address import Url
 from pivot.core.storage.base import Stat, Storage
-from pivot.datasets.store.dataset_rows.base import Exporter
+from pivot.datasets.export.base import Exporter
 from pivot.environments.base import NO_FRAME, EnvConfig, EnvProfile, ParsedAction, PivotEnv, Task
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.flows.engines.base import Engine

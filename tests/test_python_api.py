@@ -12,7 +12,7 @@ import pivot
 import polars as pl
 import pytest
 from pivot.core.errors import CertifyError, ConfigError, GenerationError, PluginError, StoreError
-from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.config import make_config
 from pivot.tests.flow_runs import clean_environment, config_of, fingerprint
 
 ROOM = "######\n#@$ .#\n######"

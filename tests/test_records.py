@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pivot.core.records import Stored, from_row, stored_fields, to_row
-from pivot.datasets.store.store.schema import Column, TableSchema, columns_of
+from pivot.datasets.store.schema import Column, TableSchema, columns_of
 
 
 class Colour(StrEnum):

@@ -38,7 +38,7 @@ from pivot.benchmarks.learning.small_arms import (
 )
 from pivot.benchmarks.learning.worlds import FAR, World, exact_success, explore
 from pivot.core.identity import derive_seed
-from pivot.datasets.store.store.config import solver_type
+from pivot.datasets.store.config import solver_type
 from pivot.models.extras import need
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.puzzles import ACTIONS

@@ -25,7 +25,7 @@ import pivot
 from PIL import Image
 from pivot.core.errors import TrainingError
 from pivot.core.storage import open_storage
-from pivot.datasets.store.store.split import VALIDATION
+from pivot.datasets.store.split import VALIDATION
 from pivot.labeling.target import BadTargetError, parse_target
 from pivot.models.extras import need
 from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm

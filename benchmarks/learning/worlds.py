@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pivot.datasets.store.store.config import solver_type
+from pivot.datasets.store.config import solver_type
 from pivot.environments.base import EnvConfig, PivotEnv, Task
 from pivot.solvers.base import ExactSolver
 from pivot.solvers.puzzles import ACTIONS

@@ -9,7 +9,7 @@ from pivot.cli import app
 from pivot.cli.build import RUN_FORM
 from pivot.cli.from_config import Form, from_config
 from pivot.core.errors import PivotError
-from pivot.datasets.store.store.config import RunConfig
+from pivot.datasets.store.config import RunConfig
 from typer.testing import CliRunner
 
 

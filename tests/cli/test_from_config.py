@@ -28,7 +28,7 @@ from pivot.cli.values import plain
 from pivot.cli.verify import OPTIONS as VERIFY
 from pivot.core.errors import ConfigError, PivotError
 from pivot.core.storage import Url
-from pivot.datasets.store.store.config import RunConfig, env_config, environment, make_config
+from pivot.datasets.store.config import RunConfig, env_config, environment, make_config
 from pivot.tests.cli.command_line import read
 from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo

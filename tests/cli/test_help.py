@@ -10,8 +10,8 @@ from pivot.cli import app, config_docs
 from pivot.cli.from_config import Form
 from pivot.cli.help_texts import help_text
 from pivot.core.plugins import Settings
-from pivot.datasets.store.store.schema import DATASET, DATASET_EPISODES, LABELS
-from pivot.datasets.store.store.table_docs import REWORDED
+from pivot.datasets.store.schema import DATASET, DATASET_EPISODES, LABELS
+from pivot.datasets.store.table_docs import REWORDED
 from pivot.tests.cli.command_line import run
 from pydantic import Field
 from typer.core import TyperArgument

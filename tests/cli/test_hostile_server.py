@@ -12,7 +12,7 @@ import typer
 from pivot.cli import app
 from pivot.cli.console import out, show_error
 from pivot.cli.results import show_result
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.store import Store
 from pivot.flows.pipeline import result_of
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.cli.test_hostile_text import HOSTILE

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pivot.cli.model_flags import SET_BY_BUILD, flags_of
 from pivot.core.errors import ConfigError
-from pivot.datasets.store.store.config import PartConfig, RunConfig
+from pivot.datasets.store.config import PartConfig, RunConfig
 from pivot.models.base import ModelOptions
 from pivot.models.service import Service
 from pivot.tests.cli.command_line import run_config

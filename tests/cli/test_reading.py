@@ -20,11 +20,11 @@ from PIL import Image
 from pivot.cli import app
 from pivot.core import plugins
 from pivot.core.errors import ConfigError, PivotError, PluginError, StoreError
+from pivot.datasets.export.predictability import dataset_failures, predictors_reach
+from pivot.datasets.export.predictors import PREDICTORS
 from pivot.datasets.sql.views import query
-from pivot.datasets.store.dataset_rows.predictability import dataset_failures, predictors_reach
-from pivot.datasets.store.dataset_rows.predictors import PREDICTORS
-from pivot.datasets.store.store.nights import load_store
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.nights import load_store
+from pivot.datasets.store.store import Store
 from pivot.insight.stats import SUMMARY
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, files_of

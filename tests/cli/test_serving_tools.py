@@ -22,8 +22,8 @@ from pivot.cli import app, server_check
 from pivot.cli.server_check import check_server
 from pivot.cli.serving import Gpu, billions, gpus, serve_line, tensor_parallel
 from pivot.core.errors import ConfigError, PluginError, ServerGoneError
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.run import Run
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.run import Run
 from pivot.models.extras import install_line, look_for, need
 from pivot.models.openai.failures import connection_failure
 from pivot.models.openai.model import OpenAIModel

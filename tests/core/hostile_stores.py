@@ -5,7 +5,7 @@
 
 from dataclasses import dataclass
 
-from pivot.tests.storage.hostile_makers import (
+from pivot.tests.core.hostile_makers import (
     EPISODES,
     FRAMES,
     LABELS,

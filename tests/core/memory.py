@@ -11,7 +11,7 @@ from typing import IO
 from pivot.core.errors import StoreError
 from pivot.core.storage import Address, FileRecord, Stat, Storage, Url
 from pivot.core.storage.base import Fill
-from pivot.tests.storage.faults import Fate
+from pivot.tests.core.faults import Fate
 
 
 class MemoryStorage(Storage):

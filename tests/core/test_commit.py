@@ -7,8 +7,8 @@ import pytest
 from pivot.core.errors import StoreError
 from pivot.core.storage import Storage
 from pivot.core.storage.commit import COMMIT, JOURNAL, Step, bind, refuse_interrupted, roll_forward
-from pivot.tests.storage.faults import Fate, Killed, MortalStorage
-from pivot.tests.storage.memory import MemoryStorage
+from pivot.tests.core.faults import Fate, Killed, MortalStorage
+from pivot.tests.core.memory import MemoryStorage
 
 OLD = {"rest": b"", **dict.fromkeys(("dataset/a/0", "dataset/b", "labels/v1/0", "run", "manifest"), b"old")}
 NEW = {"rest": b"", **dict.fromkeys(("dataset/a/0", "dataset/c/1", "run", "manifest"), b"new")}

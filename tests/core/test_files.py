@@ -22,8 +22,8 @@ from pivot.core.errors import ForbiddenError, StoreError
 from pivot.core.storage import FileRecord, LocalStorage
 from pivot.core.storage.local import LOCK, TEMPORARY
 from pivot.core.storage.receipts import Receipt
-from pivot.datasets.store.store.parquet import read_table, write_tables
-from pivot.datasets.store.store.schema import CALLS, FRAMES
+from pivot.datasets.store.parquet import read_table, write_tables
+from pivot.datasets.store.schema import CALLS, FRAMES
 from pivot.tests.disks import mounted_disk, obeyed_permissions
 
 OLD = b"the old content"

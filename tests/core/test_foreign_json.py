@@ -10,8 +10,8 @@ from pivot.core.storage import LocalStorage
 from pivot.core.storage.base import MAX_JSON_BYTES
 from pivot.core.storage.commit import JOURNAL
 from pivot.core.storage.receipts import Receipt
-from pivot.datasets.store.store.store import finish_relabel
-from pivot.tests.storage.canary import Canary
+from pivot.datasets.store.store import finish_relabel
+from pivot.tests.core.canary import Canary
 
 RELABEL = {
     "source": ".dataset-v2",

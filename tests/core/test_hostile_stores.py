@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.tests.storage.hostile_makers import digest, make_canary
-from pivot.tests.storage.hostile_stores import HOSTILE
+from pivot.tests.core.hostile_makers import digest, make_canary
+from pivot.tests.core.hostile_stores import HOSTILE
 from pivot.tests.stores import copy_store
 
 LIMIT, MEMORY = 60.0, 2048.0
@@ -75,7 +75,7 @@ def ground(tiny_sokoban: Path) -> Iterator[Range]:
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     shutil.copytree(tiny_sokoban, folder / "honest")
-    command = [*_opened(folder), sys.executable, "-m", "pivot.tests.storage.hostile_runner"]
+    command = [*_opened(folder), sys.executable, "-m", "pivot.tests.core.hostile_runner"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as runner:
         yield Range(folder, runner)
         assert runner.stdin

@@ -11,7 +11,7 @@ import pytest
 from pivot.core.errors import StoreError
 from pivot.core.storage import FollowedPath, LocalStorage, beneath, local, parse_address
 from pivot.core.storage.local import LOCK, TEMPORARY
-from pivot.tests.storage.canary import Canary
+from pivot.tests.core.canary import Canary
 
 CONTENT = b"rows"
 FILES = ("run.json", "manifest.json", "labels/v1/env/00000.parquet", "dataset/env/train-00000.parquet", LOCK)

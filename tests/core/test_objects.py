@@ -16,8 +16,8 @@ from pivot.core.storage import TEMPORARY, FileRecord, Stat, Storage, Url, object
 from pivot.core.storage.commit import COMMIT, JOURNAL, bind, roll_forward
 from pivot.core.storage.files import StorageFiles
 from pivot.core.storage.receipts import Receipt, is_intact
-from pivot.tests.storage.faults import Fate, Killed
-from pivot.tests.storage.object_server import BUCKET, ObjectServer, environment
+from pivot.tests.core.faults import Fate, Killed
+from pivot.tests.core.object_server import BUCKET, ObjectServer, environment
 
 NAMES = ["a", "a/b", "a/b.c", "deep/er/00000.parquet", "ü and space, (x)", "per%20cent", "plus+and&"]
 

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from pivot.core.errors import PivotError
 from pivot.core.images import decode, encode_png
 from pivot.core.progress import Silent
-from pivot.datasets.store.dataset_rows.card import CARD, PICTURE, card_text
-from pivot.datasets.store.store.inputs import PENDING_EPISODES
-from pivot.datasets.store.store.schema import CALLS, DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
-from pivot.datasets.store.store.store import DATABASE, RUN, Store
+from pivot.datasets.export.card import CARD, PICTURE, card_text
+from pivot.datasets.store.inputs import PENDING_EPISODES
+from pivot.datasets.store.schema import CALLS, DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
+from pivot.datasets.store.store import DATABASE, RUN, Store
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.tests.dataset.containers import CONTAINERS, one_pixel

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 from pivot.datasets.sql.views import VIEWS
-from pivot.datasets.store.store.store import DATABASE, RUN
+from pivot.datasets.store.store import DATABASE, RUN
 from pivot.tests.dataset.plants import BEFORE, DATASETS, NOW, Damage, Plant, change_run, rows_of
 from pivot.tests.dataset.thrift import with_row_count
 from pivot.tests.stores import Patient, Rows

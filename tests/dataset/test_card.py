@@ -9,9 +9,9 @@ import pytest
 from datasets.utils.metadata import MetadataConfigs
 from huggingface_hub import DatasetCard, DatasetCardData
 from PIL import Image
+from pivot.datasets.export.describe import certificate_text, find_episode, reference_text
 from pivot.datasets.sql.views import query
-from pivot.datasets.store.dataset_rows.describe import certificate_text, find_episode, reference_text
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.store import Store
 from pivot.labeling.base import Guidance
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.tests.stores import build_tiny, problems, read_rows, table_files

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pivot.core.errors import ConfigError, PivotError, PluginError
-from pivot.datasets.store.store.config import EnvRun, RunConfig, make_config
-from pivot.datasets.store.store.run import Run
-from pivot.datasets.store.store.store import RUN, Store
+from pivot.datasets.store.config import EnvRun, RunConfig, make_config
+from pivot.datasets.store.run import Run
+from pivot.datasets.store.store import RUN, Store
 
 SOKOBAN = {"sokoban": {"tasks": 4, "settings": {}}}
 

@@ -9,8 +9,8 @@ import pytest
 from pivot.core.errors import ConfigError
 from pivot.core.plugins import names
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.config import solver_type
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.config import solver_type
+from pivot.datasets.store.store import Store
 from pivot.datasets.verify.export_rows import Facts, row_problems
 from pivot.datasets.verify.exports import verify_export
 

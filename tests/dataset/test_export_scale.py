@@ -9,7 +9,7 @@ from pathlib import Path
 import pivot
 import pytest
 from pivot.core.storage import LocalStorage
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.store import Store
 
 SCRIPT = """
 import resource, sys

@@ -14,9 +14,9 @@ import pytest
 from pivot.core.errors import ConfigError, PluginError, StoreError
 from pivot.core.progress import Silent
 from pivot.core.storage import LocalStorage
-from pivot.datasets.store.dataset_rows.on_disk import RECORD, ExportPlan
-from pivot.datasets.store.store.parquet import write_tables
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.export.on_disk import RECORD, ExportPlan
+from pivot.datasets.store.parquet import write_tables
+from pivot.datasets.store.store import Store
 from pivot.datasets.verify.export_rows import Facts, row_problems
 from pivot.datasets.verify.exports import verify_export
 

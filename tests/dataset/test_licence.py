@@ -8,9 +8,9 @@ import pivot
 import pytest
 from huggingface_hub import DatasetCard
 from pivot.core.errors import ConfigError
-from pivot.datasets.store.dataset_rows.licence import Terms, terms_of
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.run import Run
+from pivot.datasets.export.licence import Terms, terms_of
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.run import Run
 from pivot.environments.base import EnvConfig
 from pivot.environments.navigation.environment import NavigationConfig
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig

@@ -10,7 +10,7 @@ import pytest
 from pivot.core.errors import StoreError
 from pivot.core.images import encode_png, frame_id
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.store import RUN
+from pivot.datasets.store.store import RUN
 from pivot.datasets.verify.limits import LimitReached, Limits, within
 from pivot.datasets.verify.verify import verify_store
 from pivot.tests.flow_runs import PATIENCE

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from pivot.core.errors import StoreError
 from pivot.core.storage import LocalStorage, Storage, open_storage
-from pivot.datasets.store.store.parquet import ROW_GROUP, as_parquet, read_files, read_table, write_tables
-from pivot.datasets.store.store.schema import DATASET_EPISODES, EPISODES, FRAMES, LABELS, STEPS
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.parquet import ROW_GROUP, as_parquet, read_files, read_table, write_tables
+from pivot.datasets.store.schema import DATASET_EPISODES, EPISODES, FRAMES, LABELS, STEPS
+from pivot.datasets.store.store import Store
 from pivot.tests.stores import read_rows, schema_of, table_files
 
 IMAGE_SIZE = 20_000

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pivot.datasets.store.dataset_rows.predictors import PREDICTORS, LoggedFailure, accuracy, fit_arithmetic
+from pivot.datasets.export.predictors import PREDICTORS, LoggedFailure, accuracy, fit_arithmetic
 from pivot.labeling.action_log import action_log
 from pivot.solvers.base import Case, Solver, Verdict
 from pivot.solvers.navigation import NavigationSolver

@@ -17,13 +17,13 @@ from huggingface_hub import constants
 from pivot.core.errors import ConfigError, HubError, StoreError
 from pivot.core.progress import Silent
 from pivot.core.storage import LocalStorage
-from pivot.datasets.store.dataset_rows.publish import parse_target, publish
+from pivot.datasets.export.publish import parse_target, publish
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.core.object_server import ObjectServer
 from pivot.tests.dataset.push_hub import TOKEN, Hub, push_hub
 from pivot.tests.flow_runs import PATIENCE, clean_environment, config_of
-from pivot.tests.storage.object_server import ObjectServer
 from pivot.tests.stores import copy_store
 
 REPO = "me/first"

@@ -16,11 +16,11 @@ import pytest
 from pivot.cli import app
 from pivot.core.errors import ConfigError, ForbiddenError, PivotError, PluginError, StoreError
 from pivot.core.storage import LocalStorage
+from pivot.datasets.export.describe import find_episode
 from pivot.datasets.sql.views import query
-from pivot.datasets.store.dataset_rows.describe import find_episode
-from pivot.datasets.store.store.parquet import check_columns, read_table
-from pivot.datasets.store.store.schema import LABELS
-from pivot.datasets.store.store.store import MANIFEST, RUN, Store
+from pivot.datasets.store.parquet import check_columns, read_table
+from pivot.datasets.store.schema import LABELS
+from pivot.datasets.store.store import MANIFEST, RUN, Store
 from pivot.tests.disks import obeyed_permissions
 from pivot.tests.stores import Patient, build_tiny, copy_store, problems, read_rows, rewrite_manifest, schema_of
 from typer.testing import CliRunner

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pivot.datasets.store.store.schema import (
+from pivot.datasets.store.schema import (
     ALL_TABLES,
     CALLS,
     CERTIFICATE,
@@ -19,7 +19,7 @@ from pivot.datasets.store.store.schema import (
     STEPS,
     TableSchema,
 )
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.store import Store
 from pivot.tests.stores import schema_of
 
 from datasets import ClassLabel, Dataset, Features, Image, List, Value

@@ -14,14 +14,14 @@ from pivot.core.images import Frame, decode, frame_id
 from pivot.core.messages import PromptMessages
 from pivot.core.plugins import Settings
 from pivot.core.storage import LocalStorage
-from pivot.datasets.store.dataset_rows.dataset import dataset_tables
-from pivot.datasets.store.store.config import Shard, solver_type
-from pivot.datasets.store.store.dataset_rows import FrameReader
-from pivot.datasets.store.store.parquet import read_table, write_tables
-from pivot.datasets.store.store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
-from pivot.datasets.store.store.stages.base import rare_collections
-from pivot.datasets.store.store.store import Store, stored_failures
-from pivot.datasets.store.store.tables import (
+from pivot.datasets.export.dataset import dataset_tables
+from pivot.datasets.store.config import Shard, solver_type
+from pivot.datasets.store.dataset_rows import FrameReader
+from pivot.datasets.store.parquet import read_table, write_tables
+from pivot.datasets.store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
+from pivot.datasets.store.stages.base import rare_collections
+from pivot.datasets.store.store import Store, stored_failures
+from pivot.datasets.store.tables import (
     failed_episodes,
     prompt_table,
     rollout_tables,

@@ -15,11 +15,11 @@ from pivot.collage.layout import grid_shape
 from pivot.core.images import decode
 from pivot.core.progress import Silent
 from pivot.core.storage import LocalStorage
+from pivot.datasets.export.card import card_configs, contents, row_counts
 from pivot.datasets.sql.views import VIEWS, query
-from pivot.datasets.store.dataset_rows.card import card_configs, contents, row_counts
-from pivot.datasets.store.store.parquet import write_tables
-from pivot.datasets.store.store.schema import DATASET, DATASET_EPISODES, LABELS
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.parquet import write_tables
+from pivot.datasets.store.schema import DATASET, DATASET_EPISODES, LABELS
+from pivot.datasets.store.store import Store
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings

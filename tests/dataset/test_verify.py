@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pivot.datasets.store.store.schema import CALLS, CERTIFICATE, DATASET
-from pivot.datasets.store.store.store import MANIFEST
+from pivot.datasets.store.schema import CALLS, CERTIFICATE, DATASET
+from pivot.datasets.store.store import MANIFEST
 from pivot.datasets.verify.compare import schema_differences
 from pivot.tests.dataset.containers import one_pixel
 from pivot.tests.dataset.plants import FREE, other

@@ -15,7 +15,7 @@ from pivot.core import plugins
 from pivot.core.errors import PivotError, PolicyError
 from pivot.core.images import encode_png
 from pivot.core.storage import LocalStorage
-from pivot.datasets.store.store.store import MANIFEST, RUN, Store
+from pivot.datasets.store.store import MANIFEST, RUN, Store
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.rollouts.base import Reply, Turn

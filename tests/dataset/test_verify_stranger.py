@@ -16,8 +16,8 @@ from pivot.core.progress import Silent
 from pivot.core.storage import LocalStorage
 from pivot.datasets.sql.derived_views import DERIVED
 from pivot.datasets.sql.views import write_database
-from pivot.datasets.store.store.run import RunEnv
-from pivot.datasets.store.store.store import MANIFEST, RUN, Store
+from pivot.datasets.store.run import RunEnv
+from pivot.datasets.store.store import MANIFEST, RUN, Store
 from pivot.datasets.verify.compare import SHOWN, contrast
 from pivot.datasets.verify.verify import verify_store
 from pivot.datasets.verify.views import view_problems

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pivot.core.records import from_row
 from pivot.datasets.sql.derived_views import DERIVED
 from pivot.datasets.sql.views import VIEWS, create_views, query
-from pivot.datasets.store.store.schema import ALL_TABLES, CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
-from pivot.datasets.store.store.table_docs import reference, with_reference
+from pivot.datasets.store.schema import ALL_TABLES, CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
+from pivot.datasets.store.table_docs import reference, with_reference
 from pivot.rollouts.base import Episode
 from pivot.tests.rollouts.blocks import form_groups
 from pivot.tests.stores import read_rows, table_files

@@ -7,8 +7,8 @@ from typing import Any
 import pivot
 import pytest
 from pivot.core.plugins import STORED
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.run import Run
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.run import Run
 from pivot.environments.base import EnvConfig
 from pivot.environments.frozenlake.environment import FrozenLakeConfig, FrozenLakeEnv
 from pivot.environments.navigation.environment import NavigationConfig

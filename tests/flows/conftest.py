@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from pivot.core.storage import objects
+from pivot.tests.core.object_server import Line, ObjectServer, environment
 from pivot.tests.disks import mounted_disk
 from pivot.tests.flows.victim import Victim
-from pivot.tests.storage.object_server import Line, ObjectServer, environment
 
 
 @pytest.fixture(scope="session")

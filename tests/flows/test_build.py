@@ -11,7 +11,7 @@ import pytest
 from pivot.core.errors import ConfigError, StoreError
 from pivot.core.storage import open_storage
 from pivot.core.storage.receipts import Receipt
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.store import Store
 from pivot.tests.flow_runs import assert_whole, config_of, files_of, fingerprint
 
 TASKS = {"sokoban": 3, "frozenlake": 2}

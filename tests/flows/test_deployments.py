@@ -20,7 +20,7 @@ import pytest
 import yaml
 from pivot.core.identity import derive_seed
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows.limits import MODEL_SERVER
 from pivot.flows.metrics import FOLDER

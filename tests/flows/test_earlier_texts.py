@@ -6,7 +6,7 @@ from pathlib import Path
 import pivot
 import pytest
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store.nights import load_store
 from pivot.datasets.verify.verify import verify_store
 from pivot.labeling.domains import domain_of
 from pivot.labeling.statements import Sentences

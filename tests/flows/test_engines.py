@@ -22,7 +22,7 @@ import pytest
 from pivot.core.errors import ConfigError, PivotError, StoreError
 from pivot.core.progress import Silent
 from pivot.core.storage import open_storage
-from pivot.datasets.store.store.config import env_config, make_config
+from pivot.datasets.store.config import env_config, make_config
 from pivot.flows.engines import nodes
 from pivot.flows.engines.base import WorkerPool, Workers, open_pool
 from pivot.flows.engines.cluster import PREFETCH_PER_CORE, ClusterPool, Settle, carry_out

@@ -13,7 +13,7 @@ import pivot
 import pytest
 from pivot.core.errors import StoreError
 from pivot.core.progress import Silent
-from pivot.datasets.store.dataset_rows.on_disk import RECORD
+from pivot.datasets.export.on_disk import RECORD
 from pivot.datasets.verify.exports import verify_export
 from pivot.tests.flow_runs import assert_nothing_is_torn, clean_environment, config_of
 from pivot.tests.flows.victim import CHILD, GROUP, PARENT, Victim

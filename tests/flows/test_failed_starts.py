@@ -6,7 +6,7 @@ from typing import Any
 import pivot
 import pytest
 from pivot.core.errors import ConfigError, PivotError
-from pivot.datasets.store.store.stages.rollout import RolloutStage
+from pivot.datasets.store.stages.rollout import RolloutStage
 from pivot.environments.sokoban import SokobanEnv
 from pivot.tests.flow_runs import config_of, files_of
 

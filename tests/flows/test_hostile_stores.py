@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pivot.cli import app
 from pivot.core.errors import PivotError, StoreError
-from pivot.tests.storage.canary import Canary
-from pivot.tests.storage.hostile_makers import reseal
+from pivot.tests.core.canary import Canary
+from pivot.tests.core.hostile_makers import reseal
 from pivot.training.records import find_files
 from typer.testing import CliRunner
 

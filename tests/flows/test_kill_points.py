@@ -14,12 +14,12 @@ import pytest
 from pivot.core.errors import ServerGoneError, StoreError
 from pivot.core.storage import open_storage
 from pivot.core.storage.lease import LOCK
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.store import Store
+from pivot.tests.core.object_server import Line, ObjectServer, promised, release
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
 from pivot.tests.flows.test_served_faults import config_at, tables_of
 from pivot.tests.flows.victim import CHILD, GROUP, PARENT, Victim
 from pivot.tests.models.chat_server import served, stop_after
-from pivot.tests.storage.object_server import Line, ObjectServer, promised, release
 
 ALL = os.environ.get("PIVOT_KILL_POINTS") == "all"
 CONFIG = config_of({"sokoban": 2, "frozenlake": 3})

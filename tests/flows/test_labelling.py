@@ -15,8 +15,8 @@ from pivot.core import plugins
 from pivot.core.errors import ServerGoneError
 from pivot.core.messages import EncodedFrame
 from pivot.core.plugins import Settings
-from pivot.datasets.store.store import run as runs
-from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store import run as runs
+from pivot.datasets.store.nights import load_store
 from pivot.labeling.base import Guidance, GuidanceRequest, GuidanceWriter
 from pivot.labeling.writers import model as writer_model
 from pivot.labeling.writers import prompt as writer_prompt

@@ -14,16 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from pivot.core.errors import ConfigError, PivotError, StoreError
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows import merge as merging
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.merge import merge_stores
 from pivot.flows.pipeline import BuildResult
 from pivot.tests.cli.command_line import run
+from pivot.tests.core.faults import Fate, Killed, mortal
 from pivot.tests.flow_runs import assert_nothing_is_torn, config_of, fingerprint
-from pivot.tests.storage.faults import Fate, Killed, mortal
 
 SMALL = {"rollouts": 2, "tasks_per_shard": 2}
 OTHER = {"name": "scripted", "options": {"habits": {"sokoban": {"skill": -20.0}}}}

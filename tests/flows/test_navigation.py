@@ -13,8 +13,8 @@ from pivot.cli import app
 from pivot.collage import collage, collage_layout, panel
 from pivot.core.images import decode, encode_jpeg
 from pivot.core.progress import Silent
-from pivot.datasets.store.dataset_rows.describe import find_episode
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.export.describe import find_episode
+from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.tests.stores import Rows, need_at_pivots, read_rows
 from typer.testing import CliRunner

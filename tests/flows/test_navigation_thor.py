@@ -15,9 +15,9 @@ pytest.importorskip("ai2thor", reason="ai2thor is not installed; make dev instal
 import pivot
 from pivot.core.errors import ConfigError, GenerationError
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.run import Run
-from pivot.datasets.store.store.store import Store, stored_failures
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.run import Run
+from pivot.datasets.store.store import Store, stored_failures
 from pivot.datasets.verify.verify import verify_store
 from pivot.environments import backends
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv

@@ -14,8 +14,8 @@ import pivot
 import pytest
 from pivot.core.errors import StoreError
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.nights import write_nights_card
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.nights import write_nights_card
 from pivot.flows import deployments
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.tests.cli.command_line import error_of, run

@@ -15,18 +15,18 @@ from pivot.core.progress import Silent
 from pivot.core.storage import Url, objects, open_storage
 from pivot.core.storage.lease import LOCK, VARIABLE
 from pivot.datasets.sql.views import query
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.nights import nights_of, write_nights_card
-from pivot.datasets.store.store.store import DATABASE, RUN, Store
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.nights import nights_of, write_nights_card
+from pivot.datasets.store.store import DATABASE, RUN, Store
 from pivot.datasets.verify.verify import refuse_while_written, verify_store
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
 from pivot.tests.cli.command_line import run
+from pivot.tests.core.object_server import Line, ObjectServer, environment, promised
 from pivot.tests.flow_runs import clean_environment, config_of, fingerprint
 from pivot.tests.flows.victim import Victim
-from pivot.tests.storage.object_server import Line, ObjectServer, environment, promised
 from pivot.training.records import find_files
 
 CONFIG = config_of({"sokoban": 2, "frozenlake": 2})

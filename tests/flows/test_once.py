@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pivot
 import pytest
-from pivot.datasets.store.store import store as stores
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.run import Run
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store import store as stores
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.run import Run
+from pivot.datasets.store.store import Store
 from pivot.tests.flow_runs import config_of
 
 FOUR_SHARDS = config_of({"sokoban": 2, "frozenlake": 2})

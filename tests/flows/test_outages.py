@@ -9,7 +9,7 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store.nights import load_store
 from pivot.tests.flow_runs import config_of
 from pivot.tests.flows.test_served_faults import tables_of
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of, served

@@ -11,7 +11,7 @@ from pivot.core import plugins
 from pivot.core.errors import ConfigError, PolicyError
 from pivot.core.progress import Silent
 from pivot.datasets.sql.views import query
-from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store.nights import load_store
 from pivot.datasets.verify.verify import verify_store
 from pivot.rollouts.base import GROUP_SIZE, Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy

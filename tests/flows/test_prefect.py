@@ -20,7 +20,7 @@ import pytest
 from pivot.core.errors import ConfigError, EngineError
 from pivot.core.processes import Child
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.config import make_config
+from pivot.datasets.store.config import make_config
 from pivot.flows.engines.local import InProcess
 from pivot.flows.engines.server import FlowServer, quiet_prefect
 from pivot.tests.flow_runs import CLI, PATIENCE, assert_whole, clean_environment, config_of, error_lines, fingerprint

@@ -13,7 +13,7 @@ import pytest
 from pivot.cli import app
 from pivot.core import plugins
 from pivot.core.errors import CacheError, ConfigError, PivotError, ServerGoneError
-from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store.nights import load_store
 from pivot.labeling.writers.example import ENDS, VERDICT, example_request
 from pivot.models import address, cache
 from pivot.models.openai import model as openai_model

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pivot
 import pytest
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.store import Store
 from pivot.insight.probe.proof import probe_problems
 from pivot.insight.probe.rates import probe_rows
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint

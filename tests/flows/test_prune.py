@@ -20,17 +20,17 @@ from pivot.core.errors import ConfigError, NoStoreError
 from pivot.core.progress import Silent
 from pivot.core.storage import LocalStorage
 from pivot.core.storage.commit import COMMIT
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.nights import nights_of, write_nights_card
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.nights import nights_of, write_nights_card
+from pivot.datasets.store.store import Store
 from pivot.flows import deployments
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.prune import Retention, prune
 from pivot.models.cache import FORMAT, CallCache
 from pivot.tests.cli.command_line import error_of, run
+from pivot.tests.core.faults import Fate, Killed, mortal
 from pivot.tests.flow_runs import assert_whole, config_of
-from pivot.tests.storage.faults import Fate, Killed, mortal
 
 
 @pytest.fixture(scope="module")

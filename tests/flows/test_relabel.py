@@ -15,8 +15,8 @@ from pivot.core.progress import Silent
 from pivot.core.storage import LocalStorage, local
 from pivot.core.storage.commit import JOURNAL
 from pivot.datasets.sql.views import query
-from pivot.datasets.store.store.nights import load_store
-from pivot.datasets.store.store.store import Store, finish_relabel
+from pivot.datasets.store.nights import load_store
+from pivot.datasets.store.store import Store, finish_relabel
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import BuildResult

@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 from pivot.core.errors import ServerGoneError
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.nights import load_store
-from pivot.datasets.store.store.store import Store
-from pivot.datasets.store.store.usage import endings, left_out, model_usage
+from pivot.datasets.store.nights import load_store
+from pivot.datasets.store.store import Store
+from pivot.datasets.store.usage import endings, left_out, model_usage
 from pivot.datasets.verify.verify import verify_store
 from pivot.models.cache import CallCache
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint

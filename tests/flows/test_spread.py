@@ -19,10 +19,10 @@ import pytest
 from pivot.core import plugins
 from pivot.core.errors import ConfigError, PivotError, PolicyError, ServerGoneError, StoreError
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.nights import load_store
-from pivot.datasets.store.store.store import Store
-from pivot.datasets.store.store.usage import model_usage
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.nights import load_store
+from pivot.datasets.store.store import Store
+from pivot.datasets.store.usage import model_usage
 from pivot.environments.sokoban import SokobanEnv
 from pivot.flows.engines.base import Workers, open_pool
 from pivot.flows.engines.local import execute_with

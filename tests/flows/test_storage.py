@@ -8,17 +8,17 @@ import pivot
 import pytest
 from pivot.core.errors import StoreError
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.dataset_rows import plan_split
-from pivot.datasets.store.store.stages.base import run
-from pivot.datasets.store.store.stages.export import ExportStage
-from pivot.datasets.store.store.stages.label import LabelStage
-from pivot.datasets.store.store.stages.rollout import RolloutStage
-from pivot.datasets.store.store.store import RUN, Store
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.dataset_rows import plan_split
+from pivot.datasets.store.stages.base import run
+from pivot.datasets.store.stages.export import ExportStage
+from pivot.datasets.store.stages.label import LabelStage
+from pivot.datasets.store.stages.rollout import RolloutStage
+from pivot.datasets.store.store import RUN, Store
 from pivot.flows.pipeline import plan
+from pivot.tests.core.faults import Fate, Killed, mortal
+from pivot.tests.core.memory import MemoryStorage
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
-from pivot.tests.storage.faults import Fate, Killed, mortal
-from pivot.tests.storage.memory import MemoryStorage
 
 CONFIG = config_of({"frozenlake": 1})
 

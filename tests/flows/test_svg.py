@@ -17,10 +17,10 @@ from pivot.collage import collage_layout, panel
 from pivot.core.errors import ConfigError, StoreError
 from pivot.core.images import decode, encode_png
 from pivot.core.progress import Silent
-from pivot.datasets.store.dataset_rows.card import card_text
-from pivot.datasets.store.dataset_rows.describe import find_episode
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.export.card import card_text
+from pivot.datasets.export.describe import find_episode
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.sandbox.pool import Outcome

@@ -19,8 +19,8 @@ import yaml
 from pivot.core.errors import ConfigError, StoreError
 from pivot.core.progress import ShardReporter
 from pivot.core.storage import LocalStorage
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.run import Run
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.run import Run
 from pivot.flows import artifacts, limits
 from pivot.flows.artifacts import Artifacts, data_uri, show_store
 from pivot.flows.engines.base import Workers

@@ -11,8 +11,8 @@ from pivot.cli import app
 from pivot.cli.console import err, out
 from pivot.cli.results import NO_GUIDANCE
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.nights import load_store
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.nights import load_store
+from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint

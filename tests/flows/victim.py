@@ -28,7 +28,7 @@ from pivot.core.errors import StoreError
 from pivot.core.progress import Silent
 from pivot.core.storage import Address, local, parse_address
 from pivot.core.storage.lease import LOCK
-from pivot.datasets.store.store.config import env_config, environment
+from pivot.datasets.store.config import env_config, environment
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings

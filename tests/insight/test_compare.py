@@ -9,7 +9,7 @@ import pivot
 import pytest
 from pivot.core.errors import ConfigError
 from pivot.core.intervals import Floats, middle, resampled_means, sums_by_level
-from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store.nights import load_store
 from pivot.insight import compare
 from pivot.insight.compare import MEASURES, Measured, compare_measured, compare_stores
 from pivot.tests.cli.command_line import run

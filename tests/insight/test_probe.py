@@ -14,9 +14,9 @@ import pytest
 from pivot.core.errors import ConfigError, StoreError
 from pivot.core.progress import Silent
 from pivot.core.storage import LocalStorage
-from pivot.datasets.store.store.config import RunConfig
-from pivot.datasets.store.store.parquet import write_tables
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.config import RunConfig
+from pivot.datasets.store.parquet import write_tables
+from pivot.datasets.store.store import Store
 from pivot.insight.probe.arms import PROBE_ARMS
 from pivot.insight.probe.proof import probe_problems
 from pivot.insight.probe.rates import arm_rates, mean_interval, probe_rows, refuted_labels
@@ -329,8 +329,8 @@ class _Listener(pivot.rollouts.base.Policy):
 def test_hints_are_told_from_the_restored_step_on_and_never_before(five: Path) -> None:
     from dataclasses import fields
 
-    from pivot.datasets.store.store.schema import EPISODES, STEPS
-    from pivot.datasets.store.store.tables import steps_by_episode
+    from pivot.datasets.store.schema import EPISODES, STEPS
+    from pivot.datasets.store.tables import steps_by_episode
     from pivot.environments.base import Task
     from pivot.rollouts.loop import Batch, run_batches
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pivot.core.errors import ServerGoneError
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.store import Store
 from pivot.insight.probe.proof import probe_problems
 from pivot.insight.probe.rates import probe_rows
 from pivot.insight.probe.records import PROBE, ProbeSettings

@@ -13,8 +13,8 @@ from pivot.flows.prune import Pruned, _remove_report
 from pivot.insight.report.contents import Selection
 from pivot.insight.report.remote import write_remote_report
 from pivot.insight.report.site import MARKER, write_report
+from pivot.tests.core.object_server import ObjectServer
 from pivot.tests.flow_runs import files_of
-from pivot.tests.storage.object_server import ObjectServer
 
 
 def _files(target: Url | Path) -> dict[str, str]:

@@ -11,8 +11,8 @@ from pivot.core.errors import ConfigError, StoreError
 from pivot.core.images import decode, frame_id
 from pivot.core.progress import Silent
 from pivot.datasets.sql.views import query
-from pivot.datasets.store.store.schema import LABELS, STEPS
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.schema import LABELS, STEPS
+from pivot.datasets.store.store import Store
 from pivot.insight.report import overview as overviews
 from pivot.insight.report.contents import CHUNK, Selection, chunk_name, page_name
 from pivot.insight.report.plain import parsed

@@ -13,9 +13,9 @@ from pivot.benchmarks.bench_stats import make_store
 from pivot.core.storage import LocalStorage, Storage
 from pivot.datasets.sql import views
 from pivot.datasets.sql.views import connect, query, run_query
-from pivot.datasets.store.store.schema import EPISODES as EPISODES_TABLE
-from pivot.datasets.store.store.schema import LABELS, TableSchema
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.schema import EPISODES as EPISODES_TABLE
+from pivot.datasets.store.schema import LABELS, TableSchema
+from pivot.datasets.store.store import Store
 from pivot.insight.stats import SUMMARY
 
 EPISODES = 50_000

@@ -11,8 +11,8 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from pivot.datasets.store.store.nights import nights_of
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.nights import nights_of
+from pivot.datasets.store.store import Store
 from pivot.insight.report import overview as overviews
 from pivot.insight.report.contents import CHUNK, Selection, chunk_name, contents
 from pivot.insight.report.pages import ShardPages

@@ -6,7 +6,7 @@ from typing import Any
 import pivot
 from pivot.core.images import decode, frame_id
 from pivot.core.plugins import Settings
-from pivot.datasets.store.store.config import env_config, environment
+from pivot.datasets.store.config import env_config, environment
 from pivot.environments.base import Task
 from pivot.rollouts.base import Episode, Policy, Reply, TaskRollouts, Turn
 from pivot.rollouts.loop import roll_out_tasks

@@ -93,8 +93,8 @@ def test_every_picture_reaches_the_model_and_rewards_are_ours(name: str, rule: s
 
 
 def test_the_levels_are_those_of_a_build(server: ChatServer) -> None:
-    from pivot.datasets.store.store.config import env_config
-    from pivot.datasets.store.store.config import environment as kind
+    from pivot.datasets.store.config import env_config
+    from pivot.datasets.store.config import environment as kind
     from pivot.rollouts.plan import plan_tasks
 
     planned = plan_tasks(kind("sokoban"), env_config("sokoban", {"boxes": 2, "rows": 7, "cols": 7}), 3, 4)

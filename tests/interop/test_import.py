@@ -10,9 +10,9 @@ import pivot
 import pyarrow.parquet as pq
 import pytest
 from pivot.core.errors import ConfigError, PluginError, StoreError
+from pivot.datasets.export.describe import find_episode
 from pivot.datasets.sql.views import query
-from pivot.datasets.store.dataset_rows.describe import find_episode
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.store import Store
 from pivot.interop import episode as schema
 from pivot.interop import reading as importing
 from pivot.interop.run import _ImportStage

@@ -10,8 +10,8 @@ import pivot
 import pyarrow.parquet as pq
 import pytest
 from pivot.core.images import encode_png
-from pivot.datasets.store.store.schema import IMPORTS
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.schema import IMPORTS
+from pivot.datasets.store.store import Store
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.interop.distances import bound_of_turns
 from pivot.interop.vagen_navigation import ACTIONS

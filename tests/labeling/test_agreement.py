@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pivot.core import plugins
 from pivot.core.images import decode, encode_png
 from pivot.core.plugins import read_settings
-from pivot.datasets.store.store.schema import EPISODES, STEPS
-from pivot.datasets.store.store.tables import failed_episodes, rollout_tables
+from pivot.datasets.store.schema import EPISODES, STEPS
+from pivot.datasets.store.tables import failed_episodes, rollout_tables
 from pivot.environments.svg.environment import SvgEnv
 from pivot.environments.svg.sandbox.raster import MAX_DOCUMENT_BYTES
 from pivot.labeling.analyzer import shown_log

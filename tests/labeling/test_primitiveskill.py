@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from pivot.datasets.store.dataset_rows.describe import certificate_text, reference_text
+from pivot.datasets.export.describe import certificate_text, reference_text
 from pivot.environments.primitiveskill import Point, PrimitiveSkillConfig, Scene, SkillState
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
 from pivot.environments.primitiveskill.tasks import KINDS, START_OPENING

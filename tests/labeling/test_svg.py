@@ -25,7 +25,7 @@ from pivot.labeling.vocabulary import Vocabulary, target_mode, target_modes
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.rollouts.base import HistoryEntry
 from pivot.rollouts.prompts.render import render_student
-from pivot.solvers.svg.solver.solver import SvgSolver
+from pivot.solvers.svg.solver import SvgSolver
 from pivot.tests import svg_episodes
 from pivot.tests.labeling.fact_checker import Checker
 from pivot.tests.labeling.reasons import count_reject_reasons

@@ -14,7 +14,7 @@ from pivot.core.images import decode, encode_png, frame_id
 from pivot.core.messages import EncodedFrame
 from pivot.core.progress import Silent
 from pivot.core.storage import LocalStorage
-from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store.nights import load_store
 from pivot.datasets.verify.verify import verify_store
 from pivot.models.base import ChatAnswer, ChatRequest, Sampling, image_ids
 from pivot.models.transformers.model import Engine

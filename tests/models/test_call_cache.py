@@ -17,9 +17,9 @@ import pytest
 from pivot.core.errors import PolicyError, StoreError
 from pivot.core.identity import digest
 from pivot.core.messages import EncodedFrame
-from pivot.datasets.store.store.nights import load_store
-from pivot.datasets.store.store.store import Store
-from pivot.datasets.store.store.usage import model_usage
+from pivot.datasets.store.nights import load_store
+from pivot.datasets.store.store import Store
+from pivot.datasets.store.usage import model_usage
 from pivot.models.base import ChatAnswer, ChatModel, ChatRequest, Sampling
 from pivot.models.cache import CachedModel, CallCache, request_facts
 from pivot.models.openai import model as openai_model

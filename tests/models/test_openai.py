@@ -14,8 +14,8 @@ import pivot
 import pytest
 from pivot.core.errors import ConfigError, PivotError, PluginError, PolicyError, ServerGoneError
 from pivot.core.plugins import read_settings
-from pivot.datasets.store.store.config import make_config
-from pivot.datasets.store.store.run import Run
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.run import Run
 from pivot.models import address
 from pivot.models.address import authorization, bare_url, censored
 from pivot.models.base import ChatAnswer, Sampling

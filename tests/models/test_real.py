@@ -11,7 +11,7 @@ from typing import Any
 import pivot
 import pytest
 from pivot.core.errors import ConfigError, PolicyError
-from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store.nights import load_store
 from pivot.models.base import CUT, ChatAnswer
 from pivot.models.preflight import SEED
 from pivot.models.transformers.model import Engine, TransformersModel

@@ -15,7 +15,7 @@ import pivot
 import polars as pl
 import pytest
 from pivot.cli.server_check import check_server
-from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store.nights import load_store
 from pivot.models.base import CUT
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.service import Service

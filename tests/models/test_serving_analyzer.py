@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store.nights import load_store
 from pivot.tests.flow_runs import clean_environment
 from pivot.tests.models.vllm_server import NAME, vllm_server
 

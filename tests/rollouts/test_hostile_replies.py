@@ -12,7 +12,7 @@ import pytest
 from pivot.core.errors import BrokenOffError, PolicyError
 from pivot.core.messages import cut_reply
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.nights import load_store
+from pivot.datasets.store.nights import load_store
 from pivot.datasets.verify.verify import verify_store
 from pivot.environments.base import ParsedAction
 from pivot.models.base import ChatAnswer

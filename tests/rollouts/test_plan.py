@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pivot.core.errors import GenerationError
 from pivot.core.records import from_row
-from pivot.datasets.store.store.schema import EPISODES
+from pivot.datasets.store.schema import EPISODES
 from pivot.environments.base import Task
 from pivot.rollouts.base import Episode, Status
 from pivot.rollouts.ids import episode_id, group_id, request_id, turn_seed

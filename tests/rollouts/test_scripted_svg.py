@@ -23,7 +23,7 @@ from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.scripted import GridPlayer, ScriptedPolicy
 from pivot.rollouts.scripted.svg import SvgHabits, SvgPlayer, _break, _Draft, _draw, _target_of
 from pivot.solvers.base import Case, Verdict
-from pivot.solvers.svg.solver.solver import SvgSolver
+from pivot.solvers.svg.solver import SvgSolver
 from pivot.tests import svg_episodes
 
 TASKS = 9

@@ -8,11 +8,11 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from pivot.core.storage import LocalStorage
+from pivot.datasets.export.describe import find_episode
 from pivot.datasets.sql.views import query
-from pivot.datasets.store.dataset_rows.describe import find_episode
-from pivot.datasets.store.store.parquet import write_tables
-from pivot.datasets.store.store.schema import LABELS
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.parquet import write_tables
+from pivot.datasets.store.schema import LABELS
+from pivot.datasets.store.store import Store
 from pivot.tests.stores import build_tiny, copy_store, problems, rewrite_manifest
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 from pivot.core.errors import LevelError
+from pivot.datasets.export.describe import find_episode
 from pivot.datasets.sql.views import query
-from pivot.datasets.store.dataset_rows.describe import find_episode
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.store import Store
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
 from pivot.environments.primitiveskill.tasks import KINDS
 from pivot.rollouts.scripted.primitiveskill_expert import expert_action

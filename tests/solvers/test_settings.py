@@ -10,10 +10,10 @@ import pytest
 from pivot import build
 from pivot.core.errors import ConfigError, StoreError
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.config import make_config, solver_settings
-from pivot.datasets.store.store.stages.base import run
-from pivot.datasets.store.store.stages.label import LabelStage
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.config import make_config, solver_settings
+from pivot.datasets.store.stages.base import run
+from pivot.datasets.store.stages.label import LabelStage
+from pivot.datasets.store.store import Store
 from pivot.datasets.verify.exports import verify_export
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows.engines.local import execute_with, worker_pool

@@ -13,7 +13,7 @@ from pivot.core import plugins
 from pivot.core.errors import CertifyError
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.provers import prove
-from pivot.solvers.svg.solver.solver import SvgSolver
+from pivot.solvers.svg.solver import SvgSolver
 
 EMPTY = object()
 BROKEN = object()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from pivot.core import plugins
-from pivot.datasets.store.store.config import env_config
+from pivot.datasets.store.config import env_config
 from pivot.environments.base import PivotEnv
 from pivot.rollouts.base import Episode, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks

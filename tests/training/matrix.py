@@ -11,8 +11,8 @@ torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-
 pytest.importorskip("transformers")
 
 from pivot.benchmarks.learning.player import FAMILIES, REPLY  # noqa: E402
-from pivot.datasets.store.store.schema import EPISODES, STEPS  # noqa: E402
-from pivot.datasets.store.store.tables import failed_episodes, rollout_tables  # noqa: E402
+from pivot.datasets.store.schema import EPISODES, STEPS  # noqa: E402
+from pivot.datasets.store.tables import failed_episodes, rollout_tables  # noqa: E402
 from pivot.labeling.analyzer import analyzer_text  # noqa: E402
 from pivot.rollouts.base import Policy, TaskRollouts  # noqa: E402
 from pivot.rollouts.scripted import ScriptedPolicy  # noqa: E402

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from pivot.core.images import decode
-from pivot.datasets.store.store.config import environment
-from pivot.datasets.store.store.schema import LABELS
-from pivot.datasets.store.store.store import Store, shard_frames, stored_failures
+from pivot.datasets.store.config import environment
+from pivot.datasets.store.schema import LABELS
+from pivot.datasets.store.store import Store, shard_frames, stored_failures
 from pivot.labeling.target import build_target
 from pivot.tests.models.chat_server import ChatServer, pictures_of, served
 from pivot.tests.training.analyzers import answered, reads, sees, served_backend

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pivot.datasets.store.dataset_rows.predictors import LoggedFailure
+from pivot.datasets.export.predictors import LoggedFailure
 from pivot.solvers.credit import TurnCredit
 from pivot.training.evaluation.baselines import answer_of, fit_baselines, fit_gate, measure_baselines
 from pivot.training.evaluation.boosted_trees import (

@@ -14,7 +14,7 @@ import pytest
 from pivot.api import benchmarking as api
 from pivot.core.errors import ConfigError
 from pivot.core.identity import derive_seed
-from pivot.datasets.store.dataset_rows.predictors import LoggedFailure
+from pivot.datasets.export.predictors import LoggedFailure
 from pivot.labeling.analyzer import LOG_HEADING
 from pivot.models.openai import connection
 from pivot.models.openai.wire import ANSWER_LIMIT_BYTES

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from pivot.api import benchmarking as api
 from pivot.core.errors import ConfigError, PluginError, TrainingError
 from pivot.core.images import decode, encode_png
-from pivot.datasets.store.dataset_rows.predictors import LoggedFailure
+from pivot.datasets.export.predictors import LoggedFailure
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.models.chat_server import pictures_of, served
 from pivot.tests.training.benchmark_oracle import figures, fingerprint_of

@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 import pivot
 from pivot.core.errors import TrainingError
 from pivot.core.messages import PromptMessages
-from pivot.datasets.store.store.config import solver_type
+from pivot.datasets.store.config import solver_type
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.solvers.api import certify
 from pivot.solvers.base import DistanceMap, ExactSolver

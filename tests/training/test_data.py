@@ -14,7 +14,7 @@ from PIL import Image
 pytest.importorskip("trl", reason="needs TRL; run: make test-train")
 
 from pivot.core.errors import PivotError, TrainingError
-from pivot.datasets.store.store.schema import DATASET
+from pivot.datasets.store.schema import DATASET
 from pivot.labeling.target import build_target, parse_target
 from pivot.models.transformers.processors import load_processor
 from pivot.tests.cli.command_line import error_of, run

@@ -9,8 +9,8 @@ pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 pytest.importorskip("transformers")
 
 from pivot.core.errors import TrainingError
-from pivot.datasets.store.store.schema import EPISODES, STEPS
-from pivot.datasets.store.store.tables import failed_episodes, rollout_tables
+from pivot.datasets.store.schema import EPISODES, STEPS
+from pivot.datasets.store.tables import failed_episodes, rollout_tables
 from pivot.labeling.domains import domain_of
 from pivot.labeling.statements import statement
 from pivot.labeling.target import build_target

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from pivot.datasets.store.dataset_rows.predictors import LoggedFailure
-from pivot.datasets.store.store.config import environment, solver_type
+from pivot.datasets.export.predictors import LoggedFailure
+from pivot.datasets.store.config import environment, solver_type
 from pivot.training.evaluation import level_posterior
 from pivot.training.evaluation.dataset import Choice, fitting_of
 from pivot.training.evaluation.level_posterior import (

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 from pivot.core.errors import PolicyError, TrainingError
-from pivot.datasets.store.store.schema import STORE_TABLES
+from pivot.datasets.store.schema import STORE_TABLES
 from pivot.rollouts.base import Policy, Reply, Turn
 from pivot.rollouts.scripted import ScriptedPolicy
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pivot.core.errors import TrainingError
-from pivot.datasets.store.store.config import solver_type
+from pivot.datasets.store.config import solver_type
 from pivot.labeling.target import build_target
 from pivot.solvers.base import ExactSolver
 from pivot.tests.training import matrix

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pivot.core.errors import ConfigError, StoreError
 from pivot.core.progress import Silent
-from pivot.datasets.store.store.nights import load_store
-from pivot.datasets.store.store.schema import EPISODES
-from pivot.datasets.store.store.store import Store
+from pivot.datasets.store.nights import load_store
+from pivot.datasets.store.schema import EPISODES
+from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import finish_store

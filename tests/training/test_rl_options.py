@@ -13,7 +13,7 @@ transformers: Any = pytest.importorskip("transformers")
 
 from pivot.benchmarks.learning.stage2 import lessons  # noqa: E402
 from pivot.core.errors import PivotError, TrainingError  # noqa: E402
-from pivot.datasets.store.store.store import stored_config  # noqa: E402
+from pivot.datasets.store.store import stored_config  # noqa: E402
 from pivot.tests.cli.command_line import error_of  # noqa: E402
 from pivot.tests.cli.command_line import run as command  # noqa: E402
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in  # noqa: E402

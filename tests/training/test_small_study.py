@@ -14,7 +14,7 @@ from pivot.benchmarks.learning import small
 from pivot.benchmarks.learning.ledger import Ledger
 from pivot.benchmarks.learning.small_arms import ARMS, CONTROLS
 from pivot.benchmarks.learning.worlds import World, exact_success, explore, sampled_success
-from pivot.datasets.store.store.config import env_config, environment
+from pivot.datasets.store.config import env_config, environment
 from pivot.environments.base import PivotEnv
 from pivot.rollouts.plan import plan_tasks
 from pivot.solvers.puzzles import ACTIONS

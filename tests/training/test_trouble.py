@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from pivot.core.errors import PivotError, SimulatorError, StoreError, TrainingError
 from pivot.core.storage import FollowedPath
-from pivot.datasets.store.store.config import env_config
+from pivot.datasets.store.config import env_config
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.models.base import ChatAnswer
 from pivot.rollouts.base import Status, TaskRollouts

@@ -3,9 +3,9 @@
 The outcome of a document depends on the document only. Its limit is processor time, measured by the kernel. A time-out
 by the wall clock means that something is wrong with the machine: a document without an answer, or whose worker was
 killed from outside, is retried in a new worker; if that fails too, the result is a
-:class:`~pivot.core.errors.SimulatorError`, and the episode stays pending. An out-of-memory error or a crash counts
-only in a worker that has rendered nothing else before. A worker that may be compromised is replaced; its successor starts at once
-in the background, to be ready for the next document.
+:class:`~pivot.core.errors.SimulatorError`, and the episode stays pending. An out-of-memory error or a crash counts only
+in a worker that has rendered nothing else before. A worker that may be compromised is replaced; its successor starts at
+once in the background, to be ready for the next document.
 """
 
 import mmap

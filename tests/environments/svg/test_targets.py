@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from pivot.core.errors import ConfigError, GenerationError
-from pivot.datasets.store.store.config import env_config
+from pivot.datasets.store.config import env_config
 from pivot.environments.svg import sources
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.icons import MOTIFS, draw_motif, draw_target
