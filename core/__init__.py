@@ -1,1 +1,1 @@
-"""What every room uses: errors, identities, pictures, plugins, processes, records, and the storage of files."""
+"""Shared by all rooms: errors, identities, pictures, plugins, processes, records, and the storage of files."""

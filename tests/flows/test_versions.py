@@ -40,7 +40,7 @@ def test_every_room_of_the_package_is_in_the_digest() -> None:
 def test_a_change_of_any_file_changes_the_digest(copy: Path) -> None:
     before = source_digest(copy)
     assert before == source_digest(OURS), "a wheel and a checkout of the same source are equal"
-    for place in [*(copy / name for name in ROOTS), *(next((copy / room).glob("*.py")) for room in ROOMS)]:
+    for place in [*(copy / name for name in ROOTS), *(next((copy / room).rglob("*.py")) for room in ROOMS)]:
         source = place.read_bytes()
         place.write_bytes(source + b"\n")
         assert source_digest(copy) != before, place
@@ -90,7 +90,7 @@ class Joining:
         self._started.clear()
 
 
-PLACES = [*map(Path, ROOTS), *(min((OURS / room).glob("*.py")).relative_to(OURS) for room in ROOMS)]
+PLACES = [*map(Path, ROOTS), *(min((OURS / room).rglob("*.py")).relative_to(OURS) for room in ROOMS)]
 """A file of every room, and every root module."""
 
 
