@@ -22,7 +22,7 @@ import yaml
 from pivot.tests.flow_runs import CLI, clean_environment, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose/compose.yaml").read_text(encoding="utf-8"))
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docs/deploy/compose/compose.yaml").read_text(encoding="utf-8"))
 PASSWORD = "correcthorse"
 PATIENCE = 600.0
 """Seconds until a server, a worker or a run that is not ready is a failure; each takes 20 s on an idle machine."""
