@@ -21,6 +21,8 @@ from .core.identity import derive_seed, digest
 from .core.messages import EncodedFrame, PromptMessages
 from .core.plugins import Settings
 from .environments.base import NO_FRAME, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
+from .environments.player import Player, PlayerHabits, uniforms
+from .environments.turns import HistoryEntry, Reply, StudentPrompt, Turn
 from .labeling.base import (
     ConcurrentWriter,
     Draft,
@@ -36,8 +38,7 @@ from .labeling.episode import FailedEpisode
 from .labeling.filters import GuidanceFilter
 from .labeling.statements import Choice, Offer, Statement, statement
 from .models.base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, Sampling
-from .rollouts.base import HistoryEntry, Policy, Reply, StudentPrompt, TaskRollouts, Turn
-from .rollouts.scripted.player import Player, PlayerHabits, uniforms
+from .rollouts.base import Policy, TaskRollouts
 from .solvers.base import (
     Case,
     Certificate,

@@ -23,7 +23,7 @@ from pivot.environments.navigation.state import Pose, room_json
 from pivot.environments.navigation.view.scene import draw_view
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 
 FRAMES_PER_SECOND = 100.0
 COLLAGE_RATIO = 15.0

@@ -13,11 +13,11 @@ from time import perf_counter, process_time
 
 from pivot.benchmarks.harness import Row
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
+from pivot.environments.primitiveskill.expert import expert_action
 from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL
 from pivot.environments.primitiveskill.tasks import KINDS, Scene, TaskKind
 from pivot.environments.primitiveskill.view.picture import draw_scene
 from pivot.environments.primitiveskill.world import CAMERAS
-from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 
 SEEDS = 50
 PICTURE_SECONDS = 0.005

@@ -9,7 +9,7 @@ from ..core.identity import digest
 from ..core.images import Frame
 from ..environments.base import EnvConfig, NamedActions, ParsedAction, PivotEnv, Task, actions_per_turn
 from ..environments.grid import GridEnv
-from ..rollouts.base import ParsedReply, Reply, ReplyOutcome
+from ..environments.turns import ParsedReply, Reply, ReplyOutcome
 from ..rollouts.parser import parse_reply
 from ..rollouts.policies.imported import LeftOut, StateSource
 from ..solvers.base import TURN_SEPARATOR

@@ -12,7 +12,7 @@ from gymnasium.error import ResetNeeded
 from ..core.errors import PivotError
 from ..core.images import Frame, frame_id
 from ..environments.base import PivotEnv, Task
-from ..rollouts.base import ReplyOutcome
+from ..environments.turns import ReplyOutcome
 from ..rollouts.confirm import BOARD, END, INFO, PICTURE, REWARD, STATE, Move
 from ..rollouts.policies.imported import Compared, LeftOut
 from .base import UnreadableError

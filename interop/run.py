@@ -23,9 +23,10 @@ from ..datasets.store.schema import IMPORTS
 from ..datasets.store.stages.base import Pending, Product, ShardResult, rare_collections
 from ..datasets.store.stages.rollout import RolloutStage
 from ..datasets.store.store import AUDIT, RUN, Store
+from ..environments.turns import Reply, Turn
 from ..flows.engines.local import Execute
 from ..flows.pipeline import BuildResult, complete_result, complete_store, refuse_foreign_folder
-from ..rollouts.base import EndOfLogError, Policy, Reply, TaskRollouts, Turn
+from ..rollouts.base import EndOfLogError, Policy, TaskRollouts
 from ..rollouts.ids import episode_id
 from ..rollouts.loop import roll_out_tasks
 from ..rollouts.policies import ImportedPolicy

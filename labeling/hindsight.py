@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ..core.identity import digest
 from ..core.messages import EncodedFrame, PromptMessages
-from ..rollouts.base import StudentPrompt
+from ..environments.turns import StudentPrompt
 from .domains import domain_of
 
 VERSION = "1"

@@ -18,27 +18,14 @@ from ..core.identity import canonical_json
 from ..core.images import Frame
 from ..core.messages import Call, EncodedFrame, PromptMessages, cut_reply
 from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task, actions_per_turn
+from ..environments.turns import HistoryEntry, Reply, StudentPrompt, Turn, turn_seed
 from ..models.base import ending_of
-from .base import (
-    EndOfLogError,
-    Episode,
-    HistoryEntry,
-    Policy,
-    Reply,
-    Status,
-    Step,
-    StopReason,
-    StudentPrompt,
-    TaskRollouts,
-    Turn,
-    judged,
-    stored_keys,
-)
+from .base import EndOfLogError, Episode, Policy, Status, Step, StopReason, TaskRollouts, judged, stored_keys
 from .frames import FrameBook
-from .ids import episode_id, group_id, request_id, turn_seed
+from .ids import episode_id, group_id, request_id
 from .measure import Measure, Measured
 from .parser import parse_reply
-from .prompts.render import PromptCache
+from .render import PromptCache
 
 Result = TypeVar("Result")
 

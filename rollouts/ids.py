@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from ..core.identity import ID_VERSION, derive_seed, versioned_id
+from ..core.identity import ID_VERSION, versioned_id
 from ..environments.base import EnvConfig, EnvProfile, Task
 
 
@@ -47,11 +47,6 @@ def episode_id(
     """Return the id of sample ``sample_idx`` (0-based) of a task."""
     inputs = _group_inputs(profile, config, task, policy_name, policy_config)
     return versioned_id("episode", inputs | {"sample_idx": sample_idx})
-
-
-def turn_seed(episode: str, t: int) -> int:
-    """Return the 63-bit seed of all randomness of the reply at step ``t``."""
-    return derive_seed(episode, t)
 
 
 def request_id(episode: str, t: int, role: str) -> str:

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from ..core import plugins
 from ..core.errors import ServerGoneError
 from ..environments.base import EnvConfig, PivotEnv, Task
-from .base import GROUP_SIZE, Policy, Status, StudentPrompt, TaskRollouts
+from ..environments.turns import StudentPrompt
+from .base import GROUP_SIZE, Policy, Status, TaskRollouts
 from .episode import ENDS_THE_RUN, TaskRun
 from .pool import EnvPool
 from .supervisor import Supervisor

@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 from ..core.messages import REPLY_LIMIT_BYTES, cut_reply
 from ..environments.base import ParsedAction
-from .base import ParsedReply, ReplyOutcome
+from ..environments.turns import ParsedReply, ReplyOutcome
 
 THINK_TAGS = ("think", "redacted_thinking")
 

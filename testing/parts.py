@@ -4,9 +4,10 @@ import json
 from typing import ClassVar
 
 from ..core.plugins import WORD
+from ..environments.turns import StudentPrompt
 from ..labeling.base import Guidance, GuidanceRequest, GuidanceWriter
 from ..labeling.label import guidance_request
-from ..rollouts.base import Policy, Status, StudentPrompt
+from ..rollouts.base import Policy, Status
 from ..rollouts.loop import roll_out_tasks
 from .episodes import FailedEpisodes, Labels
 

@@ -7,7 +7,7 @@ import gymnasium
 import numpy as np
 from pivot.core.identity import derive_seed
 from pivot.environments.base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Task
-from pivot.rollouts.base import StudentPrompt
+from pivot.environments.turns import StudentPrompt
 
 MOVES = {"left": -1, "right": 1}
 

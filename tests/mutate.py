@@ -72,8 +72,8 @@ AREAS = {
     "replay": Area(
         "filters", ("labeling/test_filters.py", "labeling/test_broken_environment.py", "labeling/test_*.py")
     ),
-    "files": Area("storage", ("core/storage/test_files.py", "flows/test_disks.py")),
-    "parquet": Area("storage", ("dataset/test_parquet.py", "core/storage/test_files.py", "dataset/test_readers.py")),
+    "files": Area("storage", ("core/test_files.py", "flows/test_disks.py")),
+    "parquet": Area("storage", ("dataset/test_parquet.py", "core/test_files.py", "dataset/test_readers.py")),
     "store": Area("storage", ("dataset/test_readers.py", "cli/test_reading.py")),
     "commit": Area("storage", ("flows/test_relabel.py",)),
     "resume": Area("storage", ("flows/test_pending.py", "flows/test_build.py", "flows/test_relabel.py")),

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pivot.environments.primitiveskill.actions import Primitive, join, read_primitives
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
+from pivot.environments.primitiveskill.expert import expert_action
 from pivot.environments.primitiveskill.tasks import KINDS
-from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.solvers.base import Case
 
 STAGES = {"align": 2, "place": 3, "stack": 3, "drawer": 2}

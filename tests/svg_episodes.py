@@ -9,7 +9,7 @@ from pivot.labeling.base import FailedEpisode
 from pivot.rollouts.base import TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 
 
 @lru_cache(maxsize=2)

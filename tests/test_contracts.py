@@ -25,13 +25,14 @@ from pivot.core.storage.base import Stat, Storage
 from pivot.datasets.export.base import Exporter
 from pivot.environments.base import NO_FRAME, EnvConfig, EnvProfile, ParsedAction, PivotEnv, Task
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
+from pivot.environments.player import Player, PlayerHabits
+from pivot.environments.turns import Reply, StudentPrompt
 from pivot.flows.engines.base import Engine
 from pivot.labeling.base import Filter, Guidance, GuidanceWriter, Objection
 from pivot.labeling.domains import Domain
 from pivot.labeling.statements import Choice, statement
 from pivot.models.base import Backend, ChatAnswer, ChatModel, ModelOptions
-from pivot.rollouts.base import Policy, Reply, StudentPrompt
-from pivot.rollouts.scripted.player import Player, PlayerHabits
+from pivot.rollouts.base import Policy
 from pivot.solvers.base import Case, Certificate, ExactSolver, Proof, Prover, Unsolved, Verdict
 
 

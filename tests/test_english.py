@@ -32,10 +32,15 @@ GLOSSARY = {
 PARTICIPLES = {"found", "held", "known", "told", "asked", "wanted", "given", "owed"}
 """Names that do not say what they are: write the noun."""
 
-VERSIONED_TEXTS = ("rollouts/prompts/", "rollouts/scripted/svg.py")
+VERSIONED_TEXTS = ("/prompt.py", "/grid_prompt.py", "environments/svg/player.py")
 """Files with texts that are stored data: their wording changes with their version alone."""
 
-ROOMS = sorted({path.parent.relative_to(ROOT).parts[0] for path in ROOT.glob("*/*.py") if path.parts[-2] != ".venv"})
+OUTSIDE = ("build", "dist", "runs", "docs")
+ROOMS = sorted(
+    room.name
+    for room in ROOT.iterdir()
+    if room.is_dir() and room.name[0] != "." and room.name not in OUTSIDE and any(room.rglob("*.py"))
+)
 
 
 def _files(room: str) -> list[Path]:
@@ -69,7 +74,7 @@ def problems(path: Path, root: Path = ROOT) -> list[str]:
     """Return what breaks the rules in a Python or Markdown file, each with its line."""
     text = path.read_text(encoding="utf-8")
     name = path.relative_to(root).as_posix()
-    patterns = {} if name.startswith(VERSIONED_TEXTS) else GLOSSARY
+    patterns = {} if name.endswith(VERSIONED_TEXTS) else GLOSSARY
     glossary = [
         f"{name}:{number}: {match[0]!r}; write: {better}"
         for number, line in enumerate(text.splitlines(), 1)

@@ -16,7 +16,7 @@ from pivot.core.plugins import Settings
 from pivot.environments.base import EnvProfile, PivotEnv
 from pivot.environments.sokoban import SokobanEnv
 from pivot.labeling.base import Draft, FailedEpisode, Filter, Objection
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Solver
 from pivot.solvers.sokoban import SokobanSolver
 
@@ -134,7 +134,7 @@ class _ProfileOfModes(SokobanEnv):
         ("solvers", f"{__name__}:_NoSettings", "its config_type is <class 'dict'>"),
         ("solvers", f"{__name__}:_Half", "it does not define certify of pivot.solvers.base.Solver"),
         ("filters", f"{__name__}:_Undeclared", "it declares no config_type"),
-        ("prompts", "json:loads", "expected an instance of pivot.rollouts.base.StudentPrompt"),
+        ("prompts", "json:loads", "expected an instance of pivot.environments.turns.StudentPrompt"),
     ],
 )
 def test_what_breaks_its_contract_is_refused_at_the_door(

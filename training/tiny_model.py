@@ -19,7 +19,7 @@ from ..datasets.store.split import SIDES
 from ..models.extras import need
 from ..models.transformers.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
 from ..rollouts.base import Status, Step, TaskRollouts
-from ..rollouts.scripted import ScriptedPolicy
+from ..rollouts.policies.scripted import ScriptedPolicy
 from .checkpoint import writing
 from .config import EXTRA
 from .encode import Encoder

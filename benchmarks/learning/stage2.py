@@ -25,7 +25,7 @@ from pivot.labeling.domains import domain_of
 from pivot.models.extras import need
 from pivot.models.transformers.model import Engine
 from pivot.rollouts.policies import ModelPolicy
-from pivot.rollouts.prompts.render import render_student
+from pivot.rollouts.render import render_student
 from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.config import RlConfig, make_rl_config

@@ -19,11 +19,12 @@ from pivot.core.images import frame_id
 from pivot.core.messages import EncodedFrame
 from pivot.core.plugins import Settings
 from pivot.environments.base import Task
+from pivot.environments.turns import Reply, Turn
 from pivot.labeling.analyzer import analyzer_text
 from pivot.labeling.target import build_target
 from pivot.models.extras import need
-from pivot.rollouts.base import Policy, Reply, TaskRollouts, Turn
-from pivot.rollouts.prompts.render import render_student
+from pivot.rollouts.base import Policy, TaskRollouts
+from pivot.rollouts.render import render_student
 from pivot.solvers.puzzles import ACTIONS
 from pivot.tests.labeling.episodes import random_failures
 from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm

@@ -13,11 +13,11 @@ from typing import Any
 from ...core.errors import StoreError
 from ...core.messages import EncodedFrame, PromptMessages
 from ...environments.base import EnvProfile, Task, actions_per_turn
+from ...environments.turns import HistoryEntry
 from ...labeling.episode import FailedEpisode
 from ...labeling.replay import DisagreementError, Replayer, Replays
-from ...rollouts.base import HistoryEntry
 from ...rollouts.parser import answer_text
-from ...rollouts.prompts.render import render_student
+from ...rollouts.render import render_student
 from ...rollouts.replies import action_text, written_reply
 from ...solvers.base import TURN_SEPARATOR
 from ..store.tables import Rows, steps_by_episode

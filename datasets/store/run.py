@@ -13,12 +13,13 @@ from ...core import plugins
 from ...core.identity import digest
 from ...core.plugins import Settings, read_settings
 from ...environments.base import EnvConfig, PivotEnv, Task
+from ...environments.turns import StudentPrompt
 from ...labeling.base import Filter, GuidanceWriter
 from ...labeling.vocabulary import profile_under
 from ...labeling.writers import ModelWriter
 from ...models.base import Role
 from ...models.weights import is_local
-from ...rollouts.base import Policy, StudentPrompt
+from ...rollouts.base import Policy
 from ...rollouts.plan import plan_tasks
 from ...rollouts.policies import ModelPolicy
 from ...solvers.base import FAILURE_MODES, Prover, Solver

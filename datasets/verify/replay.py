@@ -9,9 +9,10 @@ from ...core.messages import Call, PromptMessages
 from ...core.plugins import Settings
 from ...core.records import from_row
 from ...environments.base import ParsedAction
+from ...environments.turns import ParsedReply, Reply, ReplyOutcome, Turn
 from ...labeling.base import Guidance, GuidanceRequest, GuidanceWriter, Objection
 from ...labeling.label import TEACHER
-from ...rollouts.base import EndOfLogError, ParsedReply, Policy, Reply, ReplyOutcome, Turn
+from ...rollouts.base import EndOfLogError, Policy
 from ..store.config import Shard
 from ..store.schema import CALLS, LABELS
 from ..store.store import Store

@@ -18,8 +18,8 @@ from typing import Any
 from ...core.errors import PivotError
 from ...datasets.store.stages.base import ShardResult
 from ...datasets.store.stages.rollout import RolloutJob
+from ...environments.turns import Reply, Turn
 from ...models.base import Sent
-from ...rollouts.base import Reply, Turn
 from ..engines.reach import DRIVER_HOST, LOOPBACK
 
 PATIENCE_SECONDS = 10.0

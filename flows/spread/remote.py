@@ -10,8 +10,9 @@ from typing import Any
 from ...datasets.store.config import Shard
 from ...datasets.store.stages.rollout import RolloutJob, store_rollouts
 from ...datasets.store.store import Store
+from ...environments.turns import Reply, Turn
 from ...models.base import image_ids
-from ...rollouts.base import Policy, Reply, TaskRollouts, Turn
+from ...rollouts.base import Policy, TaskRollouts
 from ...rollouts.loop import Batch, run_batches
 from ...rollouts.supervisor import run_without_gc_pauses
 from .connection import (

@@ -12,7 +12,7 @@ import secrets
 from ...core.errors import PolicyError
 from ...datasets.store.config import Shard
 from ...datasets.store.stages.rollout import RolloutJob
-from ...rollouts.base import Reply, Turn
+from ...environments.turns import Reply, Turn
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.supervisor import run_without_gc_pauses
 from ..engines.base import WorkerPool

@@ -25,7 +25,8 @@ from ...datasets.store.stages.base import Pending, Product, ShardFiles, ShardRes
 from ...datasets.store.store import Store
 from ...datasets.store.tables import steps_by_episode
 from ...environments.base import ParsedAction, PivotEnv, Task
-from ...rollouts.base import Episode, ParsedReply, Policy, Reply, ReplyOutcome, Status, TaskRollouts, Turn
+from ...environments.turns import ParsedReply, Reply, ReplyOutcome, Turn
+from ...rollouts.base import Episode, Policy, Status, TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.ids import episode_id
 from ...rollouts.loop import Batch, run_batches

@@ -14,7 +14,8 @@ from ...core.messages import PromptMessages
 from ...core.plugins import Settings
 from ...datasets.store.store import Store
 from ...environments.base import Task
-from ...rollouts.base import Episode, Policy, Reply, Status, StudentPrompt, TaskRollouts, Turn
+from ...environments.turns import Reply, StudentPrompt, Turn
+from ...rollouts.base import Episode, Policy, Status, TaskRollouts
 from ...training.policy_rl.hindsight.contexts import Hindsight, teacher_prompt
 from .records import VERSION, ProbeSettings, Retry, RetryStatus, is_lift, suffix_return
 

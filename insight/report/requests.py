@@ -14,13 +14,12 @@ from ...core.messages import PromptMessages
 from ...datasets.store.config import Shard
 from ...datasets.store.schema import CALLS, PROMPTS
 from ...datasets.store.store import Store, shard_frames, stored_failures
+from ...environments.turns import Turn, turn_seed
 from ...labeling.base import GuidanceRequest, GuidanceWriter
 from ...labeling.label import certify_episodes, guidance_requests
 from ...labeling.writers import ModelWriter
 from ...models.base import CUT, FINISHED, ChatAnswer, ChatRequest
 from ...models.openai.wire import RequestEncoder
-from ...rollouts.base import Turn
-from ...rollouts.ids import turn_seed
 from ...rollouts.policies import ModelPolicy
 from .plain import parsed, plain
 

@@ -10,7 +10,8 @@ from ...core.records import from_row
 from ...datasets.store.config import Shard
 from ...datasets.store.parquet import read_table
 from ...datasets.store.store import Store
-from ...rollouts.base import Policy, Reply, TaskRollouts, Turn
+from ...environments.turns import Reply, Turn
+from ...rollouts.base import Policy, TaskRollouts
 from ...rollouts.loop import Batch, run_batches
 from ..probe.rates import probe_settings
 from ..probe.records import PROBE, SETTINGS_FILE, Retry, RetryStatus, probe_file

@@ -12,8 +12,9 @@ from ...core.errors import CertifyError, ConfigError, PolicyError
 from ...core.messages import EncodedFrame, cut_reply
 from ...datasets.store.config import env_config, environment
 from ...environments.base import PivotEnv, Task
+from ...environments.turns import Reply, StudentPrompt, Turn
 from ...models.openai.wire import data_url
-from ...rollouts.base import Episode, Policy, Reply, Step, StopReason, StudentPrompt, Turn
+from ...rollouts.base import Episode, Policy, Step, StopReason
 from ...rollouts.episode import LiveEpisode, TaskRun
 from ...rollouts.plan import plan_tasks
 from ...solvers.base import Unsolved

@@ -16,7 +16,7 @@ from pydantic import Field
 from verifiers.v1.dialects.chat import message_to_wire  # pyright: ignore[reportMissingImports]
 
 from ...environments.base import Task
-from ...rollouts.base import ReplyOutcome
+from ...environments.turns import ReplyOutcome
 from .play import DEFAULT_RULE, Game, Play
 
 TURN_REWARDS = "turn_rewards"

@@ -20,7 +20,7 @@ from ...environments.primitiveskill import (
     reached,
     read_primitives,
 )
-from ...rollouts.scripted.primitiveskill_expert import expert_action
+from ...environments.primitiveskill.expert import expert_action
 from ...solvers.primitiveskill import HELD_ABOVE, read_observation
 from ..episode import FailedEpisode
 from ..statements import Statement, count, statement

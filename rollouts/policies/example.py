@@ -3,9 +3,9 @@
 from ...core.messages import EncodedFrame
 from ...environments.base import Task
 from ...environments.sokoban import SokobanEnv
-from ..base import Turn
-from ..prompts.render import render_student
-from ..prompts.sokoban import PROMPT
+from ...environments.sokoban.prompt import PROMPT
+from ...environments.turns import Turn
+from ..render import render_student
 
 EPISODE = "preflight"
 ROOM = "######\n#    #\n# $  #\n#@ . #\n#    #\n######"

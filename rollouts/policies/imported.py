@@ -13,7 +13,8 @@ from ...core.errors import PluginError
 from ...core.plugins import Settings
 from ...core.records import Stored
 from ...environments.base import EnvProfile, Task
-from ..base import HistoryEntry, Message, Policy, Reply, StudentPrompt, Turn
+from ...environments.turns import HistoryEntry, Message, Reply, StudentPrompt, Turn
+from ..base import Policy
 
 
 class Compared(StrEnum):

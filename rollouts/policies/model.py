@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ...core.errors import ConfigError
+from ...environments.turns import Reply, Turn
 from ...models.base import MAX_REPLY_TOKENS, Backend, ChatModel, ChatRequest
 from ...models.preflight import PreflightModel
-from ..base import Policy, Reply, Turn
+from ..base import Policy
 from ..ids import request_id
 from .example import example_turn
 

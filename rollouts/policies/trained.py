@@ -6,7 +6,8 @@ from pydantic import Field
 
 from ...core.errors import ConfigError
 from ...core.plugins import Settings
-from ..base import Policy, Reply, Turn
+from ...environments.turns import Reply, Turn
+from ..base import Policy
 
 NAME = "trained"
 """Name in the policy column, for any generation engine."""

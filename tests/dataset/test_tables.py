@@ -29,7 +29,8 @@ from pivot.datasets.store.tables import (
     stored_rollouts,
 )
 from pivot.datasets.verify.labels import stored_verdict
-from pivot.rollouts.base import Policy, Reply, Status, TaskRollouts, Turn
+from pivot.environments.turns import Reply, Turn
+from pivot.rollouts.base import Policy, Status, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.solvers.base import Case, Verdict

@@ -17,9 +17,9 @@ from pivot.core.images import encode_png
 from pivot.core.storage import LocalStorage
 from pivot.datasets.store.store import MANIFEST, RUN, Store
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
+from pivot.environments.turns import Reply, Turn
 from pivot.labeling.writers.template import TemplateWriter
-from pivot.rollouts.base import Reply, Turn
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.tests.dataset.containers import one_pixel
 from pivot.tests.stores import Patient, Rows, build_tiny, change_rows, problems, read_rows, rewrite_manifest

@@ -21,11 +21,11 @@ from pivot.datasets.store.store import Store, stored_failures
 from pivot.datasets.verify.verify import verify_store
 from pivot.environments import backends
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
+from pivot.environments.navigation.player import NavigationPlayer
 from pivot.environments.navigation.thor.world import ThorWorld
+from pivot.environments.turns import Reply, Turn
 from pivot.labeling import replay
-from pivot.rollouts.base import Reply, Turn
 from pivot.rollouts.plan import plan_tasks
-from pivot.rollouts.scripted.navigation import NavigationPlayer
 from pivot.tests.cli.command_line import run_config
 from pivot.tests.environments.navigation import thor_stand_in as stand_in
 from pivot.tests.environments.navigation.thor_stand_in import StandInUnity

@@ -13,8 +13,9 @@ from pivot.core.progress import Silent
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.verify.verify import verify_store
-from pivot.rollouts.base import GROUP_SIZE, Reply, Turn
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.environments.turns import Reply, Turn
+from pivot.rollouts.base import GROUP_SIZE
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests.flow_runs import assert_whole, config_of, fingerprint
 
 ROLLOUTS = 4

@@ -24,13 +24,13 @@ from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import model_usage
 from pivot.environments.sokoban import SokobanEnv
+from pivot.environments.turns import Reply
 from pivot.flows.engines.base import Workers, open_pool
 from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import BuildResult, build_store, plan
 from pivot.flows.spread import connection, remote, scheduler, shards
 from pivot.flows.spread.connection import ConnectionLostError
 from pivot.models.base import Sent
-from pivot.rollouts.base import Reply
 from pivot.rollouts.policies import ModelPolicy
 from pivot.rollouts.policies.example import example_turn
 from pivot.tests.flow_runs import CLI, PATIENCE, assert_whole, clean_environment, config_of

@@ -17,13 +17,13 @@ from pivot.core.storage import LocalStorage
 from pivot.datasets.store.config import RunConfig
 from pivot.datasets.store.parquet import write_tables
 from pivot.datasets.store.store import Store
+from pivot.environments.turns import Reply, Turn
 from pivot.insight.probe.arms import PROBE_ARMS
 from pivot.insight.probe.proof import probe_problems
 from pivot.insight.probe.rates import arm_rates, mean_interval, probe_rows, refuted_labels
 from pivot.insight.probe.records import PROBE, ProbeSettings, is_lift, probe_file, suffix_return
 from pivot.insight.probe.rollback import Failure, Planned, RollbackPolicy
 from pivot.insight.probe.run import probe_store
-from pivot.rollouts.base import Reply, Turn
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import fingerprint
 from pivot.tests.insight.lake_odds import Lake
@@ -185,7 +185,7 @@ def test_a_stopped_probe_goes_on_to_the_same_bytes(five: Path, tmp_path: Path) -
 
 
 def test_a_retry_that_broke_is_played_again(five: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pivot.rollouts.scripted.policy import ScriptedPolicy
+    from pivot.rollouts.policies.scripted import ScriptedPolicy
 
     root = copy_store(five, tmp_path / "store")
     shutil.rmtree(root / "probe")

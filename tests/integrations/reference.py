@@ -8,7 +8,8 @@ from pivot.core.images import decode, frame_id
 from pivot.core.plugins import Settings
 from pivot.datasets.store.config import env_config, environment
 from pivot.environments.base import Task
-from pivot.rollouts.base import Episode, Policy, Reply, TaskRollouts, Turn
+from pivot.environments.turns import Reply, Turn
+from pivot.rollouts.base import Episode, Policy, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.solvers.base import Unsolved
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pivot.core import plugins
+from pivot.environments.primitiveskill.expert import expert_action
 from pivot.labeling.episode import FailedEpisode
-from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.tests.labeling.advice import ACT, ADVICE
 from pivot.tests.navigation_episodes import BruteRoom
 

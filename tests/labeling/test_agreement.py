@@ -22,17 +22,17 @@ from pivot.datasets.store.schema import EPISODES, STEPS
 from pivot.datasets.store.tables import failed_episodes, rollout_tables
 from pivot.environments.svg.environment import SvgEnv
 from pivot.environments.svg.sandbox.raster import MAX_DOCUMENT_BYTES
+from pivot.environments.turns import ReplyOutcome
 from pivot.labeling.analyzer import shown_log
 from pivot.labeling.base import FailedEpisode, Label
 from pivot.labeling.domains import domain_of
 from pivot.labeling.label import certify_episodes, label_episodes
 from pivot.labeling.replay import Replays
 from pivot.labeling.writers.template import TemplateWriter
-from pivot.rollouts.base import ReplyOutcome
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.parser import parse_reply
 from pivot.rollouts.plan import plan_tasks
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests.labeling.fact_checker import Checker
 from pivot.tests.navigation_episodes import thor_state
 

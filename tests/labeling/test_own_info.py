@@ -15,7 +15,7 @@ from pivot.labeling.filters import ReplayFilter
 from pivot.labeling.label import label_episodes
 from pivot.rollouts.base import stored_keys
 from pivot.rollouts.loop import roll_out_tasks
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.frozenlake import FrozenLakeSolver
 from pivot.tests.labeling.episodes import random_failures

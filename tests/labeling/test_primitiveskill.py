@@ -8,6 +8,7 @@ import pytest
 from pivot.datasets.export.describe import certificate_text, reference_text
 from pivot.environments.primitiveskill import Point, PrimitiveSkillConfig, Scene, SkillState
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
+from pivot.environments.primitiveskill.expert import expert_action
 from pivot.environments.primitiveskill.tasks import KINDS, START_OPENING
 from pivot.labeling.action_log import log_lines
 from pivot.labeling.analyzer import analyzer_text
@@ -17,7 +18,6 @@ from pivot.labeling.domains.primitiveskill import would_serve
 from pivot.labeling.label import guidance_request
 from pivot.labeling.vocabulary import target_modes
 from pivot.labeling.writers.prompt import facts, guidance_text
-from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
 from pivot.tests.labeling.fact_checker import Checker

@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 from pivot.core import plugins
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
+from pivot.environments.turns import HistoryEntry
 from pivot.labeling.action_log import log_decimals, number_text
 from pivot.labeling.analyzer import analyzer_prompt, analyzer_text
 from pivot.labeling.base import (
@@ -23,8 +24,7 @@ from pivot.labeling.replay import DisagreementError, Replayer
 from pivot.labeling.target import parse_target
 from pivot.labeling.vocabulary import Vocabulary, target_mode, target_modes
 from pivot.labeling.writers.template import TemplateWriter
-from pivot.rollouts.base import HistoryEntry
-from pivot.rollouts.prompts.render import render_student
+from pivot.rollouts.render import render_student
 from pivot.solvers.svg.solver import SvgSolver
 from pivot.tests import svg_episodes
 from pivot.tests.labeling.fact_checker import Checker

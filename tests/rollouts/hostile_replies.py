@@ -1,6 +1,6 @@
 """Replies that no honest model writes, each with what the grammar of the grid games must make of it."""
 
-from pivot.rollouts.base import ReplyOutcome
+from pivot.environments.turns import ReplyOutcome
 
 OK, NO_THINK, NO_ANSWER = ReplyOutcome.OK, ReplyOutcome.NO_THINK, ReplyOutcome.NO_ANSWER
 NOT_AN_ACTION, TAG_IN_THINK = ReplyOutcome.NOT_AN_ACTION, ReplyOutcome.TAG_IN_THINK

@@ -12,7 +12,7 @@ from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, 
 from pivot.rollouts.base import Episode
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
 

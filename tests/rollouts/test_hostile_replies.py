@@ -15,9 +15,9 @@ from pivot.core.progress import Silent
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.verify.verify import verify_store
 from pivot.environments.base import ParsedAction
+from pivot.environments.turns import ReplyOutcome
 from pivot.models.base import ChatAnswer
 from pivot.models.openai.wire import GarbledAnswerError, read_answer
-from pivot.rollouts.base import ReplyOutcome
 from pivot.rollouts.parser import parse_reply
 from pivot.tests.flow_runs import assert_whole, config_of
 from pivot.tests.models.chat_server import MODEL, completion, number_of, served

@@ -11,7 +11,8 @@ from pivot.core.identity import derive_seed
 from pivot.core.images import decode, frame_id
 from pivot.core.plugins import Settings
 from pivot.environments.base import Task
-from pivot.rollouts.base import INFO_KEYS, Policy, Reply, Status, StopReason, TaskRollouts, Turn
+from pivot.environments.turns import Reply, Turn
+from pivot.rollouts.base import INFO_KEYS, Policy, Status, StopReason, TaskRollouts
 from pivot.rollouts.ids import episode_id
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks

@@ -6,7 +6,8 @@ from typing import Any, cast
 import pytest
 from pivot.core import plugins
 from pivot.core.errors import ConfigError
-from pivot.rollouts.scripted import MixedPolicy, ScriptedPolicy
+from pivot.rollouts.policies.mixed import MixedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests.rollouts.test_scripted import rolled
 from pivot.training.evaluation.episodes import PLAYERS, mixed_policy
 

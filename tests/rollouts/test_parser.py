@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pivot.core.messages import REPLY_LIMIT_BYTES, cut_reply
 from pivot.environments.base import ParsedAction
-from pivot.rollouts.base import ReplyOutcome
+from pivot.environments.turns import ReplyOutcome
 from pivot.rollouts.parser import parse_reply
 
 OK, NO_THINK, NO_ANSWER = ReplyOutcome.OK, ReplyOutcome.NO_THINK, ReplyOutcome.NO_ANSWER

@@ -9,8 +9,8 @@ from pivot.core import plugins
 from pivot.core.identity import digest
 from pivot.core.messages import PromptMessages
 from pivot.environments.base import Task
-from pivot.rollouts.base import HistoryEntry
-from pivot.rollouts.prompts.render import PromptCache, render_student
+from pivot.environments.turns import HistoryEntry
+from pivot.rollouts.render import PromptCache, render_student
 from pivot.tests.corridor import CorridorEnv, CorridorPrompt
 
 ENVS = ("sokoban", "frozenlake")

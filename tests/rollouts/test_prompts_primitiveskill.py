@@ -5,7 +5,7 @@ from pivot.environments.base import Task
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
 from pivot.environments.primitiveskill.state import SkillState
 from pivot.environments.primitiveskill.tasks import KINDS, Scene
-from pivot.rollouts.base import HistoryEntry
+from pivot.environments.turns import HistoryEntry
 
 PLACES = ((0.0, -100.0, 20.0), (100.0, 50.0, 20.0), (-60.0, 150.0, 20.0))
 SCENE = Scene(dict(zip(KINDS["stack"].things, PLACES, strict=True)), None, None)

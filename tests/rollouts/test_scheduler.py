@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import pytest
 from pivot.core.errors import ServerGoneError, StoreError
 from pivot.environments.base import Task
-from pivot.rollouts.base import Policy, Reply, Status, TaskRollouts, Turn
+from pivot.environments.turns import Reply, Turn
+from pivot.rollouts.base import Policy, Status, TaskRollouts
 from pivot.rollouts.loop import Batch, roll_out_tasks, run_batches
 from pivot.rollouts.plan import plan_tasks
 from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt

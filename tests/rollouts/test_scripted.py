@@ -13,12 +13,14 @@ from pivot.core import plugins
 from pivot.core.errors import CertifyError, ConfigError
 from pivot.core.identity import digest
 from pivot.core.images import decode, frame_id
-from pivot.rollouts.base import ReplyOutcome, Status, TaskRollouts
+from pivot.environments import grid_player as grid
+from pivot.environments.grid_player import CACHED_LEVELS
+from pivot.environments.turns import ReplyOutcome
+from pivot.rollouts.base import Status, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.parser import parse_reply
 from pivot.rollouts.plan import plan_tasks
-from pivot.rollouts.scripted import ScriptedPolicy, grid
-from pivot.rollouts.scripted.grid import CACHED_LEVELS
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Verdict
 
 TARGETS = {"sokoban": 17.8, "frozenlake": 20.3}

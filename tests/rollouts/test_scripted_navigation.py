@@ -11,13 +11,14 @@ from pivot.core.errors import ConfigError
 from pivot.core.images import decode, encode_png, frame_id
 from pivot.environments.base import Task
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
+from pivot.environments.navigation.prompt import ACTIONS, PROMPT
+from pivot.environments.turns import HistoryEntry, Turn
 from pivot.labeling.base import FailedEpisode
 from pivot.labeling.replay import DisagreementError, Replayer
-from pivot.rollouts.base import Episode, HistoryEntry, TaskRollouts, Turn
+from pivot.rollouts.base import Episode, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
-from pivot.rollouts.prompts.navigation import ACTIONS, PROMPT
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.navigation.room import read_state
 from pivot.solvers.navigation.solver import NavigationSolver
@@ -172,7 +173,7 @@ def test_skill_is_a_setting() -> None:
 
 def test_other_environments_are_refused() -> None:
     from pivot.environments.frozenlake.environment import FrozenLakeEnv
-    from pivot.rollouts.scripted.navigation import NavigationPlayer
+    from pivot.environments.navigation.player import NavigationPlayer
 
     env = FrozenLakeEnv()
     task = FrozenLakeEnv.make_task(env.config, 1)

@@ -12,13 +12,14 @@ from pivot.core.images import decode, encode_png
 from pivot.environments.base import Frame
 from pivot.environments.primitiveskill.actions import read_primitives
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
+from pivot.environments.primitiveskill.expert import expert_action
+from pivot.environments.primitiveskill.player import PrimitiveSkillPlayer
 from pivot.environments.primitiveskill.tasks import KINDS, Scene
-from pivot.rollouts.base import Episode, Turn
+from pivot.environments.turns import Turn
+from pivot.rollouts.base import Episode
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
-from pivot.rollouts.scripted import ScriptedPolicy
-from pivot.rollouts.scripted.primitiveskill import PrimitiveSkillPlayer
-from pivot.rollouts.scripted.primitiveskill_expert import expert_action
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
 from pivot.tests.primitiveskill_episodes import wild_action

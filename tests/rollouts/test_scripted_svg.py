@@ -14,14 +14,16 @@ import pytest
 from pivot.core import plugins
 from pivot.core.errors import ConfigError
 from pivot.core.identity import digest
+from pivot.environments.grid_player import GridPlayer
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
+from pivot.environments.svg.player import SvgHabits, SvgPlayer, _break, _Draft, _draw, _target_of
+from pivot.environments.turns import ReplyOutcome
 from pivot.labeling.base import FailedEpisode
-from pivot.rollouts.base import ReplyOutcome, Status, TaskRollouts
+from pivot.rollouts.base import Status, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.parser import parse_reply
 from pivot.rollouts.plan import plan_tasks
-from pivot.rollouts.scripted import GridPlayer, ScriptedPolicy
-from pivot.rollouts.scripted.svg import SvgHabits, SvgPlayer, _break, _Draft, _draw, _target_of
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.svg.solver import SvgSolver
 from pivot.tests import svg_episodes

@@ -5,7 +5,8 @@ from typing import Any
 
 from pivot.core.plugins import Settings
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
-from pivot.rollouts.base import Policy, Reply, Status, Turn
+from pivot.environments.turns import Reply, Turn
+from pivot.rollouts.base import Policy, Status
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.tests.environments.svg.hostile import hostile_documents
 

@@ -14,10 +14,10 @@ from pivot.environments.frozenlake.environment import FrozenLakeConfig, FrozenLa
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.world import ACTIONS as ROOM_ACTIONS
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
+from pivot.environments.primitiveskill.expert import expert_action
 from pivot.environments.primitiveskill.state import parse_state
 from pivot.environments.primitiveskill.tasks import KINDS
 from pivot.environments.sokoban.environment import SokobanConfig, SokobanEnv
-from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.closure import Graph
 from pivot.solvers.primitiveskill.planner import fewest_turns

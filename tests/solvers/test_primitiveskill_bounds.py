@@ -12,8 +12,8 @@ from pivot.datasets.export.describe import find_episode
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.store import Store
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
+from pivot.environments.primitiveskill.expert import expert_action
 from pivot.environments.primitiveskill.tasks import KINDS
-from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.primitiveskill.planner import fewest_turns, read_observation
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 import pytest
 from pivot.core.plugins import Settings
 from pivot.environments.frozenlake import FrozenLakeEnv
+from pivot.environments.frozenlake.prompt import PROMPT
 from pivot.environments.sokoban import SokobanEnv
 from pivot.labeling.writers import TemplateWriter
-from pivot.rollouts.prompts.frozenlake import PROMPT
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Proof, Prover, Verdict
 from pivot.solvers.frozenlake import FrozenLakeSolver
 from pivot.solvers.puzzle_provers import FrozenLakeProver, SokobanProver

@@ -15,7 +15,7 @@ from pivot.datasets.store.schema import EPISODES, STEPS  # noqa: E402
 from pivot.datasets.store.tables import failed_episodes, rollout_tables  # noqa: E402
 from pivot.labeling.analyzer import analyzer_text  # noqa: E402
 from pivot.rollouts.base import Policy, TaskRollouts  # noqa: E402
-from pivot.rollouts.scripted import ScriptedPolicy  # noqa: E402
+from pivot.rollouts.policies.scripted import ScriptedPolicy  # noqa: E402
 from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.policy_rl.config import RlConfig, make_rl_config  # noqa: E402

@@ -8,7 +8,7 @@ import pytest
 from pivot.collage import episode_tiles, panel
 from pivot.core import plugins
 from pivot.core.images import decode
-from pivot.rollouts.base import StudentPrompt
+from pivot.environments.turns import StudentPrompt
 from pivot.tests.training.failures import ENVS, failures_of, frame_ids
 from pivot.training.analyzer import Reading
 from pivot.training.policy_rl.hindsight.contexts import (

@@ -11,7 +11,7 @@ import pivot
 from pivot.core.errors import TrainingError
 from pivot.core.messages import PromptMessages
 from pivot.datasets.store.config import solver_type
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.api import certify
 from pivot.solvers.base import DistanceMap, ExactSolver
 from pivot.tests.models.from_scratch import bpe_tokenizer

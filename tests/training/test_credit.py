@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
 import pivot
 from pivot.core.errors import TrainingError
 from pivot.rollouts.base import Episode, TaskRollouts
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Unsolved
 from pivot.tests.training.lake import lines_of, save_grammatical, short, weights_in
 from pivot.training.policy_rl import advantages, loop

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from pivot.core import plugins
 from pivot.core.errors import ConfigError, PluginError, PolicyError, TrainingError
-from pivot.rollouts.base import Policy, Reply, Turn
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.environments.turns import Reply, Turn
+from pivot.rollouts.base import Policy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.advantages import group

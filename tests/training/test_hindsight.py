@@ -17,7 +17,7 @@ from pivot.labeling.target import build_target
 from pivot.labeling.vocabulary import Vocabulary
 from pivot.models.base import ChatAnswer, ChatRequest, ModelOptions
 from pivot.rollouts.base import TaskRollouts
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests.training.matrix import SETTINGS, levels_of
 from pivot.training.checkpoint import taught_vocabulary
 from pivot.training.policy_rl.advantages import group

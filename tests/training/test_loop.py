@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 from pivot.core.errors import PolicyError, TrainingError
 from pivot.datasets.store.schema import STORE_TABLES
-from pivot.rollouts.base import Policy, Reply, Turn
-from pivot.rollouts.scripted import ScriptedPolicy
+from pivot.environments.turns import Reply, Turn
+from pivot.rollouts.base import Policy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.advantages import group, training_return

@@ -25,7 +25,7 @@ from ...environments.base import EnvConfig
 from ...labeling.action_log import action_log
 from ...labeling.analyzer import one_line, shown_log
 from ...rollouts.parser import THINK_TAGS
-from ...rollouts.scripted import MixedPolicy
+from ...rollouts.policies.mixed import MixedPolicy
 from ...solvers.base import Unsolved
 from ...solvers.credit import RULES, TurnCredit, turn_credits
 from .boosted_trees import Fitting

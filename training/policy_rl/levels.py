@@ -17,7 +17,8 @@ from ...core.plugins import Settings
 from ...datasets.store.config import env_config, environment
 from ...datasets.store.split import TRAIN, split_by_task
 from ...environments.base import EnvConfig, PivotEnv, Task
-from ...rollouts.base import Episode, Policy, Reply, Status, StudentPrompt, TaskRollouts, Turn
+from ...environments.turns import Reply, StudentPrompt, Turn
+from ...rollouts.base import Episode, Policy, Status, TaskRollouts
 from ...rollouts.loop import roll_out_tasks
 from ...rollouts.plan import plan_tasks
 from ..evaluation.scores import Share, share

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...rollouts.base import TaskRollouts, Turn
+from ...environments.turns import Turn
+from ...rollouts.base import TaskRollouts
 from .advantages import Groups, group
 from .config import RlConfig
 from .figures import Line, Played, outcomes, token_figures

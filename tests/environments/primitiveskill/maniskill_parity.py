@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pivot.environments.primitiveskill.actions import ARITY, Primitive, read_primitives
+from pivot.environments.primitiveskill.expert import expert_action
 from pivot.environments.primitiveskill.levels import draw_level
 from pivot.environments.primitiveskill.maniskill.world import ManiSkillWorld
 from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL, SkillState
 from pivot.environments.primitiveskill.table.tabletop import TabletopWorld
 from pivot.environments.primitiveskill.tasks import KINDS, Scene, TaskKind, reached, update_achieved
 from pivot.environments.primitiveskill.world import World
-from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 
 MOST_NOISE = 15
 """Largest amplitude of the noise on coordinates, millimetres."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pivot.environments.primitiveskill.actions import LARGEST, Primitive, join, read_primitives
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
 from pivot.environments.primitiveskill.tasks import KINDS
-from pivot.rollouts.base import ReplyOutcome
+from pivot.environments.turns import ReplyOutcome
 from pivot.rollouts.parser import parse_reply
 
 CALL, NAME, COUNT, NUMBER, MANY = (

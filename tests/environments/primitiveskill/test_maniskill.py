@@ -15,11 +15,11 @@ import pytest
 from pivot.core.errors import ConfigError
 from pivot.environments.primitiveskill.actions import Primitive, read_primitives
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
+from pivot.environments.primitiveskill.expert import expert_action
 from pivot.environments.primitiveskill.maniskill.world import ManiSkillWorld
 from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL, SkillState
 from pivot.environments.primitiveskill.tasks import KINDS, TARGETS, Point, Scene, reached
 from pivot.environments.primitiveskill.world import CAMERAS, Camera
-from pivot.rollouts.scripted.primitiveskill_expert import expert_action
 from pivot.tests.environments.primitiveskill import maniskill_parity as parity
 
 pytestmark = [

@@ -12,11 +12,11 @@ from pivot.environments.primitiveskill import environment
 from pivot.environments.primitiveskill.actions import Primitive
 from pivot.environments.primitiveskill.maniskill.process import START_SECONDS, STEP_SECONDS, ManiSkillProcess
 from pivot.environments.primitiveskill.maniskill.world import ManiSkillWorld
+from pivot.environments.primitiveskill.prompt import PROMPT
 from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL
 from pivot.rollouts.base import Status, StopReason
 from pivot.rollouts.loop import roll_out_tasks
-from pivot.rollouts.prompts.primitiveskill import PROMPT
-from pivot.rollouts.scripted.policy import ScriptedPolicy
+from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests.environments.primitiveskill.maniskill_parity import level
 
 STAND_IN = Path(__file__).with_name("maniskill_stand_in.py")

@@ -14,9 +14,9 @@ from pydantic import Field
 
 from ....core import plugins
 from ....core.contracts import Answer, Contract, Fits, Terms
+from ....environments.turns import Turn
 from ....models.base import Backend, ModelOptions
 from ....models.transformers.model import Engine
-from ....rollouts.base import Turn
 from ..config import RlConfig
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....core.errors import TrainingError
+from ....environments.turns import Turn
 from ....models.base import ChatRequest, Sampling
 from ....models.extras import need
-from ....rollouts.base import Turn
 from ...config import EXTRA
 from ...encode import Encoder
 from ..scoring import Row, Scorer

@@ -6,8 +6,8 @@ The reply format follows the picture: a Teacher's hindsight context goes between
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...environments.base import EnvProfile, Task
-from ..base import HistoryEntry, StudentPrompt
+from .base import EnvProfile, Task
+from .turns import HistoryEntry, StudentPrompt
 
 MOVES = ("up", "down", "left", "right")
 

@@ -12,9 +12,11 @@ from pydantic import Field
 
 from ...core.errors import ConfigError
 from ...core.identity import derive_seed
-from ...environments.backends import EMBEDDED
-from ...environments.base import EnvConfig
-from ...environments.navigation import (
+from ..backends import EMBEDDED
+from ..base import EnvConfig
+from ..player import Player, PlayerHabits, bell, pick, uniforms
+from ..turns import Reply, Turn
+from . import (
     ACTIONS,
     TURNS,
     Cell,
@@ -26,8 +28,6 @@ from ...environments.navigation import (
     millimetres,
     steps_to_target,
 )
-from ..base import Reply, Turn
-from .player import Player, PlayerHabits, bell, pick, uniforms
 
 _LOOKING = (
     "I look at the room first.",

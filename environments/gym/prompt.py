@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ...environments.base import EnvProfile, Task
 from ...solvers.closure.game import Level
-from ..base import HistoryEntry, StudentPrompt
+from ..base import EnvProfile, Task
+from ..turns import HistoryEntry, StudentPrompt
 
 
 class GymPrompt(StudentPrompt):

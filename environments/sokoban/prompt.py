@@ -1,7 +1,7 @@
 """The acting prompt of Sokoban. Its legend comes from the renderer, so that text and picture always agree."""
 
-from ...environments.sokoban import LEGEND
-from .grid import GridPrompt
+from ..grid_prompt import GridPrompt
+from . import LEGEND
 
 PROMPT = GridPrompt(
     template="student.sokoban",

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ...core import plugins
-from ...core.errors import CertifyError, ConfigError
-from ...core.identity import derive_seed
-from ...environments.base import EnvProfile, Task, actions_per_turn
-from ...environments.grid import GridEnv
-from ...solvers.base import DistanceMap, ExactSolver
-from ..base import Reply, Turn
+from ..core import plugins
+from ..core.errors import CertifyError, ConfigError
+from ..core.identity import derive_seed
+from ..solvers.base import DistanceMap, ExactSolver
+from .base import EnvProfile, Task, actions_per_turn
+from .grid import GridEnv
 from .player import Player, PlayerHabits, bell, pick, uniforms
+from .turns import Reply, Turn
 
 MISREAD_LOSS = 6.0
 """Score lost on a misread level: from a score of 0 it takes the expert moves from one in two to one in fourteen."""

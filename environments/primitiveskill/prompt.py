@@ -7,8 +7,8 @@ come without names, in a fixed order: the picture shows which object each belong
 from collections.abc import Sequence
 from typing import Any
 
-from ...environments.base import EnvProfile, Task
-from ..base import HistoryEntry, StudentPrompt
+from ..base import EnvProfile, Task
+from ..turns import HistoryEntry, StudentPrompt
 
 SHOWN_ACTIONS = 2
 

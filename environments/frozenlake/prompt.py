@@ -1,7 +1,7 @@
 """The acting prompt of FrozenLake. Its legend comes from the renderer, so that text and picture always agree."""
 
-from ...environments.frozenlake import LEGEND
-from .grid import GridPrompt
+from ..grid_prompt import GridPrompt
+from . import LEGEND
 
 PROMPT = GridPrompt(
     template="student.frozenlake",

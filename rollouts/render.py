@@ -6,10 +6,10 @@ episodes of one task: if a prompt depends on the frame alone, a repeated frame c
 
 from collections.abc import Hashable, Sequence
 
-from ...core.identity import digest
-from ...core.messages import PromptMessages
-from ...environments.base import EnvProfile, Task
-from ..base import HistoryEntry, StudentPrompt
+from ..core.identity import digest
+from ..core.messages import PromptMessages
+from ..environments.base import EnvProfile, Task
+from ..environments.turns import HistoryEntry, StudentPrompt
 
 
 def render_student(

@@ -14,10 +14,10 @@ from pydantic import Field
 
 from ...core.errors import ConfigError
 from ...core.identity import derive_seed
-from ...environments.primitiveskill import Primitive, PrimitiveSkillEnv, join
-from ..base import Reply, Turn
-from .player import Player, PlayerHabits, bell, pick, uniforms
-from .primitiveskill_faults import FRUITLESS, GRASPING, HANDS_OFF, Plan, expert_plan, misled
+from ..player import Player, PlayerHabits, bell, pick, uniforms
+from ..turns import Reply, Turn
+from . import Primitive, PrimitiveSkillEnv, join
+from .faults import FRUITLESS, GRASPING, HANDS_OFF, Plan, expert_plan, misled
 
 _LOOKING = (
     "I compare the list of positions with the picture.",

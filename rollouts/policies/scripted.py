@@ -7,9 +7,10 @@ from pydantic import Field
 from ...core import plugins
 from ...core.plugins import Settings
 from ...environments.base import EnvConfig
-from ..base import Policy, Reply, Turn
-from .grid import GridPlayer
-from .player import Player
+from ...environments.grid_player import GridPlayer
+from ...environments.player import Player
+from ...environments.turns import Reply, Turn
+from ..base import Policy
 
 VERSION = "1"
 """Raised when all players change: replies, and therefore episode ids, then differ. A change of one player raises the

@@ -6,9 +6,9 @@ something and put it where it does not belong, so that a later picture looks dif
 
 from collections.abc import Callable, Sequence
 
-from ...environments.primitiveskill import Primitive, Scene, SkillState, read_primitives, tray_centre
-from .player import pick
-from .primitiveskill_expert import expert_action
+from ..player import pick
+from . import Primitive, Scene, SkillState, read_primitives, tray_centre
+from .expert import expert_action
 
 Plan = tuple[Primitive, ...]
 

@@ -7,7 +7,7 @@ turn (pick and place), the drawer's front one more.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ...environments.primitiveskill import (
+from . import (
     ALIGN_TOLERANCE,
     CLOSED,
     CUBE,

@@ -6,8 +6,8 @@ A turn is a separate request, so the target is repeated with every later picture
 from collections.abc import Sequence
 from typing import Any
 
-from ...environments.base import EnvProfile, Task
-from ..base import HistoryEntry, StudentPrompt
+from ..base import EnvProfile, Task
+from ..turns import HistoryEntry, StudentPrompt
 
 _TASK = """\
 You write SVG code. A target picture is given, and your code is to reproduce it. It is drawn at 256x256 pixels on white

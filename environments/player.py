@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, ClassVar, TypeVar
 
-from ...core.contracts import Answer, Terms
-from ...core.plugins import Plugin, Settings, read_settings
-from ...environments.base import EnvConfig
-from ..base import Reply, Turn
+from ..core.contracts import Answer, Terms
+from ..core.plugins import Plugin, Settings, read_settings
+from .base import EnvConfig
+from .turns import Reply, Turn
 
 _TEN_WORDS = struct.Struct("<10I")
 

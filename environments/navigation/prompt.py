@@ -6,8 +6,8 @@ Steps are counted from 1 here, as in every history that a model reads; everywher
 from collections.abc import Sequence
 from typing import Any
 
-from ...environments.base import EnvProfile, Task
-from ..base import HistoryEntry, StudentPrompt
+from ..base import EnvProfile, Task
+from ..turns import HistoryEntry, StudentPrompt
 
 ACTIONS = ("moveahead", "moveback", "moveright", "moveleft", "rotateright", "rotateleft", "lookup", "lookdown")
 SHOWN_ACTIONS = 2

@@ -12,8 +12,9 @@ from ...core.errors import ConfigError
 from ...core.identity import derive_seed
 from ...core.plugins import Settings
 from ...environments.base import EnvConfig
-from ..base import Policy, Reply, Turn
-from .policy import ScriptedPolicy
+from ...environments.turns import Reply, Turn
+from ..base import Policy
+from .scripted import ScriptedPolicy
 
 
 class MixedSettings(Settings):

@@ -18,9 +18,8 @@ from pydantic import Field
 
 from ...core.errors import ConfigError
 from ...core.identity import derive_seed
-from ..base import Reply, Turn
-from ..ids import turn_seed
-from .player import Player, PlayerHabits, bell, pick, uniforms
+from ..player import Player, PlayerHabits, bell, pick, uniforms
+from ..turns import Reply, Turn, turn_seed
 
 _SHAPE = re.compile(r"<(?:path|circle|ellipse|rect|line|polyline|polygon|use)\b[^<>]*/>")
 _COLOUR = re.compile(r'\b(fill|stroke)="#[0-9a-fA-F]{3,8}"')

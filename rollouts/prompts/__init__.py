@@ -1,1 +1,0 @@
-"""Student prompts, one file per environment."""
