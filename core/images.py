@@ -3,8 +3,8 @@
 Puzzle frames have few colours, so the PNG writer indexes them and filters each row against the one above in a single
 compiled pass, then deflates with ISA-L: fewer bytes than RGB in the same time, and an order of magnitude faster than
 general writers. Encoded bytes are a function of the pixels and the installed ISA-L (whose output may differ between
-processor families), in every process: ``make test-encoder`` encodes 100,000 pictures in 500. Ids are a function of the
-pixels alone.
+processor families), in every process: ``make test WHAT=encoder`` encodes 100,000 pictures in 500. Ids are a function of
+the pixels alone.
 """
 
 import hashlib

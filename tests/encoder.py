@@ -1,8 +1,9 @@
 """Check that the PNG encoder gives equal bytes for equal pixels in every process, by encoding in many fresh ones.
 
 Such a defect is rare (at another level of ISA-L, one picture in a thousand) and never shows within one process, so an
-ordinary test would not find it. ``make test-encoder`` runs 500 processes with 200 pictures each (collages and single
-frames, puzzles and renders) and different garbage in memory. The exit status is 1 if any picture has two encodings.
+ordinary test would not find it. ``make test WHAT=encoder`` runs 500 processes with 200 pictures each (collages and
+single frames, puzzles and renders) and different garbage in memory. The exit status is 1 if any picture has two
+encodings.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 Two configs with at least eight shards per stage: five environments with the scripted policy, and SVG with a served
 policy that submits hostile documents. All guaranteed bytes are compared with the first store's, and
-each store is verified. ``make test-equal`` runs both; the exit status is 1 if anything differs.
+each store is verified. ``make test WHAT=equal`` runs both; the exit status is 1 if anything differs.
 """
 
 import json

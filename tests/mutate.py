@@ -4,8 +4,8 @@ A mutant is a word diff in git's notation, ``[-old-]{+new+}``, with enough conte
 files, so files may move. The area of a mutant selects its tests, the most specific first, up to the first failure; a
 test that times out counts as a failure. Every mutant starts from the same clean copy with its compiled code.
 
-``make test-mutants`` runs all; ``python -m pivot.tests.mutate --only sokoban`` runs mutants with that word in their
-name. The exit status is 1 if more than three survive.
+``make test WHAT=mutants`` runs all; ``python -m pivot.tests.mutate --only sokoban`` runs mutants with that word in
+their name. The exit status is 1 if more than three survive.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """Run every command and snippet of README and docs with the wheel alone, outside the repository.
 
-``make test-docs`` runs this module. Blocks that need a model, a server, a simulator or PyTorch are skipped, each with
-its reason; builds are made small. Each page runs in its own folder, with copies of the stores that it does not build.
+``make test WHAT=docs`` runs this module. Blocks that need a model, a server, a simulator or PyTorch are skipped, each
+with its reason; builds are made small. Each page runs in its own folder, with copies of the stores that it does not
+build.
 """
 
 import re
@@ -58,9 +59,9 @@ PROGRAMS = {
     "prefect": "needs a Prefect server; tests/flows has one",
     "ray": "needs a cluster; test_engines.py has one",
     "dask": "needs a cluster; test_engines.py has one",
-    "docker": "needs Docker; make test-deploy checks the files",
-    "kubectl": "needs a cluster; make test-deploy checks the files",
-    "systemctl": "needs systemd; make test-deploy checks the units",
+    "docker": "needs Docker; make test WHAT=deploy checks the files",
+    "kubectl": "needs a cluster; make test WHAT=deploy checks the files",
+    "systemctl": "needs systemd; make test WHAT=deploy checks the units",
     "apt-get": "installs packages of the system",
     "useradd": "adds a user",
     "install": "copies files of the repository to the system",

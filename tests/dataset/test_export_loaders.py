@@ -1,4 +1,4 @@
-"""The loaders of ms-swift and LLaMA-Factory read the exports that are meant for them: run by ``make test-exports``.
+"""The loaders of ms-swift and LLaMA-Factory read the exports made for them: run by ``make test WHAT=exports``.
 
 Every row has to arrive, in order, with the texts of the export and with its pictures, compared by their pixels.
 """
@@ -18,7 +18,7 @@ from pivot.tests.stores import build_small
 
 ENVIRONMENTS = os.environ.get("PIVOT_LOADERS", "")
 """Folder with a virtual environment per trainer."""
-pytestmark = pytest.mark.skipif(not ENVIRONMENTS, reason="needs the trainers: make test-exports")
+pytestmark = pytest.mark.skipif(not ENVIRONMENTS, reason="needs the trainers: make test WHAT=exports")
 
 Row = dict[str, Any]
 

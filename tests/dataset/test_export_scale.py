@@ -1,4 +1,4 @@
-"""Memory of exports of many rows: run by ``make test-export-scale``."""
+"""Memory of exports of many rows: run by ``make test WHAT=export-scale``."""
 
 import json
 import os

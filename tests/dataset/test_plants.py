@@ -1,6 +1,6 @@
 """``pivot verify`` finds every planted lie, even if card and manifest were rewritten to cover it.
 
-`make test-plants` plants all of them (more than 1,500, about an hour); `make test` a few of each environment.
+`make test WHAT=plants` plants all of them (more than 1,500, about an hour); `make test` a few of each environment.
 """
 
 import random

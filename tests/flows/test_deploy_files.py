@@ -1,4 +1,4 @@
-"""The files of deploy/: commands, variables, metrics and mounts exist; `make test-deploy` adds the tools' checks."""
+"""The files of docs/deploy/ name what exists; `make test WHAT=deploy` adds the checks of the tools."""
 
 import importlib
 import json

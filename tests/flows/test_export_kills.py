@@ -1,6 +1,6 @@
 """Exports that are cut short: by a kill before any change on disk, by Ctrl-C, by a full disk. A rerun has equal bytes.
 
-`make test` takes some of the points, `make test-kill-points` all of them.
+`make test` takes some of the points, `make test WHAT=kill-points` all of them.
 """
 
 import os

@@ -66,7 +66,7 @@ def test_only_the_tool_is_public() -> None:
 
 @pytest.mark.train
 def test_every_picture_reaches_the_model_and_rewards_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+    torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
     trl: Any = pytest.importorskip("trl")
     from pivot.tests.integrations.tool_player import call_of, make_tool_player
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-vf: Any = pytest.importorskip("verifiers.v1", reason="needs verifiers; run: make test-integrations")
+vf: Any = pytest.importorskip("verifiers.v1", reason="needs verifiers; run: make test WHAT=integrations")
 
 from pivot.core.errors import ConfigError  # noqa: E402
 from pivot.core.images import decode, frame_id  # noqa: E402

@@ -1,4 +1,4 @@
-"""Memory of a large import, and of a line of 1 GB: run by ``make test-import-scale``."""
+"""Memory of a large import, and of a line of 1 GB: run by ``make test WHAT=import-scale``."""
 
 import json
 import os

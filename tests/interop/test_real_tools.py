@@ -1,4 +1,4 @@
-"""Logs that the tools themselves write, with a stub in place of a model: run by ``make test-importers``."""
+"""Logs that the tools themselves write, with a stub in place of a model: run by ``make test WHAT=importers``."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ from .recorded import imports_of
 
 ENVIRONMENTS = os.environ.get("PIVOT_IMPORTERS", "")
 """Folder with a virtual environment per tool."""
-pytestmark = pytest.mark.skipif(not ENVIRONMENTS, reason="needs the tools: make test-importers")
+pytestmark = pytest.mark.skipif(not ENVIRONMENTS, reason="needs the tools: make test WHAT=importers")
 
 LAKE = "SFFF\nFHFH\nFFFH\nHFFG"
 TURNS = (

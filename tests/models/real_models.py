@@ -22,7 +22,7 @@ from pivot.models.transformers.processors import load_processor
 from pivot.tests.models.tiny_vlm import save_tiny_vlm
 from pivot.training.checkpoint import FINAL, further_files, save_final
 
-torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 transformers = pytest.importorskip("transformers")
 
 ENVIRONMENTS = ("sokoban", "frozenlake")

@@ -19,7 +19,7 @@ from pivot.models.transformers.processors import VIDEO_PART, has_torchvision, im
 from pivot.models.weights import revision_of
 from pivot.tests.flow_runs import config_of, fingerprint
 
-pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.models.coaching import asked, guidance_fields
 from pivot.tests.models.real_models import (

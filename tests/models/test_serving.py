@@ -1,6 +1,7 @@
 """vLLM on this machine's CPU around a tiny real Qwen2.5-VL: the pipeline over its server, and its engine in process.
 
-Run by ``make test-serving`` in an environment of its own. What vLLM states as log-probabilities, transformers computes.
+Run by ``make test WHAT=serving`` in an environment of its own. What vLLM states as log-probabilities, transformers
+computes.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from pivot.models.transformers.model import Engine
 from pivot.models.vllm import VllmModel
 from pivot.tests.flow_runs import clean_environment, config_of
 
-pytest.importorskip("vllm", reason="needs vLLM; run: make test-serving")
+pytest.importorskip("vllm", reason="needs vLLM; run: make test WHAT=serving")
 from pivot.tests.models.real_models import (
     assert_right_records,
     largest_difference,

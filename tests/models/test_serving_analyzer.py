@@ -1,7 +1,8 @@
 """A model of ``pivot train sft``, served by vLLM: the command that measures it over the server reads the same replies.
 
-The run is trained, and measured in process, by the interpreter that PIVOT_TRAINER names (``make test-serving`` does):
-its transformers is a newer one than vLLM's CPU build takes, as it is for a user who trains here and serves there.
+The run is trained, and measured in process, by the interpreter that PIVOT_TRAINER names (``make test WHAT=serving``
+does): its transformers is a newer one than vLLM's CPU build takes, as it is for a user who trains here and serves
+there.
 """
 
 import json
@@ -17,7 +18,7 @@ from pivot.datasets.store.nights import load_store
 from pivot.tests.flow_runs import clean_environment
 from pivot.tests.models.vllm_server import NAME, vllm_server
 
-pytest.importorskip("vllm", reason="needs vLLM; run: make test-serving")
+pytest.importorskip("vllm", reason="needs vLLM; run: make test WHAT=serving")
 TRAINER = os.environ.get("PIVOT_TRAINER", "")
 pytestmark = [
     pytest.mark.serving,

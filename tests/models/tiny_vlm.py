@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 pytest.importorskip("transformers")
 
 from pivot.models.transformers.from_scratch import bpe_tokenizer, make_vlm

@@ -2,7 +2,8 @@
 
 vLLM's CPU build imports torchvision, whose import registers shape functions for the operators ``nms`` and ``qnms`` of a
 library that cannot be loaded here. Nothing calls the two: it is enough that they are declared, just before torchvision
-is imported. ``make test-serving`` copies this file into the environment of the server and loads it by a ``.pth`` file.
+is imported. ``make test WHAT=serving`` copies this file into the environment of the server and loads it by a ``.pth``
+file.
 """
 
 import importlib.abc

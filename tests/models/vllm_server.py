@@ -1,4 +1,4 @@
-"""A vLLM server on this machine's CPU around a saved model, for the tests of ``make test-serving``."""
+"""A vLLM server on this machine's CPU around a saved model, for the tests of ``make test WHAT=serving``."""
 
 import contextlib
 import os

@@ -124,7 +124,7 @@ def test_failures_begin_midway_and_leave_traces() -> None:
 
 @pytest.mark.long
 def test_the_pictures_of_all_levels_teach() -> None:
-    """The paper's 364 levels, with the real pictures: ``make test-scenes`` prints the numbers."""
+    """The paper's 364 levels, with the real pictures: ``make test WHAT=scenes`` prints the numbers."""
     scenes = scenes_of(play(PrimitiveSkillEnv, 364)[1])
     print(scenes)  # noqa: T201 - what the target is for
     check_scenes(scenes)

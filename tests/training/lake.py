@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 pytest.importorskip("transformers")
 safetensors: Any = pytest.importorskip("safetensors.torch")
 

@@ -14,7 +14,7 @@ from pivot.tests.models.tiny_vlm import save_tiny_vlm
 from pivot.training.analyzer_sft.config import SftConfig, make_sft_config
 from pivot.training.analyzer_sft.samples import Sample, Samples, TrainingData, read_dataset
 
-pytest.importorskip("trl", reason="needs TRL; run: make test-train")
+pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 
 
 def text_of(sample: Sample) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 
 from pivot.core.messages import EncodedFrame  # noqa: E402 - after the skip
 from pivot.models.base import ChatRequest, Sampling  # noqa: E402

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-pytest.importorskip("trl", reason="needs TRL; run: make test-train")
+pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 
 from pivot.core.errors import PivotError, TrainingError
 from pivot.datasets.store.schema import DATASET

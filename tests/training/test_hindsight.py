@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 pytest.importorskip("transformers")
 
 from pivot.core.errors import TrainingError

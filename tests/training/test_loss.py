@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
-pytest.importorskip("trl", reason="needs TRL; run: make test-train")
+torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
+pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 
 from pivot.tests.training.one_update import one_update  # noqa: E402 - after the skips
 from pivot.tests.training.small import config_of, losses, uneven  # noqa: E402

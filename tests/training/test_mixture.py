@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 
 from hypothesis import given
 from hypothesis import strategies as st

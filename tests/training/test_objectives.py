@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 
 from pivot.training.policy_rl.advantages import group_advantages  # noqa: E402
 from pivot.training.policy_rl.losses import (  # noqa: E402

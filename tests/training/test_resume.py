@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("trl", reason="needs TRL; run: make test-train")
+pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 
 from pivot.core.errors import TrainingError
 from pivot.core.storage import LocalStorage

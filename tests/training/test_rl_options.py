@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import polars as pl
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 transformers: Any = pytest.importorskip("transformers")
 
 from pivot.benchmarks.learning.stage2 import lessons  # noqa: E402

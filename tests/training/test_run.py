@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 transformers = pytest.importorskip("transformers")
 safetensors: Any = pytest.importorskip("safetensors")
-pytest.importorskip("trl", reason="needs TRL; run: make test-train")
+pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 
 import pivot  # noqa: E402 - after the skips
 from pivot.core.errors import TrainingError  # noqa: E402

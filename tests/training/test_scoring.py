@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 pytest.importorskip("transformers")
 
 from pivot.benchmarks.learning.player import FAMILIES, make_player  # noqa: E402

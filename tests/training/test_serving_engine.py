@@ -1,6 +1,6 @@
 """Stage II over real vLLM servers on the CPU, and real ways to get a hand-over of weights wrong.
 
-Run by ``make test-serving``, in the environment of training: PIVOT_VLLM_PYTHON names the Python of vLLM's own.
+Run by ``make test WHAT=serving``, in the environment of training: PIVOT_VLLM_PYTHON names the Python of vLLM's own.
 """
 
 import os
@@ -13,7 +13,7 @@ import pytest
 
 PYTHON = os.environ.get("PIVOT_VLLM_PYTHON", "")
 if not PYTHON:
-    pytest.skip("needs vLLM in an environment of its own; run: make test-serving", allow_module_level=True)
+    pytest.skip("needs vLLM in an environment of its own; run: make test WHAT=serving", allow_module_level=True)
 
 from pivot.core.errors import TrainingError  # noqa: E402 - what training needs is in its own environment
 from pivot.tests.training import matrix  # noqa: E402

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
-pytest.importorskip("trl", reason="needs TRL; run: make test-train")
+torch = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
+pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 
 from pivot.core.errors import TrainingError  # noqa: E402 - after the skips
 from pivot.core.storage import LocalStorage  # noqa: E402

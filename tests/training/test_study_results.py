@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 
 from pivot.benchmarks.learning import small, study, vlm
 from pivot.benchmarks.learning.ledger import Ledger, figures_table

@@ -8,7 +8,7 @@ import pytest
 from pivot.core.errors import TrainingError
 from pivot.tests.cli.command_line import run as command
 
-torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 transformers: Any = pytest.importorskip("transformers")
 
 from pivot.models.transformers.processors import load_processor  # noqa: E402 - after the skips

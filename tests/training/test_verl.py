@@ -1,6 +1,6 @@
 """The losses of Stage II against those of verl 0.9.1, whose policy loss, KL and token mean the method's relatives use.
 
-verl has an environment of its own (``make test-engines``); its losses need no accelerator.
+verl has an environment of its own (``make test WHAT=engines``); its losses need no accelerator.
 """
 
 from typing import Any
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test-engines")
-algorithms: Any = pytest.importorskip("verl.trainer.ppo.core_algos", reason="needs verl; run: make test-engines")
+torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=engines")
+algorithms: Any = pytest.importorskip("verl.trainer.ppo.core_algos", reason="needs verl; run: make test WHAT=engines")
 verl_config: Any = pytest.importorskip("verl.workers.config")
 
 from pivot.training.policy_rl.advantages import group_advantages  # noqa: E402

@@ -1,6 +1,6 @@
 """The engine of servers: whole runs over a stand-in, and a probe that finds servers with wrong weights.
 
-The stand-in is a chat server around the same kind of model; ``make test-serving`` does the same with vLLM itself.
+The stand-in is a chat server around the same kind of model; ``make test WHAT=serving`` does the same with vLLM itself.
 """
 
 import subprocess

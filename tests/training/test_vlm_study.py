@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch; run: make test-train")
+pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 
 from PIL import Image
 from pivot.benchmarks.learning import study, vlm, vlm_start

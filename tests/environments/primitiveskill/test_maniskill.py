@@ -1,6 +1,6 @@
 """The real ManiSkill against the embedded table: the expert, equal outcomes, exact rollback, and pictures.
 
-``make test`` runs a small part, ``make test-maniskill`` (PIVOT_MANISKILL_ALL=1) the sizes that are promised.
+``make test`` runs a small part, ``make test WHAT=maniskill`` (PIVOT_MANISKILL_ALL=1) the sizes that are promised.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ from pivot.tests.environments.primitiveskill import maniskill_parity as parity
 pytestmark = [
     pytest.mark.maniskill,
     pytest.mark.skipif(
-        importlib.util.find_spec("mani_skill") is None, reason="ManiSkill is not installed; use make test-maniskill"
+        importlib.util.find_spec("mani_skill") is None, reason="needs ManiSkill; use make test WHAT=maniskill"
     ),
 ]
 ALL = os.environ.get("PIVOT_MANISKILL_ALL") == "1"
@@ -33,7 +33,7 @@ SEEDS, SEQUENCES, ROLLBACKS = (50, 200, 20) if ALL else (10, 10, 2)
 EQUAL = 0.98
 """Least share of sequences with equal outcomes."""
 TURNS = 6
-full = pytest.mark.skipif(not ALL, reason="takes another process and its first picture; make test-maniskill runs it")
+full = pytest.mark.skipif(not ALL, reason="starts another process; make test WHAT=maniskill runs it")
 
 
 @pytest.fixture(scope="module")
