@@ -118,7 +118,7 @@ maniskill-part: $(VENV)/.dev
 # The tests of training, in the same environment. If PyTorch cannot be installed, they are skipped and the reason is printed.
 training-part: $(VENV)/.dev
 	@if $(MAKE) --no-print-directory $(MANISKILL)/.torch > $(VENV)/training.log 2>&1; \
-	then $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m "train and not long" tests/training tests/integrations -n 2 --dist loadgroup; \
+	then $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m "train and not long" tests/training tests/interop -n 2 --dist loadgroup; \
 	else echo "skipped: the tests of training, for which PyTorch cannot be installed here:"; tail -n 2 $(VENV)/training.log; fi
 
 # The tested version; set TORCH= for a different one.

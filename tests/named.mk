@@ -125,8 +125,8 @@ what-maniskill: export PIVOT_MANISKILL_ALL = 1
 what-integrations: $(MANISKILL)/.torch  ## play environments in the loops of verifiers and TRL; installs each in an environment of its own
 	$(PYTHON) -m venv $(VENV)/verifiers
 	$(VENV)/verifiers/bin/pip install --quiet -e '.[testing,verifiers]'
-	$(VENV)/verifiers/bin/python -m pytest $(ANY_FOLDER) tests/integrations/test_verifiers.py tests/integrations/test_play.py
-	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/integrations/test_trl.py
+	$(VENV)/verifiers/bin/python -m pytest $(ANY_FOLDER) tests/interop/test_verifiers.py tests/interop/test_play.py
+	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/interop/test_trl.py
 
 what-benchmark: $(MANISKILL)/.torch  ## make the benchmark at full size, score scripted models on it, and measure how busy a server is kept (more than an hour)
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s -m long tests/training/test_benchmark_runs.py tests/training/test_benchmark_servers.py

@@ -44,7 +44,7 @@ SNIPPETS_ELSEWHERE = {
     r"pivot\.train_rl": "needs PyTorch; test_mixture.py trains on two environments",
     r"from trl ": "needs PyTorch; test_train_view.py trains with TRL's trainer on a store",
     r"pivot\.Recorder|runs/mine": "needs a trainer; test_recorder.py has environments",
-    r"verifiers": "needs the library; tests/integrations has it",
+    r"verifiers": "needs the library; tests/interop has it",
     r"from transformers ": "needs PyTorch and a model",
 }
 """Python snippets that cannot run here, and why."""
@@ -71,7 +71,7 @@ PROGRAMS = {
     "rm": "removes files of an operator",
     "cd": "changes the folder",
     "mkdir": "makes a folder",
-    "vf-eval": "needs verifiers and a model; tests/integrations has a stub",
+    "vf-eval": "needs verifiers and a model; tests/interop has a stub",
 }
 """First words of console lines that are no commands of PIVOT, and why they do not run."""
 LANGUAGES = {

@@ -11,7 +11,7 @@ from pivot.core.errors import ConfigError
 from pivot.core.images import decode, frame_id
 from pivot.interop.trainers.play import Game
 from pivot.interop.trainers.trl import Environments, PivotEnvironment, credit_reward
-from pivot.tests.integrations.reference import facts, own_rollout, scores_of, shown_frames
+from pivot.tests.interop.reference import facts, own_rollout, scores_of, shown_frames
 
 MOVES = ("up", "down", "left", "right")
 REPLY = "<think>go {0}</think><action>{0}</action>"
@@ -68,7 +68,7 @@ def test_only_the_tool_is_public() -> None:
 def test_every_picture_reaches_the_model_and_rewards_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
     trl: Any = pytest.importorskip("trl")
-    from pivot.tests.integrations.tool_player import call_of, make_tool_player
+    from pivot.tests.interop.tool_player import call_of, make_tool_player
 
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     torch.set_num_threads(1)

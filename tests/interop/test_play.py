@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pivot.core.errors import ConfigError
 from pivot.interop.trainers.play import Game, Play
-from pivot.tests.integrations.reference import facts, own_rollout, scores_of, shown_frames
+from pivot.tests.interop.reference import facts, own_rollout, scores_of, shown_frames
 
 MOVES = ("up", "down", "left", "right")
 

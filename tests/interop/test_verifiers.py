@@ -12,7 +12,7 @@ vf: Any = pytest.importorskip("verifiers.v1", reason="needs verifiers; run: make
 from pivot.core.errors import ConfigError  # noqa: E402
 from pivot.core.images import decode, frame_id  # noqa: E402
 from pivot.environments.base import Task  # noqa: E402
-from pivot.tests.integrations.reference import own_rollout, scores_of, shown_frames  # noqa: E402
+from pivot.tests.interop.reference import own_rollout, scores_of, shown_frames  # noqa: E402
 from pivot.tests.models.chat_server import MODEL, ChatServer, number_of  # noqa: E402
 
 loaders: Any = pytest.importorskip("verifiers.v1.utils.loaders")
