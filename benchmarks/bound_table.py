@@ -1,4 +1,4 @@
-"""Table of bounds by resampling against exact certificates: the one of docs/reference/results.md.
+"""Table of bounds by resampling against exact certificates: the one of docs/reference/evidence.md.
 
 ``python -m pivot.benchmarks.bound_table [FAILURES]``: failures of Sokoban and FrozenLake by the embedded policy, each
 resampled by four policies from every step (uniform sampling) and by bisection. Prints Markdown.

@@ -11,7 +11,7 @@ from typing import Literal
 TILT = 4.0
 """Nats by which a hint moves one action."""
 ANALYZER_ACCURACY = 0.45
-"""Share of pivots that the stand-in for an Analyzer names right, as at nine turns of Sokoban (results.md)."""
+"""Share of pivots that the stand-in for an Analyzer names right, as at nine turns of Sokoban (evidence.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pivot.tests.training.exact import check_exact_success
 from pivot.training.policy_rl import loop
 
 pytestmark = pytest.mark.train
-PAGE = Path(study.__file__).parents[2] / "docs" / "reference" / "results.md"
+PAGE = Path(study.__file__).parents[2] / "docs" / "reference" / "evidence.md"
 
 
 def _rows(name: str, protocol: int) -> list[dict[str, Any]]:

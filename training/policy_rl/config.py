@@ -113,9 +113,8 @@ class RlConfig(Settings):
     """Reward subtracted in training for each reply that breaks the format; the logged return does not include it."""
     credit: str | None = setting(None, panel=LEARNING, added=True)
     """Rule of a credit per turn that is added to the advantage of the episode (an extension): ``progress``, ``slack``
-    or ``pivot``, see ``pivot.credit``. Needs an environment with an exact solver. In a study on a small network
-    ``progress`` helped in FrozenLake and a little in Sokoban, ``pivot`` hurt in FrozenLake, and ``slack`` was
-    not studied."""
+    or ``pivot``, see ``pivot.credit``. Needs an environment with an exact solver. No gain of any rule is proved; the
+    docs on exports say what is known."""
     credit_weight: float = setting(1.0, panel=LEARNING, added=True, gt=0)
     """Weight of the credit, after it is scaled to a deviation of 1 over the turns of a task's episodes."""
     clip: float = setting(0.2, panel=LEARNING, gt=0, lt=1)
