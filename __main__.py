@@ -40,7 +40,7 @@ class Outlet(io.FileIO):
 
 
 def _opened(stream: io.TextIOWrapper | None, descriptor: int) -> io.TextIOWrapper:
-    """Return a standard stream that can always be written: also where there is none, or one of few characters."""
+    """Return a standard stream to which writing never fails, also if it is closed or its encoding lacks characters."""
     if stream is None:  # closed by who started us: what is opened next must not take its place
         return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
     raw = io.BufferedWriter(Outlet(descriptor, "w", closefd=False))

@@ -38,12 +38,12 @@ CPU_REQUIRED = 0.003  # seconds per request, at most
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run, from the moment when all slots are taken to the moment when the first stays free."""
+    """Figures of one run, from the moment when all slots are busy to the moment when the first one stays free."""
 
     busy: float
-    """Share of the slots."""
+    """Mean share of the server's slots that were busy."""
     per_second: float
-    """Requests."""
+    """Requests per second."""
     cpu: float
     """Processor seconds of the client per request."""
 

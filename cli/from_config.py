@@ -287,7 +287,7 @@ def key_and_value(label: str, text: str, hint: str = "", shape: str = "KEY=VALUE
     """Read ``KEY=VALUE``.
 
     Raises:
-        ConfigError: it is written otherwise.
+        ConfigError: the text does not have this form.
     """
     key, equals, value = text.partition("=")
     if not (equals and key):
@@ -299,7 +299,7 @@ def nested_setting(label: str, text: str, example: str = "") -> tuple[str, str, 
     """Read ``ENV.KEY=VALUE``.
 
     Raises:
-        ConfigError: it is written otherwise.
+        ConfigError: the text does not have this form.
     """
     target, equals, value = text.partition("=")
     name, dot, key = target.partition(".")

@@ -317,7 +317,7 @@ def check_answer(part: Any, name: str, answer: Answer, value: Any, *arguments: A
     """Check one answer of a plugin.
 
     Raises:
-        PluginError: it does not fit the contract.
+        PluginError: the answer violates the contract.
     """
     misfit = check_of(answer.kind)(value)
     if misfit is None and answer.also is not None:

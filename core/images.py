@@ -174,7 +174,7 @@ def codec(name: str) -> Codec:
     """Return the codec of a name.
 
     Raises:
-        ImageError: there is none.
+        ImageError: no codec has this name.
     """
     if name not in CODECS:
         raise ImageError(f"unknown picture format {name!r}: stores hold {', '.join(CODECS)}")

@@ -151,7 +151,7 @@ def _entry_points_of(path: str) -> list[EntryPoint]:
 
 
 def _owner(points: list[EntryPoint], frames: list[tuple[str, int]]) -> str:
-    """Name the entry point whose class the innermost possible frame is in; the package where no frame decides."""
+    """Name the entry point whose class has the innermost frame; else the package."""
     for path, line in reversed(frames):
         here = [point for point in points if getattr(sys.modules.get(point.module), "__file__", None) == path]
         around = _class_around(path, line)

@@ -30,7 +30,7 @@ def seconds(name: str, default: float) -> float:
     """Return a deadline from its environment variable.
 
     Raises:
-        ConfigError: it is not a positive number.
+        ConfigError: the value is not a positive number.
     """
     text = os.environ.get(name, str(default))
     try:

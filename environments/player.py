@@ -54,7 +54,7 @@ class Player(Plugin, ABC):
         """Check that the player supports these settings of its environment.
 
         Raises:
-            ConfigError: it does not.
+            ConfigError: a setting is not supported.
         """
 
     @abstractmethod

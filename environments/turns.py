@@ -80,7 +80,7 @@ class HistoryEntry:
     step: int
     action: str
     frame_id: str = ""
-    """The picture before the action; the first entry's is the first observation, such as a target."""
+    """Id of the picture before the action; in the first entry that is the first observation, such as a target."""
 
 
 def _is_message(message: dict[str, Any]) -> bool:

@@ -182,7 +182,7 @@ def make_folder(folder: Path) -> None:
     """Make a folder for results.
 
     Raises:
-        ConfigError: it is a file. StoreError: it cannot be made.
+        ConfigError: the path is a file. StoreError: the folder cannot be made.
     """
     if folder.is_file():
         raise ConfigError(f"{folder} is a file; --out names a folder")

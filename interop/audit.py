@@ -69,7 +69,7 @@ class Finding:
     doubt: str = ""
     """Reason why only a confirmation, or the user, can take the episode: two agents, masked replies, a foreign seed."""
     remedy: str = ""
-    """Option that settles the doubt."""
+    """Option with which the episode is accepted in spite of the doubt."""
 
     @property
     def is_won(self) -> bool:

@@ -305,7 +305,7 @@ def _pairs(mapping: Mapping[str, str]) -> str:
 
 
 def _separator(contents: Sequence[str], names: Sequence[str]) -> str:
-    """Return what stands between the words of contents: one text, ``any``, or nothing."""
+    """Return the separator of the words in the contents of replies: one text, ``any``, or an empty text."""
     used = Counter(
         cut
         for content in contents

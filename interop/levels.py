@@ -43,7 +43,7 @@ def recover_task(env: PivotEnv, episode: RecordedEpisode, picture: Callable[[str
     """Return the level of an episode, and its origin: the row, the generator of its seed, or its first picture.
 
     Raises:
-        StatelessError: there is none of them, or the picture gives no level.
+        StatelessError: the episode has none of the three, or the picture gives no level.
         LeftOutError: what is recorded is not a level.
         UnreadableError: ``picture``, which decodes a recorded picture, cannot read it.
     """
@@ -75,7 +75,7 @@ def _level_of_seed(
     """Return the level that PIVOT's generator makes from a seed, or that of the first picture if it shows another one.
 
     Raises:
-        LeftOutError: there is none of them.
+        LeftOutError: neither gives a level.
     """
     first = episode.turns[0].frame
     shown = None if first is None else read_level(kind.profile.name, picture(first))

@@ -232,7 +232,7 @@ class _Replay:
                 self._agreement.contradict(f"{name} after turn {turn} is {own}, the log says {value}")
 
     def _end(self, *, terminated: bool) -> None:
-        """Compare the end; a failure that is the end of the budget confirms nothing."""
+        """Compare the recorded end with the replay's; a failure at the end of the turn budget confirms nothing."""
         env, episode, agreement = self._env, self._episode, self._agreement
         said_over = bool(episode.terminated) or bool(episode.truncated)
         if not agreement.over:

@@ -72,7 +72,7 @@ def made(kind: type[PivotEnv], config: EnvConfig) -> PivotEnv:
     """Return an environment with the settings of an episode.
 
     Raises:
-        LeftOutError: it cannot be made with them.
+        LeftOutError: the environment cannot be made with these settings.
     """
     try:
         return kind(config)

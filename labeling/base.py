@@ -55,15 +55,15 @@ class Label:
     """One row of the ``labels`` table. Without a verdict, everything the verdict decides is None."""
 
     episode_id: Annotated[str, Stored("Episode.")]
-    label_version: Annotated[str, Stored("`1` for a new store; `pivot relabel` counts on.")]
+    label_version: Annotated[str, Stored("`1` for a new store; `pivot relabel` increments it.")]
     pivot_step: Annotated[int | None, Stored("t*; null where the solver has no answer.")]
     failure_mode: Annotated[str | None, Stored("m*; null where the solver has no answer.")]
     secondary_modes: Annotated[tuple[str, ...], Stored("Other modes that also match.")]
     fallback: Annotated[bool | None, Stored("Whether no action was fatal, so that t* = T-1 by convention.")]
-    infeasible_at_start: Annotated[bool | None, Stored("The goal was out of budget before any action.")]
-    certificate: Annotated[Certificate | None, Stored("The facts that prove the label.")]
+    infeasible_at_start: Annotated[bool | None, Stored("Whether the goal was out of budget before any action.")]
+    certificate: Annotated[Certificate | None, Stored("The facts behind the label; those of kind `exact` prove it.")]
     witness: Annotated[
-        tuple[str, ...] | None, Stored("Plan that still solved the task from s_{t*}; null where there is none.")
+        tuple[str, ...] | None, Stored("Plan that still solved the task from s_{t*}; null if there is none.")
     ]
     feasible_actions: Annotated[
         tuple[str, ...] | None, Stored("Actions at s_{t*} after which the goal was still within budget.")
@@ -76,7 +76,10 @@ class Label:
     solver: Annotated[str, Stored("Solver that found the label.")]
     solver_version: Annotated[str, Stored("Version of the solver.")]
     solver_config: Annotated[str, Stored("Solver settings, JSON.")]
-    teacher: Annotated[str | None, Stored("Who wrote the guidance; `template` is an embedded stand-in. Null for none.")]
+    teacher: Annotated[
+        str | None,
+        Stored("Writer of the guidance; `template` is built in, in place of a model. Null without guidance."),
+    ]
     teacher_config: Annotated[str | None, Stored("Version, model, revision and sampling of the teacher, JSON.")]
     teacher_prompt_hash: Annotated[
         str | None, Stored("Key into `prompts` of the teacher's prompt; null for a teacher that reads none.")

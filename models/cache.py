@@ -120,7 +120,7 @@ class CallCache:
         """Check that an answer can be written.
 
         Raises:
-            CacheError: it cannot.
+            CacheError: the cache cannot be read or written.
         """
         with self._trouble("write"):
             self._reader.execute("BEGIN IMMEDIATE")
@@ -333,7 +333,7 @@ def check_cache(service: Service) -> None:
     """Check that the cache in the service settings, if any, can be read and written.
 
     Raises:
-        CacheError: it cannot.
+        CacheError: the cache cannot be read or written.
     """
     if service.cache:
         with contextlib.closing(CallCache(Path(service.cache))) as cache:

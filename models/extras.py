@@ -25,7 +25,7 @@ def look_for(module: str, extra: str) -> None:
     """Check that ``module`` is installed, without importing it: PyTorch takes seconds.
 
     Raises:
-        PluginError: it is not; the message holds the install command.
+        PluginError: the module is missing; the message holds the install command.
     """
     if not installed(module):
         raise PluginError(f"package {module!r} is not installed; get it with: {install_line(extra)}")

@@ -125,7 +125,7 @@ class Policy(Plugin, ABC):
         """Check that the policy can play an environment with these settings, before a simulator starts for it.
 
         Raises:
-            ConfigError: it cannot.
+            ConfigError: the policy cannot play it.
         """
 
     @abstractmethod
@@ -229,35 +229,35 @@ class Episode:
     env_config: Annotated[
         str,
         Stored(
-            "Settings of the environment that decide its episodes (for svg the scorer, too), JSON; `run.json` has all."
+            "Settings of the environment that affect its episodes (for svg the scorer, too), JSON; `run.json` has all."
         ),
     ]
     backend: Annotated[str, Stored("Simulator that ran; `embedded` is the built-in one.")]
-    task_id: Annotated[str, Stored("Level: environment, digest of its settings, seed.")]
-    goal_idx: Annotated[int, Stored("Which goal of the level.")]
-    eval_set: Annotated[str, Stored("Split of the task set, where there is one.")]
+    task_id: Annotated[str, Stored("Level: environment, digest of its settings, seed; it may have several tasks.")]
+    goal_idx: Annotated[int, Stored("Index of the goal.")]
+    eval_set: Annotated[str, Stored("Split of the task set, if it has splits.")]
     seed: Annotated[
         int | None,
         Stored("Seed that generated the level (after retries); null if an import does not know it.", wide=True),
     ]
-    group_id: Annotated[str, Stored("Equal for the rollouts of one prompt key under one policy.")]
+    group_id: Annotated[str, Stored("Id of a prompt key under one policy: equal for the rollouts of a task.")]
     sample_idx: Annotated[int, Stored("Index of the rollout within its task.")]
-    instruction: Annotated[str, Stored("What the agent was asked to do.")]
+    instruction: Annotated[str, Stored("Task in words, as the agent's prompt states it.")]
     state_format: Annotated[str, Stored("How to read `initial_state`.")]
-    initial_state: Annotated[str, Stored("Level text; re-executing `actions` from it reproduces every state.")]
+    initial_state: Annotated[str, Stored("Text of the level; re-executing `actions` from it reproduces every state.")]
     horizon: Annotated[int, Stored("T_max, the turn budget.")]
     num_steps: Annotated[int, Stored("T, the realised number of steps.")] = 0
-    actions: Annotated[list[str], Stored("Normalised action names, one a step.")] = field(default_factory=list)
-    rewards: Annotated[list[float], Stored("Rewards, one a step.")] = field(default_factory=list)
+    actions: Annotated[list[str], Stored("Normalised action names, one per step.")] = field(default_factory=list)
+    rewards: Annotated[list[float], Stored("Rewards, one per step.")] = field(default_factory=list)
     episode_return: Annotated[float, Stored("Undiscounted sum of rewards.")] = 0.0
     status: Annotated[Status, Stored("`complete`, `truncated` (imports) or `error`.")] = Status.COMPLETE
-    success: Annotated[bool | None, Stored("Success bit; null unless complete.")] = None
+    success: Annotated[bool | None, Stored("Whether the episode succeeded; null unless complete.")] = None
     failed: Annotated[bool | None, Stored("Whether the episode failed; null unless complete.")] = None
     stop_reason: Annotated[
         StopReason | None, Stored("`success`, `lost`, `horizon`, `policy_error` or `env_error`.")
     ] = None
     error: Annotated[str | None, Stored("Error message, for status `error`.")] = None
-    policy: Annotated[str, Stored("Policy name; `scripted` is an embedded stand-in for a model.")]
+    policy: Annotated[str, Stored("Policy name; `scripted` is built in, in place of a model.")]
     policy_config: Annotated[str, Stored("Model, revision and sampling of the policy, JSON.")]
     optimal_start: Annotated[
         int | None,

@@ -61,7 +61,7 @@ class PolicyContract(FailedEpisodes):
 
 
 class WriterContract(Labels):
-    """Set environment and solver, say how the writer is made, and inherit."""
+    """Contract of a writer: set ``env_type`` and ``solver_type`` in a subclass, and return the writer from ``make``."""
 
     pictures = True
     repeatable: ClassVar[bool] = True
@@ -69,7 +69,7 @@ class WriterContract(Labels):
 
     def make(self) -> GuidanceWriter:
         """Make the writer."""
-        raise NotImplementedError("say how the writer is made")
+        raise NotImplementedError("override make: return the writer to test")
 
     def requests(self) -> list[GuidanceRequest]:
         """Return one request for every label."""

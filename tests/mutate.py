@@ -203,12 +203,12 @@ class Mutant:
 
     @property
     def old(self) -> str:
-        """The code without the defect."""
+        """Source text without the planted defect."""
         return re.sub(r"\{\+.*?\+\}", "", re.sub(r"\[-(.*?)-\]", r"\1", self.diff, flags=re.DOTALL), flags=re.DOTALL)
 
     @property
     def new(self) -> str:
-        """The code with the defect."""
+        """Source text with the planted defect."""
         return re.sub(r"\{\+(.*?)\+\}", r"\1", re.sub(r"\[-.*?-\]", "", self.diff, flags=re.DOTALL), flags=re.DOTALL)
 
 

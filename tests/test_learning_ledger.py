@@ -14,11 +14,11 @@ def _row(arm: str, seed: int, curve: list[float]) -> dict[str, object]:
 
 
 def test_an_interval_is_that_of_paired_differences() -> None:
-    """The differences are 1 to 4; the quantile of t with three degrees of freedom is 3.182."""
+    """The differences are 1 to 4; the quantile of t with three degrees of freedom is 3.18245."""
     first, second = {0: 11.0, 1: 22.0, 2: 33.0, 3: 44.0, 9: 0.0}, {0: 10.0, 1: 20.0, 2: 30.0, 3: 40.0, 8: 5.0}
     difference = paired(first, second)
     assert difference is not None
-    half = 3.182 * statistics.stdev([1, 2, 3, 4]) / math.sqrt(4)
+    half = 3.18245 * statistics.stdev([1, 2, 3, 4]) / math.sqrt(4)
     assert (difference.value, difference.pairs) == (2.5, 4), "seeds of one arm alone do not count"
     assert difference.half == pytest.approx(half)
     assert str(difference) == f"+2.5 [{2.5 - half:+.1f}, {2.5 + half:+.1f}]"

@@ -115,7 +115,7 @@ def setup(game: str, seed: int) -> Setup:
     """Plan the levels of a seed and clone its start.
 
     Raises:
-        RuntimeError: cloning never came to the wanted success.
+        RuntimeError: cloning never reached the intended success rate.
     """
     fields = {"env": game, "settings": GAMES[game], "model": "none", "levels": LEVELS, "held_out": HELD_OUT}
     levels = plan_levels(make_rl_config(fields | {"seed": seed}))

@@ -57,7 +57,7 @@ SHARDS, EACH = 14, 3
 UNFINISHED = "unfinished.pt"
 """File in the folder of a start whose lessons are not over."""
 ANALYSES, ANALYSIS_LR, KEPT = 600, 3e-4, 48
-"""Lessons of the Analyzer, eight records each, their rate, and how many other records are among them."""
+"""Lessons of the Analyzer (eight records each), their learning rate, and records of other lessons per lesson."""
 
 
 @dataclass

@@ -46,7 +46,7 @@ class FileRecord:
         """Read a record as JSON holds it.
 
         Raises:
-            TypeError: it is something else.
+            TypeError: a field is missing or has a wrong type.
         """
         record = cls(**raw)
         if not isinstance(record.sha256, str) or type(record.bytes) is not int:
@@ -109,7 +109,7 @@ class Storage(Contract, ABC):
         """Refuse links and special files below the root; a reader calls it before anything else.
 
         Raises:
-            StoreError: there is one; the message names it.
+            StoreError: a link or special file was found; the message names it.
         """
 
     # Reading
@@ -135,7 +135,7 @@ class Storage(Contract, ABC):
         """Return length and version of an object; None if it does not exist.
 
         Raises:
-            StoreError: it may not be looked up.
+            StoreError: access to the object is denied.
         """
 
     def cached_stat(self, name: str) -> Stat | None:

@@ -81,7 +81,7 @@ def _refuse_on_the_way(root: Path, name: str, follow: bool) -> None:
     """Refuse the first name on the way that is a link or a special file; return where there is none.
 
     Raises:
-        StoreError: there is one.
+        StoreError: such a name was found.
     """
     way = ""
     for part in name.split("/"):
@@ -185,7 +185,7 @@ def check_tree(root: Path, *, follow: bool = False) -> None:
     With ``follow`` links and hard links are allowed, special files are not.
 
     Raises:
-        StoreError: there is one; the message names it.
+        StoreError: such a file was found; the message names it.
     """
     linked: dict[tuple[int, int], tuple[int, str, os.stat_result]] = {}
     for name, status in files_beneath(root, follow=follow):

@@ -77,7 +77,7 @@ def refuse_interrupted(storage: Storage, command: str) -> None:
     Other readers need not: what they open is the old version or the new one at any moment.
 
     Raises:
-        StoreError: there is one; the message names ``command``, which finishes it.
+        StoreError: a step is unfinished; the message names ``command``, which finishes it.
     """
     if storage.stat(JOURNAL) is not None:
         raise StoreError(

@@ -90,7 +90,7 @@ class Holding:
         """Read the stored form.
 
         Raises:
-            StoreError: it is invalid.
+            StoreError: the content is invalid.
         """
         try:
             return cls(**json.loads(content))
@@ -124,7 +124,7 @@ def lease_seconds() -> float:
     """Return the value of ``VARIABLE``.
 
     Raises:
-        ConfigError: it is not a positive number.
+        ConfigError: the value is not a positive number.
     """
     text = os.environ.get(VARIABLE) or str(SECONDS)
     try:
@@ -232,7 +232,7 @@ class Lease:
         """Check before a write that the lock is ours for most of a lease from now on.
 
         Raises:
-            StoreError: it is not.
+            StoreError: another writer holds the lock, or the lease ends too soon.
         """
         with self._one_at_a_time:
             if not self._lost and time.monotonic() - self._renewed > self._mine.seconds / 6:
@@ -278,7 +278,7 @@ class Watch:
         """Check that the holder still has the lock and renews it.
 
         Raises:
-            StoreError: it is not.
+            StoreError: the lock is lost, or its lease has ended.
         """
         with self._one_at_a_time:
             now = time.monotonic()
@@ -315,7 +315,7 @@ def check_lease(token: str, address: str, lock: Callable[[], LockObject]) -> Non
     """Check the lease under which a write happens.
 
     Raises:
-        StoreError: it is lost.
+        StoreError: the lease is lost.
     """
     if token in _LEASES:
         _LEASES[token].check()

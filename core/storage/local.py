@@ -37,7 +37,7 @@ def write_file(path: Path, content: bytes) -> None:
     """Write one file outside of any store, whole or not at all; no temporary file is left in its folder.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: the file cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -108,7 +108,7 @@ class LocalStorage(Storage):
         """Refuse links, special files and hard links; with links allowed, special files alone.
 
         Raises:
-            StoreError: there is one; the message names it.
+            StoreError: such a file was found; the message names it.
         """
         if os.path.realpath(self.root) not in _locked:
             check_tree(self.root, follow=self._follow)

@@ -173,7 +173,7 @@ class ObjectStorage(Storage):
         """Read bytes of an object.
 
         Raises:
-            OSError: they cannot be read.
+            OSError: the bytes cannot be read.
         """
         try:
             return _library().get_range(self._client, name, start=start, end=stop)

@@ -28,7 +28,7 @@ class EpisodeView:
         """Read the episode from its shard.
 
         Raises:
-            StoreError: it is not there, or its rows do not fit together.
+            StoreError: the shard lacks the episode, or its rows contradict each other.
         """
         self.store, self.shard = store, shard
         self.episode: dict[str, Any] = _row(store, EPISODES, shard, episode_id) or {}

@@ -211,7 +211,7 @@ def read_record(storage: Storage) -> tuple[dict[str, Any], dict[str, FileRecord]
     """Return the record of a finished export and the records of its files.
 
     Raises:
-        StoreError: there is none, or it cannot be read.
+        StoreError: the export is unfinished, or its record cannot be read.
     """
     if storage.stat(RECORD) is None:
         raise StoreError(f"{storage.address()} is not a finished export (no {RECORD}); run pivot export again")

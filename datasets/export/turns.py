@@ -126,7 +126,7 @@ class ShardTurns:
         """Return the prompt of a stored step.
 
         Raises:
-            StoreError: it is not stored.
+            StoreError: the prompt is not stored.
         """
         name = step["prompt_hash"]
         if name not in self._shard.prompts:

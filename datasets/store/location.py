@@ -16,7 +16,7 @@ def refuse_inside_store(root: Address) -> None:
     """Refuse a local folder for a new store that is in another store, whose verification would then fail.
 
     Raises:
-        NoStoreError: it is; the message names the other store.
+        NoStoreError: the folder is in a store; the message names the other store.
     """
     outer = _enclosing_store(root)
     if outer is not None and open_storage(root).stat(RUN) is None:

@@ -11,7 +11,7 @@ def refuse_unfinished_merge(storage: Storage) -> None:
     """Refuse an unfinished store that is made from others: a build must not complete it.
 
     Raises:
-        StoreError: it is one; the message names the command that finishes it.
+        StoreError: the store is one; the message names the command that finishes it.
     """
     if storage.stat(MANIFEST) is None and storage.stat(ORIGIN) is not None:
         raise StoreError(

@@ -67,7 +67,7 @@ def check_steps(episode: Mapping[str, Any], steps: Sized, label: Mapping[str, An
     """Check that an episode has a step per action, and the one that its label names.
 
     Raises:
-        StoreError: it has not.
+        StoreError: a step is missing.
     """
     name, count = episode["episode_id"], len(steps)
     if len(episode["actions"]) != count:

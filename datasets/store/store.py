@@ -91,8 +91,8 @@ class Store:
         """Open an existing store; ``checked`` says that the folder was searched for links already.
 
         Raises:
-            StoreError: there is none, it is unfinished (unless ``complete`` is False), ``run.json`` is unreadable, or
-                the store holds a link or a special file.
+            StoreError: the store is missing, unfinished (unless ``complete`` is False), lacks a readable ``run.json``,
+                or holds a link or a special file.
             ConfigError, PluginError: the config in ``run.json`` cannot be used here.
         """
         return cls(root, stored_config(root, complete=complete, checked=checked))
@@ -421,7 +421,7 @@ def refuse_unfinished_relabel(root: Address) -> None:
     """Refuse a store with an interrupted relabel, for readers that compare its files.
 
     Raises:
-        StoreError: there is one; the message names the command that finishes it.
+        StoreError: a relabel was interrupted; the message names the command that finishes it.
     """
     refuse_interrupted(open_storage(root), f"pivot relabel {root}")
 

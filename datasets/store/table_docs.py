@@ -5,6 +5,7 @@ compares the committed page with it, and the columns of the views with DuckDB's.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -44,53 +45,15 @@ _FOLDERS = {
     DATASET_EPISODES: "`dataset/<environment>_episodes/<side>-<shard>.parquet`",
 }
 
-REWORDED = {
-    "Compact log as the prompt shows it, one line a step.": "Compact log as the prompt shows it, one line per step.",
-    "Equal for the rollouts of one prompt key under one policy.": (
-        "Id of a prompt key under one policy: equal for the rollouts of a task."
-    ),
-    "Level text; re-executing `actions` from it reproduces every state.": (
-        "Text of the level; re-executing `actions` from it reproduces every state."
-    ),
-    "Level: environment, digest of its settings, seed.": (
-        "Id of the level: environment, digest of its settings, seed. A level may have several tasks, which differ in "
-        "`goal_idx`, `eval_set` or instruction."
-    ),
-    "Normalised action names, one a step.": "Normalised action names, one per step.",
-    "Plan that still solved the task from s_{t*}; null where there is none.": (
-        "Plan that still solved the task from s_{t*}; null if there is none."
-    ),
-    "Policy name; `scripted` is an embedded stand-in for a model.": (
-        "Policy name; `scripted` is built in, in place of a model."
-    ),
-    "Raw replies, one a step.": "Raw replies, one per step.",
-    "Rewards, one a step.": "Rewards, one per step.",
-    "Settings of the environment that decide its episodes (for svg the scorer, too), JSON; `run.json` has all.": (
-        "Settings of the environment that affect its episodes (for svg also the scorer), JSON; all settings are in "
-        "`run.json`."
-    ),
-    "Solver that proved the label, and its version.": "Solver that found the label, and its version.",
-    "Split of the task set, where there is one.": "Split of the task set, if it has splits.",
-    "Success bit; null unless complete.": "Whether the episode succeeded; null unless complete.",
-    "The facts that prove the label.": "The facts behind the label; those of kind `exact` prove it.",
-    "The goal was out of budget before any action.": "Whether the goal was out of budget before any action.",
-    "What the agent was asked to do.": "Task in words, as the agent's prompt states it.",
-    "Which goal of the level.": "Index of the goal.",
-    "Who wrote the guidance; `template` is an embedded stand-in. Null for none.": (
-        "Writer of the guidance; `template` is built in, in place of a model. Null without guidance."
-    ),
-    "`1` for a new store; `pivot relabel` counts on.": "`1` for a new store; `pivot relabel` increments it.",
-}
-"""Wording on the page of columns whose own text is in stored cards, which ``pivot verify`` compares with it."""
-
 _BASE_VIEWS = {
-    "episodes": "The table `episodes`, all shards.",
-    "steps": "The table `steps`, all shards.",
-    "frames": "The table `frames`, all shards, every frame once.",
-    "prompts": "The table `prompts`, all shards, every prompt once: those of Student, Analyzer and teacher.",
-    "calls": "The table `calls`, all shards: requests to a policy, and to a teacher for the current labels.",
-    "labels": "The table `labels` in its current version, all shards.",
+    "frames": "every frame once",
+    "prompts": "every prompt once: those of Student, Analyzer and teacher",
+    "calls": "requests to a policy, and to a teacher for the current labels",
+    "labels": "in its current version",
 }
+"""Views of one table each that say more than that they hold all of its shards."""
+SHARED = 3
+"""Views from which on a column with one meaning is described once for all of them."""
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -118,20 +81,55 @@ def _column_type(column: Column) -> str:
 
 
 def _table_section(schema: TableSchema) -> str:
+    """Return the section of a table; columns that an earlier table describes are named alone."""
     folder = _FOLDERS.get(schema, f"`{schema.name}/<environment>/<shard>.parquet`")
-    rows = [
-        (f"`{column.name}`", _column_type(column), REWORDED.get(column.doc, column.doc)) for column in schema.columns
-    ]
-    return f"### {schema.name}\n\n{schema.doc} Files: {folder}.\n\n" + _rows(("column", "type", "meaning"), rows)
+    earlier = ALL_TABLES[: ALL_TABLES.index(schema)]
+    rows: list[tuple[str, str, str]] = []
+    described: dict[str, list[str]] = {}
+    for column in schema.columns:
+        table = next((each.name for each in earlier if column in each.columns), "")
+        if table:
+            described.setdefault(table, []).append(f"`{column.name}`")
+        else:
+            rows.append((f"`{column.name}`", _column_type(column), column.doc))
+    also = [f"As in `{table}`: {', '.join(columns)}." for table, columns in described.items()]
+    head = f"### {schema.name}\n\n{schema.doc} Files: {folder}."
+    return "\n\n".join([head, _rows(("column", "type", "meaning"), rows), *also])
+
+
+def _shared_columns() -> dict[str, str]:
+    """Return the columns that mean the same in many views."""
+    counted = Counter((name, doc) for view in DERIVED.values() for name, doc in view.columns.items())
+    return {name: doc for (name, doc), views in counted.items() if views >= SHARED}
 
 
 def _view_section(name: str) -> str:
-    if name in _BASE_VIEWS:
-        return f"### View {name}\n\n{_BASE_VIEWS[name]}"
-    view = DERIVED[name]
+    """Return the section of a derived view without the columns that many views have."""
+    view, shared = DERIVED[name], _shared_columns()
     head = f"### View {name}\n\n{view.doc}"
-    rows = [(f"`{column}`", meaning) for column, meaning in view.columns.items()]
-    return head + "\n\n" + _rows(("column", "meaning"), rows) if rows else head
+    rows = [(f"`{column}`", doc) for column, doc in view.columns.items() if shared.get(column) != doc]
+    also = [f"`{column}`" for column, doc in view.columns.items() if shared.get(column) == doc]
+    parts = [
+        head,
+        *([f"Also: {', '.join(also)}."] if also else []),
+        *([_rows(("column", "meaning"), rows)] if rows else []),
+    ]
+    return "\n\n".join(parts)
+
+
+def _base_views() -> str:
+    """Return the sections of the views of one table each, and of the columns that many views have."""
+    plain = [f"`{name}`" for name in VIEWS if name not in DERIVED and name not in _BASE_VIEWS]
+    lines = [f"- `{name}`: {text}." for name, text in _BASE_VIEWS.items()]
+    shared = [(f"`{column}`", doc) for column, doc in _shared_columns().items()]
+    return "\n\n".join(
+        [
+            f"The views {', '.join(plain)} and the following show all shards of the table of that name:",
+            "\n".join(lines),
+            "Columns that many views have:",
+            _rows(("column", "meaning"), shared),
+        ]
+    )
 
 
 def reference() -> str:
@@ -145,7 +143,8 @@ def reference() -> str:
         *map(_table_section, ALL_TABLES),
         "### The certificate\n\nA struct of `labels` and `dataset`.\n\n" + certificate,
         "## Views",
-        *map(_view_section, VIEWS),
+        _base_views(),
+        *(_view_section(name) for name in VIEWS if name in DERIVED),
     ]
     return "\n\n".join(sections) + "\n"
 

@@ -97,7 +97,7 @@ def parsed_cell(row: Mapping[str, Any], column: str) -> Any:
     """Parse a JSON text of a stored row.
 
     Raises:
-        StoreError: it is not JSON that can be read.
+        StoreError: the text is not valid JSON.
     """
     try:
         return json.loads(row[column])

@@ -206,7 +206,7 @@ class ShardProbe:
         """Write the rows of the shard and its receipt; return the manifest entries.
 
         Raises:
-            StoreError: they cannot be written.
+            StoreError: the rows cannot be written.
         """
         stage = self._stage
         return stage.write(Pending(stage.inputs()), stage.product(self.rows)).files

@@ -145,7 +145,7 @@ class ShardPages:
         texts = {"certificate_text": certificate_text(certificate, decimals)}
         return record | texts | {"reference_text": reference_text(certificate)}
 
-    # Recomputed parts
+    # Parts of a page that the solver computes again
 
     def _need(self, episode: FailedEpisode) -> Record:
         """Return the need at ``s_0 .. s_T``, or why it is unknown."""

@@ -12,10 +12,10 @@ _GENERAL = Domain()
 
 
 def domain_of(env: str) -> Domain:
-    """Return the domain of an environment; the general one where nobody wrote one.
+    """Return the domain of an environment; the general one if no domain is registered under its name.
 
     Raises:
-        PluginError: there is one, but it cannot be used.
+        PluginError: the registered domain cannot be used.
     """
     return plugins.load("domains", env) if env in plugins.names("domains") else _GENERAL
 

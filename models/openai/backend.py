@@ -73,7 +73,7 @@ class OpenAIBackend(Backend):
         """Connect with little patience, and check that the call cache can be used.
 
         Raises:
-            CacheError: it cannot.
+            CacheError: the call cache cannot be used.
         """
         check_cache(self.service)
         hurry = {

@@ -47,7 +47,7 @@ class Proxy:
         """Check that the client can use the proxy.
 
         Raises:
-            ConfigError: it cannot.
+            ConfigError: the proxy cannot be used.
         """
         instead = "name an HTTP proxy there, or the server's host in NO_PROXY"
         if self.is_socks and find_spec(SOCKS_PACKAGE) is None:

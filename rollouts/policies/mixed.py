@@ -68,7 +68,7 @@ class MixedPolicy(Policy):
         """Check that there is a kind.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: no kind is given.
         """
         if not self._policies:
             raise ConfigError(

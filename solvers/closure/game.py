@@ -28,7 +28,7 @@ from .worlds import How, Illegal, hashable
 IDLE = "invalid"
 """Name of a turn without a usable action."""
 _KNOWN = frozenset({"", *(each.module for each in PACKAGES)})
-"""Modules that may be imported without the user's word; empty for none."""
+"""Modules that are imported without ``--allow``; the empty name stands for no module."""
 
 
 class GameSettings(Settings):

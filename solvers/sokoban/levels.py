@@ -57,7 +57,7 @@ def search_of(board: Board, max_states: int, depth: int | None) -> SokobanSearch
     """Search a level to a depth (None for no limit).
 
     Raises:
-        TooLargeError: there are more than ``max_states`` states.
+        TooLargeError: the level has more than ``max_states`` states.
     """
     Engine.expect([board])
     search = Engine.search(board, max_states)
@@ -105,7 +105,7 @@ def sample_level(
 
     Raises:
         LevelError: the text is not a valid room.
-        CertifyError: there are more than ``max_states`` states.
+        CertifyError: the room has more than ``max_states`` states.
     """
     board = Board.of(parse_room(room, boxes), boxes)
     search = search_of(board, max_states, high)

@@ -10,8 +10,6 @@ from pivot.cli import app, config_docs
 from pivot.cli.from_config import Form
 from pivot.cli.help_texts import help_text
 from pivot.core.plugins import Settings
-from pivot.datasets.store.schema import DATASET, DATASET_EPISODES, LABELS
-from pivot.datasets.store.table_docs import REWORDED
 from pivot.tests.cli.command_line import run
 from pydantic import Field
 from typer.core import TyperArgument
@@ -84,8 +82,3 @@ def test_every_row_of_the_configuration_page_is_whole() -> None:
     rows = [line for line in page.splitlines() if " | " in line]
     assert [line for line in rows if not (line.startswith("| ") and line.endswith(" |"))] == []
     assert [line for line in rows if re.search(r"``|:\w+:`|\|  \|", line)] == []
-
-
-def test_only_texts_of_stored_cards_are_reworded() -> None:
-    stored = {column.doc for column in (*DATASET.columns, *DATASET_EPISODES.columns, *LABELS.only("label_version"))}
-    assert REWORDED.keys() <= stored

@@ -47,7 +47,7 @@ def hostile_coach(body: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def talkative(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, ChatServer, ChatServer]]:
-    """A store of hostile replies, guidance and errors, its call cache beside it, and the servers that gave them."""
+    """A store of hostile replies, guidance and errors, with its call cache, and the servers that sent them."""
     folder = tmp_path_factory.mktemp("talkative")
     with served(hostile_player) as player, served(hostile_coach) as writer:
         player.about_model = writer.about_model = {"root": TEXT, "parent": HOSTILE}

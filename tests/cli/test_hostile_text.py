@@ -30,7 +30,7 @@ def _says(output: str, *, lines: bool = False) -> None:
 
 @pytest.fixture(scope="module")
 def hostile(tiny_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store every text of which is hostile, where it can be."""
+    """A store in which all free texts hold hostile characters."""
     root = Path(shutil.copytree(tiny_store, tmp_path_factory.mktemp("hostile") / "store"))
 
     def poison(rows: Rows) -> None:

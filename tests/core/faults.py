@@ -25,7 +25,7 @@ class Fate:
         self._one_at_a_time = threading.Lock()
 
     def decide(self, change: str) -> None:
-        """Let a change be made, or raise."""
+        """Count a change; raise the fault if it is the one to fail."""
         with self._one_at_a_time:
             if len(self.changes) != self.at:
                 self.changes.append(change)

@@ -60,7 +60,7 @@ def reseal(store: Path, *names: str) -> None:
 
 
 def write(name: str, data: bytes, seal: bool = True) -> Maker:
-    """Put bytes in the place of a file."""
+    """Return a function that replaces a file of a store by some bytes."""
 
     def make(store: Path, outside: Path) -> None:
         (store / name).parent.mkdir(parents=True, exist_ok=True)

@@ -143,7 +143,7 @@ class Line:
 
 
 def promised(root: Address) -> dict[str, str]:
-    """SHA-256 by name of everything of a store whose bytes are promised."""
+    """Return SHA-256 by name of the files of a store whose bytes must not depend on the machine."""
     storage = open_storage(root)
     kept = [name for name in storage.listing() if name.split("/")[0] not in FREE_FOLDERS]
     return {name: hashlib.sha256(storage.read_bytes(name)).hexdigest() for name in kept}

@@ -22,7 +22,7 @@ def _rows(root: Path, env: str, table: str) -> list[dict[str, Any]]:
 
 
 def _section(root: Path, title: str) -> list[list[str]]:
-    """The cells of the Markdown tables of one section, line by line."""
+    """Return the cells of the Markdown tables of one section of the card, line by line."""
     text = (root / "dataset/README.md").read_text(encoding="utf-8").split(f"## {title}\n")[1].split("\n## ")[0]
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

@@ -108,7 +108,7 @@ def test_a_record_on_both_sides_is_found(patients: dict[str, Patient]) -> None:
 
 def test_a_consistent_lie_is_found(patients: dict[str, Patient]) -> None:
     patient = patients["sokoban"]
-    """The label and the record agree on another pivot, everywhere where it is written."""
+    """Label and dataset record name the same wrong pivot in every column."""
     episode = read_rows(patient.source, patient.file("sokoban", "labels"))[0]["episode_id"]
 
     def lie(rows: Rows) -> None:

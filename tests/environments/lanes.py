@@ -83,7 +83,7 @@ class Locked(Lane):
 
 
 class Opaque(Lane):
-    """Its observation is an object that no key can be made of."""
+    """A lane whose observation is an object that cannot be turned into a state key."""
 
     def observation(self) -> Any:
         return {"cell": self}

@@ -156,7 +156,7 @@ class Negative(Track):
 
 
 class Cliff(Track):
-    """Every step costs one; nothing but the goal ends the episode."""
+    """A track on which every step costs one and only the goal ends the episode."""
 
     default = r"no step succeeds; .* with the rewards -1; .*terminated if every end is success"
     rule = "terminated"

@@ -40,7 +40,7 @@ def test_a_start_that_fails_leaves_no_run_json(config: dict[str, Any], message: 
     assert [name for name in files_of(root) if not name.startswith(".")] == []
     if message != "http://127.0.0.1:9":
         return
-    pivot.build(config_of(), root)  # another config is welcome in the folder
+    pivot.build(config_of(), root)  # the failed start left nothing that fixes the config
     assert (root / "manifest.json").exists()
 
 

@@ -214,7 +214,7 @@ def test_an_episode_that_cannot_be_saved_keeps_its_steps_and_is_owed(
     unity: StandInUnity, files: list[str], tmp_path: Path
 ) -> None:
     root = tmp_path / "store"
-    # The check takes a call, the load two; the eleventh action of the first episode fails on every controller.
+    # Calls 1 to 3 check and load; call 13 is the first episode's eleventh action, which fails on every controller.
     unity.faults = dict.fromkeys(range(13, 60), stand_in.died)
     result = build(files, root)
     assert result.pending_episodes >= 1

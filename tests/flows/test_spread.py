@@ -366,7 +366,7 @@ def test_a_turn_is_answered_whatever_becomes_of_it(tmp_path: Path, monkeypatch: 
 
 
 class NeverPlayedError(Exception):
-    """The run would play itself what no worker did."""
+    """The driver would play shards that no worker played."""
 
 
 def _never(shards: Any) -> None:

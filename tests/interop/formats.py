@@ -121,7 +121,7 @@ def write_atif(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> No
             source = {"media_type": "image/png", "path": f"../../pictures/{name}.png"}
             return [{"type": "text", "text": "Now"}, {"type": "image", "source": source}]
 
-        # Names that lead above the trial's folder are refused unless they stay in the source: keep copies.
+        # The reader refuses paths that leave the source, so the pictures are copied into it.
         records: list[dict[str, Any]] = [{"step_id": 1, "source": "user", "message": picture(steps[0]["frame_id"])}]
         for t, step in enumerate(steps):
             moves = step["action"].replace("|", ", ")

@@ -300,7 +300,7 @@ def test_equal_beginnings_of_chats_may_be_examples(tmp_path: Path) -> None:
 
 
 def test_chats_that_are_longer_than_their_episodes(tmp_path: Path) -> None:
-    """They take back what the source has earned."""
+    """They count as contradictions, so the source loses the trust that its other episodes gave it."""
     shots = ["left", "up", "right"]
     rows = [_chat([*_tagged([shot, *FIRST])], id=shot) for shot in shots]
     reading = _read(_write(tmp_path, *rows, _chat(_tagged(["up", *SECOND[:4]]), id="short")))

@@ -84,7 +84,7 @@ class ServerLog:
     started: list[float] = field(default_factory=list)
     """When each answered request got its slot."""
     endless_bytes: int = 0
-    """Bytes of replies without end that clients took."""
+    """Bytes that clients read from replies that never end."""
     latencies: list[float] = field(default_factory=list)
     """Seconds for which each answered request was held."""
 
@@ -340,7 +340,7 @@ def completion(reply: dict[str, Any]) -> dict[str, Any]:
 
 
 def pictures_of(body: dict[str, Any]) -> list[bytes]:
-    """The pictures that a request shows."""
+    """Return the pictures of a request."""
     parts = [part for message in body["messages"] for part in message["content"] if part["type"] == "image_url"]
     return [base64.b64decode(part["image_url"]["url"].partition(",")[2]) for part in parts]
 

@@ -20,7 +20,7 @@ _declared: list[Any] = []
 
 
 class DeclareOperators(importlib.abc.MetaPathFinder):
-    """Finds nothing; declares the operators when torchvision is looked for."""
+    """Import hook that finds no module; it declares the operators before torchvision is imported."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -29,7 +29,7 @@ class Drifter(Policy):
     name = "drifter"
 
     def __init__(self, delay: bool = False, crowd: int = 0) -> None:
-        """Answer nobody before ``crowd`` turns are asked for at the same time."""
+        """Hold all answers until ``crowd`` turns wait at the same time."""
         self.delay, self.crowd = delay, crowd
         self.in_flight = self.most_in_flight = 0
         self.turns: list[tuple[str, int]] = []

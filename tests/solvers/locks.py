@@ -259,7 +259,7 @@ HONEST: dict[str, Callable[[], Any]] = {
 
 
 class Snapping(Lock):
-    """Its snapshot is a picture for an album."""
+    """A game whose ``snapshot`` makes a photo and whose ``restore`` does not restore a state."""
 
     def snapshot(self) -> str:
         return "a picture"
@@ -269,7 +269,7 @@ class Snapping(Lock):
 
 
 class Saving(Lock):
-    """Its snapshot wants the name of a file."""
+    """A game whose ``snapshot`` saves to a file and needs its name."""
 
     def snapshot(self, name: str) -> None:
         raise NotImplementedError(name)

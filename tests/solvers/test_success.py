@@ -254,7 +254,7 @@ def test_a_search_does_not_begin_with_what_random_play_left_behind(env: Any) -> 
 
 
 class Counting(tracks.Track):
-    """Two records of the turns, of which only the first is an integer; the goal is shut after turn 6."""
+    """A game that counts turns twice, as an integer and as a float; the goal closes after turn 6."""
 
     turn, time = 0, 0.0
 

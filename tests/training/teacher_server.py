@@ -1,4 +1,4 @@
-"""A chat server around a tiny real model that gives log-probabilities of prompts, and may lack what it should have."""
+"""A chat server around a tiny real model that gives log-probabilities of prompts; abilities can be switched off."""
 
 import base64
 import io
@@ -31,7 +31,7 @@ class _Answers:
         self._lock = threading.Lock()
         self.asked: list[dict[str, Any]] = []
         self.routes: dict[str, Callable[[Any], None]] = {}
-        """Further routes: functions of the body, by path."""
+        """Handlers of further routes by path; each gets the request's body."""
 
     def to(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Return status and answer."""

@@ -40,7 +40,7 @@ def write(path: Path, benchmark: Benchmark, rows: Rows, **header: Any) -> Path:
 
 
 def scored(path: Path, benchmark: Benchmark, scripted: StandIn) -> dict[str, Any]:
-    """The result of a stand-in, by way of a file."""
+    """Write the predictions of a stand-in to a file, and return its scores."""
     file = write(path / "predictions.jsonl", benchmark, [scripted.predict(item) for item in benchmark.items.values()])
     return score(benchmark, read_predictions(file, benchmark))
 
@@ -154,7 +154,7 @@ def test_a_model_without_pictures_is_at_most_the_baseline_of_the_log(benchmark: 
             assert most < 1.0 or cell["task"] == "mode", "only a fall, which ends an episode early, shows in the log"
 
 
-# Replies that are wrong or ways to cheat
+# Wrong replies, and attempts to cheat
 
 
 def of_kind(benchmark: Benchmark, question: str) -> Item:

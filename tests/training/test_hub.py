@@ -119,7 +119,7 @@ def test_a_hub_id_is_read_like_its_folder(
     digests = [find_files(each).digest for each in (ID, str(small_store / "dataset"))]
     assert digests[0] == digests[1]
     leave(hub, monkeypatch)
-    run("evaluate", "baselines", ID, "--no-learned", "--side", "train")  # what was fetched is enough
+    run("evaluate", "baselines", ID, "--no-learned", "--side", "train")  # works offline: all needed files are cached
 
 
 @pytest.mark.parametrize("unplugged", [False, True])

@@ -111,7 +111,7 @@ def test_a_falling_rate_is_used_and_cannot_be_prolonged(player: Path, tmp_path: 
 
 
 def test_a_large_epsilon_of_adam_keeps_unused_tokens_still(player: Path, tmp_path: Path) -> None:
-    """Adam makes whole steps of gradients that are almost zero, so that rows of tokens that no reply has move, too."""
+    """Adam normalises almost-zero gradients to full steps, which moves embeddings of tokens that no reply contains."""
     moved: list[float] = []
     for epsilon in (1e-8, 1.0):
         prepared = loop.prepare(short(player, arm="vanilla_grpo", updates=1, adam_epsilon=epsilon))
@@ -215,7 +215,7 @@ class Recorder(transformers.TrainerCallback):
         return super().__getattribute__(name)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
-        """Keep the figures."""
+        """Append the logged figures to ``logs``."""
         assert more["model"] is not None and more["processing_class"] is not None
         self.logs.append(logs)
 

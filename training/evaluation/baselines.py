@@ -35,7 +35,7 @@ def check_learned() -> None:
     """Check that the package of the boosted trees is installed.
 
     Raises:
-        PluginError: it is not.
+        PluginError: scikit-learn is not installed.
     """
     look_for("sklearn", EXTRA)
 

@@ -111,7 +111,7 @@ def make_benchmark(
 
     Raises:
         PivotError: an environment cannot be made, a store cannot be built, or the folder cannot be written.
-        TrainingError: there are too few failures.
+        TrainingError: the stores hold too few failures.
     """
     counts = {env: max(8, round(share * count)) for env, count in levels.items()}
     form = variant or Variant()
@@ -168,10 +168,10 @@ def _check_failures(root: Path, envs: Iterable[str], items: Sequence[Item], trut
 
 
 def check_made(benchmark: Benchmark, levels: Mapping[str, int], seed: int, share: float, variant: Variant) -> Benchmark:
-    """Return a benchmark that was made earlier, if it is the one that is asked for.
+    """Return a benchmark that was made earlier, if it has the requested settings.
 
     Raises:
-        TrainingError: it has other environments, another seed, another share, or is another variant.
+        TrainingError: its environments, seed, share or variant differ.
     """
     facts = benchmark.facts
     counts = {env: max(8, round(share * count)) for env, count in levels.items()}

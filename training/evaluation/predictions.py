@@ -148,7 +148,7 @@ def _read(kind: TypeAdapter[Any], names: Iterable[str], line: bytes, where: str)
     """Return the record of a line.
 
     Raises:
-        TrainingError: it is not JSON, or a field is unknown, missing, or of another type.
+        TrainingError: the line is not JSON, or a field is unknown, missing, or of a wrong type.
     """
     try:
         return kind.validate_json(line)
@@ -173,7 +173,7 @@ def header_of(line: bytes, where: str, benchmark: Benchmark) -> Header:
     """Return the checked header of a file.
 
     Raises:
-        TrainingError: it is not a header, or that of another benchmark.
+        TrainingError: the line is not a header, or is the header of a different benchmark.
     """
     header: Header = _read(_HEADERS, _HEADER_FIELDS, line, where)
     if header.version != benchmark.facts["version"]:
@@ -191,7 +191,7 @@ def row_of(line: bytes, where: str, benchmark: Benchmark) -> Prediction:
     """Return a checked row.
 
     Raises:
-        TrainingError: it is invalid.
+        TrainingError: the row is invalid.
     """
     row: Prediction = _read(_ROWS, _ROW_FIELDS, line, where)
     item = benchmark.items.get(row.id)

@@ -224,7 +224,7 @@ def check_settings(config: RunConfig) -> None:
     """Refuse settings that the run would ignore, and a run without a model.
 
     Raises:
-        ConfigError: there is one.
+        ConfigError: a setting would be ignored, or no model is named.
     """
     if config.stand_in is None:
         if config.model is None:

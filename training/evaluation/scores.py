@@ -51,7 +51,7 @@ def share(values: Sequence[float], levels: Sequence[str], seed: int = 0, resampl
         resamples: number of resamples.
 
     Raises:
-        ValueError: there are no records, or the lengths differ.
+        ValueError: ``values`` is empty, or the lengths differ.
     """
     sums, counts = sums_by_level(values, levels)
     mean = float(sums.sum() / counts.sum())

@@ -51,7 +51,7 @@ def write_report(out: Path, results: Sequence[Result], baselines: Sequence[Resul
     """Write results side by side to a folder; return the names of the files.
 
     Raises:
-        TrainingError: there are no results, they are of different items, or two have one name.
+        TrainingError: ``results`` is empty, the results are of different items, or two have the same name.
         StoreError: the folder cannot be written. PluginError: matplotlib is not installed.
     """
     check_alike([*results, *baselines])
@@ -67,7 +67,7 @@ def read_result(path: Path) -> dict[str, Any]:
     """Read a result, given its file or its folder.
 
     Raises:
-        TrainingError: there is none.
+        TrainingError: the file does not exist, or is not a result.
     """
     folder, name = (path.parent, path.name) if path.suffix == ".json" else (path, RESULT)
     storage = open_storage(folder)
@@ -94,10 +94,10 @@ def percent(figures: Mapping[str, Any] | None) -> str:
 
 
 def check_alike(results: Sequence[Result]) -> None:
-    """Refuse results that do not compare.
+    """Refuse results that cannot be compared.
 
     Raises:
-        TrainingError: there are none, they are of different benchmarks, or two have one name.
+        TrainingError: ``results`` is empty, the results are of different benchmarks, or two have the same name.
     """
     if not results:
         raise TrainingError("found no result, expected at least one; make one with: pivot benchmark score")

@@ -69,7 +69,7 @@ def plan_levels(config: RlConfig) -> Levels:
     """Sample the levels of a run of one environment.
 
     Raises:
-        TrainingError: there are fewer training levels than one update plays.
+        TrainingError: the settings give fewer training levels than one update plays.
         PluginError, ConfigError, GenerationError: the environment does not exist, or its settings cannot be used.
     """
     kind = environment(config.env)
@@ -212,7 +212,7 @@ def measure(
     """Play held-out levels about equally often, ``episodes`` in total or a few more; return figures and records.
 
     Raises:
-        TrainingError: there are no held-out levels, or no episode could be finished.
+        TrainingError: no level is held out, or no episode could be finished.
     """
     tasks = levels.validation
     if not tasks:

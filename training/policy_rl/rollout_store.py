@@ -87,7 +87,7 @@ class PlayedStore:
             played: rollouts and indices of their levels, per environment.
 
         Raises:
-            StoreError: they cannot be written.
+            StoreError: the rollouts cannot be written.
         """
         shards, rest = divmod(number, self._config.keep_rollouts) if self._config.keep_rollouts else (0, 1)
         if rest:

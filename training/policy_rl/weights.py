@@ -1,6 +1,7 @@
-"""The weights under which replies are scored: a model, and a context that puts other weights into it.
+"""Weights that score replies: a model, and a context manager that exchanges its weights meanwhile.
 
-The Student, the weights of the start without their adapters, and the moving average of the Student are one module.
+One module in memory serves as the Student, as the weights of the start (its adapters switched off), and as the moving
+average of the Student (its weights exchanged).
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ class ModelWeights:
 
     model: Any
     around: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Puts the weights into the model; by default its own are used."""
+    """Context manager that puts the weights into the model; by default the model keeps its own."""
 
     def vision_cache(self) -> VisionCache:
         """Return a vision cache, valid until the weights change."""

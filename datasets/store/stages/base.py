@@ -62,7 +62,7 @@ class Product:
 
 
 REFUSED = "refused"
-"""Fact of a result without files: why the stage wrote none."""
+"""Key, in the facts of a result without files, of the reason why the stage wrote none."""
 
 
 @dataclass(frozen=True)

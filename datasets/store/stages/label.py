@@ -152,7 +152,7 @@ def store_labels(store: Store, job: LabelJob) -> ShardResult:
     """Judge and write the labels of a job, all of whose guidance is there.
 
     Raises:
-        StoreError: they cannot be written.
+        StoreError: the labels cannot be written.
     """
     stage = LabelStage(store, job.shard)
     return stage.write(job.pending, stage.product(job.pending, job.certified, job.guidance))

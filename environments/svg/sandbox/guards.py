@@ -94,7 +94,7 @@ def _become_nobody() -> bool:
 
 
 class _Linux:
-    """The two guards that are set by system calls."""
+    """System calls that restrict the process: one per guard."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)

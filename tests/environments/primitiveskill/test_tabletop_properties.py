@@ -1,4 +1,4 @@
-"""The embedded tabletop's kinematics: what must hold whatever is done."""
+"""Invariants of the embedded tabletop's kinematics under any commands."""
 
 from random import Random
 
@@ -88,7 +88,7 @@ def test_things_never_overlap_and_never_hover(case: tuple[SkillState, list[Primi
 @settings(max_examples=120, deadline=None)
 @given(sequences(), st.integers(0, 8))
 def test_the_scene_is_all_there_is(case: tuple[SkillState, list[Primitive]], cut: int) -> None:
-    """Going on from the state text gives what going on from the table gives, and the same again."""
+    """Commands have the same effect on a table loaded from the state text as on the table itself, twice."""
     state, primitives = case
     on = Table(state.kind, state.scene)
     for primitive in primitives[:cut]:

@@ -102,7 +102,7 @@ class Generator(Contract, ABC):
         return None
 
     def close(self) -> None:
-        """End whatever the engine started."""
+        """Stop the servers and processes that the engine started."""
         return
 
 
@@ -110,6 +110,6 @@ def generator_type(name: str) -> type[Generator]:
     """Return the engine with this name; a hyphen in it is an underscore in the entry point.
 
     Raises:
-        PluginError: it is not registered, or it does not fit its contract.
+        PluginError: the engine is not registered, or violates its contract.
     """
     return plugins.load("generators", name.replace("-", "_"))

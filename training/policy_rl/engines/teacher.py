@@ -50,7 +50,7 @@ class ServedTeacher:
         """Check before a run that the server scores prompts with ``pictures`` pictures.
 
         Raises:
-            TrainingError: it does not; the message names the server to start instead.
+            TrainingError: the server does not; the message names the server to start instead.
             ServerGoneError: the server does not answer.
         """
         shown = [_plain_picture(number) for number in range(pictures)]

@@ -69,7 +69,8 @@ def estimator_of(config: RlConfig) -> AdvantageEstimator:
     """Return the estimator of a run.
 
     Raises:
-        PluginError: it is not registered, or does not fit its contract. TrainingError: a setting of it is invalid.
+        PluginError: the estimator is not registered, or violates its contract.
+        TrainingError: one of its settings is invalid.
     """
     kind: type[AdvantageEstimator] = plugins.load("advantages", config.advantages)
     return kind(checked(kind.config_type, config.advantages_set))

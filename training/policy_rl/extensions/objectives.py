@@ -97,7 +97,8 @@ def objective_of(config: RlConfig) -> Objective:
     """Return the distillation loss of a run.
 
     Raises:
-        PluginError: it is not registered, or does not fit its contract. TrainingError: a setting of it is invalid.
+        PluginError: the objective is not registered, or violates its contract.
+        TrainingError: one of its settings is invalid.
     """
     kind: type[Objective] = plugins.load("objectives", config.opd_objective)
     return kind(checked(kind.config_type, config.objective_set))

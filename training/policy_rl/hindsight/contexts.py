@@ -99,7 +99,7 @@ def arm_of(name: str) -> Arm:
     """Return the arm with a name.
 
     Raises:
-        PluginError: it is not registered, or does not fit its contract.
+        PluginError: the arm is not registered, or violates its contract.
     """
     return plugins.load("arms", name)
 
