@@ -25,7 +25,7 @@ class AskedForm(Form[Asked]):
         yield from self.server.parameters()
 
     def put_flags(self, arguments: Mapping[str, Any], values: Values) -> None:
-        """Put what the flags say over what is there; see the base class."""
+        """Override values by flags; see the base class."""
         super().put_flags(arguments, values)
         for key, (flag, value) in self.server.settings(arguments, "service").items():
             values.put(("service", key), value, flag)

@@ -194,7 +194,7 @@ def rl(config: RlConfig) -> None:
 
     pivot train rl sokoban --model runs/analyzer/final --recipe qwen2.5-vl-3b --dry-run
 
-    torchrun --nproc-per-node 8 -m pivot train rl sokoban --model runs/analyzer/final --out runs/sokoban-mp --shard
+    torchrun --nproc-per-node 8 -m pivot train rl sokoban --model runs/analyzer/final --out runs/sokoban-mp
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run ends its servers, as after Ctrl-C
     result = api.train_rl(config, report=log_line, on_prepared=_show_levels)

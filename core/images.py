@@ -119,7 +119,7 @@ def decode(data: bytes) -> Frame:
             pixels = picture.width * picture.height
             frame = np.array(picture.convert("RGB")) if pixels <= MAX_PIXELS else None
     except Exception as error:  # untrusted bytes make decoders fail in many ways; the reason travels on
-        is_unknown = isinstance(error, UnidentifiedImageError)  # its text has an address in memory
+        is_unknown = isinstance(error, UnidentifiedImageError)  # its message contains a memory address
         reason = "unknown or damaged format" if is_unknown else f"{type(error).__name__}: {error}"
         raise ImageError(
             f"cannot decode a picture of {len(data)} bytes: {reason}; expected an intact {', '.join(names)} file"

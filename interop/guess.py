@@ -372,13 +372,13 @@ class Yield(NamedTuple):
 
 
 Trial = Callable[[Mapping[str, Any], int], Yield]
-"""Reads the source with more options, at most so many episodes of it (0: all that are tried)."""
+"""Reads the source with further options; the number limits its episodes (0: no limit)."""
 
 _SAMPLE = 8
 """Episodes on which assignments of words are tried first."""
 _MOST_CANDIDATES = 10
 _LEAST_PROVED = 3
-"""Confirmed episodes of a source without which nobody is asked to vouch for replies of which a part was not used."""
+"""Least number of confirmed episodes at which a remedy may suggest to accept partly unused replies."""
 
 
 @dataclass(frozen=True, slots=True)

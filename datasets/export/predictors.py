@@ -101,12 +101,12 @@ class Guess:
 
     @property
     def step(self) -> int:
-        """The step with the most weight, the first of equals."""
+        """Step with the most weight; the first one of several."""
         return min(self.steps, key=lambda step: (-self.steps[step], step))
 
 
 Predictor = Callable[[LoggedFailure], Guess]
-"""Guesses the label of one failure without looking at it."""
+"""Predicts the label of a failure without its pictures."""
 
 
 def most_common(values: Sequence[Any]) -> Any:

@@ -50,7 +50,7 @@ class Selection:
     limit: int | None = None
     """Maximum number of episodes per environment, the first ones; None for all."""
     draw_plans: bool = False
-    """Whether plans are also rendered where a picture takes milliseconds."""
+    """Whether plans are also rendered in environments with slow pictures."""
 
 
 @dataclass(slots=True)

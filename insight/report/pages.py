@@ -64,7 +64,7 @@ class ShardPages:
     def __init__(self, store: Store, shard: Shard, number: int, *, draw_plans: bool = False) -> None:
         """Read the shard, which has this ``number`` in the plan.
 
-        With ``draw_plans`` plans are also rendered where a picture takes milliseconds, but never by another program.
+        With ``draw_plans`` plans are also rendered in environments with slow pictures, but not by simulators.
 
         Raises:
             StoreError: a file is missing, torn, or has other columns.

@@ -206,7 +206,7 @@ STEPS = (
 def test_with_the_word_every_process_may(
     workers: int, steps: Sequence[Sequence[str]], stranger: Stranger, tmp_path: Path
 ) -> None:
-    """Each command is a process of its own; the build has rollouts, and labels each of them again."""
+    """Each command runs in its own process; the build finds rollouts without labels and labels all of them."""
     count = pivot.load_store(stranger.store).labels.collect().height
     for line in steps:
         if line[0] == "build":

@@ -28,7 +28,7 @@ QUICK = {"tries": 1, "pause_seconds": 0.01, "longest_pause": 0.02, "patience_sec
 
 
 def hostile_player(body: dict[str, Any]) -> dict[str, Any]:
-    """Acts, and says more than it should, in every field that is kept."""
+    """Return a usable action with hostile characters in every field that a store keeps."""
     reply = walker(body)
     ending = HOSTILE[:30] if number_of(body["seed"]) % 40 == 0 else "stop"
     return reply | {"text": f"<think>{TEXT}</think>{reply['text']}", "finish_reason": ending}

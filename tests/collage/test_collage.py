@@ -179,7 +179,7 @@ def test_what_is_no_frame_is_refused(frames: list[Frame]) -> None:
 
 
 def test_a_picture_that_would_fill_the_memory_is_refused() -> None:
-    """Frames that can be read one by one do not add up to gigabytes: nine of 8,000 pixels a side would."""
+    """Nine frames of 8,000 x 8,000 pixels could be read one by one, but would be gigabytes together."""
     wide = np.broadcast_to(np.zeros((1, 1, 3), np.uint8), (8_000, 8_000, 3))
     with pytest.raises(ImageError, match="expected at most 64000000"):
         collage([noise(0, 20, 20)] * 8 + [wide])

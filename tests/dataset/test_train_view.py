@@ -93,7 +93,7 @@ def test_two_steps_of_the_stock_trainer(config: str, small_store: Path, model_fo
     targets = {row[0]["content"][0]["text"] for row in loaded["train"]["completion"]}
     assert len(recorder.batches) == len(recorder.pictures) == 2
     for batch, picture in zip(recorder.batches, recorder.pictures, strict=True):
-        # One collage a record, and every one of its tokens stands in the input.
+        # One collage per record, all of whose image tokens are in the input.
         assert batch["input_ids"].shape[0] == batch["image_grid_thw"].shape[0] == 2
         patches = batch["image_grid_thw"].prod(dim=1)
         assert batch["pixel_values"].shape[0] == int(patches.sum())

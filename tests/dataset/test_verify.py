@@ -162,7 +162,7 @@ def test_rows_removed_doubled_or_out_of_order_are_found(patients: dict[str, Pati
 @pytest.mark.usefixtures("rows_alone")
 @pytest.mark.parametrize("table", [*TABLES, "dataset/sokoban", "dataset/sokoban_episodes"])
 def test_a_changed_file_is_found_by_its_digest(patients: dict[str, Patient], table: str) -> None:
-    """Without its manifest rewritten; by one that went along, damage has to be found in the rows."""
+    """The manifest still has the old digest; other tests rewrite it, too, and look for the damage in the rows."""
     patient = patients["sokoban"]
     name = patient.file("sokoban", table)
     change_rows(patient.root, name, lambda rows: rows[:-1])

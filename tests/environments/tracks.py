@@ -136,7 +136,7 @@ class Living(Track):
 
 
 class Survival(Track):
-    """One for every step, and nothing is ever reached: no rule but one that the user writes."""
+    """A track that pays 1 per step and has no goal, so that success needs a rule of the user."""
 
     default = "pay a positive reward"
     rule = f"{__name__}:arrived"

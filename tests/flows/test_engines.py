@@ -209,7 +209,7 @@ def _assert_equal_and_kept(root: Path, whole: dict[str, str], before: dict[str, 
     assert fingerprint(root) == whole
     after = _finished(root)
     again = {name for name, mark in before.items() if after[name] != mark}
-    # Shards without a receipt may have been made twice: two nodes, PREFETCH_PER_CORE each.
+    # Shards in progress at the kill are made twice: at most PREFETCH_PER_CORE per node, two nodes.
     assert 3 <= len(before) < len(after) / 2, "the kill came in the middle"
     assert len({Path(name).stem for name in again}) <= 2 * PREFETCH_PER_CORE
 

@@ -88,7 +88,7 @@ def test_a_complete_store_is_seen_by_listings(stored: Url, monkeypatch: pytest.M
         monkeypatch.setattr(library, name, lambda *a, real=real, **k: requests.append(str(a[1:])) or real(*a, **k))
     assert pivot.build(CONFIG, stored).already_complete
     assert not [each for each in requests if ".parquet" in each]
-    # One for each receipt, and of all else as many for a store of any size: the folders are listed.
+    # One request per receipt; the number of all others depends on the folders, not on the size of the store.
     listed = {name.rpartition("/")[0] for name in open_storage(stored).listing() if not name.startswith(".")}
     assert len([each for each in requests if ".receipts" not in each]) <= len(listed) + 28
 

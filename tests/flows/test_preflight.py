@@ -241,7 +241,7 @@ def test_a_build_that_owes_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("role", ["policy", "teacher"])
 def test_a_cache_that_breaks_ends_the_run(role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After so many answers, the disk is full."""
+    """The disk is full after three answers."""
     put, kept = cache.CallCache.put, 0
 
     def full(self: Any, *arguments: Any) -> None:

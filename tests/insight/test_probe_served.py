@@ -104,7 +104,7 @@ def _is_busy(build: float, probe: float) -> bool:
 
 
 def _share_busy(server: ChatServer) -> float:
-    """Share of the slots busy from when the first 16 requests had begun to when the last 16 began; forgets the log."""
+    """Return the busy share of the slots without the first and last 16 requests, and clear the log."""
     begun = sorted(server.log.started)
     first, last = begun[15], begun[-16]
     area, before, busy = 0.0, first, 0

@@ -42,7 +42,7 @@ def label(episode: FailedEpisode, answers: Answers, **changes: Any) -> tuple[Lab
 
 
 def honest() -> tuple[int, str, str]:
-    """Pivot step, logged action and a good action of the dead room."""
+    """Return pivot step, logged action and a safe action of the failure ``dead``."""
     made, _ = label(dead(), lambda request: ChatAnswer("{}"))
     assert made.pivot_step is not None and made.feasible_actions
     return made.pivot_step, dead().actions[made.pivot_step], made.feasible_actions[0]

@@ -119,7 +119,7 @@ def test_the_prover_finds_planted_lies() -> None:
         replace(verdict, witness=("|".join(witness),)),
         replace(verdict, feasible_actions=(*verdict.feasible_actions, "up|up")),
         replace(verdict, feasible_actions=verdict.feasible_actions[:-1]),
-        replace(verdict, pivot_action=0),  # the turn of one action is too short; its action harms nothing
+        replace(verdict, pivot_action=0),  # the turn has one action, so an index within it is wrong
     )
     for forgery in forgeries:
         assert prove("sokoban", case, forgery).problems, forgery

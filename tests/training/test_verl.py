@@ -93,7 +93,7 @@ def test_k3_is_verls_low_variance_kl_and_so_is_its_gradient(seed: int, drift: fl
 
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_parts_of_a_batch_add_up_to_verls_token_mean(parts: int) -> None:
-    """A mean of the parts' means would be another number: replies differ in length."""
+    """The sum over parts is compared, because replies differ in length and a mean of means would be wrong."""
     batch = _batch(7)
     whole = _verls(batch, clip_ratio_c=1e9)
     count = int(batch["mask"].sum())

@@ -44,7 +44,7 @@ class Played:
     rollouts: Sequence[TaskRollouts]
     """Rollouts that are trained on."""
     first: Sequence[TaskRollouts]
-    """Rollouts of the levels that were sampled first: of them success and return are logged."""
+    """Rollouts of the levels before any was replaced; success and return are logged for these."""
     resampled: int
     """Levels that were replaced."""
 

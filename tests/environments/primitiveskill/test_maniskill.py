@@ -147,7 +147,7 @@ def free_spot(state: SkillState) -> tuple[int, int]:
 
 @pytest.mark.parametrize(("dx", "dz"), [(0, 0), (9, -6), (-12, 10)])
 def test_the_tool_arrives_where_it_was_sent(simulator: ManiSkillWorld, dx: int, dz: int) -> None:
-    """Off the middle in x and z a cube hangs as far off the hand at home, and lies as far off after a place."""
+    """A cube grasped off its middle in x and z keeps this offset from the hand, and has it after a place."""
     state = parity.level("stack", 3, MANISKILL)
     simulator.load(state)
     kind, (x, y, z) = state.kind, state.scene.positions["red cube"]
