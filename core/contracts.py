@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 from pydantic import ConfigDict, GetCoreSchemaHandler, ValidationError, ValidatorFunctionWrapHandler, create_model
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
+from typing_extensions import TypedDict
 
 from .errors import PluginError
 
@@ -100,6 +101,13 @@ JsonObject = Annotated[dict[str, Any], Fits(_is_json, "a dict of JSON values")]
 """Settings and other data that are stored as JSON."""
 
 
+def json_object(**fields: Any) -> Any:
+    """Return the annotation of a JSON object that has exactly these fields."""
+    kind: Any = TypedDict("kind", fields)  # pyright: ignore[reportArgumentType]
+    kind.__pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    return kind
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """Demands of a contract on the classes of a plugin."""
@@ -151,6 +159,7 @@ _EXPECTED = {
     "literal_error": "one of {expected}",
     "condition": "{expected}",
     "missing": "a value",
+    "extra_forbidden": "no such field",
     "too_long": "at most {max_length} of them",
     "too_short": "at least {min_length} of them",
 }

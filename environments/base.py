@@ -65,11 +65,7 @@ class EnvConfig(Settings):
     """Names in ``locations`` whose files contain levels."""
 
     added: ClassVar[frozenset[str]] = frozenset()
-    """Settings that earlier versions lack: they are stored only if they differ from their defaults, to keep ids."""
-
-    absent: ClassVar[Mapping[str, Any]] = {}
-    """Settings that earlier versions lack and whose default is not what they did, with the value that a store without
-    the setting means; that value is not stored. A validator of the subclass fills it in."""
+    """Settings that are stored, and part of ids, only if they differ from their defaults."""
 
     horizon: int = Field(gt=0, le=1000)
     """``T_max``, turns."""
@@ -77,8 +73,7 @@ class EnvConfig(Settings):
     @model_serializer(mode="wrap")
     def _without_added_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields = type(self).model_fields
-        meant = {name: fields[name].get_default() for name in self.added} | dict(self.absent)
-        unset = {name for name, value in meant.items() if getattr(self, name) == value}
+        unset = {name for name in self.added if getattr(self, name) == fields[name].get_default()}
         return {name: value for name, value in serialize(self).items() if name not in unset}
 
     @property

@@ -4,18 +4,9 @@ import ast
 import operator
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import yaml
-
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
-
-
-@cache
-def load_drawings(path: Path) -> Any:
-    """Return the contents of a data file of the package; do not change them."""
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 @cache

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from ..core import plugins
+from ..core.data import load_data
 from ..core.errors import CertifyError, ConfigError
 from ..core.identity import derive_seed
 from ..solvers.base import DistanceMap, ExactSolver
@@ -61,24 +62,7 @@ DEFAULT_HABITS: dict[str, Habits] = {
 OTHER_HABITS = Habits()
 """Default habits, for environments of plugins."""
 
-_LOOKING = (
-    "Looking at the picture first.",
-    "Let me see where I am.",
-    "I check what is around me.",
-    "The goal is not far from here.",
-    "I compare my cell with the goal.",
-    "Step by step.",
-)
-_PLANNING = (
-    "Going {move} seems to bring me closer.",
-    "The way {move} looks open, so I take it.",
-    "If I go {move} now, the rest should follow.",
-    "{move} is the natural next move.",
-    "I would rather go {move} than wait.",
-    "Nothing speaks against {move}.",
-    "My plan starts with {move}.",
-)
-_CLOSING = ("", " I must watch the edges.", " There are few turns left.", " I am fairly sure.", " It may be a detour.")
+_TEXTS = load_data(__file__, "grid_player.yaml")
 
 
 class GridPlayer(Player):
@@ -109,10 +93,15 @@ class GridPlayer(Player):
         draws = uniforms(turn.seed)
         move = ", ".join(self._moves(level, turn, draws))
         spoken = move.upper() if draws[0] < habits.shouting else move
-        thought = f"{pick(_LOOKING, draws[1])} {pick(_PLANNING, draws[2]).format(move=move)}{pick(_CLOSING, draws[3])}"
+        looking, planning, closing = (
+            pick(_TEXTS[part], draw) for part, draw in zip(("looking", "planning", "closing"), draws[1:4], strict=True)
+        )
+        thought = f"{looking} {planning.format(move=move)}{closing}"
+        tag = profile.answer_tag
         if draws[4] < habits.bad_format:
-            return Reply(_badly(profile.answer_tag, thought, spoken, pick(level.actions, draws[6]), draws[5]))
-        return Reply(f"<think>{thought}</think><{profile.answer_tag}>{spoken}</{profile.answer_tag}>")
+            other = pick(level.actions, draws[6])
+            return Reply(pick(_TEXTS["badly"], draws[5]).format(tag=tag, thought=thought, move=spoken, other=other))
+        return Reply(f"<think>{thought}</think><{tag}>{spoken}</{tag}>")
 
     def _moves(self, level: "_Level", turn: Turn, draws: Sequence[float]) -> list[str]:
         """Return the moves of a turn: as many as it may have, or up to the goal."""
@@ -219,16 +208,3 @@ class _Level:
             idle=tuple(move for move, distance in moves if distance > fewest),
             fatal=tuple(move for move, distance in zip(self.actions, distances, strict=True) if distance is None),
         )
-
-
-def _badly(tag: str, thought: str, move: str, other: str, draw: float) -> str:
-    """Write a reply in one of six bad formats; only the first has a usable action, and the third in a longer turn."""
-    kinds = (
-        f"{thought}\n<{tag}>{move}</{tag}>",
-        f"<think>{thought}</think>{move}",
-        f"<think>{thought}</think><{tag}>{move}, {other}</{tag}>",
-        f"<think>{thought}</think><{tag}>go {move}</{tag}>",
-        "",
-        f"<think>{thought} <{tag}>{move}</{tag}></think>",
-    )
-    return pick(kinds, draw)

@@ -8,7 +8,8 @@ first action after which the goal cannot be reached within the remaining turns (
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from math import inf
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import ConfigDict
@@ -440,3 +441,18 @@ class Prover(Plugin, ABC):
     @abstractmethod
     def prove(self, case: Case, verdict: Verdict) -> Proof:
         """Return the proof of a label, or all its errors; an invalid row never raises."""
+
+
+def differences(label: Verdict, right: Verdict) -> tuple[str, ...]:
+    """Return a problem for each field of a label, or of its certificate, for which a prover gives another value."""
+    values = [
+        (each.name, getattr(one, each.name), getattr(other, each.name))
+        for one, other in ((label, right), (label.certificate, right.certificate))
+        for each in fields(one)
+        if each.name != "certificate"
+    ]
+    return tuple(
+        f"{name} is {stored!r}, the prover gives {'more' if expected == inf else repr(expected)}"
+        for name, stored, expected in values
+        if (tuple(cast(list[Any], stored)) if isinstance(stored, list) else stored) != expected
+    )

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from ..core.errors import CertifyError, LevelError
 from ..core.plugins import Settings
-from .base import Case, Proof, Prover, Verdict
+from .base import Case, Certificate, Proof, Prover, Verdict, differences
 from .puzzle_rules import MAX_STATES, NOTHING, ORDER, BoxGame, Game, LakeGame
 
 
@@ -125,7 +125,7 @@ _DEEPEST = 100_000
 """Largest plausible distance, moves."""
 
 
-def _step_problems(game: Game, states: list, case: Case, verdict: Verdict) -> list[str]:
+def _step_problems(game: Game, states: list, case: Case, verdict: Verdict) -> tuple[str, ...]:
     """Check pivot, mode, flags and certificate."""
     step, horizon, most = verdict.pivot_step, case.horizon, case.actions_per_turn
     at_start = not game.in_time(states[0], horizon * most)
@@ -136,32 +136,25 @@ def _step_problems(game: Game, states: list, case: Case, verdict: Verdict) -> li
     facts = verdict.certificate
     before = _turns(game.distance(states[step], _limit(facts.before, most)), most)
     after = _turns(game.distance(states[step + 1], _limit(facts.after, most)), most)
-    fields = {
-        "pivot_step": (verdict.pivot_step, pivot),
-        "infeasible_at_start": (verdict.infeasible_at_start, at_start),
-        "fallback": (verdict.fallback, first == len(states)),
-        "failure_mode": (verdict.failure_mode, "deadlock" if after is None else "timeout"),
-        "secondary_modes": (tuple(verdict.secondary_modes), ()),
-        "certificate.kind": (verdict.certificate.kind, "exact"),
-        "certificate.unit": (verdict.certificate.unit, "moves" if most == 1 else "turns"),
-        "certificate.budget_before": (verdict.certificate.budget_before, horizon - step),
-        "certificate.budget_after": (verdict.certificate.budget_after, horizon - 1 - step),
-        "certificate.before": (verdict.certificate.before, before),
-        "certificate.after": (verdict.certificate.after, after),
-        "certificate.reachable_after": (verdict.certificate.reachable_after, after is not None),
-        "certificate.raw_before": (verdict.certificate.raw_before, None),
-        "certificate.raw_after": (verdict.certificate.raw_after, None),
-        "certificate.reference_pivot": (verdict.certificate.reference_pivot, None),
-        "certificate.reference_kind": (verdict.certificate.reference_kind, None),
-        "certificate.reference_before": (verdict.certificate.reference_before, None),
-        "certificate.reference_after": (verdict.certificate.reference_after, None),
-        "pivot_action": (verdict.pivot_action, _fatal_action(game, states[step], case, step)),
-    }
-    return [
-        f"{name} is {stored!r}, the search gives {'more' if right == inf else repr(right)}"
-        for name, (stored, right) in fields.items()
-        if stored != right
-    ]
+    right = Verdict(
+        pivot_step=pivot,
+        failure_mode="deadlock" if after is None else "timeout",
+        certificate=Certificate(
+            kind="exact",
+            unit="moves" if most == 1 else "turns",
+            budget_before=horizon - step,
+            budget_after=horizon - 1 - step,
+            before=before,
+            after=after,
+            reachable_after=after is not None,
+        ),
+        fallback=first == len(states),
+        infeasible_at_start=at_start,
+        witness=verdict.witness,  # checked with the plan, as the next
+        feasible_actions=verdict.feasible_actions,
+        pivot_action=_fatal_action(game, states[step], case, step),
+    )
+    return differences(verdict, right)
 
 
 def _plan_problems(game: Game, states: list, case: Case, verdict: Verdict) -> list[str]:

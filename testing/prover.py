@@ -34,6 +34,8 @@ def altered(
     for action in actions:
         others = tuple(each for each in actions if (each in verdict.feasible_actions) != (each == action))
         yield f"feasible_actions {action}", replace(verdict, feasible_actions=others)
+    if len(verdict.feasible_actions) > 1:
+        yield "feasible_actions reversed", replace(verdict, feasible_actions=verdict.feasible_actions[::-1])
     for name, witness in _witnesses(verdict.witness, actions):
         yield f"witness {name}", replace(verdict, witness=witness)
     for column in fields(Certificate):
@@ -48,9 +50,11 @@ def _witnesses(witness: tuple[str, ...] | None, actions: Sequence[str]) -> Itera
     elif witness:
         yield "missing", None
         yield "cut", witness[:-1]
+        yield "without its first action", witness[1:]
         yield "longer", (*witness, witness[-1])
-        yield "of an unknown action", ("no_such_action", *witness[1:])
-        yield from ((f"ends {other}", (*witness[:-1], other)) for other in actions if other != witness[-1])
+        for at, old in enumerate(witness):
+            for other in {*actions, "no_such_action"} - {old}:
+                yield f"with {other} at {at}", (*witness[:at], other, *witness[at + 1 :])
 
 
 def _others(name: str, value: Any) -> list[Any]:
@@ -59,7 +63,10 @@ def _others(name: str, value: Any) -> list[Any]:
         return [other for other in words[name] if other != value]
     if name == "reachable_after":
         return [other for other in (True, False, None) if other is not value]
-    return [1] if value is None else [value + 1, value - 1, *([] if name.startswith("budget") else [None])]
+    if value is None:
+        return [1]
+    near = [value + 1e-6] if isinstance(value, float) else []
+    return [value + 1, value - 1, *near, *([] if name.startswith("budget") else [None])]
 
 
 class ProverContract(Labels):

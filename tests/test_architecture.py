@@ -46,12 +46,15 @@ DATA = (
         "py.typed",
         "flows/alerts.yaml",
         "prefect.yaml",
-        "environments/navigation/rooms/furniture.yaml",
-        "environments/svg/motifs.yaml",
         "interop/episode.schema.json",
         "datasets/export/card_template.md",
         "training/analyzer_sft/card_template.md",
         "training/evaluation/predictions.schema.json",
+    ),
+    *(
+        path.relative_to(ROOT).as_posix()
+        for folder in ("environments", "labeling/domains")
+        for path in sorted((ROOT / folder).rglob("*.yaml"))
     ),
     *(f"training/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "qwen3-vl-2b", "tiny")),
     *(f"training/policy_rl/recipes/{name}.yaml" for name in ("qwen2.5-vl-3b", "tiny")),

@@ -32,7 +32,7 @@ GLOSSARY = {
 PARTICIPLES = {"found", "held", "known", "told", "asked", "wanted", "given", "owed"}
 """Names that do not say what they are: write the noun."""
 
-VERSIONED_TEXTS = ("/prompt.py", "/grid_prompt.py", "environments/svg/player.py")
+VERSIONED_TEXTS = ("/prompt.py", "/prompts.py", "environments/svg/player.py")
 """Files with texts that are stored data: their wording changes with their version alone."""
 
 OUTSIDE = ("build", "dist", "runs", "docs")

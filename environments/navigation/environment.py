@@ -51,6 +51,7 @@ class NavigationConfig(BackendConfig):
 
     locations: ClassVar[frozenset[str]] = frozenset({"task_files"})
     level_sources: ClassVar[frozenset[str]] = locations
+    added: ClassVar[frozenset[str]] = BackendConfig.added | {"starts"}
     stand_in: ClassVar[str] = (
         "the rooms of navigation are embedded, seeded and drawn by a ray caster in place of AI2-THOR's scenes"
     )
@@ -108,11 +109,6 @@ class NavigationConfig(BackendConfig):
             except ConfigError as error:
                 raise ValueError(str(error)) from error
         return values | filled
-
-    def decisive(self) -> dict[str, Any]:
-        """Return the settings without ``starts`` at its default, so that levels keep the ids of earlier versions."""
-        settings = super().decisive()
-        return settings if self.starts != "varied" else {key: settings[key] for key in settings if key != "starts"}
 
     @model_validator(mode="after")
     def _check_range(self) -> "NavigationConfig":

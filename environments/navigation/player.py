@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from ...core.data import load_data
 from ...core.errors import ConfigError
 from ...core.identity import derive_seed
 from ..backends import EMBEDDED
@@ -29,21 +30,7 @@ from . import (
     steps_to_target,
 )
 
-_LOOKING = (
-    "I look at the room first.",
-    "Let me see what is in front of me.",
-    "I search the view for what was asked.",
-    "There is furniture on both sides.",
-    "The thing should be somewhere here.",
-    "I compare this view with the last one.",
-)
-_PLANNING = (
-    "{move} seems right.",
-    "I try {move}.",
-    "With {move} I should get closer.",
-    "{move} gives me a better view or a better place.",
-    "Next comes {move}.",
-)
+_TEXTS = load_data(__file__, "player.yaml")
 
 
 class NavigationHabits(PlayerHabits):
@@ -100,9 +87,11 @@ class NavigationPlayer(Player):
         state = turn.env.state
         fault = self._fault(turn)
         move = self._choose(state, turn, draws, fault)
-        thought = f"{pick(_LOOKING, draws[1])} {pick(_PLANNING, draws[2]).format(move=move)}"
+        thought = f"{pick(_TEXTS['looking'], draws[1])} {pick(_TEXTS['planning'], draws[2]).format(move=move)}"
         if fault == "format" or draws[4] < habits.bad_format:
-            return Reply(_badly(tag, thought, move, pick(ACTIONS, draws[6]), draws[5], fault == "format"))
+            kinds, other = _TEXTS["badly"], pick(ACTIONS, draws[6])
+            kind = pick(kinds[:-1] if fault == "format" else kinds, draws[5])
+            return Reply(kind.format(tag=tag, thought=thought, move=move, other=other))
         return Reply(f"<think>{thought}</think><{tag}>{move}</{tag}>")
 
     def _fault(self, turn: Turn) -> str | None:
@@ -170,16 +159,3 @@ def _looks(horizon: float) -> tuple[str, ...]:
     if horizon:
         return ("lookdown",) if horizon < 0 else ("lookup",)
     return ("rotateright", "rotateleft", "rotateright", "rotateleft", "lookdown", "lookup")
-
-
-def _badly(tag: str, thought: str, move: str, other: str, draw: float, hopeless: bool) -> str:
-    """Write a reply in one of six bad formats; only the last still has a usable action."""
-    kinds = (
-        f"<think>{thought}</think>{move}",
-        f"<think>{thought}</think><{tag}>{move}, {other}</{tag}>",
-        f"<think>{thought}</think><{tag}>walk over there</{tag}>",
-        "",
-        f"<think>{thought} <{tag}>{move}</{tag}></think>",
-        f"{thought}\n<{tag}>{move}</{tag}>",
-    )
-    return pick(kinds[:-1] if hopeless else kinds, draw)

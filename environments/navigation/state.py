@@ -36,10 +36,12 @@ adds 30 and fails above 60.
 
 import json
 import math
-from dataclasses import dataclass, replace
+import re
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
+from ...core.contracts import Fits, check_of, json_object
 from ...core.errors import LevelError
 from ...core.identity import canonical_json
 from ..backends import EMBEDDED
@@ -178,47 +180,89 @@ def parse_state(text: object) -> NavigationState:
     return _parse(text)
 
 
+_Number = Annotated[float, Fits(lambda value: abs(value) <= 1e6, "a number of at most 1e6")]
+_Metres = Annotated[float, Fits(lambda value: abs(value) <= MAX_SIDE, f"a number of at most {MAX_SIDE:g}")]
+_Length = Annotated[
+    float,
+    Fits(
+        lambda value: abs(value) <= MAX_SIDE and abs(value - millimetres(value) / 1000) <= 1e-9,
+        f"a number of at most {MAX_SIDE:g} in whole millimetres",
+    ),
+]
+_Side = Annotated[
+    _Length, Fits(lambda value: millimetres(value) >= 1000, "a side of at least 1000 mm, in whole millimetres")
+]
+_Corner = Annotated[list[_Length], Fits(lambda values: len(values) == 3, "three numbers")]
+_Name = Annotated[str, Fits(lambda text: 0 < len(text) <= 200, "a text of 1 to 200 characters")]
+_Colour = Annotated[
+    str, Fits(lambda text: bool(re.fullmatch("#[0-9a-f]{6}", text)), "'#' and six hex digits in lower case")
+]
+_Finish = json_object(colour=_Colour, surface=_Name)
+_Part = Annotated[
+    json_object(min=_Corner, max=_Corner, shape=_Name, colour=_Colour, surface=_Name),
+    Fits(lambda part: all(map(float.__lt__, map(float, part["min"]), map(float, part["max"]))), "min below max"),
+]
+_Object = json_object(id=_Name, type=_Name, parts=Annotated[list[_Part], Fits(bool, "at least one part")])
+_Room = json_object(
+    size=json_object(x=_Side, y=_Side, z=_Side),
+    floor=_Finish,
+    wall=_Finish,
+    ceiling=_Finish,
+    objects=Annotated[
+        list[_Object],
+        Fits(
+            lambda items: sum(len(item["parts"]) for item in items) <= MAX_PARTS, f"a list of at most {MAX_PARTS} parts"
+        ),
+    ],
+)
+
+
+def _state(length: Any, **more: Any) -> Any:
+    """Return the schema of a state whose positions are made of lengths of a kind."""
+    position = json_object(x=length, y=length, z=length)
+    agent = json_object(position=position, rotation=_Number, horizon=_Number)
+    target = json_object(position=position, type=_Name, id=_Name)
+    return json_object(agent=agent, target=target, backend=str, scene=_Name, **more)
+
+
+_STATES = {EMBEDDED: _state(_Length, room=dict[str, Any]), THOR: _state(_Metres)}
+
+
+def _check(schema: Any, data: Any, what: str) -> None:
+    if misfit := check_of(schema)(data):
+        raise LevelError(f"{what}{'.' * bool(misfit.field)}{misfit.field} is {misfit}")
+
+
 @lru_cache(maxsize=64)
 def _parse(text: str) -> NavigationState:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise LevelError(f"the navigation state is not JSON: {error}") from error
-    _keys(data, "the navigation state", {"agent", "backend", "scene", "target"}, {"room"})
-    backend = data["backend"]
+    backend = data.get("backend") if isinstance(data, dict) else None
     if backend not in (EMBEDDED, THOR):
-        raise LevelError(f"the navigation state has backend {backend!r}; known: {EMBEDDED}, {THOR}")
-    if ("room" in data) != (backend == EMBEDDED):
         raise LevelError(
-            f"the navigation state with backend {backend} {'lacks' if backend == EMBEDDED else 'has'} a room"
+            f"the navigation state has the backend {str(backend)[:40]!r}, expected an object with {EMBEDDED} or {THOR}"
         )
-    scene = _text(data["scene"], "scene")
-    agent, sought = data["agent"], data["target"]
-    _keys(agent, "agent", {"position", "rotation", "horizon"})
-    _keys(sought, "target", {"position", "type", "id"})
-    exact = backend == EMBEDDED
-    pose = Pose(
-        *_position(agent["position"], "agent.position", exact),
-        _number(agent["rotation"], "agent.rotation", 1e6),
-        _number(agent["horizon"], "agent.horizon", 1e6),
+    _check(_STATES[backend], data, "the navigation state")
+    agent, sought, exact = data["agent"], data["target"], backend == EMBEDDED
+    here, there = (
+        [millimetres(each["position"][axis]) / 1000 if exact else float(each["position"][axis]) for axis in "xyz"]
+        for each in (agent, sought)
     )
-    target = Target(
-        _text(sought["type"], "target.type"),
-        _text(sought["id"], "target.id"),
-        *_position(sought["position"], "target.position", exact),
-    )
+    turned = [int(agent[name]) if exact else float(agent[name]) for name in ("rotation", "horizon")]
+    pose, target = Pose(*here, *turned), Target(sought["type"], sought["id"], *there)
     if not exact:
-        return NavigationState(backend, scene, pose, target)
-    if pose.rotation not in ROTATIONS or pose.horizon not in HORIZONS:
+        return NavigationState(backend, data["scene"], pose, target)
+    if agent["rotation"] not in ROTATIONS or agent["horizon"] not in HORIZONS:
         raise LevelError(
-            f"the agent's rotation {pose.rotation:g} and horizon {pose.horizon:g} are not of {ROTATIONS} and {HORIZONS}"
+            f"the agent's rotation {agent['rotation']:g} and horizon {agent['horizon']:g} are not of {ROTATIONS} and "
+            f"{HORIZONS}"
         )
-    pose = replace(pose, rotation=int(pose.rotation), horizon=int(pose.horizon))
     room_json = canonical_json(data["room"])
-    room = parse_room(room_json)
-    if not any(item.id == target.id for item in room.objects):
+    if not any(item.id == target.id for item in parse_room(room_json).objects):
         raise LevelError(f"the target {target.id!r} is not among the objects of the room")
-    return NavigationState(backend, scene, pose, target, room_json)
+    return NavigationState(backend, data["scene"], pose, target, room_json)
 
 
 @lru_cache(maxsize=64)
@@ -229,126 +273,37 @@ def parse_room(room_json: str) -> Room:
         LevelError: the text is not a room.
     """
     data = json.loads(room_json)
-    _keys(data, "room", {"size", "floor", "wall", "ceiling", "objects"})
-    _keys(data["size"], "room.size", {"x", "y", "z"})
-    width, height, depth = (_length(data["size"][axis], f"room.size.{axis}") for axis in "xyz")
-    if min(width, height, depth) < 1000:
-        raise LevelError(f"the room is {width}x{height}x{depth} mm; every side is at least 1000")
-    if not isinstance(data["objects"], list):
-        raise LevelError("room.objects is not a list")
-    objects = tuple(_object(item, index) for index, item in enumerate(data["objects"]))
-    if sum(len(item.parts) for item in objects) > MAX_PARTS:
-        raise LevelError(f"the room has more than {MAX_PARTS} parts")
-    floor, wall, ceiling = (_finish(data[name], f"room.{name}") for name in ("floor", "wall", "ceiling"))
-    return Room((width, height, depth), floor, wall, ceiling, objects)
+    _check(_Room, data, "room")
+
+    def point(values: list[float]) -> Point:
+        x, y, z = map(millimetres, values)
+        return x, y, z
+
+    objects = tuple(
+        RoomObject(
+            item["id"],
+            item["type"],
+            tuple(
+                Part(point(part["min"]), point(part["max"]), part["shape"], part["colour"], part["surface"])
+                for part in item["parts"]
+            ),
+        )
+        for item in data["objects"]
+    )
+    floor, wall, ceiling = (Finish(**data[name]) for name in ("floor", "wall", "ceiling"))
+    return Room(point([data["size"][axis] for axis in "xyz"]), floor, wall, ceiling, objects)
 
 
 def room_json(room: Room) -> str:
     """Return a room as canonical JSON in metres."""
-    size = dict(zip("xyz", (_metres(side) for side in room.size), strict=True))
-    return canonical_json(
-        {
-            "size": size,
-            **{name: _finish_data(getattr(room, name)) for name in ("floor", "wall", "ceiling")},
-            "objects": [
-                {"id": item.id, "type": item.type, "parts": [_part_data(part) for part in item.parts]}
-                for item in room.objects
-            ],
-        }
-    )
+    data = asdict(room)
+    data["size"] = dict(zip("xyz", metres(room.size), strict=True))
+    for part in (part for item in data["objects"] for part in item["parts"]):
+        part["min"], part["max"] = metres(part.pop("low")), metres(part.pop("high"))
+    return canonical_json(data)
 
 
 def metres(point: Point) -> tuple[float, float, float]:
     """Return a point in metres."""
     x, y, z = point
-    return _metres(x), _metres(y), _metres(z)
-
-
-def _metres(length: int) -> float:
-    return length / 1000
-
-
-def _finish_data(finish: Finish) -> dict[str, str]:
-    return {"colour": finish.colour, "surface": finish.surface}
-
-
-def _part_data(part: Part) -> dict[str, Any]:
-    return {
-        "min": list(metres(part.low)),
-        "max": list(metres(part.high)),
-        "shape": part.shape,
-        "colour": part.colour,
-        "surface": part.surface,
-    }
-
-
-def _object(data: Any, index: int) -> RoomObject:
-    what = f"room.objects[{index}]"
-    _keys(data, what, {"id", "type", "parts"})
-    if not isinstance(data["parts"], list) or not data["parts"]:
-        raise LevelError(f"{what}.parts is not a list with at least one part")
-    parts = tuple(_part(part, f"{what}.parts[{number}]") for number, part in enumerate(data["parts"]))
-    return RoomObject(_text(data["id"], f"{what}.id"), _text(data["type"], f"{what}.type"), parts)
-
-
-def _part(data: Any, what: str) -> Part:
-    _keys(data, what, {"min", "max", "shape", "colour", "surface"})
-    corners = []
-    for name in ("min", "max"):
-        if not isinstance(data[name], list) or len(data[name]) != 3:
-            raise LevelError(f"{what}.{name} is not a list of three numbers")
-        corners.append(tuple(_length(value, f"{what}.{name}") for value in data[name]))
-    low, high = corners
-    if any(one >= other for one, other in zip(low, high, strict=True)):
-        raise LevelError(f"{what} has min {data['min']} not below max {data['max']}")
-    shape, surface = _text(data["shape"], f"{what}.shape"), _text(data["surface"], f"{what}.surface")
-    return Part(low, high, shape, _colour(data["colour"], what), surface)
-
-
-def _finish(data: Any, what: str) -> Finish:
-    _keys(data, what, {"colour", "surface"})
-    return Finish(_colour(data["colour"], what), _text(data["surface"], f"{what}.surface"))
-
-
-def _colour(value: Any, what: str) -> str:
-    text = _text(value, f"{what}.colour")
-    if len(text) != 7 or text[0] != "#" or not all(digit in "0123456789abcdef" for digit in text[1:]):
-        raise LevelError(f"{what}.colour is {text!r}, expected '#' and six hex digits in lower case")
-    return text
-
-
-def _position(data: Any, what: str, exact: bool) -> tuple[float, float, float]:
-    _keys(data, what, {"x", "y", "z"})
-    values = [_number(data[axis], f"{what}.{axis}", MAX_SIDE) for axis in "xyz"]
-    if exact:
-        values = [_metres(_length(value, what)) for value in values]
-    return values[0], values[1], values[2]
-
-
-def _length(value: Any, what: str) -> int:
-    number = _number(value, what, MAX_SIDE)
-    whole = millimetres(number)
-    if abs(number - whole / 1000) > 1e-9:
-        raise LevelError(f"{what} is {number!r}; lengths are whole millimetres")
-    return whole
-
-
-def _number(value: Any, what: str, limit: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= limit:
-        raise LevelError(f"{what} is {str(value)[:40]!r}, expected a number of at most {limit:g}")
-    return float(value)
-
-
-def _text(value: Any, what: str) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= 200:
-        raise LevelError(f"{what} is {str(value)[:40]!r}, expected a text of 1 to 200 characters")
-    return value
-
-
-def _keys(data: Any, what: str, needed: set[str], optional: frozenset[str] | set[str] = frozenset()) -> None:
-    if not isinstance(data, dict):
-        raise LevelError(f"{what} is {type(data).__name__}, expected an object")
-    if missing := sorted(needed - set(data)):
-        raise LevelError(f"{what} lacks {missing}")
-    if unknown := sorted(set(data) - needed - optional):
-        raise LevelError(f"{what} has unknown keys {unknown}")
+    return x / 1000, y / 1000, z / 1000

@@ -10,7 +10,6 @@ from JPEG, so that the dataset stores exactly what a model saw.
 """
 
 import json
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -44,7 +43,6 @@ class PrimitiveSkillConfig(BackendConfig):
     """Settings of PrimitiveSkill; horizon and rewards default to the paper's."""
 
     added: ClassVar[frozenset[str]] = TurnRewards.added | {"stage_reward"}
-    absent: ClassVar[Mapping[str, Any]] = {"camera": "far"}
     stand_in: ClassVar[str] = (
         "the table of primitiveskill is embedded, with rules of motion and a ray caster in place of ManiSkill's "
         "physics and renderer"
@@ -62,7 +60,7 @@ class PrimitiveSkillConfig(BackendConfig):
     """Codec of the stored frames, which are what a model sees: ``jpeg`` of quality 90, or the lossless ``png``."""
     camera: CameraName = "near"
     """Camera: ``near`` frames the workspace in 420x420 pixels, with cubes at least 28 pixels wide; ``far`` is the
-    paper's, 300x300 pixels with cubes from 9 pixels. A store without this setting has ``far``."""
+    paper's, 300x300 pixels with cubes from 9 pixels."""
     tasks: tuple[str, ...] = tuple(KINDS)
     """Tasks to sample levels from, with equal probability."""
     max_tries: int = Field(default=20, ge=1, le=100_000)
@@ -82,11 +80,7 @@ class PrimitiveSkillConfig(BackendConfig):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        if "maniskill_version" in values:  # filled in, so these are the resolved settings of a store
-            values = dict(cls.absent) | values
-        if values.get("backend") != MANISKILL or values.get("maniskill_version"):
+        if not isinstance(values, dict) or values.get("backend") != MANISKILL or values.get("maniskill_version"):
             return values
         return values | {"maniskill_version": installed("mani_skill", MANISKILL)}
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from ...core.data import load_data
 from ...core.errors import ConfigError
 from ...core.identity import derive_seed
 from ..player import Player, PlayerHabits, bell, pick, uniforms
@@ -19,32 +20,8 @@ from ..turns import Reply, Turn
 from . import Primitive, PrimitiveSkillEnv, join
 from .faults import FRUITLESS, GRASPING, HANDS_OFF, Plan, expert_plan, misled
 
-_LOOKING = (
-    "I compare the list of positions with the picture.",
-    "The things stand well apart.",
-    "The gripper hangs above the table and is free to move.",
-    "One of the positions is nearer to the camera than the others.",
-    "I have to tell the positions apart by where they are.",
-    "Left in the picture means a smaller y.",
-)
-_PLANNING = (
-    "Next comes {plan}.",
-    "With {plan} the next part should be done.",
-    "I try {plan}.",
-    "{plan} fits what was asked for.",
-    "Then {plan}, and look again.",
-)
-
-WEIGHTS = {
-    "confused": 0.16,
-    "mirrored": 0.12,
-    "beside": 0.16,
-    "carried off": 0.12,
-    "slow": 0.07,
-    "nudge": 0.16,
-    "no grasp": 0.08,
-    "babble": 0.12,
-}
+_TEXTS = load_data(__file__, "player.yaml")
+WEIGHTS: dict[str, float] = _TEXTS["weights"]
 """Frequency of each misconception."""
 LONGEST_SPELL = 4
 """Most turns until a misconception is replaced by another."""
@@ -97,10 +74,12 @@ class PrimitiveSkillPlayer(Player):
         plan = expert_plan(state) if fault is None else misled(state, fault, lasting, draws, turn.t)
         plan = self._shaken(plan, turn)
         name = join(plan)
-        thought = f"{pick(_LOOKING, draws[1])} {pick(_PLANNING, draws[2]).format(plan=name.replace('|', ' and '))}"
+        planning = pick(_TEXTS["planning"], draws[2])
+        thought = f"{pick(_TEXTS['looking'], draws[1])} {planning.format(plan=name.replace('|', ' and '))}"
         babbles = fault == "babble"
         if babbles or draws[4] < habits.bad_format:
-            return Reply(_badly(tag, thought, name, draws[5], babbles))
+            kind = pick(_TEXTS["badly"][: -1 if babbles else None], draws[5])
+            return Reply(kind.format(tag=tag, thought=thought, name=name, rest=name.split("(", 1)[-1]))
         if draws[6] < habits.spoilt:
             name = _spoilt(plan, draws[7])
         return Reply(f"<think>{thought}</think><{tag}>{name}</{tag}>")
@@ -173,19 +152,6 @@ def _spoilt(plan: Plan, draw: float) -> str:
         ),
         draw,
     )
-
-
-def _badly(tag: str, thought: str, name: str, draw: float, hopeless: bool) -> str:
-    """Write a reply in one of six bad formats; only the last still has a usable action."""
-    kinds = (
-        f"<think>{thought}</think>{name}",
-        f"<think>{thought}</think><{tag}>take the cube and put it where it belongs</{tag}>",
-        f"<think>{thought}</think><{tag}>grasp({name.split('(', 1)[-1]}</{tag}>",
-        "",
-        f"<think>{thought} <{tag}>{name}</{tag}></think>",
-        f"{thought}\n<{tag}>{name}</{tag}>",
-    )
-    return pick(kinds[:-1] if hopeless else kinds, draw)
 
 
 __all__ = ["PrimitiveSkillHabits", "PrimitiveSkillPlayer"]

@@ -14,10 +14,11 @@ micrometres. A level is an initial state: every object is at rest, none is held,
 """
 
 import json
-import math
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, Literal
 
+from ...core.contracts import Fits, check_of, json_object
 from ...core.errors import LevelError
 from ...core.identity import canonical_json
 from ..backends import EMBEDDED
@@ -78,50 +79,41 @@ def parse_state(text: object) -> SkillState:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise LevelError(f"the state is not JSON: {error}") from error
-    _keys(data, "the state", {"achieved", "backend", "drawer", "held", "objects", "task"})
-    if data["backend"] not in (EMBEDDED, MANISKILL):
-        raise LevelError(f"backend is {_shown(data['backend'])}, expected {EMBEDDED} or {MANISKILL}")
-    if not isinstance(data["task"], str) or data["task"] not in KINDS:
-        raise LevelError(f"task is {_shown(data['task'])}, expected one of {', '.join(KINDS)}")
-    kind = KINDS[data["task"]]
-    positions = _positions(data["objects"], kind)
-    in_hand, achieved = data["held"], data["achieved"]
-    if in_hand is not None and in_hand not in kind.things:
-        raise LevelError(f"held is {_shown(in_hand)}, expected null or one of {', '.join(kind.things)}")
-    if not isinstance(achieved, list) or [type(flag) for flag in achieved] != [bool] * len(kind.stages):
-        raise LevelError(f"achieved is {_shown(achieved)}, expected {len(kind.stages)} times true or false")
-    opening = data["drawer"]
-    if kind.name == "drawer":
-        opening = _length(opening, "drawer")
-        if not 0 <= opening <= DRAWER_TRAVEL:
-            raise LevelError(f"drawer is open by {opening} mm, expected 0 to {DRAWER_TRAVEL:g}")
-    elif opening is not None:
-        raise LevelError(f"drawer is {_shown(opening)}, but the task {kind.name} has none; expected null")
-    return SkillState(data["backend"], kind.name, Scene(positions, in_hand, opening), tuple(achieved))
+    kind = KINDS.get(str(data.get("task"))) if isinstance(data, dict) else None
+    if kind is None:
+        raise LevelError(f"the state is {_shown(data)}, expected an object with a task of {', '.join(KINDS)}")
+    if misfit := check_of(_schema(kind.name))(data):
+        raise LevelError(f"{misfit.field or 'the state'} is {misfit}")
+    positions = {item["name"]: _rounded(item["position"]) for item in data["objects"]}
+    if list(positions) != list(kind.things):
+        raise LevelError(f"objects are {_shown(list(positions))}, expected a list of {', '.join(kind.things)}")
+    opening = None if data["drawer"] is None else _micrometres(data["drawer"])
+    return SkillState(data["backend"], kind.name, Scene(positions, data["held"], opening), tuple(data["achieved"]))
 
 
-def _positions(data: Any, kind: TaskKind) -> dict[str, Point]:
-    if not isinstance(data, list) or len(data) != len(kind.things):
-        raise LevelError(f"objects is {_shown(data)}, expected a list of {', '.join(kind.things)}")
-    positions: dict[str, Point] = {}
-    for index, (item, name) in enumerate(zip(data, kind.things, strict=True)):
-        what = f"objects[{index}]"
-        _keys(item, what, {"name", "position"})
-        if item["name"] != name:
-            raise LevelError(f"{what} is named {_shown(item['name'])}, expected {name!r}")
-        if not isinstance(item["position"], list) or len(item["position"]) != 3:
-            raise LevelError(f"{what}.position is {_shown(item['position'])}, expected three numbers")
-        x, y, z = (_length(value, f"{what}.position") for value in item["position"])
-        positions[name] = (x, y, z)
-    return positions
+_Length = Annotated[
+    float,
+    Fits(
+        lambda value: abs(value) <= FARTHEST and abs(_micrometres(value) - value) <= 1e-9,
+        f"millimetres in whole micrometres, at most {FARTHEST:g}",
+    ),
+]
 
 
-def _length(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= FARTHEST:
-        raise LevelError(f"{what} is {_shown(value)}, expected millimetres, at most {FARTHEST:g}")
-    if not math.isclose(_micrometres(value), value, rel_tol=0, abs_tol=1e-9):
-        raise LevelError(f"{what} is {value!r}; lengths are whole micrometres")
-    return _micrometres(value)
+@cache
+def _schema(task: str) -> Any:
+    """Return the annotation of the states of a task."""
+    kind, stages = KINDS[task], len(KINDS[task].stages)
+    opening = Annotated[_Length, Fits(lambda value: 0 <= value <= DRAWER_TRAVEL, f"0 to {DRAWER_TRAVEL:g} mm")]
+    position = Annotated[list[_Length], Fits(lambda values: len(values) == 3, "three numbers")]
+    return json_object(
+        achieved=Annotated[list[bool], Fits(lambda flags: len(flags) == stages, f"{stages} times true or false")],
+        backend=Literal[EMBEDDED, MANISKILL],
+        drawer=opening if task == "drawer" else None,
+        held=Literal[(None, *kind.things)],
+        objects=list[json_object(name=str, position=position)],
+        task=str,
+    )
 
 
 def _micrometres(length: float) -> float:
@@ -131,12 +123,6 @@ def _micrometres(length: float) -> float:
 def _rounded(point: Point) -> Point:
     x, y, z = point
     return _micrometres(x), _micrometres(y), _micrometres(z)
-
-
-def _keys(data: Any, what: str, needed: set[str]) -> None:
-    if not isinstance(data, dict) or set(data) != needed:
-        keys = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__
-        raise LevelError(f"{what} has {_shown(keys)}, expected an object with {', '.join(sorted(needed))}")
 
 
 def _shown(value: Any) -> str:

@@ -16,7 +16,7 @@ from .state import SkillState
 from .tasks import KINDS, Point, Scene
 
 CameraName = Literal["near", "far"]
-"""Camera of new stores, and camera of older stores."""
+"""The camera that frames the workspace, and the paper's."""
 
 
 @dataclass(frozen=True, slots=True)

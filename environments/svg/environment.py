@@ -12,7 +12,7 @@ of cairo, so frame ids may differ between machines with different versions.
 
 import json
 import random
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, NotRequired
 
 import gymnasium
 import numpy as np
@@ -21,6 +21,7 @@ from gymnasium.error import ResetNeeded
 from pydantic import Field, ValidationInfo, model_validator
 
 from ...core import admission
+from ...core.contracts import Fits, check_of, json_object
 from ...core.errors import ConfigError, LevelError
 from ...core.identity import canonical_json
 from ...core.plugins import STORED
@@ -39,7 +40,12 @@ GENERATED = "generator"
 _BLANK: Frame = np.full((SIDE, SIDE, 3), 255, np.uint8)
 _BLANK.flags.writeable = False
 _STATE_FORMAT = "svg-1"
-_STATE_KEYS = {"target", "canvas", "scores"}
+_Share = Annotated[float, Fits(lambda value: 0 <= value <= 1, "a number from 0 to 1")]
+_STATE = json_object(
+    target=str,
+    canvas=NotRequired[str | None],
+    scores=NotRequired[json_object(average=_Share, parts=dict[str, _Share]) | None],
+)
 
 
 class SvgConfig(EnvConfig):
@@ -426,28 +432,14 @@ def _parse_state(text: object) -> tuple[str, str | None, Score | None]:
 
 def _read_state(data: Any) -> tuple[str, str | None, Score | None]:
     """Check a decoded state; return target, canvas (None before the first turn) and score (None to compute it)."""
-    if not isinstance(data, dict) or "target" not in data or set(data) - _STATE_KEYS:
-        raise LevelError("the svg state is not an object with the key 'target' and optionally 'canvas' and 'scores'")
-    target, canvas = data["target"], data.get("canvas")
+    if misfit := check_of(_STATE)(data):
+        raise LevelError(f"the {misfit.field.lstrip('.') or 'object'} of the svg state is {misfit}")
+    target, canvas, scores = data["target"], data.get("canvas"), data.get("scores")
     for name, document in (("target", target), ("canvas", canvas)):
-        if document is None and name == "canvas":
-            continue
-        if not isinstance(document, str):
-            raise LevelError(f"the {name} of the svg state is {type(document).__name__}, expected a text")
         refused = refusal(document) if document or name == "target" else None
         if refused is not None:
             raise LevelError(f"the {name} of the svg state cannot be drawn: {refused.outcome}: {refused.detail}")
-    scores = data.get("scores")
-    if scores is None:
-        return target, canvas, None
-    parts = scores.get("parts") if isinstance(scores, dict) else None
-    if not isinstance(parts, dict) or not all(_is_score(value) for value in (scores.get("average"), *parts.values())):
-        raise LevelError("the scores of the svg state are not an average and parts, numbers from 0 to 1")
-    return target, canvas, Score(float(scores["average"]), {name: float(value) for name, value in parts.items()})
-
-
-def _is_score(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    return target, canvas, None if scores is None else Score(scores["average"], scores["parts"])
 
 
 __all__ = ["EMPTY", "SVG", "SvgConfig", "SvgEnv"]

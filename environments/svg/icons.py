@@ -10,16 +10,16 @@ an integer from integer arithmetic, so a seed gives the same bytes on every mach
 import random
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from ..drawings import evaluate, load_drawings
+from ...core.data import load_data
+from ..drawings import evaluate
 from ..grid import pick
 
 GENERATOR = 2
 """Version of the generator, increased with every change of a seed's document; task ids depend on it."""
 
-DRAWINGS: dict[str, list[Any]] = load_drawings(Path(__file__).with_name("motifs.yaml"))
+DRAWINGS: dict[str, list[Any]] = load_data(__file__, "motifs.yaml")
 MOTIFS = sorted(name for name in DRAWINGS if not name.startswith("_"))
 
 VIEW = 96

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from ...core.data import load_data
 from ...core.errors import ConfigError
 from ...core.identity import derive_seed
 from ..player import Player, PlayerHabits, bell, pick, uniforms
@@ -24,21 +25,7 @@ from ..turns import Reply, Turn, turn_seed
 _SHAPE = re.compile(r"<(?:path|circle|ellipse|rect|line|polyline|polygon|use)\b[^<>]*/>")
 _COLOUR = re.compile(r'\b(fill|stroke)="#[0-9a-fA-F]{3,8}"')
 _VIEW = re.compile(r'viewBox="\s*(-?[\d.]+)[\s,]+(-?[\d.]+)[\s,]+([\d.]+)[\s,]+([\d.]+)')
-_PAINTS = ("#d1495b", "#2e86ab", "#f2b134", "#3b7d4f", "#6b4e9b", "#4a4a4a", "#e07a5f", "#8ecae6")
-
-_LOOKING = (
-    "I look at the shapes first, then at the colours.",
-    "The picture is simple, a few shapes on white.",
-    "There are several parts that cover one another.",
-    "I estimate where each part lies.",
-)
-_PLANNING = {
-    "draft": ("I draw the parts from back to front.", "I write one element for each part.", "A path for each part."),
-    "better": ("Some parts were off; I correct them.", "I move what was misplaced.", "I add what was missing."),
-    "worse": ("I draw it anew, more simply.", "I start over with other shapes.", "I change the arrangement."),
-    "same": ("My drawing looks right, so I submit it again.", "Nothing needs to change.", "I keep the drawing."),
-    "hair": ("Only a small correction is needed.", "I nudge one part.", "I refine an edge."),
-}
+_TEXTS = load_data(__file__, "player.yaml")
 
 
 class SvgHabits(PlayerHabits):
@@ -110,14 +97,14 @@ class SvgPlayer(Player):
         target = _target_of(turn.task.initial_state)
         draws = uniforms(turn.seed)
         draft = self._draft(turn)
-        thought = f"{pick(_LOOKING, draws[0])} {pick(_PLANNING[draft.kind], draws[1])}"
+        thought = f"{pick(_TEXTS['looking'], draws[0])} {pick(_TEXTS['planning'][draft.kind], draws[1])}"
         level = uniforms(derive_seed("svg target", turn.task.initial_state))
         if level[0] < habits.baffled:
             return Reply(f"<think>{thought}</think>I cannot tell what this is.")
         noise = draws[2]
         document = target.text if draws[3] < habits.exact else _draw(target, turn.episode_id, draft)
         if noise < habits.empty:
-            return Reply(_without_document(tag, thought, document, draws[4]))
+            return Reply(pick(_TEXTS["badly"], draws[4]).format(tag=tag, thought=thought, document=document))
         if noise < habits.empty + habits.broken:
             document = _break(document, draws[4], draws[5])
         elif noise < habits.empty + habits.broken + habits.no_think:
@@ -195,7 +182,7 @@ def _spoil(element: str, target: _Target, fate: Sequence[float]) -> str:
     if fate[1] < 0.35:
         return ""
     if fate[1] < 0.6 and _COLOUR.search(element):
-        paint = pick(_PAINTS, fate[2])
+        paint = pick(_TEXTS["paints"], fate[2])
         return _COLOUR.sub(lambda match: f'{match[1]}="{paint}"', element)
     if fate[1] < 0.8:
         x, y = (_number((fate[at] - 0.5) * 0.4 * target.size) for at in (2, 3))
@@ -221,15 +208,3 @@ def _break(document: str, kind: float, place: float) -> str:
         document[:root] + "<shape & more/>" + document[root:],
     )
     return pick(broken, place)
-
-
-def _without_document(tag: str, thought: str, document: str, kind: float) -> str:
-    """Return a reply in one of five forms without a usable document."""
-    replies = (
-        f"<think>{thought}</think>",
-        f"<think>{thought}</think><{tag}></{tag}>",
-        f"<think>{thought}</think><{tag}>An icon with a few coloured shapes.</{tag}>",
-        "",
-        f"<think>{thought} <{tag}>{document}</{tag}></think>",
-    )
-    return pick(replies, kind)

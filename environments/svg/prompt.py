@@ -6,28 +6,12 @@ A turn is a separate request, so the target is repeated with every later picture
 from collections.abc import Sequence
 from typing import Any
 
+from ...core.data import load_data
 from ..base import EnvProfile, Task
+from ..prompts import message
 from ..turns import HistoryEntry, StudentPrompt
 
-_TASK = """\
-You write SVG code. A target picture is given, and your code is to reproduce it. It is drawn at 256x256 pixels on white
-and compared with the target; the score goes from 0 to 1.
-
-Rules:
-- Each turn you submit one complete document, from <svg> to </svg>; it replaces the one before.
-- Give it a viewBox and the xmlns http://www.w3.org/2000/svg. Refer to nothing outside it: no links, scripts, fonts or
-  pictures.
-- Use the shapes that fit: path, circle, ellipse, rect, line, polyline, polygon, gradients, groups with transforms.
-- A document that cannot be drawn, or a reply without one, scores 0 and uses up the turn.
-
-Look first for the parts of the target, then for their colours, sizes and places, and for what covers what.
-"""
-
-_TARGET = "The target:"
-_CANVAS = {
-    "svg": "The canvas after your last submission:",
-    "empty": "Your last reply held no document. The canvas:",
-}
+_TEXTS = load_data(__file__, "prompt.yaml")
 
 
 class SvgPrompt(StudentPrompt):
@@ -47,19 +31,12 @@ class SvgPrompt(StudentPrompt):
         observation: str,
     ) -> tuple[dict[str, Any], ...]:
         """Return one user message: task, target, from the second turn on the canvas, closing instruction."""
-        tag = profile.answer_tag
-        wish = "Submit a better reproduction of the target." if t else "Reproduce it as exactly as you can."
-        closing = (
-            f"{wish} Think first, then answer in exactly this form, with your thoughts and your document in place of "
-            f"the dots:\n<think>...</think><{tag}><svg ...>...</svg></{tag}>"
-        )
-        target = history[0].frame_id if history else frame_id
-        content = [{"type": "text", "text": f"{_TASK}\n{_TARGET}"}, {"type": "image", "frame_id": target}]
+        closing = f"{_TEXTS['later' if t else 'first']} {_TEXTS['closing'].format(tag=profile.answer_tag)}"
+        before = (f"{_TEXTS['task']}\n{_TEXTS['target']}", history[0].frame_id if history else frame_id)
         if history:
-            canvas = _CANVAS.get(history[-1].action, _CANVAS["svg"])
-            content += [{"type": "text", "text": canvas}, {"type": "image", "frame_id": frame_id}]
-        content.append({"type": "text", "text": closing})
-        return ({"role": "user", "content": content},)
+            canvases = _TEXTS["canvas"]
+            before += (canvases.get(history[-1].action, canvases["svg"]), frame_id)
+        return message(*before, closing)
 
 
 PROMPT = SvgPrompt()

@@ -7,125 +7,37 @@ general sentences of the base class, so writing one improves prompts and guidanc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from ...core.contracts import Answer, Contract, Terms
+from ...core.data import load_data
 from ...environments.base import EnvProfile, actions_per_turn
 from ...solvers.base import TURN_SEPARATOR, Verdict
 from ..action_log import FLOAT_DECIMALS, number_text
 from ..episode import FailedEpisode
 from ..statements import Offer, Sentences, Statement, count, statement
 
-GENERAL_MEANINGS = {
-    "timeout": "the goal could still be reached, but not within the turns that were left",
-    "deadlock": "the goal can never be reached again, whatever is done",
-    "out_of_budget": "the goal could not be reached within the turns that were left; whether later is unknown",
-    "format": "the reply held no usable action",
-    "blocked": "the move was stopped by an obstacle",
-    "stagnation": "the last actions brought no progress",
-    "budget": "the turns that were left could not cover the remaining distance",
-    "wrong_target": "the right object was handled but ended up in a wrong place",
-    "order_error": "actions came in an order that cannot work",
-    "regression": "the result became worse than the one before",
-    "mismatch": "the final result differs too much from what was asked for",
-}
-"""One line for every failure mode; a domain's own takes precedence."""
 
-GENERAL_WORDINGS: Mapping[str, tuple[str, ...]] = {
-    # What to look out for
-    "count_turns": (
-        "Count the turns that are left before every action.",
-        "Keep an eye on the number of turns that are left.",
-        "Before each action, compare what is left to do with the turns that are left.",
-        "Watch the budget: every reply costs a turn.",
-    ),
-    "send_action": (
-        "A reply without a usable action still costs a turn.",
-        "Every reply without a usable action is a lost turn.",
-        "Watch the reply format, since a reply that cannot be read costs a turn.",
-    ),
-    "no_effect": (
-        "A turn that changes nothing still counts against the budget.",
-        "Watch for actions that leave everything as it was.",
-        "Before each action, check that it changes something.",
-    ),
-    "look_ahead": (
-        "Before every action, ask whether the goal could still be reached after it.",
-        "A single action can put the goal out of reach for good, so look ahead before each one.",
-        "Look out for actions that cannot be undone.",
-    ),
-    # What happened
-    "lost_for_good": (
-        "After step {step} the goal could never be reached again, with any number of turns.",
-        "Step {step} put the goal out of reach for good.",
-        "From step {step} on, no actions led to the goal any more.",
-    ),
-    "goal_far": (
-        "After step {step} the goal took {actions}, with only {turns} left.",
-        "Step {step} left {turns}, but the goal then took {actions}.",
-    ),
-    "goal_within": (
-        "Before step {step} the goal took {actions}, with {turns} left.",
-        "Until step {step} the goal was within reach: it took {actions}, and the agent had {turns} left.",
-    ),
-    "unusable": (
-        "The reply at step {step} held no usable action and still used up a turn.",
-        "At step {step} no usable action was given, so the turn was wasted.",
-        "Step {step} was lost to a reply without a usable action.",
-    ),
-    "unchanged": (
-        "The {noun} {action} at step {step} changed nothing.",
-        "At step {step} the {noun} {action} had no effect.",
-        "Step {step} was spent on the {noun} {action}, which changed nothing.",
-    ),
-    "repeated": (
-        "Step {step} repeated {action}, the {noun} of the step before.",
-        "The {noun} {action} at step {step} was the same as at the step before.",
-        "At step {step} the {noun} was {action} again, as at the step before.",
-    ),
-    "turns_left": (
-        "After step {step} the agent had {turns} left.",
-        "Step {step} left the agent a budget of {turns}.",
-        "When step {step} was over, the budget was {turns}.",
-    ),
-    # What to do
-    "take": (
-        "At step {step}, choose {instead} instead of {action}.",
-        "At step {step}, do not choose {action}; choose {instead}.",
-        "At step {step}, the action to take is {instead}, not {action}.",
-    ),
-    "answer": (
-        "At step {step}, do not leave the reply without an action; choose {instead}.",
-        "At step {step}, give a usable reply and choose {instead}.",
-        "At step {step}, send one clear action: {instead}.",
-    ),
-    # The same with turns of several actions
-    "answer_turn": (
-        "At step {step}, do not leave the reply without an action; play {instead}.",
-        "At step {step}, give a usable reply and play {instead}.",
-    ),
-    "keep": (
-        "At step {step}, choose {instead}, which keeps the goal within reach.",
-        "At step {step}, continue with {instead}; the goal is still within reach.",
-        "At step {step}, {instead} still leaves enough turns to reach the goal.",
-    ),
-    "hopeless": (
-        "At step {step}, do not count on {action}: no action there kept the goal within reach.",
-        "At step {step}, expect nothing from {action}, since the goal was out of reach from the start.",
-        "At step {step}, neither {action} nor any other action helps, since the goal was out of reach from the start.",
-    ),
-    "other": (
-        "At step {step}, do not choose {action}; choose an action that makes progress.",
-        "At step {step}, avoid {action} and choose an action that brings the goal nearer.",
-        "At step {step}, look for an action other than {action}, one that makes progress.",
-    ),
-    "reply": (
-        "At step {step}, do not leave the reply without an action; choose one that makes progress.",
-        "At step {step}, give a usable reply with an action that brings the goal nearer.",
-        "At step {step}, send one clear action that makes progress.",
-    ),
-}
-"""Wordings that every environment has; a domain adds its own."""
+class Texts(NamedTuple):
+    """Texts of a domain from its data file; see the attributes of :class:`Domain`."""
+
+    pivot: str
+    advice: str
+    log_advice: str
+    meanings: Mapping[str, str]
+    wordings: Mapping[str, tuple[str, ...]]
+
+
+def read_texts(*names: str) -> Texts:
+    """Return the texts of the first file of ``names`` in this folder, with the wordings of all of them."""
+    files = [load_data(__file__, f"{name}.yaml") for name in names]
+    wordings = {kind: tuple(texts) for data in files for kind, texts in data["wordings"].items()}
+    pivot, advice, log_advice = (files[0].get(name, "") for name in ("pivot", "advice", "log_advice"))
+    return Texts(pivot, advice, log_advice, files[0].get("meanings", {}), wordings)
+
+
+_, _, _, GENERAL_MEANINGS, GENERAL_WORDINGS = read_texts("general")
+"""One line for every failure mode, and wordings that every environment has; a domain's own take precedence."""
 
 
 @dataclass(frozen=True, slots=True)

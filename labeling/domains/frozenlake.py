@@ -1,71 +1,13 @@
 """FrozenLake: holes, paths over ice, detours."""
 
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 
 from ..claims import claimed
 from ..episode import FailedEpisode
 from ..statements import Statement, statement
-from .base import Domain, Failure, general_facts
-from .grid import GRID_WORDINGS, amounts, grid_actions, grid_signs, single_moves
-
-WORDINGS: Mapping[str, tuple[str, ...]] = {
-    **GRID_WORDINGS,
-    # What to look out for
-    "watch_holes": (
-        "Look at the next cell before every move: a hole ends the episode at once.",
-        "Avoid stepping into a hole, which ends the episode.",
-        "Before a move, check that the cell you would enter is not a hole.",
-        "Keep away from the cells next to a hole unless the path needs them.",
-    ),
-    "short_path": (
-        "Avoid detours on the ice: they use up the turns.",
-        "Follow the shortest path over ice, and check that the turns left suffice for it.",
-        "Plan the whole path over ice before the first move.",
-    ),
-    # What happened
-    "near": (
-        "Before step {step} the goal was {moves} away over ice, with {turns} left.",
-        "Just before step {step} the shortest path over ice took {moves}, and the budget was {turns}.",
-        "With {turns} left before step {step}, the goal could still be reached over ice in {moves}.",
-    ),
-    "too_far": (
-        "After step {step} the shortest path over ice takes {moves}, but the budget is {turns}.",
-        "Step {step} left a budget of {turns}, but the goal is still {moves} away over ice.",
-        "From where step {step} ended, the shortest path over ice takes {moves}, more than the budget of {turns}.",
-    ),
-    "fell": (
-        "The move {action} at step {step} ended in a hole.",
-        "At step {step} the move {action} led into a hole, which ended the episode.",
-        "Moving {action} at step {step} meant falling into a hole.",
-    ),
-    "fell_in_turn": (
-        "A move of the turn {action} at step {step} ended in a hole.",
-        "At step {step} a move of the turn {action} led into a hole, which ended the episode.",
-        "The turn {action} at step {step} ended when one of its moves led into a hole.",
-    ),
-    "cut_off": (
-        "After step {step} no path over ice led to the goal any more.",
-        "Step {step} cut the player off from the goal.",
-        "From where step {step} ended, no way over ice leads to the goal.",
-    ),
-    "no_path": (
-        "No path over ice leads from the start to the goal.",
-        "On this lake the goal cannot be reached from the start.",
-        "The start of this lake is cut off from the goal.",
-    ),
-    "long_path": (
-        "From the start the shortest path over ice takes {moves}, but the budget is {turns}.",
-        "The goal is {moves} away from the start, more than the budget of {turns}.",
-        "The budget of {turns} is too small for the {moves} from the start to the goal.",
-    ),
-    "path_open": (
-        "When the log ends after step {step}, the goal is {moves} away over ice, with {turns} left.",
-        "After step {step}, the last one, the shortest path over ice takes {moves} and the budget is {turns}.",
-        "The log stops after step {step}, {moves} over ice from the goal and with {turns} left.",
-    ),
-}
+from .base import Domain, Failure, general_facts, read_texts
+from .grid import amounts, grid_actions, grid_signs, single_moves
 
 _STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 
@@ -117,17 +59,7 @@ _LATE = re.compile(r"\b(ran out of (?:turns|time)|turns ran out|budget ran out)\
 class FrozenLakeDomain(Domain):
     """Wording and statements about FrozenLake."""
 
-    pivot: str = "the first step after which the goal could no longer be reached in the turns that were left"
-    advice: str = (
-        "Look first for a step into a hole, then for a move that left too few turns. A turn that changed nothing is "
-        "seldom the pivot, but it is when that turn was the one too many."
-    )
-    log_advice: str = "Such turns have action=invalid or moved=false."
-    meanings: Mapping[str, str] = {
-        "timeout": "the agent stands on ice and a path to the goal exists, but it is longer than the turns left",
-        "deadlock": "the agent fell into a hole, or no path over ice leads to the goal",
-    }
-    wordings = WORDINGS
+    pivot, advice, log_advice, meanings, wordings = read_texts("frozenlake", "grid")
 
     def signs(self, failure: Failure) -> list[Statement]:
         """Return what to look out for; see the base class."""

@@ -1,30 +1,11 @@
 """Common parts of both puzzles: four moves, of which some still lead to the goal, and turns that run out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ...environments.base import actions_per_turn
 from ...solvers.base import TURN_SEPARATOR, Verdict
 from ..statements import Statement, statement
 from .base import Failure, general_actions, general_signs
-
-GRID_WORDINGS: Mapping[str, tuple[str, ...]] = {
-    "check_start": (
-        "Before the first move, check whether the goal can be reached in the turns that are given.",
-        "Compare the turns that are given with the way to the goal before the first move.",
-    ),
-    "move": (
-        "At step {step}, do not move {action}; move {instead} instead.",
-        "At step {step}, go {instead} rather than {action}.",
-        "At step {step}, choose {instead}: it keeps the goal within reach, but {action} does not.",
-        "At step {step}, the move to make is {instead}, not {action}.",
-    ),
-    # The same where one of the two is a turn of several moves
-    "turn": (
-        "At step {step}, play {instead} instead of {action}.",
-        "At step {step}, the turn to play is {instead}, not {action}.",
-        "At step {step}, play {instead}: it keeps the goal within reach, but {action} does not.",
-    ),
-}
 
 
 def single_moves(turns: Sequence[str]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """PrimitiveSkill: stages, picks, and what a perfect player would have done."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -24,125 +24,7 @@ from ...environments.primitiveskill.expert import expert_action
 from ...solvers.primitiveskill import HELD_ABOVE, read_observation
 from ..episode import FailedEpisode
 from ..statements import Statement, count, statement
-from .base import Domain, Failure, general_facts, general_signs
-
-WORDINGS: Mapping[str, tuple[str, ...]] = {
-    # What to look out for
-    "stage_a_turn": (
-        "Avoid turns that achieve no stage when as many stages are open as turns are left.",
-        "Count the open stages and the turns that are left before every answer.",
-        "Plan for at least one stage a turn.",
-    ),
-    "pick_first": (
-        "Avoid a place before any pick, since nothing is in the hand then.",
-        "Begin with a pick: a place needs an object in the hand.",
-        "Check that an object is in the hand before you place.",
-    ),
-    "grasp_first": (
-        "Begin with a pick: the first stage of the task is an object in the hand.",
-        "Avoid a push before any pick: the first stage of the task is an object in the hand.",
-    ),
-    "aim": (
-        "Check the coordinates of the object and of its goal before you pick and place.",
-        "Compare the coordinates in the command with the positions that are given.",
-        "Look up where the object is and where it belongs before you name coordinates.",
-    ),
-    "command": (
-        "Answer every turn with a complete pick, place or push.",
-        "Avoid answers without a command that can be carried out; each costs a turn.",
-        "Write every command with its name and all of its coordinates.",
-    ),
-    "see_the_goal": (
-        "Do not take achieved stages for the goal: at the end everything has to be as the instruction asks.",
-        "Check at the end that everything is as the instruction asks.",
-        "Achieved stages are not enough when something at the end is not as the instruction asks.",
-    ),
-    "two_stages_a_turn": (
-        "With more stages than turns, some turns have to achieve two stages.",
-        "Compare stages and turns at the start: with more stages than turns, one stage a turn is not enough.",
-    ),
-    # What happened
-    "stages_left": (
-        "After step {step} the task has {stages} open and {turns} left: one stage a turn is no longer enough.",
-        "With {turns} left after step {step} and {stages} open, one stage a turn does not complete the task.",
-        "Step {step} left {stages} open, more than one for each turn of a budget of {turns}.",
-    ),
-    "no_turn_left": (
-        "After step {step} no turn is left, but {stages} of the task remained open.",
-        "Step {step} was the last turn, and {stages} of the task remained open after it.",
-    ),
-    "no_stage": (
-        "The turn at step {step} achieved no new stage.",
-        "At step {step} no new stage of the task was achieved.",
-        "Step {step} achieved no further stage of the task.",
-    ),
-    "no_command": (
-        "The answer at step {step} held no pick, place or push that could be carried out.",
-        "At step {step} the answer held no command that could be carried out.",
-        "Step {step} was lost to an answer without a command that could be carried out.",
-    ),
-    "no_pick": (
-        "The first command at step {step} came before any pick.",
-        "No pick had been given before the first command of step {step}.",
-        "Step {step} began with a command that was not a pick, although no pick had been given before.",
-    ),
-    "missed": (
-        "The turn at step {step} held a pick and a place, but achieved no new stage.",
-        "At step {step} a pick and a place achieved no new stage.",
-        "Step {step} used up a pick and a place without achieving a new stage.",
-    ),
-    "all_stages": (
-        "After step {step} no stage was open, and yet the task was not complete.",
-        "All stages had been achieved by the end of step {step}, but not the goal itself.",
-        "At the end of step {step} every stage had been achieved, but the task as a whole was not done.",
-    ),
-    "stages_at_start": (
-        "At the start the task has {stages} open, but the budget is {turns}: one stage a turn is not enough.",
-        "The task begins with {stages} open and a budget of {turns}, so one turn has to achieve more than one stage.",
-        "From the start there are {stages} to achieve in {turns}, so one turn has to achieve more than one of them.",
-    ),
-    "stages_open": (
-        "When the log ends after step {step}, the task has {stages} open and {turns} left.",
-        "After step {step}, the last one, the task has {stages} open, with {turns} left.",
-        "The log stops after step {step} with {stages} open and {turns} left.",
-    ),
-    # What to do
-    "serve": (
-        "At step {step}, do not answer {action}; answer {instead} instead.",
-        "At step {step}, answer {instead} rather than {action}.",
-        "At step {step}, in place of {action}, answer {instead}.",
-    ),
-    "serve_reply": (
-        "At step {step}, do not leave the answer without a command; answer {instead}.",
-        "At step {step}, give the command {instead}.",
-        "At step {step}, send {instead}.",
-    ),
-    "every_turn": (
-        "At step {step}, {action} does not complete the task; let every turn, also before it, achieve what it can.",
-        "Up to step {step}, use every turn for as many stages as it can achieve; {action} does not complete the task.",
-        "At step {step}, check {action}, and every command before it, against the positions and limits that are given.",
-    ),
-    "every_reply": (
-        "Up to step {step}, leave no answer without a command, and use every turn to achieve a stage.",
-        "Up to step {step}, answer every turn with a command that achieves a stage.",
-    ),
-    "too_late": (
-        "At step {step}, {action} came too late; let every turn before it achieve a stage.",
-        "At step {step}, {action} was needed sooner; let every turn before it achieve a stage.",
-    ),
-    "still_right": (
-        "At step {step}, {action} can stay; the task could still be completed in the turns after it.",
-        "At step {step}, keep {action}, and use the turns after it to complete the task.",
-    ),
-    "missing": (
-        "Up to step {step}, compare the positions with the instruction after every turn, and do what is still missing.",
-        "Up to step {step}, check after every turn what the instruction still asks for, and do that.",
-    ),
-    "too_many": (
-        "At step {step}, aim for two stages in one turn: from the start the stages outnumbered the turns.",
-        "At step {step}, try to achieve two stages in one turn, since they outnumbered the turns from the start.",
-    ),
-}
+from .base import Domain, Failure, general_facts, general_signs, read_texts
 
 
 def task_of(initial_state: str) -> TaskKind | None:
@@ -205,23 +87,7 @@ def _order(kind: TaskKind) -> str:
 class PrimitiveSkillDomain(Domain):
     """Wording and statements about manipulation."""
 
-    pivot: str = (
-        "the first step after which more stages of the task are open than turns are left, a stage being taken to "
-        "need a turn"
-    )
-    advice: str = (
-        "Prefer a command that was carried out and achieved nothing; a turn without one (action=empty) is the pivot "
-        "only when that turn was the one too many."
-    )
-    log_advice: str = "remaining_stages and remaining_turns are those after the step."
-    meanings: Mapping[str, str] = {
-        "timeout": "the turn at the pivot was used, but more stages are open after it than turns are left",
-        "format": "the reply at the pivot held no pick, place or push that could be carried out",
-        "wrong_target": "a thing was to be picked and placed in the turn at the pivot, and no stage was achieved",
-        "order_error": "the turn at the pivot places or pushes, and nothing had been picked before",
-    }
-
-    wordings = WORDINGS
+    pivot, advice, log_advice, meanings, wordings = read_texts("primitiveskill")
 
     def background(self, episode: FailedEpisode, step: int) -> list[str]:
         """Return the task's stages, where things were, and what would have served."""

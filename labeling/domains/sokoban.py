@@ -1,6 +1,5 @@
 """Sokoban: rooms, boxes that are lost, detours."""
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
@@ -10,86 +9,8 @@ from ..base import Draft, Filter, Objection
 from ..episode import FailedEpisode
 from ..replay import DisagreementError
 from ..statements import Statement, statement
-from .base import Domain, Failure, general_facts
-from .grid import GRID_WORDINGS, amounts, grid_actions, grid_signs, single_moves
-
-WORDINGS: Mapping[str, tuple[str, ...]] = {
-    **GRID_WORDINGS,
-    # What to look out for
-    "watch_corners": (
-        "Before a push, look at the cell where the box would end: a box never leaves a corner again.",
-        "Avoid pushing a box into a corner that is not a target, because it can never be pushed out.",
-        "Watch for corners without a target: a box that is pushed into one stays there for good.",
-    ),
-    "watch_walls": (
-        "Avoid pushing a box against a wall unless a target lies along that wall.",
-        "Before pushing a box to a wall, look for a target along it, since a box cannot be pulled back.",
-        "A box that was pushed against a wall can only be moved along that wall.",
-    ),
-    "check_pushes": (
-        "Before every push, check that every box can still be brought to a target afterwards.",
-        "Look ahead before you push: a box can be pushed but never pulled.",
-        "Avoid a push that cannot be undone unless every box still has a way to a target.",
-    ),
-    "no_detours": (
-        "Avoid detours: they use up the turns.",
-        "Before each reply, check that the turns left still suffice to solve the room.",
-        "Take the shortest way to the place from which a box has to be pushed.",
-    ),
-    # What happened
-    "solvable": (
-        "Before step {step} the room could be solved in {moves}, with {turns} left.",
-        "Just before step {step} the shortest solution took {moves}, and the budget was {turns}.",
-        "With {turns} left before step {step}, the room was still solvable in {moves}.",
-    ),
-    "too_few": (
-        "After step {step} the room still takes {moves}, but the budget is {turns}.",
-        "Step {step} left a budget of {turns}, but the shortest solution then takes {moves}.",
-        "From where step {step} ended, the shortest solution takes {moves}, more than the budget of {turns}.",
-    ),
-    "unsolvable": (
-        "After the push {action} at step {step}, no number of moves solves the room.",
-        "The push {action} at step {step} made the room unsolvable.",
-        "Once the box was pushed {action} at step {step}, the room could no longer be solved.",
-    ),
-    "unsolvable_turn": (
-        "After the turn {action} at step {step}, no number of moves solves the room.",
-        "The turn {action} at step {step} made the room unsolvable.",
-        "Once the turn {action} was played at step {step}, the room could no longer be solved.",
-    ),
-    "corner": (
-        "The push {action} at step {step} left the box in a corner that is not a target.",
-        "At step {step} the push {action} moved the box into a corner without a target.",
-        "Pushed {action} at step {step}, the box came to rest in a corner that is not a target.",
-    ),
-    "at_wall": (
-        "The push {action} at step {step} moved the box against a wall.",
-        "At step {step} the push {action} drove the box against a wall.",
-        "Pushed {action} at step {step}, the box came to rest against a wall.",
-    ),
-    "never": (
-        "From its first position this room cannot be solved by any number of moves.",
-        "No number of moves solves this room from where it begins.",
-        "This room was unsolvable from the start.",
-    ),
-    "too_long": (
-        "The room takes {moves} from the start, but the budget is {turns}.",
-        "From the start the shortest solution takes {moves}, more than the budget of {turns}.",
-        "The budget of {turns} is too small for this room, which takes {moves}.",
-    ),
-    "still_solvable": (
-        "When the log ends after step {step}, the room can still be solved in {moves}, with {turns} left.",
-        "After step {step}, the last one, the shortest solution takes {moves} and the budget is {turns}.",
-        "The log stops after step {step}, with {turns} left for a room that takes {moves}.",
-    ),
-    # What to do
-    "push": (
-        "At step {step}, do not push {action}; move {instead} instead.",
-        "At step {step}, move {instead} rather than pushing {action}.",
-        "At step {step}, instead of pushing {action}, go {instead}.",
-        "At step {step}, choose {instead}: it keeps the goal within reach, but the push {action} does not.",
-    ),
-}
+from .base import Domain, Failure, general_facts, read_texts
+from .grid import amounts, grid_actions, grid_signs, single_moves
 
 
 class Push(NamedTuple):
@@ -156,17 +77,7 @@ def _free_cells(start: tuple[int, int], step: tuple[int, int], walls: set[tuple[
 class SokobanDomain(Domain):
     """Wording and statements about Sokoban."""
 
-    pivot: str = "the first step after which the room could no longer be solved in the turns that were left"
-    advice: str = (
-        "Look first at moves that pushed a box, then at detours. A turn that changed nothing is seldom the pivot, but "
-        "it is when that turn was the one too many."
-    )
-    log_advice: str = "Such turns have action=invalid or moved=false."
-    meanings: Mapping[str, str] = {
-        "timeout": "the room could still be solved, but it takes more moves than there were turns left",
-        "deadlock": "a box can never be brought to a target again, however many moves are made",
-    }
-    wordings = WORDINGS
+    pivot, advice, log_advice, meanings, wordings = read_texts("sokoban", "grid")
 
     def signs(self, failure: Failure) -> list[Statement]:
         """Return what to look out for; see the base class."""

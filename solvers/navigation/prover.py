@@ -8,6 +8,7 @@ solver's settings.
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -16,7 +17,7 @@ from typing import Any, ClassVar
 import networkx as nx
 
 from ...core.plugins import Settings
-from ..base import Case, Proof, Prover, Verdict
+from ..base import Case, Certificate, Proof, Prover, Verdict, differences
 
 _DEFAULTS: Mapping[str, Any] = {"threshold": 1.5, "step": 0.5, "window": 5, "eps": 0.1, "pivot_rule": "budget"}
 _ORDER = ("moveahead", "moveback", "moveright", "moveleft", "rotateright", "rotateleft", "lookup", "lookdown")
@@ -64,53 +65,48 @@ class NavigationProver(Prover):
             problems.append(f"not a failed episode: the target is reached after {there} actions")
         if not 0 <= verdict.pivot_step < count:
             problems.append(f"pivot_step {verdict.pivot_step} is not a step of the episode")
-        return Proof(tuple(problems or self._differences(level, log, case.horizon, verdict)))
+        return Proof(tuple(problems) or self._differences(level, log, case.horizon, verdict))
 
     def _needed(self, metres: Fraction) -> int:
         return max(0, math.ceil((metres - self._threshold) / Fraction(self._config["step"]) - _SLACK))
 
-    def _differences(self, level: "_Level", log: "_Log", horizon: int, verdict: Verdict) -> list[str]:
+    def _differences(self, level: "_Level", log: "_Log", horizon: int, verdict: Verdict) -> tuple[str, ...]:
         exact, true = self._config["pivot_rule"] == "exact", log.true
         if exact and not true:
-            return ["pivot_rule=exact, but the level has no room"]
+            return ("pivot_rule=exact, but the level has no room",)
         needed: list[int | None] = true if exact else [self._needed(metres) for metres in log.metres]
         pivot, modes, lost = self._reading(log, needed, horizon)
         left, facts = horizon - pivot, verdict.certificate
         has_room, has_reference = bool(true), bool(true) and not exact
         plans = has_room and _within(true[pivot], left)
-        fields: dict[str, tuple[Any, Any]] = {
-            "pivot_step": (verdict.pivot_step, pivot),
-            "failure_mode": (verdict.failure_mode, modes[0]),
-            "secondary_modes": (tuple(verdict.secondary_modes), modes[1:]),
-            "fallback": (verdict.fallback, not lost),
-            "infeasible_at_start": (verdict.infeasible_at_start, not _within(needed[0], horizon)),
-            "witness": (verdict.witness, level.plan(log.way[pivot]) if plans else None),
-            "feasible_actions": (
-                tuple(verdict.feasible_actions),
-                tuple(a for a in _ORDER if _within(level.turns.get(level.after(log.way[pivot], a)[0]), left - 1))
-                if plans
-                else (),
-            ),
-            "certificate.kind": (facts.kind, "exact" if exact else "lower_bound"),
-            "certificate.unit": (facts.unit, "turns"),
-            "certificate.budget_before": (facts.budget_before, left),
-            "certificate.budget_after": (facts.budget_after, left - 1),
-            "certificate.before": (facts.before, needed[pivot]),
-            "certificate.after": (facts.after, needed[pivot + 1]),
-            "certificate.reachable_after": (facts.reachable_after, true[pivot + 1] is not None if exact else None),
-            "certificate.raw_before": (_rounded(facts.raw_before), _rounded(log.metres[pivot])),
-            "certificate.raw_after": (_rounded(facts.raw_after), _rounded(log.metres[pivot + 1])),
-            "certificate.reference_pivot": (facts.reference_pivot, _lost(true, horizon)[0] if has_reference else None),
-            "certificate.reference_kind": (facts.reference_kind, "exact" if has_reference else None),
-            "certificate.reference_before": (facts.reference_before, true[pivot] if has_reference else None),
-            "certificate.reference_after": (facts.reference_after, true[pivot + 1] if has_reference else None),
-            "pivot_action": (verdict.pivot_action, None),
-        }
-        return [
-            f"{name} is {stored!r}, the prover gives {right!r}"
-            for name, (stored, right) in fields.items()
-            if stored != right
-        ]
+        certificate = Certificate(
+            kind="exact" if exact else "lower_bound",
+            unit="turns",
+            budget_before=left,
+            budget_after=left - 1,
+            before=needed[pivot],
+            after=needed[pivot + 1],
+            reachable_after=true[pivot + 1] is not None if exact else None,
+            raw_before=_rounded(log.metres[pivot]),
+            raw_after=_rounded(log.metres[pivot + 1]),
+            reference_pivot=_lost(true, horizon)[0] if has_reference else None,
+            reference_kind="exact" if has_reference else None,
+            reference_before=true[pivot] if has_reference else None,
+            reference_after=true[pivot + 1] if has_reference else None,
+        )
+        safe = (a for a in _ORDER if _within(level.turns.get(level.after(log.way[pivot], a)[0]), left - 1))
+        right = Verdict(
+            pivot,
+            modes[0],
+            certificate,
+            modes[1:],
+            not lost,
+            not _within(needed[0], horizon),
+            level.plan(log.way[pivot]) if plans else None,
+            tuple(safe) if plans else (),
+        )
+        measured = replace(facts, raw_before=_rounded(facts.raw_before), raw_after=_rounded(facts.raw_after))
+        return differences(replace(verdict, certificate=measured), right)
 
     def _reading(self, log: "_Log", needed: list[int | None], horizon: int) -> tuple[int, tuple[str, ...], bool]:
         """Return the pivot, its matching modes (that of the label first), and whether it is not the fallback."""

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any, ClassVar
 
 from ...core.plugins import Settings
-from ..base import Case, Proof, Prover, Verdict
+from ..base import Case, Certificate, Proof, Prover, Verdict, differences
 
 _STAGES = {
     "align": ("red at 0", "green at 0"),
@@ -52,45 +52,34 @@ class PrimitiveSkillProver(Prover):
             return Proof((f"level or log cannot be read: {type(error).__name__}: {error}",))
         if not 0 <= verdict.pivot_step < len(case.actions):
             return Proof((f"pivot_step {verdict.pivot_step} is not a step of the episode",))
-        return Proof(tuple(_differences(log, turns, case.horizon, verdict)))
+        return Proof(_differences(log, turns, case.horizon, verdict))
 
 
-def _differences(log: "_Log", turns: list[int], horizon: int, verdict: Verdict) -> list[str]:
+def _differences(log: "_Log", turns: list[int], horizon: int, verdict: Verdict) -> tuple[str, ...]:
     last = len(log.turns) - 1
     late = [t for t in range(last + 1) if log.open[t + 1] > horizon - 1 - t]
     at_start = log.open[0] > horizon
     pivot = 0 if at_start else min(late, default=last)
     lost = [t for t in range(last + 1) if turns and turns[t + 1] > horizon - 1 - t]
     reference = None if not turns else 0 if turns[0] > horizon else min(lost, default=last)
-    modes, facts = log.modes(pivot), verdict.certificate
-    fields: dict[str, tuple[Any, Any]] = {
-        "pivot_step": (verdict.pivot_step, pivot),
-        "failure_mode": (verdict.failure_mode, modes[0] if modes else "timeout"),
-        "secondary_modes": (tuple(verdict.secondary_modes), modes[1:]),
-        "fallback": (verdict.fallback, not late and not at_start),
-        "infeasible_at_start": (verdict.infeasible_at_start, at_start),
-        "witness": (verdict.witness, None),
-        "feasible_actions": (tuple(verdict.feasible_actions), ()),
-        "certificate.kind": (facts.kind, "heuristic"),
-        "certificate.unit": (facts.unit, "stages"),
-        "certificate.budget_before": (facts.budget_before, horizon - pivot),
-        "certificate.budget_after": (facts.budget_after, horizon - pivot - 1),
-        "certificate.before": (facts.before, log.open[pivot]),
-        "certificate.after": (facts.after, log.open[pivot + 1]),
-        "certificate.reachable_after": (facts.reachable_after, None),
-        "certificate.raw_before": (facts.raw_before, log.open[pivot]),
-        "certificate.raw_after": (facts.raw_after, log.open[pivot + 1]),
-        "certificate.reference_pivot": (facts.reference_pivot, reference),
-        "certificate.reference_kind": (facts.reference_kind, "lower_bound" if turns else None),
-        "certificate.reference_before": (facts.reference_before, turns[pivot] if turns else None),
-        "certificate.reference_after": (facts.reference_after, turns[pivot + 1] if turns else None),
-        "pivot_action": (verdict.pivot_action, None),
-    }
-    return [
-        f"{name} is {stored!r}, the prover gives {right!r}"
-        for name, (stored, right) in fields.items()
-        if stored != right
-    ]
+    modes = log.modes(pivot)
+    certificate = Certificate(
+        kind="heuristic",
+        unit="stages",
+        budget_before=horizon - pivot,
+        budget_after=horizon - pivot - 1,
+        before=log.open[pivot],
+        after=log.open[pivot + 1],
+        reachable_after=None,
+        raw_before=log.open[pivot],
+        raw_after=log.open[pivot + 1],
+        reference_pivot=reference,
+        reference_kind="lower_bound" if turns else None,
+        reference_before=turns[pivot] if turns else None,
+        reference_after=turns[pivot + 1] if turns else None,
+    )
+    mode, fallback = modes[0] if modes else "timeout", not late and not at_start
+    return differences(verdict, Verdict(pivot, mode, certificate, modes[1:], fallback, at_start))
 
 
 class _Log:

@@ -5,10 +5,10 @@ difference is rounded to nine decimals (half to even) before it is compared with
 """
 
 from decimal import ROUND_HALF_EVEN, Context, Decimal
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ...core.plugins import Settings
-from ..base import Case, Proof, Prover, Verdict
+from ..base import Case, Certificate, Proof, Prover, Verdict, differences
 
 _HUNDREDTH = Decimal("0.01")
 _NINE_PLACES = Decimal("1E-9")
@@ -42,39 +42,24 @@ class SvgProver(Prover):
             return Proof(tuple(wrong))
         if scores[-1] == 1:
             return Proof(("not a failed episode: the last submission has the full score",))
-        return Proof(tuple(_differences(verdict, case.horizon, valid, scores)))
+        return Proof(_differences(verdict, case.horizon, valid, scores))
 
 
-def _differences(verdict: Verdict, horizon: int, valid: list[bool], scores: list[Decimal]) -> list[str]:
+def _differences(verdict: Verdict, horizon: int, valid: list[bool], scores: list[Decimal]) -> tuple[str, ...]:
     last = len(scores) - 1
-    facts = verdict.certificate
     before = scores[-2] if last else None
-    fields: dict[str, tuple[Any, Any]] = {
-        "pivot_step": (verdict.pivot_step, last),
-        "failure_mode": (verdict.failure_mode, _mode(valid[-1], before, scores[-1])),
-        "secondary_modes": (tuple(verdict.secondary_modes), ()),
-        "fallback": (verdict.fallback, False),
-        "infeasible_at_start": (verdict.infeasible_at_start, False),
-        "witness": (verdict.witness, None),
-        "feasible_actions": (tuple(verdict.feasible_actions), ()),
-        "certificate.kind": (facts.kind, "convention"),
-        "certificate.unit": (facts.unit, "score"),
-        "certificate.budget_before": (facts.budget_before, horizon - last),
-        "certificate.budget_after": (facts.budget_after, horizon - last - 1),
-        "certificate.before": (facts.before, None),
-        "certificate.after": (facts.after, None),
-        "certificate.reachable_after": (facts.reachable_after, None),
-        "certificate.raw_before": (facts.raw_before, None if before is None else float(before)),
-        "certificate.raw_after": (facts.raw_after, float(scores[-1])),
-        "certificate.reference_pivot": (facts.reference_pivot, None),
-        "certificate.reference_kind": (facts.reference_kind, None),
-        "certificate.reference_before": (facts.reference_before, None),
-        "certificate.reference_after": (facts.reference_after, None),
-        "pivot_action": (verdict.pivot_action, None),
-    }
-    return [
-        f"{name} is {stored!r}, the log gives {right!r}" for name, (stored, right) in fields.items() if stored != right
-    ]
+    certificate = Certificate(
+        "convention",
+        "score",
+        horizon - last,
+        horizon - last - 1,
+        None,
+        None,
+        None,
+        None if before is None else float(before),
+        float(scores[-1]),
+    )
+    return differences(verdict, Verdict(last, _mode(valid[-1], before, scores[-1]), certificate))
 
 
 def _mode(valid: bool, before: Decimal | None, after: Decimal) -> str:

@@ -53,7 +53,7 @@ def _unsafe_turn(rows: Rows) -> None:
 def test_a_planted_lie_about_turns_is_found(store: Path, tmp_path: Path, env: str, lie: Callable[[Rows], None]) -> None:
     patient = Patient(store, tmp_path / "store")
     change_rows(patient.root, patient.file(env, "labels"), lie)
-    assert any("search gives" in problem or "the witness" in problem for problem in patient.found())
+    assert any("prover gives" in problem or "the witness" in problem for problem in patient.found())
 
 
 def _chosen(store: Path, out: Path) -> list[tuple[str, str, int | None]]:

@@ -21,9 +21,15 @@ from pivot.models.openai.wire import GarbledAnswerError, read_answer
 from pivot.rollouts.parser import parse_reply
 from pivot.tests.flow_runs import assert_whole, config_of
 from pivot.tests.models.chat_server import MODEL, completion, number_of, served
-from pivot.tests.rollouts.hostile_replies import HOSTILE
+from pivot.tests.tables import load_table
 
 MOVES = ("up", "down", "left", "right")
+HOSTILE: dict[str, tuple[str, str | None, ReplyOutcome]] = {
+    name: (text, action, ReplyOutcome(outcome))
+    for group in load_table(__file__, "hostile_replies.json").values()
+    for name, (text, action, outcome) in group.items()
+}
+"""Replies that no honest model writes, by name: the text, the action that runs, and what the grammar says."""
 
 
 def grammar(answer: str) -> ParsedAction | None:

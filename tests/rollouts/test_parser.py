@@ -9,108 +9,17 @@ from pivot.core.messages import REPLY_LIMIT_BYTES, cut_reply
 from pivot.environments.base import ParsedAction
 from pivot.environments.turns import ReplyOutcome
 from pivot.rollouts.parser import parse_reply
+from pivot.tests.tables import load_table
 
 OK, NO_THINK, NO_ANSWER = ReplyOutcome.OK, ReplyOutcome.NO_THINK, ReplyOutcome.NO_ANSWER
-NOT_AN_ACTION, TAG_IN_THINK = ReplyOutcome.NOT_AN_ACTION, ReplyOutcome.TAG_IN_THINK
 MOVES = ("up", "down", "left", "right")
 
 T = "<think>the box is above me</think>"
-FILL = "x" * REPLY_LIMIT_BYTES
 
 CASES: list[tuple[str, str | None, ReplyOutcome]] = [
-    # A think block and one action.
-    (f"{T}<action>up</action>", "up", OK),
-    (f"{T}<action>down</action>", "down", OK),
-    (f"{T}\n<action> left </action>\n", "left", OK),
-    (f"{T}<action>\n\tright\r\n</action>", "right", OK),
-    (f"{T}<action>UP</action>", "up", OK),
-    (f"{T}<action>Left</action>", "left", OK),
-    (f"{T}<action>\u00a0up\u2003</action>", "up", OK),
-    (f"{T}<action>\x1fup\x0b</action>", "up", OK),
-    ("<think></think><action>up</action>", "up", OK),
-    ("<think>\x00</think><action>up</action>", "up", OK),
-    ("<redacted_thinking>hm</redacted_thinking><action>up</action>", "up", OK),
-    (f"Sure! {T} so <action>up</action> it is.", "up", OK),
-    (f"{T}" + "y" * 1000 + "<action>up</action>", "up", OK),
-    # The first complete visible pair decides.
-    (f"{T}<action>up</action><action>down</action>", "up", OK),
-    (f"{T}<action>up</action><action>", "up", OK),
-    (f"{T}</action><action>up</action>", "up", OK),
-    (f"{T}<action>up</action></action>", "up", OK),
-    (f"{T}<action>up</action><think>or down", "up", OK),
-    (f"{T}<answer>down</answer><action>up</action>", "up", OK),
-    # What stands before the last closing think tag is thought.
-    ("<think>maybe <action>down</action></think><action>up</action>", "up", OK),
-    ("<think>maybe <action></think><action>up</action>", "up", OK),
-    ("<think>a<think>b</think>c</think><action>up</action>", "up", OK),
-    ("<think>a</think><think>b</think><action>up</action>", "up", OK),
-    ("<think>a</think>b</think><action>up</action>", "up", OK),
-    ("<think>a</think><redacted_thinking>b</redacted_thinking><action>up</action>", "up", OK),
-    ("<redacted_thinking>a<think>b</think></redacted_thinking><action>up</action>", "up", OK),
-    # No complete think block: the action runs, the step is not valid.
-    ("<action>up</action>", "up", NO_THINK),
-    ("I go <action>up</action>", "up", NO_THINK),
-    ("a</think><action>up</action>", "up", NO_THINK),
-    ("<think>a</redacted_thinking><action>up</action>", "up", NO_THINK),
-    ("<redacted_thinking>a</think><action>up</action>", "up", NO_THINK),
-    ("</think><action>up</action><think>", "up", NO_THINK),
-    ("<action>up</action><think>too late", "up", NO_THINK),
-    ("<THINK>a</THINK><action>up</action>", "up", NO_THINK),
-    ("< think>a</ think><action>up</action>", "up", NO_THINK),
-    ("<thinking>a</thinking><action>up</action>", "up", NO_THINK),
-    # Something in the pair that is not one action.
-    (f"{T}<action></action>", None, NOT_AN_ACTION),
-    (f"{T}<action>   </action>", None, NOT_AN_ACTION),
-    (f"{T}<action>up down</action>", None, NOT_AN_ACTION),
-    (f"{T}<action>up, down</action>", None, NOT_AN_ACTION),
-    (f"{T}<action>up|down</action>", None, NOT_AN_ACTION),
-    (f"{T}<action>upup</action>", None, NOT_AN_ACTION),
-    (f"{T}<action>jump</action>", None, NOT_AN_ACTION),
-    (f"{T}<action>up.</action>", None, NOT_AN_ACTION),
-    (f'{T}<action>"up"</action>', None, NOT_AN_ACTION),
-    (f"{T}<action>[up]</action>", None, NOT_AN_ACTION),
-    (f"{T}<action>go up</action>", None, NOT_AN_ACTION),
-    (f"{T}<action>up\x00</action>", None, NOT_AN_ACTION),
-    (f"{T}<action>u\u200bp</action>", None, NOT_AN_ACTION),
-    (f"{T}<action>\uff55\uff50</action>", None, NOT_AN_ACTION),
-    (f"{T}<action>0</action>", None, NOT_AN_ACTION),
-    (f"{T}<action>invalid</action>", None, NOT_AN_ACTION),
-    (f"{T}<action><action>up</action>", None, NOT_AN_ACTION),
-    (f"{T}<action>up<action>down</action>", None, NOT_AN_ACTION),
-    (f"{T}<action><b>up</b></action>", None, NOT_AN_ACTION),
-    (f"{T}<action>jump</action><action>up</action>", None, NOT_AN_ACTION),
-    ("<action>jump</action>", None, NOT_AN_ACTION),
-    # Answer pairs in the thought only.
-    ("<think><action>up</action></think>", None, TAG_IN_THINK),
-    ("<think>so <action>up</action></think> done", None, TAG_IN_THINK),
-    ("<think>a</think><action>up</action></think>", None, TAG_IN_THINK),
-    ("<action>up</action><think>a</think>", None, TAG_IN_THINK),
-    ("<think>never closed <action>up</action>", None, TAG_IN_THINK),
-    (f"{T}<think>again <action>up</action>", None, TAG_IN_THINK),
-    ("<redacted_thinking><action>up</action></redacted_thinking>", None, TAG_IN_THINK),
-    ("<think><action>up</action></think><action>down", None, TAG_IN_THINK),
-    # No complete pair at all.
-    ("", None, NO_ANSWER),
-    ("   \n", None, NO_ANSWER),
-    ("\x00\x01\x02", None, NO_ANSWER),
-    ("up", None, NO_ANSWER),
-    (T, None, NO_ANSWER),
-    (f"{T}up", None, NO_ANSWER),
-    (f"{T}<action>up", None, NO_ANSWER),
-    (f"{T}up</action>", None, NO_ANSWER),
-    (f"{T}</action>up<action>", None, NO_ANSWER),
-    (f"{T}<answer>up</answer>", None, NO_ANSWER),
-    (f"{T}<ACTION>up</ACTION>", None, NO_ANSWER),
-    (f"{T}<action >up</action >", None, NO_ANSWER),
-    (f'{T}<action type="move">up</action>', None, NO_ANSWER),
-    (f"{T}<action/>up", None, NO_ANSWER),
-    (f"{T}&lt;action&gt;up&lt;/action&gt;", None, NO_ANSWER),
-    ("<think>a<action>up", None, NO_ANSWER),
-    ("<think><action>up</think></action>", None, NO_ANSWER),
-    # Cut at the limit, before anything is read.
-    (f"{T}<action>up</action>{FILL}", "up", OK),
-    (f"<think>{FILL}</think><action>up</action>", None, NO_ANSWER),
-    (f"{T}<action>up</action>{FILL}</think><action>down</action>", "up", OK),
+    (text, action, ReplyOutcome(outcome))
+    for group in load_table(__file__, "replies.json").values()
+    for text, action, outcome in group
 ]
 
 

@@ -10,8 +10,9 @@ import pytest
 from pivot.core.errors import ConfigError
 from pivot.core.images import decode, encode_png, frame_id
 from pivot.environments.base import Task
+from pivot.environments.navigation import ACTIONS
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
-from pivot.environments.navigation.prompt import ACTIONS, PROMPT
+from pivot.environments.navigation.prompt import PROMPT
 from pivot.environments.turns import HistoryEntry, Turn
 from pivot.labeling.base import FailedEpisode
 from pivot.labeling.replay import DisagreementError, Replayer

@@ -2,7 +2,6 @@
 
 import math
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ from pivot.solvers.frozenlake.solver import FrozenLakeSolver
 from pivot.solvers.provers import prove, prover_of
 from pivot.solvers.puzzle_provers import PuzzleSettings, SokobanProver
 from pivot.solvers.sokoban.solver import SokobanSolver
+from pivot.testing import altered
 from pivot.tests.solvers import level_makers, solver_oracle
 
 ORDER = solver_oracle.ORDER
@@ -41,59 +41,6 @@ def failures(env: str, count: int, seed: int, boxes: int = 1, side: int = 6) -> 
     return cases
 
 
-def altered(verdict: Verdict, case: Case) -> Iterator[tuple[str, Verdict]]:
-    """Yield the verdict with one field changed, for every field and several ways."""
-    for pivot in {verdict.pivot_step - 1, verdict.pivot_step + 1, 0, len(case.actions) - 1} - {verdict.pivot_step}:
-        yield f"pivot {pivot}", replace(verdict, pivot_step=pivot)
-    for mode in ("timeout", "deadlock", "budget"):
-        if mode != verdict.failure_mode:
-            yield f"mode {mode}", replace(verdict, failure_mode=mode)
-    yield "fallback", replace(verdict, fallback=not verdict.fallback)
-    yield "at start", replace(verdict, infeasible_at_start=not verdict.infeasible_at_start)
-    yield "secondary", replace(verdict, secondary_modes=("timeout",))
-    for action in ORDER:
-        others = tuple(a for a in ORDER if (a in verdict.feasible_actions) != (a == action))
-        yield f"feasible {action}", replace(verdict, feasible_actions=others)
-    if len(verdict.feasible_actions) > 1:
-        yield "feasible order", replace(verdict, feasible_actions=verdict.feasible_actions[::-1])
-    if verdict.witness is None:
-        yield "witness", replace(verdict, witness=("up",))
-        yield "witness", replace(verdict, witness=())
-    else:
-        yield "no witness", replace(verdict, witness=None)
-        yield "witness cut", replace(verdict, witness=verdict.witness[:-1])
-        yield "witness cut", replace(verdict, witness=verdict.witness[1:])
-        for action in (*ORDER, "invalid", "jump"):
-            yield "witness longer", replace(verdict, witness=(*verdict.witness, action))
-            yield "witness longer", replace(verdict, witness=(action, *verdict.witness))
-            for at, old in enumerate(verdict.witness):
-                if action != old:
-                    plan = (*verdict.witness[:at], action, *verdict.witness[at + 1 :])
-                    yield f"witness action {at}", replace(verdict, witness=plan)
-    facts = verdict.certificate
-    changes: list[tuple[str, object]] = [
-        ("kind", "lower_bound"),
-        ("unit", "turns"),
-        ("reachable_after", not facts.reachable_after),
-        ("reachable_after", None),
-        ("raw_before", 1.0),
-        ("raw_after", 1.0),
-        ("reference_pivot", 0),
-        ("reference_kind", "exact"),
-        ("reference_before", 1.0),
-        ("reference_after", 1.0),
-        ("budget_before", facts.budget_before + 1),
-        ("budget_before", facts.budget_before - 1),
-        ("budget_after", facts.budget_after + 1),
-        ("budget_after", facts.budget_after - 1),
-    ]
-    for name in ("before", "after"):
-        value = getattr(facts, name)
-        changes += [(name, new) for new in ((3, 0) if value is None else (value - 1, value + 1, None))]
-    for name, new in changes:
-        yield f"{name} {new}", replace(verdict, certificate=replace(facts, **{name: new}))
-
-
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.name)
 def test_right_labels_hold_and_every_altered_field_is_found(solver: ExactSolver) -> None:
     cases = failures(solver.name, 250, 6)
@@ -103,7 +50,7 @@ def test_right_labels_hold_and_every_altered_field_is_found(solver: ExactSolver)
     for case, answer in zip(cases, solver.certify(cases), strict=True):
         assert isinstance(answer, Verdict)
         assert check.prove(case, answer).problems == ()
-        for what, wrong in altered(answer, case):
+        for what, wrong in altered(answer, case, solver.modes, solver.actions):
             assert not check.prove(case, wrong).holds, (what, case, wrong)
             tried += 1
     assert tried > 40 * len(cases)

@@ -14,6 +14,7 @@ from pivot.core.errors import CertifyError
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.provers import prove
 from pivot.solvers.svg.solver import SvgSolver
+from pivot.testing import altered
 
 EMPTY = object()
 BROKEN = object()
@@ -110,47 +111,13 @@ def test_a_verdict_is_proved_by_the_second_reading(played: list[Any], spare: int
         assert lost > Fraction(1, 100)
 
 
-def altered(right: Verdict) -> Iterator[Verdict]:
-    """Yield the verdict with one field changed."""
-    for field, values in {
-        "pivot_step": (0, 2, -1),
-        "failure_mode": ("format", "regression", "stagnation", "mismatch", "timeout"),
-        "secondary_modes": (("format",),),
-        "fallback": (True,),
-        "infeasible_at_start": (True,),
-        "witness": ((), ("svg",)),
-        "feasible_actions": (("svg",),),
-    }.items():
-        for value in values:
-            if value != getattr(right, field):
-                yield replace(right, **{field: value})
-    for field, values in {
-        "kind": ("exact",),
-        "unit": ("turns",),
-        "budget_before": (0, 2),
-        "budget_after": (1, None),
-        "before": (0.1, 0.0),
-        "after": (0.1, 0.0),
-        "reachable_after": (True, False),
-        "raw_before": (None, 0.1, 0.5 + 1e-12),
-        "raw_after": (None, 0.1, 0.0),
-        "reference_pivot": (1,),
-        "reference_kind": ("exact",),
-        "reference_before": (1.0,),
-        "reference_after": (1.0,),
-    }.items():
-        for value in values:
-            if value != getattr(right.certificate, field):
-                yield replace(right, certificate=replace(right.certificate, **{field: value}))
-
-
 @pytest.mark.parametrize("played", [(0.5, 0.3), (0.5, 0.5), (0.5, 0.8), (0.5, BROKEN)])
 def test_every_altered_field_is_found(played: tuple[Any, ...]) -> None:
-    right = verdict(*played)
-    wrong = list(altered(right))
+    episode = case(*played)
+    wrong = list(altered(verdict(*played), episode, SvgSolver.modes, SvgSolver.actions))
     assert len(wrong) > 20
-    for each in wrong:
-        assert not prove("svg", case(*played), each).holds, each
+    for name, each in wrong:
+        assert not prove("svg", episode, each).holds, name
 
 
 def bad_logs() -> Iterator[tuple[Case, str]]:

@@ -6,13 +6,13 @@ Only ``rng.random()`` is used, in the order of the data, so a seed gives the sam
 import random
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ...drawings import evaluate, load_drawings
+from ....core.data import load_data
+from ...drawings import evaluate
 from .parts import Item, between, shade
 
-DATA: dict[str, Any] = load_drawings(Path(__file__).with_name("furniture.yaml"))
+DATA: dict[str, Any] = load_data(__file__, "furniture.yaml")
 KINDS: tuple[str, ...] = tuple(DATA["rooms"])
 """Kinds of rooms."""
 

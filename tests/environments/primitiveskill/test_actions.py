@@ -11,107 +11,17 @@ from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
 from pivot.environments.primitiveskill.tasks import KINDS
 from pivot.environments.turns import ReplyOutcome
 from pivot.rollouts.parser import parse_reply
+from pivot.tests.tables import load_table
 
-CALL, NAME, COUNT, NUMBER, MANY = (
-    "not a call",
-    "unknown name",
-    "wrong number of coordinates",
-    "a coordinate is not a whole number",
-    "more than 2 primitives",
-)
-P, Q = "pick(1,2,3)", "place(4,5,6)"
-BIG = "9" * 20
-
-HOSTILE: list[tuple[str, str, str, str | None]] = [
-    # what it is, the answer, the name of the action that runs, why the rest is void
-    ("nothing", "", "empty", CALL),
-    ("spaces", " \t\n ", "empty", CALL),
-    ("a NUL", "\0", "empty", CALL),
-    ("a NUL after the name", "pick\0(1,2,3)", "empty", CALL),
-    ("a NUL in a number", "pick(1\0,2,3)", "empty", NUMBER),
-    ("a NUL after the call", "pick(1,2,3)\0", "empty", CALL),
-    ("a NUL in the second part", f"{P}|place(4,5,6\0)", P, NUMBER),
-    ("a pipe", "|", "empty", CALL),
-    ("a leading pipe", f"|{P}", "empty", CALL),
-    ("a trailing pipe", f"{P}|", P, CALL),
-    ("two pipes", f"{P}||{Q}", P, CALL),
-    ("a trailing pipe after two", f"{P}|{Q}|", f"{P}|{Q}", MANY),
-    ("three primitives", f"{P}|{Q}|{P}", f"{P}|{Q}", MANY),
-    ("nested pipes", "pick(1|2|3)", "empty", CALL),
-    ("a pipe in the second call", f"{P}|place(4,|5,6)", P, CALL),
-    ("nothing but pipes, a megabyte", "|" * 2**20, "empty", CALL),
-    ("a first part, then a megabyte of pipes", P + "|" * 2**20, P, CALL),
-    ("a hundred thousand primitives", "|".join([P] * 100_000), f"{P}|{P}", MANY),
-    ("a full-width pipe", f"{P}｜{Q}", "empty", CALL),
-    ("overflow", f"pick({BIG},-{BIG},0)", "pick(99999,-99999,0)", None),
-    ("a megabyte of digits", f"pick({'9' * 2**20},2,3)", "pick(99999,2,3)", None),
-    ("a megabyte of zeros", f"pick({'0' * 2**20}7,2,3)", "pick(7,2,3)", None),
-    ("the largest number", f"pick({LARGEST},{-LARGEST},0)", "pick(99999,-99999,0)", None),
-    ("one more", "pick(100000,-100000,0)", "pick(99999,-99999,0)", None),
-    ("more digits than Python reads", f"pick({'1' * 5000},0,0)", "pick(99999,0,0)", None),
-    ("minus zero", "pick(-0,+0,00)", "pick(0,0,0)", None),
-    ("two signs", "pick(--1,2,3)", "empty", NUMBER),
-    ("a sign apart", "pick(- 1,2,3)", "empty", NUMBER),
-    ("a Unicode minus", "pick(−1,2,3)", "empty", NUMBER),
-    ("not a number", "pick(nan,2,3)", "empty", NUMBER),
-    ("infinity", "pick(inf,-inf,3)", "empty", NUMBER),
-    ("a fraction", "pick(1.5,2,3)", "empty", NUMBER),
-    ("a whole float", "pick(1.0,2,3)", "empty", NUMBER),
-    ("an exponent", "pick(1e3,2,3)", "empty", NUMBER),
-    ("hexadecimal", "pick(0x10,2,3)", "empty", NUMBER),
-    ("an underscore", "pick(1_000,2,3)", "empty", NUMBER),
-    ("Arabic digits", "pick(١,٢,٣)", "empty", NUMBER),
-    ("full-width digits", "pick(１,２,３)", "empty", NUMBER),
-    ("superscript digits", "pick(1²,2,3)", "empty", NUMBER),
-    ("a Roman numeral", "pick(Ⅻ,2,3)", "empty", NUMBER),
-    ("a full-width comma", "pick(1，2，3)", "empty", COUNT),
-    ("full-width brackets", "pick（1,2,3）", "empty", CALL),
-    ("no coordinates", "pick()", "empty", COUNT),
-    ("commas alone", "pick(,,)", "empty", NUMBER),
-    ("a trailing comma", "pick(1,2,3,)", "empty", COUNT),
-    ("too few", "pick(1,2)", "empty", COUNT),
-    ("too many", "pick(1,2,3,4)", "empty", COUNT),
-    ("a huge number of them", f"pick({','.join(['1'] * 300_000)})", "empty", COUNT),
-    ("three for a push", "push(1,2,3)", "empty", COUNT),
-    ("six for a pick", "pick(1,2,3,4,5,6)", "empty", COUNT),
-    ("a megabyte of commas", f"pick({',' * 2**20})", "empty", COUNT),
-    ("an unknown name", "grab(1,2,3)", "empty", NAME),
-    ("an unknown name, second", f"{P}|grab(1,2,3)", P, NAME),
-    ("an unknown name, first", f"grab(1,2,3)|{P}", "empty", NAME),
-    ("a megabyte of name", "a" * 2**20 + "(1,2,3)", "empty", NAME),
-    ("a megabyte of name and no call", "a" * 2**20, "empty", CALL),
-    ("a megabyte of spaces", " " * 2**20 + P + " " * 2**20, P, None),
-    ("a megabyte of spaces and no call", "pick" + " " * 2**20, "empty", CALL),
-    ("spaces in the call", "pick ( 1 , 2 , 3 )", P, None),
-    ("odd spaces", "\u2003pick\u00a0(1,\u20282,\x1c3)", P, None),
-    ("a zero-width space", "pick\u200b(1,2,3)", "empty", CALL),
-    ("text before", f"I do {P}", "empty", CALL),
-    ("text after", f"{P} now", "empty", CALL),
-    ("two calls without a pipe", f"{P}{Q}", "empty", CALL),
-    ("two calls and a semicolon", f"{P};{Q}", "empty", CALL),
-    ("a nested call", "pick(pick(1,2,3),2,3)", "empty", CALL),
-    ("a megabyte of brackets", "pick(" + "(" * 2**20 + ")" * 2**20, "empty", CALL),
-    ("an open bracket", "pick(1,2,3", "empty", CALL),
-    ("square brackets", "pick[1,2,3]", "empty", CALL),
-    ("a tuple", "pick((1,2,3))", "empty", CALL),
-    ("named arguments", "pick(x=1,y=2,z=3)", "empty", NUMBER),
-    ("quotes", "pick('1','2','3')", "empty", NUMBER),
-    ("capitals", "PICK(1,2,3)", "empty", CALL),  # replies are case-folded before
-    ("a Cyrillic letter", "piсk(1,2,3)", "empty", CALL),
-    ("a dotted name", "robot.pick(1,2,3)", "empty", CALL),
-    ("the unusable action", "empty", "empty", CALL),
-    ("a lone surrogate", "pick(\ud800,2,3)", "empty", NUMBER),
-    ("markup", f"<b>{P}</b>", "empty", CALL),
-    ("JSON", '{"name":"pick","arguments":[1,2,3]}', "empty", CALL),
-]
+HOSTILE: dict[str, tuple[str, str, str | None]] = load_table(__file__, "hostile_answers.json")
+"""By what it is: the answer, the name of the action that runs, and why the rest is void."""
 
 
 def test_the_table_is_long_enough() -> None:
     assert len(HOSTILE) >= 40
-    assert len({name for name, *_ in HOSTILE}) == len(HOSTILE)
 
 
-@pytest.mark.parametrize(("answer", "name", "void"), [case[1:] for case in HOSTILE], ids=[case[0] for case in HOSTILE])
+@pytest.mark.parametrize(("answer", "name", "void"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_answer_has_a_typed_outcome(answer: str, name: str, void: str | None) -> None:
     started = process_time()
     primitives, why = read_primitives(answer)
@@ -129,7 +39,7 @@ def test_a_hostile_answer_has_a_typed_outcome(answer: str, name: str, void: str 
         assert name in env.action_space
 
 
-@pytest.mark.parametrize("answer", [case[1] for case in HOSTILE], ids=[case[0] for case in HOSTILE])
+@pytest.mark.parametrize("answer", [answer for answer, *_ in HOSTILE.values()], ids=HOSTILE)
 def test_a_hostile_answer_in_a_reply_is_a_turn_like_any_other(answer: str) -> None:
     env = PrimitiveSkillEnv()
     env.draw_frames = False

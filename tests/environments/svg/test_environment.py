@@ -41,10 +41,10 @@ class TestSvgContract(EnvironmentContract):
     bad_states: ClassVar = {
         "": "not JSON",
         "[" * 100_000: "not JSON",
-        "{}": "'target'",
-        '{"target": 3}': "int",
+        "{}": "target",
+        '{"target": 3}': "a text",
         '{"target": ""}': "empty",
-        json.dumps({"target": RED, "goal": 1}): "'target'",
+        json.dumps({"target": RED, "goal": 1}): "goal",
         json.dumps({"target": RED + "\0"}): "not_text",
         json.dumps({"target": RED, "canvas": [1]}): "canvas",
         json.dumps({"target": RED, "canvas": BLUE, "scores": 0.5}): "scores",
