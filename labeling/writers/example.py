@@ -3,7 +3,8 @@
 from ...core.images import encode_png, frame_id
 from ...environments.sokoban import SokobanEnv
 from ...rollouts.policies.example import EPISODE, ROOM
-from ...solvers.base import Certificate, Verdict
+from ...solvers.base import Verdict
+from ...solvers.sokoban import SokobanSolver
 from ..base import GuidanceRequest
 from ..episode import FailedEpisode
 from ..label import guidance_request
@@ -15,22 +16,6 @@ ENDS = (
     ("left", "down", "left", "down", "up"),
 )
 """The actions after it. A model may fail at one of them by chance."""
-VERDICT = Verdict(
-    pivot_step=3,
-    failure_mode="deadlock",
-    certificate=Certificate(
-        kind="exact",
-        unit="moves",
-        budget_before=6,
-        budget_after=5,
-        before=6,
-        after=None,
-        reachable_after=False,
-    ),
-    witness=("left", "up", "right", "up", "right", "down"),
-    feasible_actions=("left",),
-)
-"""The solver's verdict; computing it would compile the solver, which takes a minute on a fresh machine."""
 
 
 def example_request(number: int) -> GuidanceRequest:
@@ -61,4 +46,6 @@ def example_request(number: int) -> GuidanceRequest:
         action_valid=[True] * len(actions),
         frame_ids=shown,
     )
-    return guidance_request(env.profile, episode, VERDICT, frames)
+    (verdict,) = SokobanSolver().certify([episode.case()])
+    assert isinstance(verdict, Verdict)
+    return guidance_request(env.profile, episode, verdict, frames)

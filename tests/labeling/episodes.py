@@ -10,8 +10,32 @@ from pivot.core import plugins
 from pivot.core.images import frame_id
 from pivot.environments.base import PivotEnv
 from pivot.labeling.base import FailedEpisode
+from pivot.solvers.base import Case
 
 ACTIONS = ("up", "down", "left", "right", "invalid")
+
+
+def failed(env: str, case: Case, **changes: Any) -> FailedEpisode:
+    """Return the episode of a case whose pictures and rewards nobody reads."""
+    count = len(case.actions)
+    plain = FailedEpisode(
+        episode_id="episode",
+        env=env,
+        env_version="1",
+        env_config={"horizon": case.horizon},
+        task_id="task",
+        instruction="",
+        initial_state=case.initial_state,
+        horizon=case.horizon,
+        actions=case.actions,
+        payloads=[None] * count,
+        rewards=[-0.1] * count,
+        infos=case.steps,
+        action_valid=[True] * count,
+        frame_ids=[f"frame-{t}" for t in range(count + 1)],
+        observations=case.observations,
+    )
+    return replace(plain, **changes)
 
 
 def record(env_name: str, initial_state: str, actions: Sequence[str], **settings: Any) -> FailedEpisode | None:

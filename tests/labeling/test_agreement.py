@@ -33,6 +33,8 @@ from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.parser import parse_reply
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.policies.scripted import ScriptedPolicy
+from pivot.solvers.base import Case
+from pivot.tests.labeling.episodes import failed
 from pivot.tests.labeling.fact_checker import Checker
 from pivot.tests.navigation_episodes import thor_state
 
@@ -214,22 +216,8 @@ def walk(start: float, distances: Sequence[float | None], horizon: int) -> Faile
         }
         for t, d in enumerate(distances)
     ]
-    return FailedEpisode(
-        episode_id="e",
-        env="navigation",
-        env_version="1",
-        env_config={},
-        task_id="t",
-        instruction="find the Bread",
-        initial_state=thor_state(start),
-        horizon=horizon,
-        actions=["rotateleft"] * count,
-        payloads=[None] * count,
-        rewards=[-0.1] * count,
-        infos=infos,
-        action_valid=[True] * count,
-        frame_ids=[f"frame-{t}" for t in range(count + 1)],
-    )
+    case = Case(thor_state(start), ["rotateleft"] * count, horizon, infos)
+    return failed("navigation", case, env_config={}, instruction="find the Bread")
 
 
 @settings(max_examples=300, deadline=None)

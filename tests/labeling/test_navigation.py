@@ -3,49 +3,18 @@
 from typing import Any
 
 import pytest
-from pivot.environments.base import EnvProfile
+from pivot.environments.navigation import NavigationEnv
 from pivot.labeling.action_log import log_lines
 from pivot.labeling.analyzer import analyzer_text
-from pivot.labeling.base import FailedEpisode
 from pivot.labeling.domains import domain_of, offer_of
 from pivot.labeling.vocabulary import target_modes
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.navigation.solver import NavigationSolver
+from pivot.tests.labeling.episodes import failed
 from pivot.tests.labeling.fact_checker import Checker
 from pivot.tests.navigation_episodes import printed_episode, thor_state, walks
 
-PROFILE = EnvProfile(
-    name="navigation",
-    version="1",
-    backend="embedded",
-    answer_tag="action",
-    unusable_action="invalid",
-    failure_modes=("format", "blocked", "stagnation", "budget"),
-    state_format="navigation-json-1",
-    log_fields=("moved", "last_action_success", "action_is_valid", "dist", "remaining_turns"),
-    task_description="Navigation: find an object in a furnished room.",
-    default_tasks=120,
-)
-
-
-def failed(case: Case) -> FailedEpisode:
-    count = len(case.actions)
-    return FailedEpisode(
-        episode_id="episode-v1-x",
-        env="navigation",
-        env_version="1",
-        env_config={"horizon": case.horizon},
-        task_id="navigation-x-1",
-        instruction="navigate to the Bread in the room and be as close as possible to it",
-        initial_state=case.initial_state,
-        horizon=case.horizon,
-        actions=case.actions,
-        payloads=[None] * count,
-        rewards=[-0.1] * count,
-        infos=case.steps,
-        action_valid=[True] * count,
-        frame_ids=[f"frame{t}" for t in range(count + 1)],
-    )
+PROFILE = NavigationEnv.profile
 
 
 def verdict(case: Case, **options: Any) -> Verdict:
@@ -69,7 +38,7 @@ def test_the_log_has_the_printed_form() -> None:
 
 
 def test_the_analyzer_is_told_the_modes_and_what_they_mean() -> None:
-    text = analyzer_text(PROFILE, failed(printed_episode()))
+    text = analyzer_text(PROFILE, failed("navigation", printed_episode()))
     assert "5x5 grid" in text
     assert "[0, 24]" in text
     assert "exactly one of: format, blocked, stagnation, budget." in text
@@ -80,7 +49,7 @@ def test_the_analyzer_is_told_the_modes_and_what_they_mean() -> None:
 
 def kinds(case: Case, answer: Verdict) -> tuple[list[str], list[str]]:
     """Return the kinds of the facts and actions that are offered."""
-    offer = offer_of(PROFILE, failed(case), answer)
+    offer = offer_of(PROFILE, failed("navigation", case), answer)
     return [each.kind for each in offer.facts], [each.kind for each in offer.actions]
 
 
@@ -100,7 +69,7 @@ def test_everything_offered_about_random_walks_is_true() -> None:
     seen: set[tuple[str, bool, bool]] = set()
     sentences = domain_of("navigation").sentences
     for case in walks(11, 250):
-        answer, episode = verdict(case), failed(case)
+        answer, episode = verdict(case), failed("navigation", case)
         seen.add((answer.failure_mode, answer.witness is not None, answer.fallback))
         offer, read = offer_of(PROFILE, episode, answer), Checker(episode, answer.pivot_step, answer.failure_mode)
         for number, each in enumerate((*offer.signs, *offer.facts, *offer.actions)):

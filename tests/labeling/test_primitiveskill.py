@@ -20,6 +20,7 @@ from pivot.labeling.vocabulary import target_modes
 from pivot.labeling.writers.prompt import facts, guidance_text
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
+from pivot.tests.labeling import episodes
 from pivot.tests.labeling.fact_checker import Checker
 from pivot.tests.primitiveskill_episodes import PRINTED, SOME_ACTIONS, log, observation, printed_episode, random_log
 
@@ -34,24 +35,7 @@ OBSERVED = {
 
 
 def failed(case: Case, task: str) -> FailedEpisode:
-    count = len(case.actions)
-    return FailedEpisode(
-        episode_id="episode-v1-x",
-        env="primitiveskill",
-        env_version="1",
-        env_config={"horizon": case.horizon},
-        task_id="primitiveskill-x-1",
-        instruction=KINDS[task].instruction,
-        initial_state=case.initial_state,
-        horizon=case.horizon,
-        actions=case.actions,
-        payloads=[None] * count,
-        rewards=[-0.1] * count,
-        infos=case.steps,
-        action_valid=[True] * count,
-        frame_ids=[f"frame{t}" for t in range(count + 1)],
-        observations=case.observations,
-    )
+    return episodes.failed("primitiveskill", case, instruction=KINDS[task].instruction)
 
 
 def observed(case: Case, task: str) -> Case:

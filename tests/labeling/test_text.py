@@ -18,8 +18,9 @@ from pivot.labeling.analyzer import analyzer_prompt, analyzer_text, shown_log
 from pivot.labeling.base import FailedEpisode
 from pivot.labeling.domains import GENERAL_MEANINGS, domain_of
 from pivot.labeling.target import FIELDS, MAX_TARGET_CHARS, BadTargetError, Target, build_target, parse_target
-from pivot.solvers.base import FAILURE_MODES
+from pivot.solvers.base import FAILURE_MODES, Case
 from pivot.solvers.closure.graph import OUT_OF_BUDGET
+from pivot.tests.labeling.episodes import failed
 
 LOGS: tuple[LogDetail, ...] = get_args(LogDetail)
 LOG_LINE = re.compile(r"step \d+: action=\S+( [a-z_]+=\S+)*")
@@ -30,23 +31,8 @@ def profile(env: str) -> EnvProfile:
 
 
 def episode(steps: int, env: str = "frozenlake", **changes: Any) -> FailedEpisode:
-    plain = FailedEpisode(
-        episode_id="e",
-        env=env,
-        env_version="1",
-        env_config={},
-        task_id="t",
-        instruction="",
-        initial_state="",
-        horizon=steps,
-        actions=["left"] * steps,
-        payloads=[None] * steps,
-        rewards=[-0.1] * steps,
-        infos=[{"moved": True, "remaining_turns": steps - 1 - t} for t in range(steps)],
-        action_valid=[True] * steps,
-        frame_ids=[f"frame-{t}" for t in range(steps + 1)],
-    )
-    return replace(plain, **changes)
+    infos = [{"moved": True, "remaining_turns": steps - 1 - t} for t in range(steps)]
+    return failed(env, Case("", ["left"] * steps, steps, infos), **{"env_config": {}} | changes)
 
 
 # The log

@@ -23,6 +23,7 @@ from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.navigation.room import read_state
 from pivot.solvers.navigation.solver import NavigationSolver
+from pivot.tests.labeling.episodes import failed
 
 TASK = Task("navigation-x-1", 1, "{}", "navigate to the Mug", eval_set="base")
 
@@ -80,19 +81,12 @@ BLACK = encode_png(np.zeros((255, 255, 3), np.uint8))
 
 def as_failed(episode: Episode) -> FailedEpisode:
     steps = episode.steps
-    return FailedEpisode(
-        episode_id=episode.episode_id,
-        env="navigation",
-        env_version=NavigationEnv.profile.version,
+    return failed(
+        "navigation",
+        Case(episode.initial_state, episode.actions, 25, [step.info for step in steps]),
         env_config=NavigationConfig().model_dump(mode="json"),
-        task_id=episode.task_id,
-        instruction=episode.instruction,
-        initial_state=episode.initial_state,
-        horizon=25,
-        actions=episode.actions,
         payloads=[step.payload for step in steps],
         rewards=episode.rewards,
-        infos=[step.info for step in steps],
         action_valid=[step.action_valid for step in steps],
         frame_ids=[*(step.frame_id for step in steps), steps[-1].next_frame_id],
     )
