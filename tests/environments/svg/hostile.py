@@ -10,10 +10,13 @@ import io
 import random
 import struct
 import zlib
+from typing import Any
 
 from PIL import Image
 from pivot.environments.svg.icons import draw_target
+from pivot.tests.tables import load_table
 
+TABLE: dict[str, dict[str, Any]] = load_table(__file__, "hostile.json")
 NAMESPACES = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
 
 
@@ -44,60 +47,25 @@ def hostile_documents(address: str, canary: str) -> dict[str, str | bytes]:
     return documents
 
 
+def _filled(text: str, **values: str) -> str:
+    """Replace names in capitals by their values."""
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
+
+
 def _external(address: str, canary: str) -> dict[str, str | bytes]:
     """References to other places, in every way that an SVG can make one."""
-    urls = {
-        "http": f"http://{address}/x.svg",
-        "https": f"https://{address}/x.svg",
-        "ftp": f"ftp://{address}/x.svg",
-        "no-scheme": f"//{address}/x.svg",
-        "file": f"file://{canary}",
-        "path": canary,
-        "up": f"../../../../../../../..{canary}",
-        "localhost": f"file://localhost{canary}",
-        "proc": "file:///proc/self/environ",
-        "zero": "file:///dev/zero",
-        "stdin": "/dev/stdin",
-        "unc": f"\\\\{address}\\x",
-        "jar": f"jar:http://{address}/x!/y",
-        "php": f"php://filter/resource={canary}",
-        "upper": f"HTTP://{address}/X.PNG",
-    }
-    ways = {
-        "image": '<image width="9" height="9" href="{}"/>',
-        "image-xlink": '<image width="9" height="9" xlink:href="{}"/>',
-        "use": '<use href="{}#a"/>',
-        "use-xlink": '<use xlink:href="{}#a"/>',
-        "tref": '<text y="9"><tref xlink:href="{}#a"/></text>',
-        "fill": '<rect width="9" height="9" fill="url({}#a)"/>',
-        "filter": '<rect width="9" height="9" filter="url({}#a)"/>',
-        "mask": '<rect width="9" height="9" mask="url({}#a)" clip-path="url({}#b)" marker-end="url({}#c)"/>',
-        "gradient": '<linearGradient id="g" xlink:href="{}#a"/><rect width="9" height="9" fill="url(#g)"/>',
-        "pattern": '<pattern id="g" xlink:href="{}#a"/><rect width="9" height="9" fill="url(#g)"/>',
-        "feimage": '<filter id="f"><feImage href="{}"/></filter><rect width="9" height="9" filter="url(#f)"/>',
-        "style-import": "<style>@import url({});</style>",
-        "style-text-import": '<style>@import "{}";</style>',
-        "font-face": "<style>@font-face {{ font-family: x; src: url({}); }} text {{ font-family: x }}</style>"
-        '<text y="9">x</text>',
-        "style-fill": '<style>rect {{ fill: url({}#a) }}</style><rect width="9" height="9"/>',
-        "textpath": '<text><textPath href="{}#a">x</textPath></text>',
-        "base": '<g xml:base="{}"><image width="9" height="9" href="x.png"/><use href="#a"/></g>',
-    }
+    urls = {kind: _filled(url, ADDRESS=address, CANARY=canary) for kind, url in TABLE["urls"].items()}
     documents: dict[str, str | bytes] = {
-        f"external {way} {kind}": svg(
-            form.replace("{{", "{").replace("}}", "}").replace("{}", url.replace("&", "&amp;"))
-        )
-        for way, form in ways.items()
+        f"external {way} {kind}": svg(_filled(form, URL=url.replace("&", "&amp;")))
+        for way, form in TABLE["ways"].items()
         for kind, url in urls.items()
         if kind in ("http", "file", "path", "no-scheme") or way in ("image", "use", "style-import")
     }
-    for name, line in (
-        ("stylesheet http", f'<?xml-stylesheet type="text/css" href="http://{address}/x.css"?>'),
-        ("stylesheet file", f'<?xml-stylesheet type="text/css" href="{canary}"?>'),
-        ("doctype http", f'<!DOCTYPE svg PUBLIC "x" "http://{address}/x.dtd">'),
-        ("doctype file", f'<!DOCTYPE svg SYSTEM "file://{canary}">'),
-    ):
-        documents[f"external {name}"] = line + svg('<rect width="9" height="9"/>')
+    for name, line in TABLE["prologues"].items():
+        body = svg('<rect width="9" height="9"/>')
+        documents[f"external {name}"] = _filled(line, ADDRESS=address, CANARY=canary) + body
     nested = svg(f'<image width="9" height="9" href="http://{address}/x.png"/><image href="{canary}"/>')
     documents["external nested data"] = svg(
         f'<image width="9" height="9" href="{data_uri("image/svg+xml", nested.encode())}"/>'
@@ -111,19 +79,7 @@ def _external(address: str, canary: str) -> dict[str, str | bytes]:
 
 
 def _entities(address: str, canary: str) -> dict[str, str | bytes]:
-    laughs = "".join(f'<!ENTITY l{k} "{f"&l{k - 1};" * 10}">' for k in range(1, 10))
-    kinds = {
-        "external file": f'<!ENTITY x SYSTEM "file://{canary}">',
-        "external http": f'<!ENTITY x SYSTEM "http://{address}/x">',
-        "external public": f'<!ENTITY x PUBLIC "x" "http://{address}/x">',
-        "parameter": f'<!ENTITY % p SYSTEM "http://{address}/x.dtd"> %p; <!ENTITY x "y">',
-        "parameter file": f'<!ENTITY % p SYSTEM "{canary}"> %p; <!ENTITY x "y">',
-        "internal": '<!ENTITY x "y">',
-        "laughs": f'<!ENTITY l0 "ha">{laughs}<!ENTITY x "&l9;">',
-        "quadratic": f'<!ENTITY x "{"a" * 50_000}">',
-        "unparsed": f'<!NOTATION n SYSTEM "x"><!ENTITY x SYSTEM "{canary}" NDATA n>',
-        "recursive": '<!ENTITY x "&x;">',
-    }
+    kinds = {name: _filled(each, ADDRESS=address, CANARY=canary) for name, each in TABLE["entities"].items()}
     documents: dict[str, str | bytes] = {}
     for name, declaration in kinds.items():
         uses = "&x;" * (500 if name == "quadratic" else 1)
@@ -227,31 +183,8 @@ def _numbers() -> dict[str, str | bytes]:
     numbers = ("1e308", "1e999", "nan", "inf", "1e-320", "9" * 5_000, "0x10", "1e", "-", "1%%")
     for number in numbers:
         label = number if len(number) < 10 else f"{number[:3]}..."
-        documents |= {
-            f"number circle stroke {label}": svg(f'<circle r="5" cx="{number}" stroke="red" stroke-width="{number}"/>'),
-            f"number rect {label}": svg(f'<rect x="{number}" width="{number}" height="{number}" rx="{number}"/>'),
-            f"number ellipse {label}": svg(f'<ellipse rx="5" ry="1" cx="{number}" cy="5"/>'),
-            f"number path {label}": svg(
-                f'<path d="M0 0C{number} 1 1 {number} 9 9A{number} 1 {number} 1 1 5 5Z" stroke="red"/>'
-            ),
-            f"number view {label}": svg('<rect width="9" height="9"/>', f"0 0 {number} {number}"),
-            f"number size {label}": svg(
-                '<rect width="9" height="9"/>', "0 0 9 9", f'width="{number}" height="{number}"'
-            ),
-            f"number transform {label}": svg(
-                f'<rect width="9" height="9" transform="scale({number}) skewX({number})"/>'
-            ),
-            f"number opacity {label}": svg(f'<g opacity="{number}"><circle r="9" stroke-dashoffset="{number}"/></g>'),
-            f"number text {label}": svg(f'<text x="{number}" y="9" font-size="{number}">x</text>'),
-            f"number filter {label}": svg(
-                f'<filter id="f"><feOffset dx="{number}"/><feFlood flood-opacity="{number}"/></filter>'
-                '<rect width="9" height="9" filter="url(#f)"/>'
-            ),
-            f"number pattern {label}": svg(
-                f'<pattern id="p" width="{number}" height="{number}"><path d="M0 0L1 1"/></pattern>'
-                '<rect width="9" height="9" fill="url(#p)"/>'
-            ),
-        }
+        for name, parts in TABLE["numbers"].items():
+            documents[f"number {name} {label}"] = svg(*(_filled(part, NUMBER=number) for part in parts))
     # An endless loop in C: once is enough to know, it costs a worker.
     return documents | {"number circle 1e308": svg('<circle r="1e308"/>'), "number circle -1": svg('<circle r="-1"/>')}
 
@@ -351,27 +284,7 @@ def _not_documents() -> dict[str, str | bytes]:
 
 
 def _odd_structures() -> dict[str, str | bytes]:
-    bodies = {
-        "svg in svg": '<svg viewBox="0 0 1 1" width="1e9" height="1e9"><rect width="9" height="9"/></svg>' * 3,
-        "svg nested": "<svg>" * 100 + "</svg>" * 100,
-        "missing ids": '<use href="#n"/><rect width="9" height="9" fill="url(#n)" mask="url(#n)" filter="url(#n)"/>',
-        "empty ids": '<use href="#"/><use/><use href=""/><g id=""/><rect fill="url()" width="9" height="9"/>',
-        "odd path": '<path d="Z M L 1 A 1 2 C"/><path d="M0"/><path d="hello"/><path d=""/><path/>',
-        "odd points": '<polygon points="1"/><polyline points="a b"/><polygon points="1,2,3"/>',
-        "odd transform": '<g transform="spin(9)"/><g transform="matrix(1)"/><g transform="rotate()"/>',
-        "odd style": '<g style="{{{;;:"/><style>}}}} @@ !important</style><g class="a b c"/>',
-        "odd colours": '<rect width="9" height="9" fill="#12" stroke="rgb(a,b)"/><path d="M0 0L9 9Z" fill="#xyzxyz"/>',
-        "odd dashes": '<path d="M0 0L9 9" stroke="red" stroke-dasharray="-1 -1"/>',
-        "odd caps": '<path d="M0 0L9 9" stroke-linecap="x" stroke-linejoin="y" stroke-miterlimit="z"/>',
-        "degenerate": '<g transform="scale(0)"><circle r="9" stroke="red"/></g>',
-        "animation": '<rect width="9" height="9"><animate attributeName="x" dur="1s" repeatCount="indefinite"/></rect>',
-        "handlers": '<rect width="9" height="9" onload="while(1);"/><script>while(1);</script>',
-        "gradient stops": '<linearGradient id="g"><stop offset="x"/><stop offset="-9"/></linearGradient><rect width="9"'
-        ' height="9" fill="url(#g)"/>',
-        "markers": '<marker id="m" markerWidth="0" viewBox="0 0 0 0"><path d="M0 0"/></marker>'
-        '<path d="M0 0L9 9" marker-start="url(#m)" marker-mid="url(#m)" marker-end="url(#m)"/>',
-    }
-    documents: dict[str, str | bytes] = {f"odd {name}": svg(body) for name, body in bodies.items()}
+    documents: dict[str, str | bytes] = {f"odd {name}": svg(body) for name, body in TABLE["odd"].items()}
     documents["odd view"] = svg('<rect width="9" height="9"/>', "a b c d")
     documents["odd view short"] = svg('<rect width="9" height="9"/>', "0 0")
     documents["odd view zero"] = svg('<rect width="9" height="9"/>', "0 0 0 0")
