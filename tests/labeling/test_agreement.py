@@ -217,7 +217,7 @@ def walk(start: float, distances: Sequence[float | None], horizon: int) -> Faile
         for t, d in enumerate(distances)
     ]
     case = Case(thor_state(start), ["rotateleft"] * count, horizon, infos)
-    return failed("navigation", case, env_config={}, instruction="find the Bread")
+    return failed("navigation", case, episode_id="e", env_config={}, instruction="find the Bread")
 
 
 @settings(max_examples=300, deadline=None)

@@ -14,7 +14,7 @@ from pivot.rollouts.parser import parse_reply
 from pivot.tests.tables import load_table
 
 HOSTILE: dict[str, tuple[str, str, str | None]] = load_table(__file__, "hostile_answers.json")
-"""By what it is: the answer, the name of the action that runs, and why the rest is void."""
+"""Answers by name: the text, the name of the action that runs, and why the rest is void."""
 
 
 def test_the_table_is_long_enough() -> None:
