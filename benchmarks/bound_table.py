@@ -16,7 +16,7 @@ from typing import Any
 import pivot
 from pivot.core import plugins
 from pivot.environments.base import PivotEnv
-from pivot.insight.probe.bisect import Bisection, reached_step
+from pivot.insight.probe.bounds import Bisection, reached_step
 from rich.console import Console
 
 UNIFORM = 32

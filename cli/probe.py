@@ -11,16 +11,18 @@ from ..core.errors import ConfigError
 from ..datasets.store.store import Store
 from ..insight.probe.arms import BOUND, PROBE_ARMS
 from ..insight.probe.bounds import bounds_of
-from ..insight.probe.rates import arm_rates, probe_settings, refuted_labels
-from ..insight.probe.records import ProbeSettings
-from ..insight.probe.report import (
+from ..insight.probe.rates import (
     ARM_HEADER,
+    arm_rates,
     arm_tables,
     arms_of,
     group_rows,
     lift_rows,
+    probe_settings,
+    refuted_labels,
     verdict_lines,
 )
+from ..insight.probe.records import ProbeSettings
 from ..insight.stats import Format, csv_text
 from .build import WORKERS
 from .compare import CHOICES

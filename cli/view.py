@@ -4,7 +4,8 @@ import webbrowser
 from typing import Annotated
 
 from ..insight.report.contents import Selection
-from ..insight.report.serve import LiveSite, ViewServer
+from ..insight.report.serve import ViewServer
+from ..insight.report.site import Site
 from .console import out, show_error
 from .opening import note_missing_code
 from .options import StorePath, option
@@ -31,7 +32,7 @@ def view(
 
     pivot view runs/second --with runs/first
     """
-    site = LiveSite(root, Selection(tuple(environment or ()), failures_only, limit, draw_plans=True), other)
+    site = Site(root, Selection(tuple(environment or ()), failures_only, limit, draw_plans=True), other)
     note_missing_code(root)
     with ViewServer(site, port, show_error) as server:
         out.print(f"{site.contents.record['count']} episodes at {server.address} until Ctrl-C", soft_wrap=True)

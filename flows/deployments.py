@@ -34,8 +34,7 @@ from ..insight.probe.rates import arm_rates
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import checked_store, probe_store
 from ..insight.report.contents import Selection
-from ..insight.report.remote import write_remote_report
-from ..insight.report.site import write_report
+from ..insight.report.site import write_remote_report, write_report
 from .artifacts import file_address, show_store, usage_of
 from .engines.base import WorkerPool, Workers, open_pool
 from .engines.prefect import execute_as_tasks, stream_as_tasks

@@ -2,18 +2,18 @@
 
 ``t* >= t`` is proven by a run: the failure's own actions before step t, then actions that reach the goal in the turns
 left. The run is written into the row and re-executed before it counts, and :func:`bound_problems` does so again. What
-the retries after it say is a bound on the chance of the policy that made them; see :mod:`.bisect`. Such rows are not
-labels: they are in a table of the probe, which no split contains.
+the retries after it say is a bound on the chance of the policy that made them; see :class:`Bisection`. Such rows are
+not labels: they are in a table of the probe, which no split contains.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from ...core.errors import PivotError
 from ...core.identity import canonical_json, digest
-from ...core.plugins import Settings
 from ...core.records import from_row, to_row
 from ...core.storage import Address
 from ...datasets.store.config import PartConfig, RunConfig, Shard
@@ -26,13 +26,86 @@ from ...datasets.store.store import Store
 from ...datasets.store.tables import steps_by_episode
 from ...environments.base import ParsedAction, PivotEnv, Task
 from ...environments.turns import ParsedReply, Reply, ReplyOutcome, Turn
-from ...rollouts.base import Episode, Policy, Status, TaskRollouts
+from ...rollouts.base import Episode, Status, TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN
 from ...rollouts.ids import episode_id
 from ...rollouts.loop import Batch, run_batches
 from .arms import BOUND
-from .bisect import RULE_OF_THREE, Bisection, reached_step
 from .records import BOUNDS, RECEIPTS, VERSION, Bound, ProbeSettings, bounds_file
+from .rollback import Planned, RollbackPolicy
+
+RULE_OF_THREE = 3.0
+"""-ln(0.05), rounded up: with a chance above 3/n, n failures in a row have a probability below 5 %."""
+
+
+@dataclass(slots=True)
+class Bisection:
+    """Search for the latest step of one failure from which retries succeed; step 0 needs none, because t* >= 0.
+
+    A retry from step t that reaches the goal within the turns left proves that the state before step t was not lost,
+    so t* >= t. So does one from an earlier step that comes through the failure's state before step t, at that step or
+    later. Failures prove nothing: 0 successes of n retries bound the chance of the policy that made them by 3/n (the
+    rule of three, at 95 %), and say nothing about other policies. No probability of a step is reported: how often a
+    policy succeeds from a step that is not lost is unknown, so that none can be identified.
+
+    The search is a bisection with noise: every open step has a weight, a failure from a step lowers the weights of
+    that step and of all later ones, and the next retry begins at the step that has half of the weight above it. The
+    weights decide where to look, and nothing else.
+    """
+
+    last: int
+    """Last step of the episode, T - 1: no pivot is later."""
+    retries: int
+    """Retries after which a step without a success counts less: the weights assume a chance of 1 / ``retries``."""
+    budget: int
+    """Most retries in all."""
+    proven: int = 0
+    """Latest step that is proven not to be lost before it: t* is at least this."""
+    failures: dict[int, int] = field(default_factory=dict[int, int])
+    """Failed retries by step."""
+    played: int = 0
+
+    def next_step(self) -> int | None:
+        """Return the step of the next retry; None when the search is over."""
+        if self.played >= self.budget or self.proven >= self.last:
+            return None
+        loss = math.log1p(-min(0.5, 1 / self.retries))
+        weights, exponent = [1.0], 0.0
+        for step in range(self.proven + 1, self.last + 1):
+            exponent += loss * self.failures.get(step, 0)
+            weights.append(math.exp(exponent))
+        half, above, step = sum(weights) / 2, weights[-1], self.last
+        while above < half and step > self.proven + 1:
+            step -= 1
+            above += weights[step - self.proven]
+        return step
+
+    def add(self, step: int, reached: int | None) -> None:
+        """Add the outcome of a retry from ``step``: the latest step that its success proves, None for a failure."""
+        self.played += 1
+        if reached is None:
+            self.failures[step] = self.failures.get(step, 0) + 1
+        else:
+            self.proven = max(self.proven, reached)
+
+    @property
+    def chance_after(self) -> float | None:
+        """Bound on the policy's chance from the step after ``proven``; None if no retry began there."""
+        count = self.failures.get(self.proven + 1, 0)
+        return min(1.0, RULE_OF_THREE / count) if count else None
+
+
+def reached_step(failure: list[str], retry: list[str], start: int) -> int:
+    """Return the latest step of a failure that a successful retry proves not to be lost before.
+
+    Args:
+        failure: states before the steps of the failure, which decide everything that follows.
+        retry: states before the steps of the retry, from the first step of the episode on.
+        start: step that the retry began at.
+    """
+    times = {state: t for t, state in enumerate(retry)}  # the latest time of each state
+    return max([start, *(t for t, state in enumerate(failure) if times.get(state, -1) >= t)])
+
 
 _TASK_FIELDS = ("task_id", "seed", "initial_state", "instruction", "goal_idx", "eval_set")
 _TOGETHER = 4
@@ -57,43 +130,17 @@ class _Failure:
         return str(self.steps[0]["episode_id"])
 
 
-class _Resampling(Policy):
+class _Resampling(RollbackPolicy):
     """Repeats the logged actions up to a step, then asks the policy."""
 
-    config_type = Settings
+    mark: ClassVar[Mapping[str, Any]] = {BOUND: 1}
 
-    def __init__(self, policy: Policy) -> None:
-        self.name = policy.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
-        self.episode_seconds = policy.episode_seconds
-        self.planned: dict[str, tuple[_Failure, int]] = {}
-        self._policy = policy
-
-    @property
-    def episodes_in_flight(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self._policy.episodes_in_flight
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return {**self._policy.config, BOUND: 1}
-
-    def config_for(self, env: str) -> dict[str, Any]:
-        """Return the config for one environment, with a mark that its episodes are retries."""
-        return {**self._policy.config_for(env), BOUND: 1}
-
-    async def reply(self, turn: Turn) -> Reply:
-        """Answer one turn; the errors are those of the policy."""
-        failure, start = self.planned[turn.episode_id]
-        if turn.t >= start:
-            return await self._policy.reply(turn)
-        logged = failure.steps[turn.t]
-        unusable = logged["action"] == turn.env.profile.unusable_action
-        action = None if unusable else ParsedAction(logged["action"], logged["payload"])
-        outcome = ReplyOutcome(logged["reply_outcome"])
-        return Reply(logged["response"], parsed=ParsedReply(action, logged["action_valid"], outcome))
-
-    async def aclose(self) -> None:
-        """Close the policy."""
-        await self._policy.aclose()
+    def logged(self, turn: Turn, step: Mapping[str, Any]) -> Reply:
+        """Return the logged reply as it was read."""
+        unusable = step["action"] == turn.env.profile.unusable_action
+        action = None if unusable else ParsedAction(step["action"], step["payload"])
+        outcome = ReplyOutcome(step["reply_outcome"])
+        return Reply(step["response"], parsed=ParsedReply(action, step["action_valid"], outcome))
 
 
 @dataclass(frozen=True)
@@ -156,7 +203,7 @@ def bound_shard(
     """
     store = Store(root, config)
     run = store.run if policy is None else Run(config.model_copy(update={"policy": policy}))
-    player = _Resampling(run.policy())
+    player = _Resampling(run.policy(), {})
     files = BoundFiles(store, shard, settings, player.config_for(shard.env))
     work = _Work(run, settings, player, _failures_of(store, shard, settings, files.earlier()))
 
@@ -233,7 +280,7 @@ class _Work:
                     policy_name=self.policy.name,
                     policy_config=self.policy.config_for(failure.env),
                 )
-                self.policy.planned[name] = failure, step
+                self.policy.planned[name] = Planned(cast(Any, failure), step, None)
             work = failure, step
             planned.append(
                 Batch(env.type, env.config, [failure.task], count, prompt=env.prompt, work=work, samples=indices)

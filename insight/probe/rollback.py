@@ -7,7 +7,7 @@ so a random stream of its own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.errors import PolicyError
 from ...core.messages import PromptMessages
@@ -63,6 +63,7 @@ class RollbackPolicy(Policy):
     """Gives the logged replies up to the restored step, then asks the policy, with the hint of the retry."""
 
     config_type = Settings
+    mark: ClassVar[Mapping[str, Any]] = {ROLLBACK: VERSION}
 
     def __init__(self, policy: Policy, prompts: Mapping[str, StudentPrompt]) -> None:
         """Act as ``policy`` does; :attr:`planned` holds the retries by their ids.
@@ -84,11 +85,11 @@ class RollbackPolicy(Policy):
     @property
     def config(self) -> dict[str, Any]:
         """Config of the policy, with a mark that its episodes are retries."""
-        return {**self._policy.config, ROLLBACK: VERSION}
+        return {**self._policy.config, **self.mark}
 
     def config_for(self, env: str) -> dict[str, Any]:
         """Return the config for one environment, which decides ids."""
-        return {**self._policy.config_for(env), ROLLBACK: VERSION}
+        return {**self._policy.config_for(env), **self.mark}
 
     def check_environment(self, env: str, config: Any) -> None:
         """Check that the policy can act here; see the base class."""
@@ -104,9 +105,13 @@ class RollbackPolicy(Policy):
         if plan is None:
             raise PolicyError(f"no retry with the id {turn.episode_id} was planned")
         if turn.t < plan.restore_step:
-            logged = plan.failure.steps[turn.t]
-            return Reply(logged["response"])
+            return self.logged(turn, plan.failure.steps[turn.t])
         return await self._policy.reply(replace(turn, prompt=self._with_hint(turn, plan)))
+
+    def logged(self, turn: Turn, step: Mapping[str, Any]) -> Reply:
+        """Return the reply of a row of the ``steps`` table."""
+        del turn
+        return Reply(step["response"])
 
     def _with_hint(self, turn: Turn, plan: Planned) -> PromptMessages:
         if plan.hint is None:

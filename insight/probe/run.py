@@ -26,11 +26,10 @@ from ...rollouts.loop import Batch, run_batches
 from ...rollouts.supervisor import run_without_gc_pauses
 from .arms import BOUND, PROBE_ARMS
 from .bounds import bound_shard
-from .hints import own_hints
 from .rates import probe_settings
 from .records import FOLDER, SETTINGS_FILE, ProbeSettings, receipt_file, settings_record
 from .rollback import rollback_policy
-from .shard import ProbeFiles, ShardProbe, earlier_rows, hints_of
+from .shard import ProbeFiles, ShardProbe, earlier_rows, hints_of, own_hints
 
 STAGE = "probe"
 

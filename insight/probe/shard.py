@@ -13,22 +13,80 @@ from typing import ClassVar
 from ...core.identity import canonical_json, digest
 from ...core.records import from_row, to_row
 from ...core.storage import FileRecord
-from ...datasets.store.config import Shard
+from ...datasets.store.config import PartConfig, Shard
 from ...datasets.store.inputs import PENDING_EPISODES
 from ...datasets.store.parquet import read_table
-from ...datasets.store.run import RunEnv
+from ...datasets.store.run import Run, RunEnv
 from ...datasets.store.schema import EPISODES, LABELS, STEPS
 from ...datasets.store.stages.base import Pending, Product, ShardFiles, ShardResult
-from ...datasets.store.store import Store
+from ...datasets.store.store import Store, shard_frames, stored_failures
 from ...datasets.store.tables import steps_by_episode
-from ...environments.base import Task
+from ...environments.base import EnvConfig, Task
+from ...labeling.base import UNANSWERED, GuidanceWriter
+from ...labeling.label import label_episodes
 from ...rollouts.base import TaskRollouts
 from ...rollouts.ids import episode_id
 from ...rollouts.loop import Batch
 from .arms import PROBE_ARMS
-from .hints import own_hints
 from .records import PROBE, VERSION, ProbeSettings, Retry, RetryStatus, probe_file, receipt_file
 from .rollback import Failure, Planned, RollbackPolicy, episodes_of, finish_row
+
+EMBEDDED_WRITER = "template"
+_SHARDS_AT_ONCE = 16
+"""Shards whose hints are requested together: two thousand failures, and a hundred megabytes of pictures."""
+
+
+def own_writer(store: Store) -> GuidanceWriter:
+    """Return the writer of arm ``self``: the model of the store's policy, or the template for an embedded policy."""
+    own = store.config.policy if store.run.served else PartConfig(name=EMBEDDED_WRITER)
+    return Run(store.config.model_copy(update={"teacher": own})).writer()
+
+
+def own_hints(store: Store, shards: Sequence[Shard], earlier: Mapping[str, str]) -> dict[str, str]:
+    """Return the hints of arm ``self`` for the failures of some shards, by episode.
+
+    A model writes those of many shards together, before the first retry, so that no retry waits for one.
+
+    A hint is empty if the answer was unusable. A failure without an answer is missing; the next run asks again.
+
+    Args:
+        store: the store.
+        shards: shards of any environments.
+        earlier: hints of earlier runs, which are kept.
+
+    Raises:
+        ServerGoneError: the model stopped answering.
+        StoreError: a table cannot be read.
+    """
+    config, writer = store.config, own_writer(store)
+    hints = dict(earlier)
+    for env in config.environments:
+        mine = [shard for shard in shards if shard.env == env]
+        for first in range(0, len(mine), _SHARDS_AT_ONCE):
+            some = mine[first : first + _SHARDS_AT_ONCE]
+            episodes = [
+                episode
+                for shard in some
+                for episode in stored_failures(store, shard)
+                if episode.episode_id not in earlier
+            ]
+            frames: dict[str, bytes] = {}
+            for shard in some if episodes and writer.needs_pictures else ():
+                frames |= shard_frames(store, shard)
+            labels = label_episodes(
+                episodes,
+                store.run.env(env).solver(),
+                writer,
+                [],
+                str(config.label_version),
+                config.target_vocabulary,
+                frames,
+            )
+            for label in labels:
+                if all(reason.kind != UNANSWERED for reason in label.reject_reasons):
+                    hints[label.episode_id] = label.failure_reason or ""
+    return hints
+
 
 _ARMS_PER_FAILURE, _SAMPLES_PER_ARM = 64, 10_000
 """Room for more arms and resamples, so that ids of retries never move."""
@@ -49,6 +107,7 @@ class ShardProbe:
         policy: RollbackPolicy,
         earlier: Mapping[str, Retry] | None = None,
         hints: Mapping[str, str] | None = None,
+        config: EnvConfig | None = None,
     ) -> None:
         """Plan the retries of a shard, and pass the pending ones to ``policy``.
 
@@ -59,6 +118,7 @@ class ShardProbe:
             policy: makes the retries.
             earlier: rows to keep, by id; by default the rows of an earlier run.
             hints: hints of arm ``self`` by episode; by default they are written here.
+            config: settings that the environment plays with; by default those of the store.
 
         Raises:
             StoreError: a table of the store cannot be read.
@@ -66,6 +126,7 @@ class ShardProbe:
         self.shard = shard
         self._store, self._settings, self._policy, self._given_hints = store, settings, policy, hints
         self._env: RunEnv = store.run.env(shard.env)
+        self._config = config or self._env.config
         self.rows: list[Retry] = []
         self._planned: dict[str, tuple[Retry, Planned, int]] = {}
         self._left = 0
@@ -169,14 +230,14 @@ class ShardProbe:
             by_task.setdefault(plan.failure.task, []).append(index)
         self._left = len(by_task)
         for task, indices in by_task.items():
-            yield Batch(env.type, env.config, [task], len(indices), prompt=env.prompt, work=self, samples=indices)
+            yield Batch(env.type, self._config, [task], len(indices), prompt=env.prompt, work=self, samples=indices)
 
     def receive(self, records: Sequence[TaskRollouts]) -> bool:
         """Write the episodes of one level into their rows; return whether it was the last level.
 
         A run that stops passes the levels with finished episodes; the retries of the others stay pending.
         """
-        config = self._env.config
+        config = self._config
         for retry_id, episode in episodes_of(records).items():
             row, plan, _ = self._planned[retry_id]
             row.error = None

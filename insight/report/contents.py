@@ -62,10 +62,6 @@ class Contents:
     places: list[tuple[int, int]] = field(repr=False)
     """For each episode the number of its shard among the shards of all stores, and of its row there."""
 
-    def of_shard(self, number: int) -> list[tuple[int, int]]:
-        """Return number and row of the episodes of one shard."""
-        return [(index, row) for index, (shard, row) in enumerate(self.places) if shard == number]
-
 
 def page_name(number: int) -> str:
     """Return the path of an episode's page without its suffix."""

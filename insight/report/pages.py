@@ -8,31 +8,79 @@ quickly. A part that cannot be recomputed is left out with a reason; a broken ep
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import ceil
 from typing import Any
 
+import pyarrow as pa
+
+from ...collage import collage, panel
 from ...core.errors import CertifyError, LevelError, NotAllowedError, PivotError
 from ...core.images import CODECS
 from ...core.messages import EncodedFrame
 from ...datasets.export.describe import certificate_text, reference_text
 from ...datasets.store.config import Shard, environment
-from ...datasets.store.schema import EPISODES, FRAMES, LABELS, STEPS
-from ...datasets.store.store import Store
+from ...datasets.store.dataset_rows import FrameReader, dataset_file, drawn_tiles
+from ...datasets.store.parquet import read_table
+from ...datasets.store.schema import DATASET, EPISODES, FRAMES, LABELS, STEPS
+from ...datasets.store.split import SIDES
+from ...datasets.store.store import DATASET_FOLDER, Store
 from ...datasets.store.tables import steps_by_episode
 from ...datasets.verify.labels import stored_verdict
 from ...labeling.action_log import FLOAT_DECIMALS, log_decimals
-from ...labeling.base import GuidanceWriter
 from ...labeling.episode import FailedEpisode, inside_frames
 from ...labeling.replay import DisagreementError, Replays
 from ...solvers.base import DistanceMap, ExactSolver
-from ..probe.arms import PROBE_ARMS
-from ..probe.hints import own_writer
-from .collages import Collages
+from ..probe.records import PROBE, SETTINGS_FILE, probe_file
 from .contents import FORMAT, outcome
 from .plain import parsed, plain
-from .requests import ShardRequests, Texts, fields_of, shown_messages
-from .retries import ShardRetries
+from .requests import ShardRequests, Texts
+
+Record = dict[str, Any]
+
+
+class Collages:
+    """The collages and panels of one shard, read or composed one at a time."""
+
+    def __init__(self, store: Store, shard: Shard, frames: pa.Table) -> None:
+        """Take the shard's frames: id, format and image."""
+        self._store, self._shard, self._frames = store, shard, frames
+
+    def picture(self, kind: str, steps: Sequence[Record], label: Record) -> bytes | None:
+        """Return the encoded ``collage`` or ``panel`` of an episode; None where a frame cannot be decoded."""
+        stored = self._stored.get(label["episode_id"])
+        if stored is not None:
+            return stored[kind]
+        try:
+            tiles = drawn_tiles(self._shard.env, list(steps), self._reader)
+            pixels = (
+                collage(tiles.frames, tiles.labels) if kind == "collage" else panel(tiles.steps, label["pivot_step"])
+            )
+            return self._reader.image(pixels, steps[0]["frame_id"])["bytes"]
+        except (PivotError, ValueError):
+            return None
+
+    @cached_property
+    def _reader(self) -> FrameReader:
+        return FrameReader(self._frames)
+
+    @cached_property
+    def _stored(self) -> dict[str, dict[str, bytes | None]]:
+        """Pictures of the dataset by episode."""
+        listed = self._store.manifest()
+        files = [dataset_file(DATASET_FOLDER, DATASET, self._shard, side) for side in SIDES]
+        tables = [
+            read_table(self._store.storage, file, DATASET, ["episode_id", "images", "panel"])
+            for file in files
+            if file in listed
+        ]
+        return {
+            row["episode_id"]: {"collage": row["images"][0]["bytes"], "panel": row["panel"]["bytes"]}
+            for table in tables
+            for row in table.to_pylist()
+            if row["images"] and row["panel"]
+        }
+
 
 MOST_LEVEL_TEXT = 20_000
 """Characters of a level text that are shown."""
@@ -44,8 +92,11 @@ _STEP_COLUMNS = [name for name in STEPS.names if name not in ("response_token_id
 _JSON_OF_EPISODE = ("env_config", "policy_config")
 _JSON_OF_STEP = ("info", "payload", "score_parts")
 _JSON_OF_LABEL = ("solver_config", "teacher_config", "target")
+_OF_RETRY = (
+    *("retry_id", "arm", "sample_idx", "restore_step", "hint", "status", "error", "old_return", "new_return", "lift"),
+    *("success", "actions", "rewards", "responses"),
+)
 
-Record = dict[str, Any]
 
 Draw = Callable[[], bytes | None]
 
@@ -86,10 +137,8 @@ class ShardPages:
         self._replays = Replays()
         self._level: tuple[str, DistanceMap | str] | None = None
         self._requests = ShardRequests(store, shard, self._paths)
-        self._retries = ShardRetries(store, shard)
+        self._retries = _retries_of(store, shard)
         self._collages = Collages(store, shard, frames)
-        self._teacher = store.run.writer()
-        self._own_writer = own_writer(store)
 
     def close(self) -> None:
         """Close the environments that rendered plans."""
@@ -120,7 +169,7 @@ class ShardPages:
             "witness": self._witness(row, failed, label, drawn),
             "requests": self._requests.student(episode, steps, texts),
             "analyzer": None if label is None else self._analyzer(row, label, steps, texts, drawn),
-            "retries": self._retried(row, episode, texts, drawn),
+            "retries": self._retries.get(episode["episode_id"], []),
         }
         return Page(record | {"texts": texts.all()}, drawn)
 
@@ -225,55 +274,8 @@ class ShardPages:
             for part in message["parts"]:
                 if "src" in part:
                     part["src"] = part["src"] or record["collage"]
-        if teacher is not None:
-            requests = self._guidance(row, self._teacher, label["episode_id"], texts, drawn, calls)
-            if requests and requests[0]["prompt_hash"] == label["teacher_prompt_hash"]:
-                teacher |= requests[0]
-                calls = [call | request for call, request in zip(calls, [{}, *requests[1:]], strict=False)]
         prompt = self._requests.prompt(label["prompt_hash"], texts, record["collage"])
         return record | {"prompt": prompt, "teacher": teacher, "calls": calls}
-
-    def _guidance(
-        self,
-        row: int,
-        writer: GuidanceWriter,
-        episode_id: str,
-        texts: Texts,
-        drawn: dict[str, Draw],
-        calls: Sequence[Record] = (),
-    ) -> list[Record]:
-        """Return the requests for guidance about a failure, rebuilt: messages, fields and prompt hash."""
-        records: list[Record] = []
-        pictures: dict[str, str] = {}
-        for index, request in enumerate(self._requests.asked(writer, episode_id, calls)):
-            for name in request.images.keys() - pictures.keys():
-                pictures[name] = self._new_frame(f"t{row}", request.images[name], drawn)["src"]
-            call = calls[index] if index < len(calls) else None
-            messages = shown_messages(list(request.messages), texts, pictures)
-            fields = fields_of(request, writer.config, call)
-            records.append({"messages": messages, "fields": fields, "prompt_hash": request.prompt_hash})
-        return records
-
-    def _retried(self, row: int, episode: Record, texts: Texts, drawn: dict[str, Draw]) -> list[Record]:
-        """Return the retries of a failure; those of a served policy with their requests."""
-        retries = self._retries.of(episode["episode_id"])
-        if not retries or self._requests.policy is None:
-            return retries
-        turns, problem = self._retries.turns(episode["episode_id"])
-        pictures = dict(self._paths)
-        for retry in retries:
-            requests: list[Record] = []
-            for turn in turns.get(retry["retry_id"], []):
-                for name in turn.images.keys() - pictures.keys():
-                    pictures[name] = self._new_frame(f"r{row}", turn.images[name], drawn)["src"]
-                messages = shown_messages(list(turn.prompt.messages), texts, pictures)
-                fields = self._requests.fields(turn.episode_id, turn.t, turn.prompt.prompt_hash)
-                requests.append({"t": turn.t, "messages": messages, "fields": fields})
-            retry |= {"requests": requests, "problem": _short(problem)}
-            if retry["arm"] in PROBE_ARMS and PROBE_ARMS[retry["arm"]].hint == "self":
-                hint_requests = self._guidance(row, self._own_writer, episode["episode_id"], texts, drawn)
-                retry["hint_request"] = hint_requests[0] if hint_requests else None
-        return retries
 
 
 def _short(problem: str | None) -> str | None:
@@ -283,6 +285,20 @@ def _short(problem: str | None) -> str | None:
 
 def _with_json(row: Record, columns: Sequence[str]) -> Record:
     return {name: parsed(value) if name in columns else plain(value) for name, value in row.items()}
+
+
+def _retries_of(store: Store, shard: Shard) -> dict[str, list[Record]]:
+    """Return the retries of a probe by failure, in the order of the arms; none where the store was not probed.
+
+    Raises:
+        StoreError: the file is torn, or has other columns.
+    """
+    retries: dict[str, list[Record]] = {}
+    if {SETTINGS_FILE, probe_file(shard)} <= store.manifest().keys():
+        for row in read_table(store.storage, probe_file(shard), PROBE).to_pylist():
+            if row["label_version"] == str(store.config.label_version):
+                retries.setdefault(row["episode_id"], []).append({name: plain(row[name]) for name in _OF_RETRY})
+    return retries
 
 
 def _as_failed(episode: Record, steps: Sequence[Record]) -> FailedEpisode:

@@ -6,19 +6,13 @@ message is an index into that list, an image part names a picture of the site.
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, cast
 
-from ...core.errors import PivotError
 from ...core.messages import PromptMessages
 from ...datasets.store.config import Shard
 from ...datasets.store.schema import CALLS, PROMPTS
-from ...datasets.store.store import Store, shard_frames, stored_failures
+from ...datasets.store.store import Store
 from ...environments.turns import Turn, turn_seed
-from ...labeling.base import GuidanceRequest, GuidanceWriter
-from ...labeling.label import certify_episodes, guidance_requests
-from ...labeling.writers import ModelWriter
-from ...models.base import CUT, FINISHED, ChatAnswer, ChatRequest
 from ...models.openai.wire import RequestEncoder
 from ...rollouts.policies import ModelPolicy
 from .plain import parsed, plain
@@ -72,12 +66,6 @@ def shown_messages(
     return shown
 
 
-def fields_of(request: ChatRequest, config: Mapping[str, Any], call: Record | None) -> str:
-    """Return the fields of a request besides its messages as JSON, without the fields that its server refused."""
-    fields = RequestEncoder(str(config.get("model"))).fields(request, (call or {}).get("left_out") or ())
-    return json.dumps(fields, indent=1)
-
-
 class ShardRequests:
     """The requests of one shard: those to the policy, and the Analyzer's and the teacher's prompts."""
 
@@ -120,13 +108,17 @@ class ShardRequests:
         return requests
 
     def fields(self, episode_id: str, t: int, prompt_hash: str, call: Record | None = None) -> str | None:
-        """Return a request's fields besides its messages as JSON; None where the policy asks no model."""
+        """Return a request's fields besides its messages as JSON, without fields that its server refused.
+
+        None where the policy asks no model.
+        """
         if self.policy is None:
             return None
         prompt = PromptMessages(prompt_hash, "", "", ())
         # A request is made of prompt and seed alone: the level and the environment of a turn are for embedded policies.
         turn = Turn(episode_id, t, turn_seed(episode_id, t), prompt, {}, cast(Any, None), cast(Any, None))
-        return fields_of(self.policy.request(turn), self.policy.config, call)
+        encoder = RequestEncoder(str(self.policy.config.get("model")))
+        return json.dumps(encoder.fields(self.policy.request(turn), (call or {}).get("left_out") or ()), indent=1)
 
     def prompt(self, prompt_hash: str | None, texts: Texts, collage: str | None = None) -> Record:
         """Return a stored prompt; its messages are None where the store lacks it."""
@@ -136,38 +128,6 @@ class ShardRequests:
             return names
         messages = shown_messages(parsed(row["messages"]), texts, self._pictures, collage)
         return names | {"template": row["template"], "version": row["version"], "messages": messages}
-
-    def asked(self, writer: GuidanceWriter, episode_id: str, calls: Sequence[Record] = ()) -> list[ChatRequest]:
-        """Rebuild the requests for guidance about a failure; none where no model writes or the label has no verdict.
-
-        Args:
-            writer: the teacher, or the writer of the probe's own hints.
-            episode_id: the failure.
-            calls: with the raw answers, which decide whether there was a second request.
-        """
-        if not isinstance(writer, ModelWriter):
-            return []
-        try:
-            request = self._guidance_requests.get(episode_id)
-            limit = writer.sampling.max_tokens
-            answers = [
-                ChatAnswer(call["answer"], CUT if (call["completion_tokens"] or 0) >= limit else FINISHED)
-                for call in calls
-                if call["answer"] is not None
-            ]
-            return [] if request is None else list(writer.requests(writer.prepare(request), answers))
-        except (PivotError, KeyError):  # rows of a stranger, or of another version of a solver
-            return []
-
-    @cached_property
-    def _guidance_requests(self) -> dict[str, GuidanceRequest]:
-        store, config = self._store, self._store.config
-        failures = stored_failures(store, self._shard)
-        solver = store.run.env(self._shard.env).solver()
-        certified = certify_episodes(failures, solver, config.target_vocabulary, config.log)
-        frames = shard_frames(store, self._shard)
-        requests = guidance_requests(certified, config.target_vocabulary, frames).values()
-        return {request.episode.episode_id: request for request in requests}
 
     def teacher_calls(self, episode_id: str) -> list[Record]:
         """Return the calls of the teacher about an episode, in order, with its raw answers."""

@@ -1,26 +1,97 @@
-"""``pivot report``: the viewer as a folder of files that opens from disk.
+"""The pages of the viewer by name, made on request; ``pivot report`` writes all of them to a folder.
 
-A report is written to a temporary folder and replaces an earlier report at once. Every page is written twice: as JSON
+A report is written to a temporary folder and replaces an earlier report at once. Every page is there twice: as JSON
 for programs, and, eight per file, as the script that a browser may load from disk. A report does not depend on its time
 and place: equal stores of the same folder name give equal files.
 """
 
+import re
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import cached_property, partial
 from importlib.resources import files
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from ...core.errors import ConfigError, StoreError
+from ...core.errors import ConfigError, PluginError, StoreError
+from ...core.images import CODECS
 from ...core.progress import Reporter
-from ...core.storage import Address, LocalStorage
+from ...core.storage import Address, LocalStorage, Url, open_storage
+from ...core.storage.base import Fill
+from ...core.storage.lease import LOCK
+from ...datasets.sql.views import connect, run_query
 from ...datasets.store.nights import Nights, nights_of, placed_shards
+from ...datasets.store.store import Store
+from ..plots import save_plots
+from ..stats import SUMMARY, in_order
 from .contents import CHUNK, FORMAT, Contents, Selection, chunk_name, contents, page_name
-from .overview import overview
-from .pages import ShardPages
-from .plain import json_text, script
+from .pages import Page, ShardPages
+from .plain import json_text, plain, script
+
+TITLES = {
+    "return_ladder": "Returns within groups",
+    "modes": "Failure modes",
+    "pivot_steps": "Pivot step",
+    "slack": "Slack at the pivot",
+    "lift": "Lift of the rollback probe",
+    "zero_variance": "Zero-variance groups after a retry",
+}
+
+_SIZE = re.compile(rb'<svg [^>]*?\b(width|height)="([0-9.]+)pt" [^>]*?\b(width|height)="([0-9.]+)pt"')
+
+
+def overview(root: Address, nights: Nights) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the page and its pictures, by path; tables and pictures are of all nights together.
+
+    Raises:
+        StoreError: a file of the store is missing or torn.
+    """
+    tables = []
+    with connect(root, [each.shown for each in SUMMARY]) as connection:
+        for each in SUMMARY:
+            names, rows = in_order(*run_query(root, connection, each.shown))
+            if rows or not each.often_empty:
+                tables.append({"view": each.view, "title": each.title, "columns": names, "rows": plain(rows)})
+    try:
+        pictures, problem = {f"plots/{name}": data for name, data in save_plots(root, "svg").items()}, None
+    except PluginError as error:
+        pictures, problem = {}, str(error)
+    record = {
+        "format": FORMAT,
+        **_run(next(iter(nights.values()))),
+        "nights": [{"folder": folder.rstrip("/"), **_run(store)} for folder, store in nights.items() if folder],
+        "tables": tables,
+        "plots": [_plot(path, data) for path, data in pictures.items()],
+        "problem": problem,
+    }
+    return record, pictures
+
+
+def _run(store: Store) -> dict[str, Any]:
+    """Return the settings behind a store, or behind a night."""
+    config = store.config
+    return {
+        "run_id": store.stored_run_id,
+        "policy": {"name": config.policy.name, "stand_in": store.run.policy().is_stand_in},
+        "writer": {"name": config.teacher.name, "stand_in": store.run.writer().is_stand_in},
+        "label_version": config.label_version,
+        "seed": str(config.seed),
+        "environments": {name: run.tasks for name, run in config.environments.items()},
+        "rollouts": config.rollouts,
+    }
+
+
+def _plot(path: str, picture: bytes) -> dict[str, Any]:
+    """Describe a picture with its size, so that the page keeps its layout while the picture loads."""
+    name = Path(path).stem
+    match = _SIZE.search(picture)
+    size = {} if match is None else {match[1].decode(): float(match[2]), match[3].decode(): float(match[4])}
+    return {"src": path, "title": TITLES.get(name, name)} | size
+
 
 MARKER = "report.json"
 """File that marks a folder as a report, which the next report may replace."""
@@ -44,6 +115,155 @@ def asset(name: str) -> bytes:
     return (files(__package__ or "") / "assets" / name).read_bytes()
 
 
+SHARDS_KEPT = 3
+"""Shards that are kept in memory: the one that is looked at and its neighbours."""
+PAGES_KEPT = 3 * CHUNK
+
+
+class Site:
+    """The files of the viewer of a store, or of two."""
+
+    def __init__(self, root: Address, selection: Selection, other: Address | None = None) -> None:
+        """List the selected episodes, also of a second store; see :func:`.contents.contents` for errors."""
+        self._root, self._selection = root, selection
+        self._nights = nights_of(root)
+        self._shards = placed_shards(self._nights)
+        self.contents: Contents = contents(root, self._nights, selection)
+        self._other = None if other is None else Site(other, selection)
+        if self._other is not None:
+            self.contents.record["other"] = self._other.contents.record["name"]
+        self._open: OrderedDict[int, ShardPages] = OrderedDict()
+        self._recent: OrderedDict[tuple[int, int], tuple[Page, str]] = OrderedDict()
+        self._lock = Lock()
+
+    def content(self, name: str) -> bytes | None:
+        """Return the file of this name; None where there is none.
+
+        Raises:
+            StoreError: a file of the store is missing or torn by now.
+        """
+        if name in ASSETS:
+            return asset(name)
+        if self._other is not None and name.startswith(OTHER):
+            return self._other.page(name.removeprefix(OTHER), OTHER)
+        return self.page(name)
+
+    def page(self, name: str, prefix: str = "") -> bytes | None:
+        """Return a file of this store; ``prefix`` is how the names of its scripts begin."""
+        with self._lock:  # an environment is stepped by one thread at a time
+            for pattern, answer in self._answers:
+                match = re.fullmatch(pattern, name, re.ASCII)
+                if match:
+                    content = answer(*match.groups())
+                    if content is None or not name.endswith(".js"):
+                        return content
+                    return script(prefix + name.removesuffix(".js"), content.decode("ascii"))
+        return None
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all files; pictures may be missing."""
+        yield from ASSETS
+        for prefix, each in (("", self), (OTHER, self._other)):
+            if each is not None:
+                yield from (prefix + name for name in each._names())
+
+    def _names(self) -> Iterator[str]:
+        """Yield the names of this store's files, those of an episode after its page."""
+        yield from (f"{name}.{suffix}" for name in ("contents", "overview") for suffix in ("json", "js"))
+        yield from self._overview[1]
+        written, count = set[str](), len(self.contents.places)
+        for index, place in enumerate(self.contents.places):
+            yield f"{page_name(index)}.json"
+            if index % CHUNK == CHUNK - 1 or index == count - 1:
+                yield f"{chunk_name(index // CHUNK)}.js"
+            page, _ = self._made(*place)
+            pictures = pictures_of(page.record) | page.drawn.keys()
+            yield from sorted(pictures - written)
+            written |= pictures
+
+    @property
+    def count(self) -> int:
+        """Number of episodes, of both stores."""
+        return len(self.contents.places) + (0 if self._other is None else self._other.count)
+
+    @cached_property
+    def _answers(self) -> list[tuple[str, Callable[..., bytes | None]]]:
+        suffix = "|".join(re.escape(each.suffix) for each in CODECS.values())
+        return [
+            (r"(contents|overview)\.(?:js|json)", self._whole),
+            (r"plots/([a-z_]{1,40}\.svg)", self._plot),
+            (r"episodes/\d{1,9}/(\d{1,9})\.json", self._page),
+            (r"pages/\d{1,9}/(\d{1,9})\.js", self._chunk),
+            (rf"frames/(\d{{1,9}})/(\d{{1,9}})\.(?:{suffix})", self._frame),
+            (rf"(frames/(\d{{1,9}})/[cprtw](\d{{1,9}})-\d{{1,9}}\.(?:{suffix}))", self._drawn),
+        ]
+
+    @cached_property
+    def _overview(self) -> tuple[str, dict[str, bytes]]:
+        record, pictures = overview(self._root, self._nights)
+        return json_text(record), pictures
+
+    @cached_property
+    def _list(self) -> str:
+        return json_text(self.contents.record)
+
+    def _whole(self, name: str) -> bytes:
+        return (self._list if name == "contents" else self._overview[0]).encode("ascii")
+
+    def _plot(self, name: str) -> bytes | None:
+        return self._overview[1].get(f"plots/{name}")
+
+    def _made(self, shard: int, row: int) -> tuple[Page, str]:
+        """Return a page and its JSON, made now or recently: its pictures are requested one by one."""
+        place = shard, row
+        if place not in self._recent:
+            page = self._pages(shard).page(row)
+            self._recent[place] = page, json_text(page.record)
+            if len(self._recent) > PAGES_KEPT:
+                self._recent.popitem(last=False)
+        self._recent.move_to_end(place)
+        return self._recent[place]
+
+    def _page(self, number: str) -> bytes | None:
+        index = int(number)
+        places = self.contents.places
+        return self._made(*places[index])[1].encode("ascii") if index < len(places) else None
+
+    def _chunk(self, number: str) -> bytes | None:
+        places = self.contents.places[int(number) * CHUNK : int(number) * CHUNK + CHUNK]
+        return f"[{','.join(self._made(*place)[1] for place in places)}]".encode("ascii") if places else None
+
+    def _frame(self, shard: str, place: str) -> bytes | None:
+        shown = any(int(shard) == each for each, _ in self._shown)
+        return self._pages(int(shard)).picture(int(place)) if shown else None
+
+    def _drawn(self, name: str, shard: str, row: str) -> bytes | None:
+        if (int(shard), int(row)) not in self._shown:
+            return None
+        draw = self._made(int(shard), int(row))[0].drawn.get(name)
+        return None if draw is None else draw()
+
+    @cached_property
+    def _shown(self) -> set[tuple[int, int]]:
+        return set(self.contents.places)
+
+    def _pages(self, number: int) -> ShardPages:
+        if number not in self._open:
+            made = ShardPages(*self._shards[number], number, draw_plans=self._selection.draw_plans)
+            self._open[number] = made
+            if len(self._open) > SHARDS_KEPT:
+                self._open.popitem(last=False)[1].close()
+        self._open.move_to_end(number)
+        return self._open[number]
+
+    def close(self) -> None:
+        """Close the environments that rendered pictures."""
+        if self._other is not None:
+            self._other.close()
+        while self._open:
+            self._open.popitem()[1].close()
+
+
 def write_report(
     root: Address, target: Path, selection: Selection, reporter: Reporter, other: Address | None = None
 ) -> Contents:
@@ -61,9 +281,7 @@ def write_report(
         ConfigError: the selection names what the store does not hold, or ``target`` holds something else.
     """
     check_target(target)
-    shown = [_Shown.open(root, "", selection)]
-    if other is not None:
-        shown.append(_Shown.open(other, OTHER, selection))
+    site = Site(root, selection, other)
     target = target.resolve()
     staged = target.with_name(f".{target.name}.new")
     workplace = LocalStorage(staged)
@@ -72,32 +290,19 @@ def write_report(
             if name != ".lock":
                 workplace.delete(name)
         try:
-            _Writer(staged).write_all(shown, selection, reporter)
+            _write_all(site, staged, selection, reporter)
         except BaseException as error:  # also Ctrl-C: an incomplete report is of no use
             shutil.rmtree(staged, ignore_errors=True)
             if isinstance(error, OSError):
                 raise StoreError(f"cannot write {target}: {error.strerror}; choose another --out") from error
             raise
+        finally:
+            site.close()
         workplace.delete(".lock")
         check_target(target)
         parent = LocalStorage(target.parent)
         parent.replace_folder(staged.name, target.name, parent.folder_id(staged.name))
-    return shown[0].listed
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """A store with its list of episodes; the names of its pages begin with ``prefix``."""
-
-    root: Address
-    prefix: str
-    nights: Nights
-    listed: Contents
-
-    @classmethod
-    def open(cls, root: Address, prefix: str, selection: Selection) -> "_Shown":
-        nights = nights_of(root)
-        return cls(root, prefix, nights, contents(root, nights, selection))
+    return site.contents
 
 
 def check_target(target: Path) -> None:
@@ -111,71 +316,19 @@ def check_target(target: Path) -> None:
         raise ConfigError(f"{target} holds files but no {MARKER}, so it is not a report; choose another --out")
 
 
-class _Writer:
-    """Writes files below a folder that nobody reads yet."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._folders: set[Path] = set()
-
-    def put(self, name: str, content: bytes) -> None:
-        path = self._root / name
-        if path.parent not in self._folders:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._folders.add(path.parent)
-        path.write_bytes(content)
-
-    def page(self, name: str, text: str) -> None:
-        """Write a page as JSON, and as the script of the same name."""
-        self.put(f"{name}.json", text.encode("ascii"))
-        self.put(f"{name}.js", script(name, text))
-
-    def write_all(self, shown: Sequence[_Shown], selection: Selection, reporter: Reporter) -> None:
-        for name in ASSETS:
-            self.put(name, asset(name))
-        reporter.start(STAGE, sum(len(each.listed.places) for each in shown))
-        shown[0].listed.record["other"] = shown[1].listed.record["name"] if len(shown) > 1 else None
-        for each in shown:
-            self.page(f"{each.prefix}contents", json_text(each.listed.record))
-            summary, pictures = overview(each.root, each.nights)
-            self.page(f"{each.prefix}overview", json_text(summary))
-            for name, content in pictures.items():
-                self.put(f"{each.prefix}{name}", content)
-            self._episodes(each, selection.draw_plans, reporter)
-        reporter.finish(STAGE)
-        run_id = shown[0].listed.record["run_id"]
-        marker = {"report": "pivot", "format": FORMAT, "run_id": run_id, "selection": asdict(selection)}
-        self.put(MARKER, (json_text(marker) + "\n").encode("ascii"))
-
-    def _episodes(self, shown: _Shown, draw_plans: bool, reporter: Reporter) -> None:
-        chunk: list[str] = []
-        listed, prefix = shown.listed, shown.prefix
-        for number, (store, shard) in enumerate(placed_shards(shown.nights)):
-            episodes = listed.of_shard(number)
-            if not episodes:
-                continue
-            pages = ShardPages(store, shard, number, draw_plans=draw_plans)
-            written: set[str] = set()
-            for index, row in episodes:
-                page = pages.page(row)
-                text = json_text(page.record)
-                self.put(f"{prefix}{page_name(index)}.json", text.encode("ascii"))
-                chunk.append(text)
-                if len(chunk) == CHUNK or index == len(listed.places) - 1:
-                    name = f"{prefix}{chunk_name(index // CHUNK)}"
-                    self.put(f"{name}.js", script(name, f"[{','.join(chunk)}]"))
-                    chunk = []
-                pictures = page.drawn | {
-                    path: partial(pages.picture, int(Path(path).stem))
-                    for path in pictures_of(page.record) - page.drawn.keys() - written
-                }
-                for path, content in pictures.items():
-                    encoded = content()
-                    if encoded is not None:
-                        self.put(f"{prefix}{path}", encoded)
-                written |= pictures.keys()
-                reporter.advance(STAGE, 1)
-            pages.close()
+def _write_all(site: Site, root: Path, selection: Selection, reporter: Reporter) -> None:
+    """Write every file below a folder that nobody reads yet."""
+    reporter.start(STAGE, site.count)
+    for name in site.names():
+        content = site.content(name)
+        if content is not None:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(content)
+        if name.removeprefix(OTHER).startswith("episodes/"):
+            reporter.advance(STAGE, 1)
+    reporter.finish(STAGE)
+    marker = {"report": "pivot", "format": FORMAT, "run_id": site.contents.record["run_id"]}
+    (root / MARKER).write_text(json_text(marker | {"selection": asdict(selection)}) + "\n", encoding="ascii")
 
 
 def pictures_of(record: Any) -> set[str]:
@@ -183,3 +336,53 @@ def pictures_of(record: Any) -> set[str]:
     values = record.values() if isinstance(record, dict) else record if isinstance(record, list) else ()
     paths = {record["src"]} if isinstance(record, dict) and isinstance(record.get("src"), str) else set[str]()
     return paths.union(*map(pictures_of, values))
+
+
+# Reports in an object store
+
+
+ENTRY = "index.html"
+"""Page that opens a report."""
+
+
+def write_remote_report(root: Address, target: Url, selection: Selection, reporter: Reporter) -> Contents:
+    """Write the report of a finished store to an object store, in place of an earlier report.
+
+    The page that opens a report is removed first and uploaded last; after a kill, the next report completes it. Files
+    of an earlier report that the new one lacks are removed.
+
+    Args:
+        root: the store.
+        target: folder of the report.
+        selection: episodes to show.
+        reporter: gets the progress.
+
+    Raises:
+        StoreError: as :func:`.write_report`, or the object store refuses.
+        ConfigError: the selection names what the store does not hold, or ``target`` holds something else.
+    """
+    storage = open_storage(target)
+    if storage.stat(MARKER) is None and (other := [name for name in storage.entries() if name != LOCK]):
+        raise ConfigError(f"{target} holds {other[0]} but no {MARKER}, so it is not a report; choose another folder")
+    with tempfile.TemporaryDirectory(prefix="pivot-report-") as place, storage.lock() as leased:
+        site, writer = Path(place) / target.name, open_storage(leased)
+        listed = write_report(root, site, selection, reporter)
+        files = {path.relative_to(site).as_posix(): path for path in site.rglob("*") if path.is_file()}
+        writer.delete(ENTRY)
+        writer.write_bytes(MARKER, files[MARKER].read_bytes())
+        for name in [*writer.listing()]:
+            if name not in files and name != LOCK:
+                writer.delete(name)
+        writer.write_all(_fills({name: path for name, path in files.items() if name not in (ENTRY, MARKER)}))
+        writer.write_bytes(ENTRY, files[ENTRY].read_bytes())
+    return listed
+
+
+def _fills(files: dict[str, Path]) -> Iterator[tuple[str, Fill]]:
+    for name, path in files.items():
+        yield name, partial(_copy, path)
+
+
+def _copy(path: Path, sink: Any) -> None:
+    with path.open("rb") as source:
+        shutil.copyfileobj(source, sink)

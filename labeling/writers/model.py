@@ -6,7 +6,7 @@ the objection; what then still fails, and every refusal, becomes a rejected labe
 got no answer at all is ``unanswered`` and asked again by the next run. Guidance is never taken from an answer in part.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -121,17 +121,6 @@ class ModelWriter(ConcurrentWriter):
                 return Guidance("", Objection(reading.problem, reading.detail), tuple(calls), prepared.prompt)
             prompt = _with_objection(prompt, answer, reading)
         raise AssertionError("unreachable: the last try returns")
-
-    def requests(self, prepared: PreparedRequest, answers: Sequence[ChatAnswer]) -> Iterator[ChatRequest]:
-        """Yield the requests about one label: the first, and one after each unusable answer, for readers of stores."""
-        request, prompt, reader = prepared.request, prepared.prompt, AnswerReader(prepared.request)
-        yield self._chat(request, prompt, prepared.picture, 0, reader)
-        for sample, answer in enumerate(answers[:ASKED_AGAIN], 1):
-            problem = reader.read(answer)
-            if not isinstance(problem, Unusable) or problem.problem in FINAL:
-                return
-            prompt = _with_objection(prompt, answer, problem)
-            yield self._chat(request, prompt, prepared.picture, sample, reader)
 
     async def aclose(self) -> None:
         """Release the model."""

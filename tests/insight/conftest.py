@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pivot.core.progress import Silent
-from pivot.insight.report import overview as overviews
+from pivot.insight.report import site as overviews
 from pivot.insight.report.contents import Selection
 from pivot.insight.report.site import write_report
 from pivot.tests.insight.browsing import CHROMIUM, FLAGS, PLOT

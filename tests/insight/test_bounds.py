@@ -15,8 +15,7 @@ from pivot.core.errors import ConfigError, PluginError
 from pivot.core.records import to_row
 from pivot.datasets.store.store import Store
 from pivot.insight.probe import bounds
-from pivot.insight.probe.bisect import Bisection, reached_step
-from pivot.insight.probe.bounds import bounds_of
+from pivot.insight.probe.bounds import Bisection, bounds_of, reached_step
 from pivot.insight.probe.proof import probe_problems
 from pivot.insight.probe.records import BOUNDS, Bound, bounds_file
 from pivot.tests.interop.recorded import lines_of_store

@@ -266,25 +266,12 @@ def test_a_missing_row_and_a_stray_file_are_found(five: Path, tmp_path: Path) ->
     assert "probe/sokoban/00009.parquet: a file that a probe does not make" in messages
 
 
-def test_replies_are_read_again(five: Path, tmp_path: Path) -> None:
-    root = copy_store(five, tmp_path / "store")
-
-    def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        place = next(place for place, row in enumerate(rows) if row["status"] == "done")
-        rows[place]["responses"] = ["x"] * len(rows[place]["responses"])
-        return rows
-
-    for env in ("frozenlake", "svg"):
-        _change_probe(root, f"probe/{env}/00000.parquet", change)
-    messages = probe_problems(Store.open(root))
-    assert len(messages) == 2
-    assert all(each.endswith("differ from its responses") for each in messages)
-
-
 def test_the_order_of_retries_is_proved(five: Path, tmp_path: Path) -> None:
     root = copy_store(five, tmp_path / "store")
     _change_probe(root, "probe/frozenlake/00000.parquet", lambda rows: rows[::-1])
-    assert probe_problems(Store.open(root)) == ["probe/frozenlake/00000.parquet the rows are out of order"]
+    assert probe_problems(Store.open(root)) == [
+        "probe/frozenlake/00000.parquet the rows are out of order, or one is there twice"
+    ]
 
 
 def test_a_wrong_label_raises_the_alarm(lake: Path, tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from pivot.core.storage import Url, open_storage
 from pivot.core.storage.objects import ObjectStorage
 from pivot.flows.prune import Pruned, _remove_report
 from pivot.insight.report.contents import Selection
-from pivot.insight.report.remote import write_remote_report
-from pivot.insight.report.site import MARKER, write_report
+from pivot.insight.report.site import MARKER, write_remote_report, write_report
 from pivot.tests.core.object_server import ObjectServer
 from pivot.tests.flow_runs import files_of
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pivot.datasets.store.nights import nights_of
 from pivot.datasets.store.store import Store
-from pivot.insight.report import overview as overviews
+from pivot.insight.report import site as overviews
 from pivot.insight.report.contents import CHUNK, Selection, chunk_name, contents
 from pivot.insight.report.pages import ShardPages
 from pivot.insight.report.plain import json_text, script
-from pivot.insight.report.serve import LiveSite, ViewServer
-from pivot.insight.report.site import ASSETS, asset
+from pivot.insight.report.serve import ViewServer
+from pivot.insight.report.site import ASSETS, Site, asset
 from pivot.tests.insight.browsing import EPISODE, PLOT, Visit, a_failure, listed, violations
 from pivot.tests.insight.hostile import HOSTILE, LONG, everything
 
@@ -219,7 +219,7 @@ def test_the_served_site_works_alike(
 ) -> None:
     monkeypatch.setattr(overviews, "save_plots", lambda root, suffix: {"modes.svg": PLOT})
     columns = listed(sites["plain"])
-    site = LiveSite(small_store, Selection())
+    site = Site(small_store, Selection())
     with ViewServer(site, 0, lambda message: None) as server:
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         visit = Visit(browser, server.address)

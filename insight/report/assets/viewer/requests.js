@@ -1,5 +1,5 @@
-// Requests as they were sent: the Student's of each step, the Analyzer's prompt with its pictures and completion, the
-// teacher's with its raw answers, and those of the probe's retries.
+// Requests: the Student's of each step as they were sent, the Analyzer's prompt with its pictures and completion, the
+// teacher's prompt with its raw answers; and the probe's retries with their replies.
 "use strict";
 
 (() => {
@@ -49,12 +49,8 @@
     return html`<section class="card teacher"><h2>Teacher</h2>
       ${teacher && html`<${Details} summary="Request to the teacher">${() => html`
         <${Messages} page=${page} messages=${teacher.messages} label="request to the teacher" />
-        ${teacher.fields && html`<h3>Other fields</h3><${Block} text=${teacher.fields} label="Fields of the teacher's request" />`}
         <${Facts} rows=${[["template", `${teacher.template} ${teacher.version}`], ["prompt", teacher.prompt_hash]]} />`}<//>`}
       ${calls.map((call, i) => html`<h3>Raw answer${calls.length > 1 ? ` ${i + 1} of ${calls.length}` : ""} <${Badge} kind="bad">unverified, written by the model<//></h3>
-        ${call.messages && html`<${Details} summary=${`Request ${i + 1}, with the objection`}>${() => html`
-          <${Messages} page=${page} messages=${call.messages} label=${`request ${i + 1}`} />
-          <h3>Other fields</h3><${Block} text=${call.fields} label=${`Fields of request ${i + 1}`} />`}<//>`}
         ${call.answer === null ? html`<p class="none">${call.answered === false ? "No answer came." : "This store does not hold the raw answer."}</p>`
           : html`<${Block} text=${call.answer} label=${`Raw answer ${i + 1}`} empty="The answer is empty." />`}
         <${Facts} rows=${callFacts(call)} />`)}
@@ -77,22 +73,17 @@
 
   const result = (retry) => (retry.success ? ["good", "reached the goal"] : retry.lift ? ["good", "improved"] : ["plain", "not improved"]);
 
-  function Retry({ page, retry }) {
+  function Retry({ retry }) {
     const [kind, text] = retry.status === "done" ? result(retry) : ["bad", retry.status.replaceAll("_", " ")];
     return html`<li class="retry"><p class="line"><b><${Text}>${retry.arm.replaceAll("_", " ")}<//></b> <${Badge} kind=${kind}>${text}<//>
         ${retry.restore_step !== null && html`<span class="soft">from step ${retry.restore_step}</span>`}
         ${retry.new_return !== null && html`<span>return <b>${numberText(retry.new_return, 4)}</b> <span class="soft">instead of ${numberText(retry.old_return, 4)}</span></span>`}</p>
       ${retry.error && html`<p class="none"><${Long} text=${retry.error} label="Error" /></p>`}
       ${retry.hint !== null && retry.hint !== "" && html`<p><span class="soft">hint: </span><${Long} text=${retry.hint} label="Hint" /></p>`}
-      ${retry.hint_request && html`<${Details} summary="Request for the hint">${() => html`
-        <${Messages} page=${page} messages=${retry.hint_request.messages} label="request for the hint" />
-        <h3>Other fields</h3><${Block} text=${retry.hint_request.fields} label="Fields of the request for the hint" />`}<//>`}
-      ${retry.problem && html`<p class="none"><${Long} text=${retry.problem} label="Problem" /></p>`}
       ${retry.actions?.length > 0 && html`<ol class="plan-actions">${retry.actions.map((action) => html`<li><${Text}>${action}<//></li>`)}</ol>
-        <${Details} summary="Replies and requests">${() => retry.actions.map((action, i) => html`
+        <${Details} summary="Replies">${() => retry.actions.map((action, i) => html`
           <h3>Step ${retry.restore_step + i}: <${Text}>${action}<//>, reward ${numberText(retry.rewards?.[i], 4)}</h3>
-          <${Block} text=${retry.responses?.[i]} label=${`Reply of step ${retry.restore_step + i} in ${retry.arm}`} empty="The reply is empty." />
-          ${retry.requests?.[i] && html`<${Sent} page=${page} request=${retry.requests[i]} summary=${`Request of step ${retry.restore_step + i}`} />`}`)}<//>`}
+          <${Block} text=${retry.responses?.[i]} label=${`Reply of step ${retry.restore_step + i} in ${retry.arm}`} empty="The reply is empty." />`)}<//>`}
     </li>`;
   }
 
@@ -102,7 +93,7 @@
     const played = page.retries.filter((retry) => retry.status === "done").length;
     return html`<section class="card retries"><h2>Retries of the probe</h2>
       <p class="soft">${lifted} of ${played} improve on the failure.</p>
-      <ul>${page.retries.map((retry) => html`<${Retry} key=${retry.retry_id} page=${page} retry=${retry} />`)}</ul></section>`;
+      <ul>${page.retries.map((retry) => html`<${Retry} key=${retry.retry_id} retry=${retry} />`)}</ul></section>`;
   }
 
   // All calls with their cost
