@@ -169,7 +169,7 @@ def _plan_problems(game: Game, states: list, case: Case, verdict: Verdict) -> li
     feasible += tuple(turn for turn in (verdict.witness or ())[:1] if "|" in turn)  # checked with the witness
     problems = []
     if tuple(verdict.feasible_actions) != feasible:
-        problems.append(f"feasible_actions are {verdict.feasible_actions}, the search gives {feasible}")
+        problems.append(f"feasible_actions are {verdict.feasible_actions}, the prover gives {feasible}")
     if verdict.witness is None:
         return [*problems, "the witness is missing"]
     actions = [action for turn in verdict.witness for action in turn.split("|")]
