@@ -107,27 +107,23 @@ def _view_section(name: str) -> str:
     """Return the section of a derived view without the columns that many views have."""
     view, shared = DERIVED[name], _shared_columns()
     head = f"### View {name}\n\n{view.doc}"
-    rows = [(f"`{column}`", doc) for column, doc in view.columns.items() if shared.get(column) != doc]
+    lines = [f"- `{column}`: {doc}" for column, doc in view.columns.items() if shared.get(column) != doc]
     also = [f"`{column}`" for column, doc in view.columns.items() if shared.get(column) == doc]
-    parts = [
-        head,
-        *([f"Also: {', '.join(also)}."] if also else []),
-        *([_rows(("column", "meaning"), rows)] if rows else []),
-    ]
-    return "\n\n".join(parts)
+    parts = [head, f"Also: {', '.join(also)}." if also else "", "\n".join(lines)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _base_views() -> str:
     """Return the sections of the views of one table each, and of the columns that many views have."""
     plain = [f"`{name}`" for name in VIEWS if name not in DERIVED and name not in _BASE_VIEWS]
     lines = [f"- `{name}`: {text}." for name, text in _BASE_VIEWS.items()]
-    shared = [(f"`{column}`", doc) for column, doc in _shared_columns().items()]
+    shared = [f"- `{column}`: {doc}" for column, doc in _shared_columns().items()]
     return "\n\n".join(
         [
             f"The views {', '.join(plain)} and the following show all shards of the table of that name:",
             "\n".join(lines),
             "Columns that many views have:",
-            _rows(("column", "meaning"), shared),
+            "\n".join(shared),
         ]
     )
 
