@@ -76,7 +76,7 @@ class Sampling:
     max_tokens: int = MAX_REPLY_TOKENS
 
     def __post_init__(self) -> None:
-        """Check the ranges.
+        """Check the ranges of all numbers.
 
         Raises:
             ConfigError: a number is out of range.

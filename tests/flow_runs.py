@@ -21,7 +21,7 @@ PATIENCE = 600.0
 """Seconds after which a test gives up on what has to come: far more than it takes, also on a slow or busy machine."""
 
 FREE_FOLDERS = ("calls", ".receipts", ".tmp", ".commit", ".lock", "manifest.json", "pivot.duckdb", ".probe")
-"""Files that may differ between equal runs: latencies, and digests of them."""
+"""Files that may differ between equal runs, because they hold latencies or digests of these."""
 
 
 def config_of(tasks: int | Mapping[str, int] = 2, **fields: Any) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class ModelWriter(ConcurrentWriter):
 
     @property
     def in_flight(self) -> int:
-        """As many as keep the model busy."""
+        """Number of concurrent requests that keeps the model busy."""
         return self._backend.in_flight
 
     def prompt(self, request: GuidanceRequest) -> PromptMessages:

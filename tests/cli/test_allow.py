@@ -120,11 +120,11 @@ ALWAYS = {"--out": OUT, "--workers": "1", "--model": STORE}
 NEEDY = {"build", "merge", "probe", "relabel"} | {
     f"export {kind}" for kind in ("corrections", "credit", "pairs", "privileged")
 }
-"""Commands that can do nothing of their work without the code."""
+"""Commands that fail without the store's code."""
 USEFUL = {"compare", "plot", "report", "view", "peek", "du"} | {
     f"export {kind}" for kind in ("analyzer", "dataset", "processbench")
 }
-"""Commands that end well without it."""
+"""Commands that succeed without the store's code."""
 
 
 def lines() -> Iterator[list[str]]:
@@ -241,7 +241,7 @@ def test_a_call_ends_with_its_word(stranger: Stranger, tmp_path: Path) -> None:
 
 
 def test_options_and_files_of_the_user_are_a_word(stranger: Stranger, tmp_path: Path) -> None:
-    """The run.json of a store is none, whatever its name."""
+    """A copy of a store's run.json under any name does not allow code; a config file of the user does."""
     record, own = tmp_path / "record.json", tmp_path / "own.json"
     shutil.copy(stranger.store / "run.json", record)
     own.write_text(json.dumps(CONFIG))

@@ -281,7 +281,7 @@ STILL_HOLDS = {
     "database is not a database",
     "lock is a folder",
 }
-"""Where `verify` may say that a store holds: what only a writer reads, or what root may read."""
+"""Defects that `verify` may accept: it does not read them, or root may read them."""
 
 HOSTILE: dict[str, Hostile] = {
     name: Hostile(make, name not in STILL_HOLDS, name in _DEVICES)

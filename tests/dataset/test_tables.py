@@ -71,7 +71,7 @@ def rollouts() -> list[TaskRollouts]:
 
 @pytest.fixture(scope="module")
 def tables(rollouts: list[TaskRollouts]) -> dict[TableSchema, pa.Table]:
-    """Their tables."""
+    """Tables of the rollouts."""
     return rollout_tables(rollouts)
 
 

@@ -115,7 +115,7 @@ class NoNumber(Lane):
 
 
 class Exits(Lane):
-    """Its reset ends the process."""
+    """A lane whose ``reset`` calls ``sys.exit``."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         sys.exit(3)

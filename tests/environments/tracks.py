@@ -369,7 +369,7 @@ class Arrays(Shifted):
 
     def place(self, action: Any) -> int:
         place = 2 * (int(action[0]) - 1) + int(action[1])
-        action[:] = 0  # which nobody may see
+        action[:] = 0  # changes its argument, which must not affect the caller
         return place
 
 

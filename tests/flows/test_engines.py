@@ -370,7 +370,7 @@ def test_a_missing_package_is_told_with_the_line_that_installs_it(
         pass
 
 
-# It ends, and leaves nothing behind
+# Interrupted runs end, and leave no process and no file behind
 
 SCRIPT = """
 import json, sys
@@ -399,7 +399,7 @@ def test_a_stopped_run_leaves_no_process_and_goes_on(
             time.sleep(0.02)
         assert run.poll() is None, run.stderr and run.stderr.read()
         if how is signal.SIGINT:
-            os.killpg(run.pid, how)  # as a terminal does
+            os.killpg(run.pid, how)  # a terminal sends Ctrl-C to the whole process group
         else:
             run.send_signal(how)
         said = run.stderr.read() if run.stderr else ""

@@ -116,7 +116,7 @@ def test_workers_do_not_outlive_a_parent_that_was_killed_alone(many: Path, tmp_p
 def test_a_second_run_on_the_same_folder_is_refused_and_harms_nothing(
     undisturbed: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others come while the first writes its config, a receipt and its manifest."""
+    """Second runs start while the first one writes its config, a receipt and its manifest."""
     root = tmp_path / "store"
     moments = ["run.json", "rollout/sokoban/00000.json", "manifest.json"]
 

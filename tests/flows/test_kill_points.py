@@ -86,7 +86,7 @@ def test_the_disk_is_full_at_any_size(undisturbed: tuple[Path, int], disk: Path)
 def test_the_line_to_an_object_store_is_cut_at_any_byte(
     line: Line, s3: ObjectServer, undisturbed: tuple[Path, int]
 ) -> None:
-    """In the middle of a put, nearly always; a lease that could not be given back is taken over."""
+    """Most cuts are within the upload of an object; the next run replaces a lease that was not released."""
     whole = fingerprint(undisturbed[0])
     pivot.build(CONFIG, s3.store())
     for place in points(line.sent // 1000 - 3, 2, 30):  # not in the last request, which gives the lock back

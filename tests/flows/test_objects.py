@@ -43,7 +43,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(local: Path) -> dict[str, str]:
-    """Its promised bytes."""
+    """Digests of the files of the local store that a store in the cloud must equal."""
     return fingerprint(local)
 
 

@@ -56,7 +56,7 @@ class Threads:
     beside = submit
 
     def stop(self) -> None:
-        """Threads end by themselves."""
+        """Do nothing: threads end by themselves."""
 
     def stream(self, call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         for each in arguments:
@@ -225,7 +225,7 @@ def test_a_worker_whose_line_breaks_costs_its_shards_only(tmp_path: Path, spread
 
 @pytest.mark.parametrize("lost", [0, 3, 8])
 def test_a_shard_that_was_stored_before_its_worker_was_lost_counts_once(tmp_path: Path, lost: int) -> None:
-    """All of its episodes were reported when they were over, or some, or none; that it is stored was not heard."""
+    """The driver heard of all, some or no ends of its episodes, and not that the shard is stored."""
     build(config_of({"frozenlake": 4}, rollouts=4, tasks_per_shard=2), tmp_path)
     store, reports = Store.open(tmp_path), Reports()
     pending = shards.PendingShards(store, plan(store.run, Silent()), reports, None)

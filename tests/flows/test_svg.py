@@ -139,7 +139,7 @@ def test_an_unknown_vocabulary_is_refused() -> None:
         make_config({"environments": {"svg": {"tasks": 1, "settings": {}}}, "target_vocabulary": "mine"})
 
 
-# The scorer is named
+# Card and rows name the scorer
 
 
 def test_card_and_rows_name_the_scorer(store: Path) -> None:

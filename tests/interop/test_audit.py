@@ -63,7 +63,7 @@ def _options(remedy: str) -> dict[str, Any]:
 
 
 def _wrong(reading: Reading, chats: Chats) -> int:
-    """Return how many failures would get another label than that of the actions that were played."""
+    """Return the number of failures whose label differs from the label of the played actions."""
     wrong = 0
     for plan in reading.plans.values():
         for entry in plan.entries:

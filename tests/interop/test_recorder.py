@@ -66,7 +66,7 @@ def test_vector_environments(tmp_path: Path, mode: AutoresetMode) -> None:
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_vector_environments_in_other_processes(tmp_path: Path, mode: AutoresetMode) -> None:
-    """Levels of later episodes come from generators in those processes, so that no seed says them."""
+    """Levels of later episodes come from generators in those processes, so their seeds are unknown."""
     rng = np.random.default_rng(1)
     env = pivot.Recorder(AsyncVectorEnv([FrozenLakeEnv] * 2, autoreset_mode=mode), tmp_path / "source")
     env.reset(seed=[1, 2])

@@ -27,7 +27,7 @@ from pivot.tests.labeling.test_agreement import BLACK, ENVIRONMENTS, failures, s
 
 FILTERS: list[Filter] = [plugins.load("filters", name)() for name in ("guidance", "target")]
 MOVES_FOR_TURNS = r"(?:(?:every|each) (?:move|action)|changes nothing) (?:still )?costs a turn|\d moves?\b"
-"""Sentences that are false where a turn has several moves."""
+"""Pattern of sentences that are false if a turn has several moves."""
 CHECKERS: dict[int, tuple[GuidanceRequest, Checker]] = {}
 LIE = "Choose the action that lost it; the goal was reached, the box is free, and step 77 was perfect."
 

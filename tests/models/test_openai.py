@@ -41,7 +41,7 @@ def _no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def ask(
     server: ChatServer, count: int = 1, *, wants_logprobs: bool = False, one_first: bool = False, **service: Any
 ) -> list[ChatAnswer]:
-    """Ask for so many answers at once, or for the others after the first one."""
+    """Request ``count`` answers concurrently; with ``one_first``, after the first one arrived."""
     settings = Service(**{"base_url": server.url, "cache": "", "pause_seconds": 0.01, **service})
 
     async def run() -> list[ChatAnswer]:

@@ -29,7 +29,7 @@ def room(height: int, width: int, walls: float, rng: random.Random) -> list[list
 
 
 def sokoban_level(grid: list[list[str]], boxes: int, pulls: int | None, rng: random.Random) -> str:
-    """Fill a room: everything anywhere when ``pulls`` is None, else by so many random moves undone from the end."""
+    """Fill a room: at random without ``pulls``, else by this number of random backward moves from a solved state."""
     floor = [(y, x) for y, line in enumerate(grid) for x, symbol in enumerate(line) if symbol == " "]
     spots = rng.sample(floor, 2 * boxes + 1)
     targets, placed, player = set(spots[:boxes]), set(spots[boxes : 2 * boxes]), spots[-1]

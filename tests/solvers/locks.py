@@ -146,7 +146,7 @@ RANDOM: tuple[type[Lock], ...] = (FailsRarely, FailsByGlobal, FailsByNumpy, Fail
 
 
 class Ticking(Lock):
-    """Shows the turn, which decides nothing."""
+    """A game whose observation shows the turn, which has no other effect."""
 
     def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
         self.turn = 0

@@ -99,7 +99,7 @@ def test_every_way_back_gives_the_same_graph(kind: type[Line], how: str) -> None
 
 
 class Pickled(Line, EzPickle):
-    """Copies start over: EzPickle keeps the arguments alone."""
+    """A game whose copies lose their state, because EzPickle stores only the arguments of the constructor."""
 
     def __init__(self) -> None:
         Line.__init__(self)

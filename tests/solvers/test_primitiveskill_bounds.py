@@ -42,7 +42,7 @@ def at(spot: tuple[int, int], z: int) -> Point:
         (at(HOME, 350), at(B, 20), at(HOME, 390), 1),
         (at(B, 60), at(B, 20), at(HOME, 350), 1),
         (at(A, 20), at(B, 20), at(HOME, 350), 1),  # purple may be let go on red, which is then taken up
-        (at(A, 20), at(A, 60), at(A, 100), 1),  # all may be knocked about by the hand that takes red from below
+        (at(A, 20), at(A, 60), at(A, 100), 1),  # the hand that takes red from below may shift all three
         (at(B, 60), at(B, 20), at(B, 100), 1),  # within the rounding it stands: a play that goes on needs a turn
         (at(A, 60), at(B, 20), at(C, 20), 1),  # red floats: nothing can be said
         (at(A, 45), at(B, 20), at(C, 20), 2),

@@ -79,7 +79,7 @@ def weights_in(folder: Path) -> dict[str, Any]:
 
 
 def bytes_of(run: Path) -> dict[str, bytes]:
-    """Everything that a run leaves, but for times and what the processor's folder of a model says of itself."""
+    """Return the content of the files of a run by name; files with times are left out."""
     kept = [path for path in sorted(run.rglob("*")) if path.is_file() and not path.name.startswith(".lock")]
     named = {path.relative_to(run).as_posix(): path for path in kept}
     return {

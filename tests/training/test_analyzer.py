@@ -1,4 +1,4 @@
-"""The role: replies read or replaced, probabilities probability, cases the same from a row and from an episode."""
+"""Test the Analyzer: reading its replies, the fallback, and equal cases from a row and from an episode."""
 
 import math
 from itertools import pairwise

@@ -69,7 +69,7 @@ def turns_of(each: LoggedFailure) -> list[TurnCredit]:
 
 
 def fitting(failures: Sequence[LoggedFailure]) -> list[Fitting]:
-    """Failures as the baseline is fitted on them."""
+    """Return failures with the truths that the baseline is fitted on."""
     return [Fitting(each, True, turns_of(each)) for each in failures]
 
 

@@ -163,7 +163,7 @@ class Listener(transformers.TrainerCallback):
     updates = 0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Count."""
+        """Count the update, and stop after the second."""
         self.updates += 1
         control.should_training_stop = state.global_step == 2
 

@@ -1,4 +1,4 @@
-"""One scorer for Student, reference and Teacher: it sees what it is shown, and a placeholder does no harm."""
+"""Test the scorer of Student, reference and Teacher: it uses the pictures, and ignores placeholders in replies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

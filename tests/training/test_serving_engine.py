@@ -136,7 +136,7 @@ class _Unmasked(Encoder):
 
     @property
     def placeholders(self) -> tuple[int, ...]:
-        """None."""
+        """Return no tokens, so that none is masked."""
         return ()
 
 

@@ -156,7 +156,7 @@ def test_a_run_goes_on_where_its_file_ends(tmp_path: Path, monkeypatch: pytest.M
 
 
 class _InThisProcess:
-    """A pool without processes."""
+    """A replacement of the process pool that runs jobs in this process."""
 
     def __init__(self, workers: int) -> None:
         del workers

@@ -41,7 +41,7 @@ def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take model and levels from where the other tests have them, and draw no curves."""
+    """Reuse the model and levels of other tests, and draw no curves."""
     monkeypatch.setattr(loop, "load_weights", lambda *_: deepcopy(matrix.player(FAMILY)))
     monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
     monkeypatch.setattr(loop, "draw_curves", lambda *_: None)

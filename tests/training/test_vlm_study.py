@@ -251,7 +251,7 @@ def test_a_start_that_failed_the_gate_trains_no_teacher(
 
 
 class _InThisProcess:
-    """A pool without processes."""
+    """A replacement of the process pool that runs jobs in this process."""
 
     def __init__(self, workers: int) -> None:
         del workers

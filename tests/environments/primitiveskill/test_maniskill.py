@@ -191,7 +191,7 @@ def pixel_of(point: Point, camera: Camera) -> tuple[int, int]:
 
 
 def well_apart(state: SkillState) -> bool:
-    """Return whether no thing can hide another."""
+    """Return whether the objects are far enough apart that none hides another in the picture."""
     columns = sorted(pixel_of(at, CAMERAS["near"][state.task])[1] for at in state.scene.positions.values())
     return all(right - left > 15 for left, right in pairwise(columns))
 

@@ -236,9 +236,9 @@ def test_first_come_first_served() -> None:
 
 
 def test_the_number_of_workers_changes_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Episodes side by side, as an event loop steps an environment that blocks, by a policy that writes hostile SVGs.
+    """Play concurrent episodes of a policy that writes hostile SVGs, with different numbers of workers.
 
-    Sticky errors, large drawings, little memory, endless loops: who else draws, and what came before, is nothing.
+    Persistent errors, large drawings, little memory and endless loops of one document must not affect another.
     """
     assert SvgEnv.blocks
     config = SvgConfig(horizon=3)
