@@ -7,19 +7,18 @@ from typing import Any, Unpack
 from ..core.admission import allowing
 from ..core.errors import ConfigError
 from ..core.plugins import read_settings
-from ..core.progress import NoteReporter
 from ..core.storage import Address, open_storage
 from ..datasets.store.config import RunConfig, env_config, make_config
 from ..datasets.store.run import Run
 from ..datasets.store.store import RUN, Store, stored_config
 from ..flows.engines.local import execute_with
-from ..flows.engines.server import start_server
+from ..flows.engines.server import configured_server, quiet_prefect, wait_for_server
 from ..flows.merge import merge_stores
-from ..flows.pipeline import BuildResult, build_store, finished_build
+from ..flows.pipeline import BuildResult, build_store
 from ..flows.relabel import LabelChanges, relabel_store
 from ..interop.run import REQUIRED, ImportResult, import_store
 from ..rollouts.policies.imported import Compared
-from .running import Running, address_of, pool_of, public, reporter_of
+from .running import Running, address_of, pool_of, public, reporter_of, workers_of
 
 
 @public
@@ -39,7 +38,7 @@ def build(
             Modules that it names, such as ``gym.package``, are imported.
         out: folder of the store, or an address such as ``s3://bucket/folder``; new, empty, or begun with this config.
         refresh: remove the contents of the folder and build again from the beginning.
-        prefect: run as a Prefect flow that is recorded, as the command line does.
+        prefect: run as a Prefect flow that is recorded, on the configured server or a temporary one.
         **running: workers, reporter, engine, address, follow_links and allow, see :class:`~pivot.api.running.Running`.
 
     Returns:
@@ -50,7 +49,20 @@ def build(
     """
     root, resolved = _resolve(config, out, running)
     with allowing(resolved.code):  # the caller names it
-        return _build(resolved, root, running, refresh=refresh, prefect=prefect)
+        if prefect:
+            return _recorded_build(resolved, root, running, refresh=refresh)
+        with pool_of(running, list(resolved.environments), root) as pool:
+            return build_store(root, resolved, execute_with(pool), reporter_of(running), refresh=refresh)
+
+
+def _recorded_build(config: RunConfig, root: Address, running: Running, *, refresh: bool) -> BuildResult:
+    """Build as a flow run; a server that does not answer is reported before Prefect is imported."""
+    quiet_prefect()
+    if (url := configured_server()) is not None:
+        wait_for_server(url)
+    from ..flows.deployments import recorded_build  # noqa: PLC0415 - Prefect takes seconds to import
+
+    return recorded_build(config, root, workers_of(running), reporter_of(running), refresh=refresh)
 
 
 @public
@@ -125,29 +137,6 @@ def with_shards(config: RunConfig, root: Address) -> RunConfig:
         return config.with_fitting_shards()
     begun = Store.open(root, complete=False).config
     return config.model_copy(update={"tasks_per_shard": begun.tasks_per_shard})
-
-
-STARTING = "starting the flow engine (a few seconds; the first run also compiles the solvers, about a minute)"
-
-
-def _build(config: RunConfig, root: Address, running: Running, *, refresh: bool, prefect: bool) -> BuildResult:
-    reporter = reporter_of(running)
-    environments = list(config.environments)
-    if not prefect:
-        with pool_of(running, environments, root) as pool:
-            return build_store(root, config, execute_with(pool), reporter, refresh=refresh)
-    done = finished_build(root, config, refresh=refresh)
-    if done is not None:
-        return done
-    with pool_of(running, environments, root) as pool:
-        if isinstance(reporter, NoteReporter):
-            reporter.note(STARTING)
-        server = start_server()
-        # Imported here: Prefect takes seconds to import, and the server gets ready meanwhile.
-        from ..flows.deployments import run_in_process  # noqa: PLC0415
-
-        server.wait()
-        return run_in_process(config, root, pool, reporter, refresh=refresh)
 
 
 @public

@@ -20,7 +20,6 @@ from rich.markup import escape
 from ..core.errors import INTERRUPTED, PivotError
 from ..core.plugins import blamed
 from ..core.version import __version__
-from ..flows.engines.server import quiet_prefect
 from ..models.extras import install_line
 from .console import err, show_error
 from .help_texts import Command, Group
@@ -164,7 +163,6 @@ def options(
 def main() -> None:
     """Run the command line: errors as one line, Ctrl-C as an offer to resume."""
     try:
-        quiet_prefect()
         called = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         status = command_line({called})(prog_name="pivot", standalone_mode=False)
     except PivotError as error:

@@ -10,6 +10,7 @@ from ..core.storage import Address, open_storage
 from ..datasets.store.config import RunConfig
 from ..datasets.store.store import RUN
 from ..flows.engines.local import available_cores
+from ..flows.engines.server import configured_server
 from .console import ProgressBars
 from .from_config import Flag, Form, from_config
 from .options import AddressField, Options, WorkerOptions, address_of
@@ -27,6 +28,8 @@ class BuildOptions(Options):
     """Remove the contents of the folder and build again from the beginning."""
     dry_run: bool = False
     """Show the plan, and write nothing."""
+    prefect: bool | None = None
+    """Run as a Prefect flow that is recorded; by default where a Prefect server is configured."""
 
 
 def _begun_store(arguments: Mapping[str, Any]) -> Address | None:
@@ -78,5 +81,8 @@ def build(config: RunConfig, options: BuildOptions, workers: WorkerOptions) -> N
         show_plan(with_shards(config, root), root, workers.workers or available_cores())
         return
     with ProgressBars() as bars:
-        result = api.build(config, root, refresh=options.refresh, reporter=bars, prefect=True, **workers.model_dump())
+        prefect = configured_server() is not None if options.prefect is None else options.prefect
+        result = api.build(
+            config, root, refresh=options.refresh, reporter=bars, prefect=prefect, **workers.model_dump()
+        )
     show_result(result)

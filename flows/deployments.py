@@ -1,22 +1,20 @@
-"""The pipeline as Prefect flows: one definition, run in process by ``pivot build`` or by a worker on a schedule.
+"""The pipeline as Prefect flows, for workers of deployments and for builds that a server records.
 
 ``prefect.yaml`` deploys them. Their parameters are the typed models of the rest of PIVOT, so Prefect's pages show forms
-for them (:mod:`.forms`), and Prefect checks the values before a run begins.
+for them, and Prefect checks the values before a run begins.
 """
 
 import atexit
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
 from datetime import date, datetime
 from typing import Any
 
 from prefect import flow
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.runtime import flow_run
-from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 from pydantic import NonNegativeInt, PositiveInt
 
 from ..core.admission import allowing
@@ -38,7 +36,6 @@ from ..insight.report.site import write_remote_report, write_report
 from .artifacts import file_address, show_store, usage_of
 from .engines.base import WorkerPool, Workers, open_pool
 from .engines.prefect import execute_as_tasks, stream_as_tasks
-from .engines.server import is_private
 from .limits import model_slots
 from .metrics import FOLDER
 from .pipeline import BuildResult, build_store
@@ -46,14 +43,6 @@ from .prune import Retention, prune, refuse_undated
 from .relabel import LabelChanges, relabel_store
 from .review import review_stores
 from .watch import Watch, watched
-
-_reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
-"""Set by a caller in the same process that shows progress; a scheduled run logs instead."""
-
-
-_pool: ContextVar[WorkerPool | None] = ContextVar("pool", default=None)
-"""Set by a caller in the same process that has made the pre-flight check and starts its workers while Prefect starts;
-a scheduled run opens its own pool."""
 
 
 def _end_quietly() -> None:
@@ -77,7 +66,7 @@ def _dated(out: str, seed: int) -> tuple[Address, int]:
 
     A retry, or another run that is scheduled for the same day, resumes the same store.
     """
-    if DATE not in out or _pool.get() is not None:  # on the command line {date} is a plain name
+    if DATE not in out:
         return parse_address(out), seed
     night = _day().isoformat()
     return parse_address(out.replace(DATE, night)), (derive_seed("nightly", night) + seed) % 2**32
@@ -137,23 +126,13 @@ def build_dataset(
     if retention:
         refuse_undated(out, DATE)
     config = config.model_copy(update={"seed": seed})
-    named = () if _pool.get() else config.code  # what parameters of a deployment name is the operator's own word
-    with allowing(named), at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
-
-        @contextmanager
-        def around(store: Store) -> Iterator[None]:
-            with model_slots(store.run, watch.log, "student", "teacher"):
-                yield
-
-        checked = _pool.get() is not None
-        execute = execute_as_tasks(pool)
-        result = build_store(root, config, execute, watch, refresh=refresh, preflight=not checked, around=around)
-        show(watch, result)
+    # What the parameters of a deployment name is the operator's own word.
+    with allowing(config.code), at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
+        result = _build(config, root, watch, pool, refresh=refresh)
         if report:
             _report(watch, root)
         verified = _verified(root, watch, pool) if verify else None
-        nightly = not checked and out.rstrip("/").endswith(f"/{DATE}")
-        if nightly and not write_nights_card(root.parent):
+        if out.rstrip("/").endswith(f"/{DATE}") and not write_nights_card(root.parent):
             watch.log.warning("%s/README.md was not written by PIVOT and stays: it names no nights", root.parent)
         if retention and result.is_whole:
             _prune_nights(root.parent, retention, watch, _day())
@@ -263,14 +242,26 @@ def weekly_review(
 
 
 @contextmanager
-def at_work(config: RunConfig, store: Address, workers: Workers) -> Iterator[tuple[Watch, WorkerPool]]:
-    """Open the reports and the workers of a flow run on this config."""
-    environments, ready = list(config.environments), _pool.get()
-    with (
-        watched("-".join(environments), _reporter.get()) as watch,
-        nullcontext(ready) if ready else open_pool(workers, environments, store) as pool,
-    ):
+def at_work(
+    config: RunConfig, store: Address, workers: Workers, beside: Reporter | None = None
+) -> Iterator[tuple[Watch, WorkerPool]]:
+    """Open the reports and the workers of a flow run on this config; ``beside`` gets every report, too."""
+    environments = list(config.environments)
+    with watched("-".join(environments), beside) as watch, open_pool(workers, environments, store) as pool:
         yield watch, pool
+
+
+def _build(config: RunConfig, root: Address, watch: Watch, pool: WorkerPool, *, refresh: bool) -> BuildResult:
+    """Build a store as :func:`.build_store` does, with a task per shard, slots of model servers, and artifacts."""
+
+    @contextmanager
+    def around(store: Store) -> Iterator[None]:
+        with model_slots(store.run, watch.log, "student", "teacher"):
+            yield
+
+    result = build_store(root, config, execute_as_tasks(pool), watch, refresh=refresh, around=around)
+    show(watch, result)
+    return result
 
 
 def show(watch: Watch, result: BuildResult) -> None:
@@ -321,32 +312,35 @@ def plain(result: BuildResult) -> dict[str, Any]:
     }
 
 
-def run_in_process(
-    config: RunConfig, out: Address, pool: WorkerPool, reporter: Reporter, *, refresh: bool = False
+def recorded_build(
+    config: RunConfig, root: Address, workers: Workers, reporter: Reporter, *, refresh: bool = False
 ) -> BuildResult:
-    """Run the flow in this process on ``pool``, with progress to ``reporter`` and without retries.
+    """Build as a flow run of this process, with progress to ``reporter`` and without retries.
+
+    It is recorded on the configured server, or without one on Prefect's own temporary server.
 
     Raises:
         EngineError: Prefect's server refuses a request, mostly because it cannot write its database.
         PivotError: as :func:`.build_store`.
     """
-    tokens = _reporter.set(reporter), _pool.set(pool)
-    here = build_dataset.with_options(retries=0)
-    # Nobody reads heartbeats on a temporary server, and Prefect waits up to a second for their thread to end.
-    silent = temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None})
+    made: list[BuildResult] = []
+
+    def build_dataset(config: RunConfig, out: str) -> dict[str, Any]:
+        del out  # it names the run
+        with at_work(config, root, workers, reporter) as (watch, pool):
+            made.append(_build(config, root, watch, pool, refresh=refresh))
+        return plain(made[0])
+
+    def title() -> str:  # a text would be a template
+        return f"build {'+'.join(config.environments)} in {root}"
+
+    run = flow(build_dataset, name="build-dataset", flow_run_name=title, persist_result=False, retries=0)
     try:
-        with silent if is_private() else nullcontext():
-            raw: dict[str, Any] = here(config, str(out), pool.workers, refresh)
+        run(config, str(root))
     except PrefectHTTPStatusError as error:
         answer = f"{error.response.status_code} to {error.request.url.path}"
-        home = os.environ.get("PREFECT_HOME", "~/.prefect")
         raise EngineError(
-            f"the flow engine (Prefect) answers {answer}; see that PREFECT_HOME={home} can be written and has room, "
-            "and run the same command again"
+            f"the Prefect server answers {answer}; see that its database can be written and has room, and run the same "
+            "command again, or without it: --no-prefect"
         ) from error
-    finally:
-        _reporter.reset(tokens[0])
-        _pool.reset(tokens[1])
-    del raw["verified"]
-    raw["root"] = parse_address(raw["root"])
-    return BuildResult(**raw)
+    return made[0]

@@ -7,7 +7,7 @@ Every finished shard has receipts, so the same call resumes after an interruptio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from ..core.errors import NoStoreError, ReadOnlyError, StoreError
 from ..core.progress import NoteReporter, Reporter
@@ -90,12 +90,11 @@ def build_store(
     reporter: Reporter,
     *,
     refresh: bool = False,
-    preflight: bool = True,
     around: Around = nullcontext,
 ) -> BuildResult:
     """Build the store at ``root`` from ``config``, or complete it; the work is done within ``around``.
 
-    A pre-flight check sends a request to each model behind a server first; ``preflight=False`` skips it.
+    A pre-flight check sends a request to each model behind a server first.
 
     Raises:
         StoreError: another run writes the store, the folder holds something else, or the disk fails.
@@ -104,19 +103,18 @@ def build_store(
 
     def work(store: Store) -> BuildResult:
         with around(store):
-            return _make(store, execute, reporter, refresh=refresh, preflight=preflight)
+            return _make(store, execute, reporter, refresh=refresh)
 
     return _under_lock(root, config, refresh, work)
 
 
-def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool, preflight: bool) -> BuildResult:
+def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) -> BuildResult:
     """Do the pending work; the manifest is written last."""
     run = store.run
     for note in run.check():
         if isinstance(reporter, NoteReporter):
             reporter.note(note)
-    if preflight:
-        preflight_build(store, refresh=refresh)
+    preflight_build(store, refresh=refresh)
     tasks = plan(run, reporter)
     fresh = store.storage.stat(RUN) is None
     _begin(store, refresh)
@@ -187,26 +185,7 @@ def finish_store(root: Address, execute: Execute, reporter: Reporter) -> BuildRe
         return complete_store(store, execute, reporter, results)
 
 
-def finished_build(root: Address, config: RunConfig, *, refresh: bool = False) -> BuildResult | None:
-    """Return the summary of a store that is complete already, or None if work is pending.
-
-    In the latter case everything that the work needs is checked, with a pre-flight request to its models.
-
-    Raises:
-        PivotError: as :func:`build_store` would, before anything is started for it.
-    """
-
-    def check(store: Store) -> None:
-        store.run.check()
-        preflight_build(store, refresh=refresh)
-
-    return _under_lock(root, config, refresh, check)
-
-
-Made = TypeVar("Made", bound=BuildResult | None)
-
-
-def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[[Store], Made]) -> BuildResult | Made:
+def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[[Store], BuildResult]) -> BuildResult:
     """Return the summary of a store that is complete already, else the result of ``work``, under the lock.
 
     A complete store on a read-only disk needs no lock.

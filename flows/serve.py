@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from ..core.errors import ConfigError
 from ..core.processes import Child
 from ..core.storage import open_storage
-from .engines.server import FlowServer, first_writable, has_private_home
+from .engines.server import configured_server, wait_for_server
 
 LOOPBACK = "127.0.0.1"
 POOL = ("--pool", "pivot", "--type", "process")
@@ -26,6 +26,8 @@ POOL = ("--pool", "pivot", "--type", "process")
 KNOWN_TO_WORK = {
     # Leases in memory are lost with the server, and their slots stay taken.
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
     "PREFECT_FLOWS_DEFAULT_RETRIES": "2",
     "PREFECT_FLOWS_DEFAULT_RETRY_DELAY_SECONDS": "60",
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
@@ -46,16 +48,16 @@ def serve(file: Path, port: int | None, slots: int, runs: int | None, ready: Cal
         ready: gets the address of the server's pages when everything runs.
 
     Raises:
-        ConfigError: the port is taken, no server is named, it refuses the password, Prefect refuses the file, or one of
-            the two has ended. EngineError: the server that was started does not answer.
+        ConfigError: the port is taken, no server is named or answers, it refuses the password, Prefect refuses the
+            file, or one of the two has ended.
     """
     file, server, worker = file.resolve(), None, None
     url = f"http://{LOOPBACK}:{port}/api" if port is not None else _server_of_the_user()
     if port is not None:
         _refuse_taken(port)
-    if port is not None and has_private_home():
+    if port is not None and "PREFECT_HOME" not in os.environ:
         data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-        os.environ["PREFECT_HOME"] = str(first_writable([Path(data) / "pivot" / "prefect"]))
+        os.environ["PREFECT_HOME"] = str(Path(data) / "pivot" / "prefect")
     for name, value in KNOWN_TO_WORK.items():
         os.environ.setdefault(name, value)
     if password := os.environ.get("PREFECT_SERVER_API_AUTH_STRING"):
@@ -69,7 +71,7 @@ def serve(file: Path, port: int | None, slots: int, runs: int | None, ready: Cal
     try:
         if port is not None:
             server = _prefect("server", file, "start", "--host", LOOPBACK, "--port", str(port))
-        FlowServer(url, server).wait(START_SECONDS, patient=True)
+        wait_for_server(url, START_SECONDS, server)
         _deploy(file, slots)
         worker = _prefect("worker", file, "start", *POOL, *limit, *health, **open_log)
         ready(url.removesuffix("/api"))
@@ -98,10 +100,8 @@ def _refuse_taken(port: int) -> None:
 
 
 def _server_of_the_user() -> str:
-    from prefect.settings import Settings  # noqa: PLC0415 - takes a second
-
-    if url := Settings().api.url:  # of the environment and Prefect's profile, as its own commands read them
-        return str(url)
+    if url := configured_server():
+        return url
     expected = "expected the address of a Prefect server such as http://127.0.0.1:4200/api"
     raise ConfigError(f"--work: PREFECT_API_URL is not set, {expected}; set it, or start a server here with --serve")
 

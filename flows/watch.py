@@ -17,7 +17,6 @@ from prefect.runtime import deployment, flow_run
 from ..core.errors import StoreError
 from ..core.progress import STAGE_NAMES, Lines, Reporter, Silent
 from .artifacts import Artifacts, Log
-from .engines.server import is_private
 from .metrics import HEARTBEAT_SECONDS, RunMetrics, StageTotals
 
 LONG, OFTEN = 3.0, 5.0
@@ -115,8 +114,7 @@ def watched(name: str, beside: Reporter | None = None) -> Iterator[Watch]:
     """
     log = get_run_logger()
     name = deployment.name or name
-    # The pages of a server that ends with the run are never seen.
-    artifacts = Artifacts(log, None if is_private() else flow_run.id, name)
+    artifacts = Artifacts(log, flow_run.id, name)
     watch = Watch(log, artifacts, RunMetrics(name, time.time()), beside)
     try:
         watch.metrics.follow()

@@ -51,8 +51,9 @@ def _equal(name: str, config: dict[str, Any], folder: Path) -> bool:
     for number, (way, workers) in enumerate(WAYS):
         root = folder / f"{name}-{number}"
         command = [sys.executable, "-c", PLAIN, str(settings), str(root), str(workers)]
-        if way == "Prefect":  # like the command, with a separate flow engine
-            command = [*CLI, "build", "--config", str(settings), "--out", str(root), "--workers", str(workers)]
+        if way == "Prefect":
+            words = ["--config", str(settings), "--out", str(root), "--workers", str(workers), "--prefect"]
+            command = [*CLI, "build", *words]
         run = subprocess.run(command, env=clean_environment(), capture_output=True, text=True, check=False)
         if run.returncode:
             raise SystemExit(f"{name}, {way}, {workers} workers: {run.stderr[-2000:]}")

@@ -209,7 +209,6 @@ def test_a_mistake_ends_the_program_with_its_status(
 ) -> None:
     at_exit: list[int] = []
     monkeypatch.setattr(cli.atexit, "register", lambda leave, status: at_exit.append(status))
-    monkeypatch.setattr(cli, "quiet_prefect", lambda: None)
     for arguments, status in (("build chess --out x", 2), ("stats gone", 2), ("build --nope", 2), ("frob", 2)):
         monkeypatch.setattr(sys, "argv", ["pivot", *arguments.split()])
         with pytest.raises(SystemExit) as ended:

@@ -399,7 +399,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _error_of(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     """Run a command in this process as the console script would, and return its one line of error."""
-    monkeypatch.setattr(cli, "quiet_prefect", lambda: None)
     monkeypatch.setattr(cli, "atexit", SimpleNamespace(register=lambda *_: None))
     monkeypatch.setattr(sys, "argv", ["pivot", *shlex.split(line)])
     with pytest.raises(SystemExit) as ended:

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from pivot.cli import app
 from pivot.core.errors import PivotError
-from pivot.flows.engines.server import quiet_prefect
 from typer.testing import CliRunner
 
 import datasets
@@ -55,6 +54,5 @@ def journey(folder: Path, tests: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    quiet_prefect()
     outputs = journey(Path(sys.argv[1]), Path(sys.argv[2]))
     sys.stdout.write("\n" + json.dumps(outputs) + "\n")

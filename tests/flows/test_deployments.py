@@ -340,10 +340,9 @@ def _kill_in_the_middle(arguments: list[str | Path], root: Path, env: dict[str, 
 FLOWS = """
 import json, sys, threading
 from pivot.flows.engines import local
-from pivot.flows.engines.server import quiet_prefect, start_server
+from pivot.flows.engines.server import quiet_prefect
 
 quiet_prefect()
-start_server().wait()
 submit, at_work, most, lock = local.InProcess.submit, 0, 0, threading.Lock()
 
 def counted(pool, call, *arguments):

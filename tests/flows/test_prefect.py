@@ -1,10 +1,9 @@
-"""The flow engine as the user meets it: nothing of it on the screen, Ctrl-C, failures, and the user's own server."""
+"""Builds as the user meets them: without Prefect unless a server is configured or asked for, Ctrl-C, and failures."""
 
 import json
 import os
 import pty
 import re
-import shlex
 import shutil
 import signal
 import sqlite3
@@ -17,12 +16,9 @@ from pathlib import Path
 import pivot
 import psutil
 import pytest
-from pivot.core.errors import ConfigError, EngineError
+from pivot.core.errors import ConfigError
 from pivot.core.processes import Child
-from pivot.core.progress import Silent
-from pivot.datasets.store.config import make_config
-from pivot.flows.engines.local import InProcess
-from pivot.flows.engines.server import FlowServer, quiet_prefect
+from pivot.flows.engines.server import configured_server, wait_for_server
 from pivot.tests.flow_runs import CLI, PATIENCE, assert_whole, clean_environment, config_of, error_lines, fingerprint
 from pivot.tests.flow_runs import pivot as command
 
@@ -33,11 +29,10 @@ STAGES = ("rollout", "label", "export")
 CONFIG = config_of(20, rollouts=8, tasks_per_shard=5)
 
 
-@pytest.fixture(scope="module")
-def env(prefect_home: Path) -> dict[str, str]:
-    """One cache folder for all runs, and a dead proxy."""
-    cache = str(prefect_home.parents[1])
-    return {"XDG_CACHE_HOME": cache, "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """The environment of a user who never heard of Prefect, with a dead proxy."""
+    return {"HOME": str(tmp_path / "home"), "HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
 
 
 def on_a_terminal(arguments: list[str], env: Mapping[str, str]) -> tuple[int, str]:
@@ -58,19 +53,8 @@ def on_a_terminal(arguments: list[str], env: Mapping[str, str]) -> tuple[int, st
     return process.wait(), re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
 
 
-def events_in(prefect_home: Path) -> int:
-    """Number of events that a server has stored."""
-    if not (prefect_home / "prefect.db").exists():
-        return 0
-    with sqlite3.connect(prefect_home / "prefect.db") as records:
-        return records.execute("SELECT count(*) FROM events").fetchone()[0]
-
-
 @pytest.mark.operations
-def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(
-    tmp_path: Path, prefect_home: Path, env: dict[str, str]
-) -> None:
-    events = events_in(prefect_home)  # of tests before this one
+def test_interrupted_and_finished_without_a_server(tmp_path: Path, env: dict[str, str]) -> None:
     root = tmp_path / "store"
     (tmp_path / "run.json").write_text(json.dumps(CONFIG))
     build = ["build", "--config", str(tmp_path / "run.json"), "--out", str(root)]
@@ -87,15 +71,14 @@ def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(
         time.sleep(0.005)
     os.killpg(run.pid, signal.SIGSTOP)  # so that it does not go on while we look
     children = psutil.Process(run.pid).children(recursive=True)
-    assert len(children) >= 3  # two workers and the engine's server
+    assert len(children) >= 2  # workers, and no server
+    assert not [each for each in children if "prefect" in " ".join(each.cmdline())]
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does, to the whole group
     os.killpg(run.pid, signal.SIGCONT)
     shown, errors = run.communicate(timeout=PATIENCE)
     assert run.returncode == 130
     assert shown.strip() == ""
-    first, *others = [line for line in errors.splitlines() if " of 160 episodes (" not in line]
-    assert first.startswith("starting the flow engine")
-    assert others == [
+    assert [line for line in errors.splitlines() if " of 160 episodes (" not in line] == [
         "making levels: 160 episodes",
         "rolling out: 160 episodes",
         "interrupted; run the same command again to resume",
@@ -112,18 +95,25 @@ def test_interrupted_and_finished_with_nothing_of_the_engine_on_the_screen(
     assert_whole(root)
     pivot.build(CONFIG, tmp_path / "plain")
     assert fingerprint(root) == fingerprint(tmp_path / "plain")
-
-    with sqlite3.connect(prefect_home / "prefect.db") as records:
-        tasks = records.execute("SELECT name FROM task_run WHERE state_type = 'COMPLETED'").fetchall()
-        assert {f"{stage} sokoban/{number:05d}" for stage in STAGES for number in range(4)} <= {
-            name for (name,) in tasks
-        }
-    assert events_in(prefect_home) == events
-
     again = command(*build, env=env)
     assert again.returncode == 0
     assert "(already complete)" in " ".join(again.stdout.split())
-    assert again.stderr == "", "the flow engine does not start"
+    assert again.stderr == ""
+
+
+def test_a_recorded_build_has_the_bytes_of_a_plain_one(tmp_path: Path, env: dict[str, str]) -> None:
+    """On Prefect's own temporary server, of which nothing is on the screen."""
+    config = config_of(4, rollouts=4, tasks_per_shard=2)
+    (tmp_path / "run.json").write_text(json.dumps(config))
+    words = ["build", "--config", tmp_path / "run.json", "--workers", "2", "--prefect"]
+    done = command(*words, "--out", tmp_path / "store", env=env | {"PREFECT_HOME": str(tmp_path / "prefect")})
+    assert done.returncode == 0, done.stderr
+    assert NOISE.search(done.stdout + done.stderr) is None
+    pivot.build(config, tmp_path / "plain")
+    assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "plain")
+    with sqlite3.connect(tmp_path / "prefect" / "prefect.db") as records:
+        tasks = records.execute("SELECT name FROM task_run WHERE state_type = 'COMPLETED'").fetchall()
+    assert {f"{stage} sokoban/{number:05d}" for stage in STAGES for number in range(2)} <= {name for (name,) in tasks}
 
 
 def test_a_failure_in_a_worker_is_one_line(tmp_path: Path, env: dict[str, str]) -> None:
@@ -137,122 +127,67 @@ def test_a_failure_in_a_worker_is_one_line(tmp_path: Path, env: dict[str, str]) 
     assert error.startswith(f"error: cannot write {root}/labels/v1/sokoban/00000.parquet: ")
     assert "a file stands where a folder is needed" in error
     assert failed.stdout.strip() == ""
-    assert [line for line in failed.stderr.splitlines() if " of 16 episodes (" not in line][1:-1] == [
+    assert [line for line in failed.stderr.splitlines() if " of 16 episodes (" not in line][:-1] == [
         "making levels: 16 episodes",
         "rolling out: 16 episodes",
         "labelling: 16 episodes",
     ]
 
 
-def test_a_server_that_does_not_answer_is_named(tmp_path: Path, env: dict[str, str]) -> None:
-    place = {"PREFECT_API_URL": "http://127.0.0.1:9/api"}
-    failed = command("build", "sokoban", "--workers", "1", "--out", tmp_path / "store", env=env | place)
-    (error,) = error_lines(failed)
+PROFILES = """
+active = "night"
+[profiles.night]
+PREFECT_API_URL = "http://127.0.0.1:9/api"
+[profiles.none]
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, "http://127.0.0.1:9/api"),
+        ({"PREFECT_PROFILE": "none"}, None),
+        ({"PREFECT_PROFILE": "gone"}, None),
+        ({"PREFECT_API_URL": "http://there/api"}, "http://there/api"),
+        ({"PREFECT_PROFILES_PATH": "missing.toml"}, None),
+    ],
+)
+def test_the_configured_server_is_that_of_prefect(
+    variables: dict[str, str], expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("PREFECT_")]:
+        monkeypatch.delenv(name)
+    for name, value in ({"PREFECT_HOME": str(tmp_path)} | variables).items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "profiles.toml").write_text(PROFILES)
+    assert configured_server() == expected
+    if "PREFECT_PROFILES_PATH" not in variables:
+        from prefect.settings import Settings
+
+        assert Settings().api.url == expected
+    (tmp_path / "profiles.toml").write_text("active = [")
+    assert configured_server() == variables.get("PREFECT_API_URL")
+
+
+@pytest.mark.parametrize("configured", ["environment", "profile"])
+def test_a_server_that_does_not_answer_is_named(configured: str, tmp_path: Path, env: dict[str, str]) -> None:
+    (tmp_path / "home" / ".prefect").mkdir(parents=True)
+    if configured == "profile":
+        (tmp_path / "home" / ".prefect" / "profiles.toml").write_text(PROFILES)
+    place = {"PREFECT_API_URL": "http://127.0.0.1:9/api"} if configured == "environment" else {}
+    words = ["build", "sokoban", "--tasks", "1", "--rollouts", "1", "--workers", "1", "--out", tmp_path / "store"]
+    (error,) = error_lines(command(*words, env=env | place))
     assert "no Prefect server answers at http://127.0.0.1:9/api (PREFECT_API_URL)" in error
     assert "prefect server start" in error
+    assert not (tmp_path / "store").exists()
+    assert command(*words, "--no-prefect", env=env | place).returncode == 0
+
+
+def test_a_server_that_ended_says_its_last_words() -> None:
+    code = "raise SystemExit('database is from the future')"
+    process = Child([sys.executable, "-c", code], "the Prefect server", ConfigError, answers=False)
+    with pytest.raises(ConfigError, match="the Prefect server ended: database is from the future"):
+        wait_for_server("http://127.0.0.1:9/api", 30, process)
+    process.end()
     with pytest.raises(ConfigError, match="no Prefect server answers at nonsense"):
-        FlowServer("nonsense", None).wait()
-
-
-def test_records_that_cannot_be_written_are_told_in_a_line(prefect_home: Path, tmp_path: Path) -> None:
-    cache = shutil.copytree(prefect_home.parents[1], tmp_path / "cache")
-    words = [*CLI, "build", "sokoban", "--tasks", "2", "--workers", "1", "--out", str(tmp_path / "store")]
-    failed = subprocess.run(
-        ["bash", "-c", f"ulimit -f 200; exec {shlex.join(words)}"],
-        env=clean_environment() | {"XDG_CACHE_HOME": str(cache)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert failed.returncode == 1
-    (error,) = error_lines(failed)
-    assert re.search(r"the flow engine .*PREFECT_HOME=.*(has room|run the same command again)", error)
-
-
-# The server of a run
-
-
-def serving(code: str) -> Child:
-    return Child([sys.executable, "-c", code], "the flow engine", ConfigError, answers=False)
-
-
-def test_a_server_that_ends_at_once_says_its_last_words() -> None:
-    process = serving("raise SystemExit('database is from the future')")
-    assert process.status(30) == 1
-    words = "ended at once: database is from the future; see that PREFECT_HOME"
-    with pytest.raises(EngineError, match=words):
-        FlowServer("http://127.0.0.1:9/api", process).wait()
-    process.end()
-
-
-@pytest.mark.parametrize("line", ['  File "/venv/sqlalch', "  <no Python frame>", "Current thread 0x00007f (most", ""])
-def test_a_server_whose_log_ends_in_a_stack_names_the_disk(line: str) -> None:
-    process = serving(f"import sys; sys.exit('Fatal Python error\\n' + {line!r} if {line!r} else 1)")
-    assert process.status(30) == 1
-    words = r"ended at once: it left no message, as on a full disk or at a limit of file sizes \(ulimit -f\); see that"
-    with pytest.raises(EngineError, match=words):
-        FlowServer("http://127.0.0.1:9/api", process).wait()
-    process.end()
-
-
-def test_a_server_that_never_gets_ready_is_given_up() -> None:
-    process = serving("import time; time.sleep(60)")
-    with pytest.raises(EngineError, match=r"does not answer after 0 s: it left no message;"):
-        FlowServer("http://127.0.0.1:9/api", process).wait(limit=0.2)
-    process.end()
-
-
-@pytest.fixture
-def clean_settings(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The environment of a user who never heard of Prefect, restored afterwards."""
-    for name in list(os.environ):
-        if name.startswith(("PREFECT_", "XDG_CACHE")) or name == "DO_NOT_TRACK":
-            monkeypatch.delenv(name)
-    for name in ("PREFECT_HOME", "DO_NOT_TRACK", "PREFECT_LOGGING_LEVEL", "PREFECT_SERVER_LOGGING_LEVEL"):
-        monkeypatch.setenv(name, "to be restored")
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PREFECT_SERVER_ANALYTICS_ENABLED", "true")
-    return monkeypatch
-
-
-def test_records_go_where_they_can_be_kept(tmp_path: Path, clean_settings: pytest.MonkeyPatch) -> None:
-    clean_settings.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    quiet_prefect()
-    home = Path(os.environ["PREFECT_HOME"])
-    assert home.parent == tmp_path / "cache" / "pivot"
-    assert home.is_dir()
-    assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "true"  # what the user set stays
-
-    (tmp_path / "file").write_text("no folder")
-    clean_settings.delenv("PREFECT_HOME")
-    clean_settings.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    clean_settings.setattr("tempfile.tempdir", str(tmp_path))
-    quiet_prefect()
-    assert Path(os.environ["PREFECT_HOME"]).parent == tmp_path
-
-    clean_settings.delenv("PREFECT_HOME")
-    clean_settings.setattr("tempfile.tempdir", str(tmp_path / "file"))
-    with pytest.raises(ConfigError, match="set PREFECT_HOME to a folder you may write to"):
-        quiet_prefect()
-
-
-@pytest.mark.parametrize("private", [True, False])
-def test_only_a_server_that_somebody_reads_gets_heartbeats(
-    private: bool, tmp_path: Path, clean_settings: pytest.MonkeyPatch
-) -> None:
-    quiet_prefect()
-    from pivot.flows import deployments
-    from prefect.settings import get_current_settings
-
-    frequencies: list[int | None] = []
-
-    def run(*_: object) -> None:
-        frequencies.append(get_current_settings().flows.heartbeat_frequency)
-        raise ConfigError("far enough")
-
-    clean_settings.setattr(deployments, "is_private", lambda: private)
-    clean_settings.setattr(deployments.build_dataset, "with_options", lambda **_: run)
-    with pytest.raises(ConfigError, match="far enough"):
-        deployments.run_in_process(make_config(CONFIG), tmp_path, InProcess(), Silent())
-    assert [each is None for each in frequencies] == [private]
+        wait_for_server("nonsense")
