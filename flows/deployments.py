@@ -325,16 +325,16 @@ def recorded_build(
     """
     made: list[BuildResult] = []
 
-    def build_dataset(config: RunConfig, out: str) -> dict[str, Any]:
+    def title() -> str:  # a text would be a template
+        return f"build {'+'.join(config.environments)} in {root}"
+
+    @flow(name="build-dataset", flow_run_name=title, persist_result=False, retries=0)
+    def run(config: RunConfig, out: str) -> dict[str, Any]:
         del out  # it names the run
         with at_work(config, root, workers, reporter) as (watch, pool):
             made.append(_build(config, root, watch, pool, refresh=refresh))
         return plain(made[0])
 
-    def title() -> str:  # a text would be a template
-        return f"build {'+'.join(config.environments)} in {root}"
-
-    run = flow(build_dataset, name="build-dataset", flow_run_name=title, persist_result=False, retries=0)
     try:
         run(config, str(root))
     except PrefectHTTPStatusError as error:
