@@ -22,10 +22,12 @@ from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
 from pivot.core.images import encode_png
 from pivot.core.progress import Silent
 from pivot.datasets.store.config import make_config
+from pivot.datasets.store.stages.rollout import RolloutStage
 from pivot.datasets.store.store import Store
 from pivot.environments.sokoban.environment import SokobanEnv
+from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import plan
-from pivot.flows.served import roll_out_served
+from pivot.flows.served import roll_out, run_served
 
 SLOTS = 64
 LATENCY = 0.2  # seconds
@@ -133,7 +135,8 @@ def _ours(server: LatencyServer, tasks: int) -> Measured:
         store = Store(Path(folder), config)
         levels = plan(store.run, Silent())
         started = time.process_time()
-        roll_out_served(store, levels, clock)
+        stages = [RolloutStage(store, shard, tasks) for shard, tasks in levels.items()]
+        run_served(roll_out, stages, "student", InProcess(), clock)
         cpu = time.process_time() - started
     if len(clock.ends) <= 2 * SLOTS:
         server.changes()

@@ -37,7 +37,6 @@ VARIABLES = (
         "120",
         "Lease of a writer on a store in an object store, seconds; requests are retried for 40 s less.",
     ),
-    Variable("PIVOT_DRIVER_HOST", "detected automatically", "Name by which the nodes of a cluster reach this machine."),
     Variable("PREFECT_API_URL", "of the profile", "Prefect server that records builds; without one none does."),
     Variable("PREFECT_HOME", "~/.prefect", "Profiles and records of Prefect."),
     Variable("XDG_CACHE_HOME", "~/.cache", "Folder of the call cache, pivot/calls.sqlite."),

@@ -42,9 +42,8 @@ from ..datasets.verify.replay import EarlierGuidance
 from ..environments.base import Task
 from ..labeling.base import UNANSWERED, ConcurrentWriter
 from .engines.local import Execute, InProcess, execute_with
-from .labelling import Prefetch, label_served
 from .preflight import check_keys, preflight_build
-from .served import roll_out_served
+from .served import label, roll_out, run_served
 
 COUNTS = (
     *("episodes", "succeeded", "failed", "pending_episodes"),
@@ -118,14 +117,12 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) 
     tasks = plan(run, reporter)
     fresh = store.storage.stat(RUN) is None
     _begin(store, refresh)
-    asking = _asking_again(store) if refresh else store
-    prefetch = Prefetch(store, execute.pool)
+    asking = store.with_service("student", refresh=True) if refresh else store
+    stages = [RolloutStage(asking, shard, levels) for shard, levels in tasks.items()]
     try:
         if run.served:
-            played = roll_out_served(asking, tasks, reporter, prefetch.begin, execute.pool)
-            results = _in_order(list(tasks), played)
+            results = _in_order(list(tasks), run_served(roll_out, stages, "student", execute.pool, reporter))
         else:
-            stages = [RolloutStage(store, shard, levels) for shard, levels in tasks.items()]
             results = run_stages(stages, execute, reporter)
     except Exception:
         with suppress(StoreError):  # report the first error, not one of the clean-up
@@ -134,7 +131,7 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) 
                 for name in (*begun, RUN):
                     store.storage.delete(name)  # nothing is stored: the next command finds an empty folder
         raise
-    return complete_store(store, execute, reporter, results, refresh=refresh, prefetch=prefetch)
+    return complete_store(store, execute, reporter, results, refresh=refresh)
 
 
 def complete_store(
@@ -144,13 +141,12 @@ def complete_store(
     results: list[ShardResult],
     *,
     refresh: bool = False,
-    prefetch: Prefetch | None = None,
 ) -> BuildResult:
     """Complete a store that has its rollouts: labels, dataset, card, views, and the manifest last.
 
     The caller holds its lock; errors are those of :func:`build_store`.
     """
-    results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh, prefetch=prefetch)
+    results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh)
     return seal_store(store, results)
 
 
@@ -213,17 +209,6 @@ def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[
         return done
 
 
-def _asking_again(store: Store) -> Store:
-    """Return the store for the stages of a build with ``refresh``: they request cached answers again, too."""
-    run = store.run
-    parts: dict[str, PartConfig] = {}
-    for name, served in (("policy", run.served), ("teacher", run.writer_is_served)):
-        part: PartConfig = getattr(run.config, name)
-        if served:
-            parts[name] = part.model_copy(update={"service": {**part.service, "refresh": True}})
-    return Store(store.root, store.config.model_copy(update=parts)) if parts else store
-
-
 def label_and_export(
     store: Store,
     execute: Execute,
@@ -232,19 +217,20 @@ def label_and_export(
     *,
     refresh: bool = False,
     earlier: EarlierGuidance | None = None,
-    prefetch: Prefetch | None = None,
 ) -> list[ShardResult]:
     """Label every shard and write its part of the dataset under ``folder``.
 
     With ``refresh`` guidance is requested even if the call cache has it. ``earlier`` guidance is kept if its request
-    has not changed. ``prefetch`` has shards that are certified already.
+    has not changed.
     """
-    asking, shards, writer = _asking_again(store) if refresh else store, store.config.shards(), store.run.writer()
+    asking, shards, writer = store, store.config.shards(), store.run.writer()
+    if refresh:
+        asking = store.with_service("teacher", refresh=True)
+    stages = [LabelStage(asking, shard, earlier) for shard in shards]
     if isinstance(writer, ConcurrentWriter):
-        results = _in_order(shards, label_served(asking, execute.pool, reporter, prefetch, earlier))
+        results = _in_order(shards, run_served(label, stages, "teacher", execute.pool, reporter))
     else:
-        label = execute_with(InProcess()) if writer.one_process else execute
-        results = run_stages([LabelStage(asking, shard, earlier) for shard in shards], label, reporter)
+        results = run_stages(stages, execute_with(InProcess()) if writer.one_process else execute, reporter)
     return results + export_store(store, execute, reporter, folder)
 
 

@@ -245,9 +245,9 @@ class GuidanceWriter(Plugin, ABC):
 
 
 class ConcurrentWriter(GuidanceWriter):
-    """A writer that waits for a model: one event loop of the main process requests guidance for all shards.
+    """A writer that waits for a model: the event loop of a process requests guidance for several shards at a time.
 
-    ``prepare`` does the work that needs no model and may run in another process, so that the loop has little to do.
+    ``prepare`` does the work that needs no model.
     """
 
     served: ClassVar[bool] = True

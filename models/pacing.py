@@ -5,7 +5,8 @@ while answers take no longer than the first ones. A complaint shrinks it, at mos
 503, by a third for time-outs and dropped connections. Afterwards it returns at four times per round to the limit that
 held last, so that an outage costs a few round trips. Beyond that limit it grows by one request in the first round, four
 in the next, then 16, and so on, until the server complains again: a server that lifts its limit is soon full. A server
-that only queues requests never complains; then the configured cap is the limit.
+that only queues requests never complains; then the configured cap is the limit. Worker processes of one run each follow
+the server; a semaphore that all of them take slots from keeps their sum below the cap.
 
 The breaker knows when the last answer came. A single request may fail for its own reasons. When no request has been
 answered for longer than the patience of the run, the server is gone. When many requests are refused in the same way and
@@ -18,6 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Protocol
 
 from ..core.errors import ConfigError, ServerGoneError
 
@@ -43,6 +45,31 @@ FEWEST_FAILURES = 5
 
 _SPARE = 0.1
 
+POLL_SECONDS = 0.002
+"""Pause between two looks at the semaphore of all workers: a process that has just released a slot waits, too, so that
+none keeps them all."""
+
+
+class Slots(Protocol):
+    """A semaphore of several processes."""
+
+    def acquire(self, block: bool = True, /) -> bool:
+        """Take a slot; return whether there was one."""
+        ...
+
+    def release(self) -> None:
+        """Return a slot."""
+        ...
+
+
+_shared: Slots | None = None
+
+
+def share_slots(slots: Slots) -> None:
+    """Take a slot of ``slots`` for every request of this process from now on."""
+    global _shared  # noqa: PLW0603 - one semaphore per worker process
+    _shared = slots
+
 
 class AdaptiveLimit:
     """A semaphore whose size follows the server."""
@@ -66,6 +93,8 @@ class AdaptiveLimit:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         """Heap of turn, number of the request, and the future that its slot completes."""
         self._requests = 0
+        self._shared = _shared
+        self._poll_timer: asyncio.TimerHandle | None = None
 
     @property
     def limit(self) -> int:
@@ -78,25 +107,44 @@ class AdaptiveLimit:
         Earlier turns go first, equal turns in the order of arrival. Otherwise the episodes with the most turns left
         would remain at the end, too few to fill the slots.
         """
-        if self._in_flight >= self.limit or self._waiting:
+        if self._waiting or not self._take():
             ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._requests += 1
             heappush(self._waiting, (turn, self._requests, ready))
+            self._poll()
             try:
                 await ready
             except asyncio.CancelledError:
                 if ready.done() and not ready.cancelled():
-                    self._in_flight -= 1  # the slot came together with the cancellation
-                    self._wake()
+                    self.release()  # the slot came together with the cancellation
                 raise
-        else:
-            self._in_flight += 1
         return self._round
 
     def release(self) -> None:
         """Return the slot."""
         self._in_flight -= 1
-        self._wake()
+        if self._shared is None:
+            self._wake()
+        else:
+            self._shared.release()
+            self._poll()
+
+    def _take(self) -> bool:
+        if self._in_flight >= self.limit or (self._shared is not None and not self._shared.acquire(False)):
+            return False
+        self._in_flight += 1
+        return True
+
+    def _poll(self) -> None:
+        """Look again in a moment whether the other processes have returned a slot."""
+        if self._shared is None or self._poll_timer or not self._waiting or self._in_flight >= self.limit:
+            return
+
+        def look() -> None:
+            self._poll_timer = None
+            self._wake()
+
+        self._poll_timer = asyncio.get_running_loop().call_later(POLL_SECONDS, look)
 
     def answered(self, seconds: float | None = None) -> None:
         """Note an answer that took ``seconds``: the limit grows if all of its slots are in use."""
@@ -135,11 +183,14 @@ class AdaptiveLimit:
         self._limit = max(1.0, self._limit * remaining)
 
     def _wake(self) -> None:
-        while self._waiting and self._in_flight < self.limit:
-            _, _, ready = heappop(self._waiting)
-            if not ready.done():
-                self._in_flight += 1
-                ready.set_result(None)
+        while self._waiting:
+            if self._waiting[0][2].done():  # cancelled
+                heappop(self._waiting)
+            elif self._take():
+                heappop(self._waiting)[2].set_result(None)
+            else:
+                break
+        self._poll()
 
 
 class Breaker:

@@ -71,10 +71,10 @@ class Policy(Plugin, ABC):
     is_stand_in: ClassVar[bool] = False
     """True for an embedded policy that stands in for a model; named as such wherever its rows appear."""
     served: ClassVar[bool] = False
-    """True for a policy that waits for a model, in another process or on a device. One event loop then answers the
-    turns of all shards of a build, so that the model stays busy; worker processes may run the episodes."""
+    """True for a policy that waits for a model, in another process or on a device: many of its episodes are then
+    played at a time. Without it ``reply`` must not wait, and one episode is played after the other."""
     episodes_in_flight: int = 64
-    """Most concurrent episodes of a build; a served policy raises it to what its model accepts."""
+    """Most concurrent episodes of one process; a served policy raises it to what its model accepts."""
     episode_seconds: float | None = None
     """Longest time that all replies of one episode may take together; None for no limit."""
     plays: ClassVar[bool] = True

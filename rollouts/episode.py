@@ -6,7 +6,8 @@ record with its steps so far. :class:`~pivot.environments.base.PivotEnv` says wh
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
@@ -105,11 +106,33 @@ class TaskRun:
         self._episodes[sample], self._calls[sample] = episode, []
         return episode
 
+    def play(self, env: PivotEnv, sample: int) -> Episode:
+        """Play one episode with a policy that waits for nothing, and keep its record."""
+        with self._recorded(sample) as episode:
+            live = LiveEpisode(self, env, episode)
+            live.start()
+            while not live.is_over:
+                live.take(at_once(self._ask(env, episode, live.t, live.prompt), f"policy {self.policy.name}"))
+        return episode
+
     async def run_episode(self, env: PivotEnv, sample: int, call: CallEnv) -> Episode:
-        """Run one episode until it ends, in success, failure or error, and keep its record."""
+        """Run one episode among others until it ends, in success, failure or error, and keep its record."""
+        limit = self.policy.episode_seconds
+        deadline = None if limit is None else asyncio.get_running_loop().time() + limit
+        with self._recorded(sample) as episode:
+            live = LiveEpisode(self, env, episode)
+            await call(env, live.start)
+            while not live.is_over:
+                reply = await self._ask(env, episode, live.t, live.prompt, deadline)
+                await call(env, live.take, reply)
+        return episode
+
+    @contextmanager
+    def _recorded(self, sample: int) -> Iterator[Episode]:
+        """Begin an episode; an error of the policy or the environment becomes the end of its record."""
         episode = self._begin(sample)
         try:
-            await self._play(env, episode, call)
+            yield episode
         except _PolicyFailedError as failure:
             if isinstance(failure.cause, EndOfLogError):
                 episode.status = Status.TRUNCATED
@@ -119,7 +142,6 @@ class TaskRun:
             raise
         except Exception as error:  # noqa: BLE001 - a broken simulator is data: the record says what happened
             _break_off(episode, StopReason.ENV_ERROR, error)
-        return episode
 
     def give_up(self, sample: int, error: Exception) -> None:
         """Record an episode that was not finished, or not begun, as an error; a finished one is unchanged."""
@@ -127,22 +149,12 @@ class TaskRun:
         if episode.status is Status.COMPLETE and episode.stop_reason is None:
             _break_off(episode, StopReason.POLICY_ERROR, error)
 
-    async def _play(self, env: PivotEnv, episode: Episode, call: CallEnv) -> None:
-        """Append the steps of the episode until it ends."""
-        limit = self.policy.episode_seconds
-        deadline = None if limit is None else asyncio.get_running_loop().time() + limit
-        live = LiveEpisode(self, env, episode)
-        await call(env, live.start)
-        while not live.is_over:
-            reply = await self._ask(env, episode, live.t, live.prompt, deadline)
-            await call(env, live.take, reply)
-
     def live(self, env: PivotEnv, sample: int = 0) -> "LiveEpisode":
         """Return a new episode whose replies the caller gives one by one, for code that has its own loop."""
         return LiveEpisode(self, env, self._begin(sample))
 
     async def _ask(
-        self, env: PivotEnv, episode: Episode, t: int, prompt: PromptMessages, deadline: float | None
+        self, env: PivotEnv, episode: Episode, t: int, prompt: PromptMessages, deadline: float | None = None
     ) -> Reply:
         """Return the reply, its text cut to what is stored."""
         name, calls = episode.episode_id, self._calls[episode.sample_idx]
@@ -154,10 +166,10 @@ class TaskRun:
             latency = perf_counter() - started
             return Call(request_id(name, t, "student"), name, t, "student", latency=latency).reported(report)
 
-        wall_clock = asyncio.timeout_at(deadline)
+        wall_clock = None if deadline is None else asyncio.timeout_at(deadline)
         answered = False
         try:
-            async with wall_clock:
+            async with wall_clock or nullcontext():
                 reply = await self.policy.reply(turn)
             if self.policy.plays:  # an import keeps what its source recorded
                 reply = replace(reply, finish_reason=ending_of(reply.finish_reason, reply.text))
@@ -167,7 +179,7 @@ class TaskRun:
             raise
         except Exception as error:
             cause = error
-            if isinstance(error, TimeoutError) and wall_clock.expired():
+            if isinstance(error, TimeoutError) and wall_clock is not None and wall_clock.expired():
                 cause = PolicyError(f"the episode took longer than {self.policy.episode_seconds:g} s (step {t})")
             raise _PolicyFailedError(cause) from error
         finally:
@@ -300,6 +312,20 @@ class LiveEpisode:
         if self._run.profile.has_success_bit:
             return bool(info["success"])
         return self.episode.episode_return >= self._env.success_return
+
+
+def at_once(work: Coroutine[Any, Any, Result], name: str) -> Result:
+    """Return the result of work that waits for nothing, without an event loop.
+
+    Raises:
+        PluginError: it waits.
+    """
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return done.value
+    work.close()
+    raise PluginError(f"{name} waits for something, but is not marked as served; set `served = True` in its class")
 
 
 class _PolicyFailedError(Exception):

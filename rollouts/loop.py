@@ -1,9 +1,9 @@
-"""The scheduler of rollouts: one event loop that keeps a model busy from the first episode to the last.
+"""Rollouts: a plain loop for a policy that waits for nothing, and for a model a scheduler that keeps it busy.
 
-The episodes of all batches form one queue. As many as the policy accepts run concurrently, each in its own environment.
-The next episode begins when one ends. When the last episode of a batch ends, a separate thread delivers the batch to
-its receiver. If an environment allows only a few instances, its episodes wait and episodes of other environments go
-first. Order and content of the records are equal for any number of concurrent episodes.
+The scheduler is one event loop with one queue for the episodes of all batches. As many as the policy accepts run
+concurrently, each in its own environment. The next episode begins when one ends. When the last episode of a batch ends,
+a separate thread delivers the batch to its receiver. If an environment allows only a few instances, its episodes wait
+and episodes of other environments go first. Order and content of the records are equal in every way of playing.
 
 When the run has to stop, batches with at least one finished episode are delivered as they are; their other episodes are
 marked as pending.
@@ -21,7 +21,7 @@ from ..core.errors import ServerGoneError
 from ..environments.base import EnvConfig, PivotEnv, Task
 from ..environments.turns import StudentPrompt
 from .base import GROUP_SIZE, Policy, Status, TaskRollouts
-from .episode import ENDS_THE_RUN, TaskRun
+from .episode import ENDS_THE_RUN, TaskRun, at_once
 from .pool import EnvPool
 from .supervisor import Supervisor
 
@@ -68,8 +68,26 @@ def roll_out_tasks(
 
     Arguments: see :class:`Batch` and :func:`run_batches`, which also lists the errors raised.
     """
-    collected: list[TaskRollouts] = []
     batch = Batch(env_type, config, tasks, rollouts, only=only, run_id=run_id, prompt=prompt)
+    return roll_out_batch(batch, policy, concurrency)
+
+
+def roll_out_batch(batch: Batch, policy: Policy, concurrency: int | None = None) -> list[TaskRollouts]:
+    """Roll out one batch and return its records: one episode after the other, if neither policy nor environment waits.
+
+    The errors are those of :func:`run_batches`.
+    """
+    pool = EnvPool(batch.env_type, batch.config)
+    if concurrency is None and not policy.served and not pool.blocks:
+        opened = _OpenBatch(batch, policy, pool)
+        for run, sample in opened.episodes:
+            env = pool.take()
+            episode = run.play(env, sample)
+            at_once(pool.give_back(env, sound=episode.status is Status.COMPLETE), "the environment")
+        at_once(pool.close(), "the environment")
+        at_once(policy.aclose(), f"policy {policy.name}")
+        return opened.collected()
+    collected: list[TaskRollouts] = []
 
     def receive(_: Batch, records: list[TaskRollouts]) -> None:
         collected.extend(records)

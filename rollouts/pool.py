@@ -32,14 +32,22 @@ class EnvPool:
         self._threads = ThreadPoolExecutor(min(MOST_THREADS, config.most_instances or MOST_THREADS), "pivot-env")
 
     @property
+    def blocks(self) -> bool:
+        """Whether an environment of these settings blocks; it is kept."""
+        if not self._free:
+            self._free.append(self._new())
+        return self._free[-1].blocks
+
+    @property
     def has_room(self) -> bool:
         """Whether another episode may begin."""
         return self.config.most_instances is None or self.lent < self.config.most_instances
 
     def take(self) -> PivotEnv:
         """Return a free environment, or a new one."""
-        if self._free:
-            return self._free.pop()
+        return self._free.pop() if self._free else self._new()
+
+    def _new(self) -> PivotEnv:
         env = self.env_type(self.config)
         env.draw_frames = False
         return env

@@ -138,6 +138,14 @@ class Run:
         services = (self._parts[role].service for role in roles)
         return [each for each in services if each is not None]
 
+    def slots(self, role: Role) -> int | None:
+        """Return the most concurrent requests to the server of a model.
+
+        None for what has one event loop: a model that is loaded into the process, or a plugin that is no model.
+        """
+        part = self._parts[role]
+        return None if part.in_process else getattr(part.service, "max_concurrency", None)
+
     def policy(self) -> Policy:
         """Make the policy."""
         return self._parts["student"].make()
@@ -246,7 +254,12 @@ class _Part:
     @property
     def reads_weights(self) -> bool:
         """Whether the model runs in this process, and its revision is taken from its files."""
-        return bool(getattr(self._kind, "one_process", False)) and getattr(self._options, "revision", None) is None
+        return self.in_process and getattr(self._options, "revision", None) is None
+
+    @property
+    def in_process(self) -> bool:
+        """Whether the model is loaded into the process that uses it."""
+        return bool(getattr(self._kind, "one_process", False))
 
     def make(self) -> Any:
         if not self.is_model:

@@ -24,8 +24,9 @@ from ...core.storage import Address, FileRecord, FollowedPath, Storage, Url, ope
 from ...core.storage.commit import Step, refuse_interrupted, roll_forward
 from ...core.storage.receipts import Receipt
 from ...labeling.episode import FailedEpisode
+from ...models.base import Role
 from ...rollouts.base import Policy
-from .config import RunConfig, Shard, make_config, part_type, versions
+from .config import PartConfig, RunConfig, Shard, make_config, part_type, versions
 from .formats import FORMAT, refuse_other_format
 from .location import RUN, no_store
 from .origin import MANIFEST, refuse_unfinished_merge
@@ -80,6 +81,15 @@ class Store:
     def __reduce__(self) -> tuple[Callable[[Address, RunConfig], "Store"], tuple[Address, RunConfig]]:
         """Travel as address and config."""
         return open_once, (self.root, self.config)
+
+    def with_service(self, role: Role, **fields: Any) -> "Store":
+        """Return the store with other service settings of a model, which decide no byte, where it has them."""
+        name = "policy" if role == "student" else "teacher"
+        if not (service := self.run.services(role)) or not fields.keys() <= type(service[0]).model_fields.keys():
+            return self
+        part: PartConfig = getattr(self.config, name)
+        changed = part.model_copy(update={"service": {**part.service, **fields}})
+        return Store(self.root, self.config.model_copy(update={name: changed}))
 
     @cached_property
     def storage(self) -> Storage:

@@ -20,9 +20,7 @@ from ...core.admission import Admitted, allowed_names
 from ...core.contracts import Answer, Terms
 from ...core.plugins import Plugin, Settings
 from ...core.storage import Address
-from ...datasets.store.stages.base import ShardResult
 
-Call = Callable[..., ShardResult]
 Result = TypeVar("Result")
 
 
@@ -34,17 +32,8 @@ class WorkerPool(Protocol):
         """Number of calls that run at the same time; it changes when nodes join or leave a cluster."""
         ...
 
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Names under which the workers may reach this machine, the likeliest first."""
-        ...
-
-    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
-        """Submit a stage of a shard."""
-        ...
-
-    def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-        """Submit any call, for an event loop that does not wait for it."""
+    def submit(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+        """Submit a call."""
         ...
 
     def stop(self) -> None:
@@ -53,6 +42,14 @@ class WorkerPool(Protocol):
 
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run ``call`` once for each tuple and yield the results in the order of completion."""
+        ...
+
+    def share(self, slots: int) -> int:
+        """Let the calls of all workers use so many slots of a model server together; return the most of one worker."""
+        ...
+
+    def episodes(self) -> int:
+        """Return how many episodes the workers have reported as over; 0 where they cannot report."""
         ...
 
 
@@ -101,18 +98,9 @@ class AdmittingPool:
         """Number of calls that run at the same time."""
         return self.pool.workers
 
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Names under which the workers may reach this machine."""
-        return self.pool.hosts
-
-    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
-        """Submit a stage of a shard."""
+    def submit(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+        """Submit a call."""
         return self.pool.submit(Admitted(allowed_names(), call), *arguments)
-
-    def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-        """Submit any call."""
-        return self.pool.beside(Admitted(allowed_names(), call), *arguments)
 
     def stop(self) -> None:
         """Cancel the running calls."""
@@ -121,6 +109,14 @@ class AdmittingPool:
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run ``call`` once for each tuple."""
         return self.pool.stream(Admitted(allowed_names(), call), arguments)
+
+    def share(self, slots: int) -> int:
+        """Share the slots of a model server."""
+        return self.pool.share(slots)
+
+    def episodes(self) -> int:
+        """Return how many episodes are over."""
+        return self.pool.episodes()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,8 @@ its receipt last, so a second run finds it done or makes the same bytes.
 
 Prefect's own runners for clusters (``RayTaskRunner`` of prefect-ray, ``DaskTaskRunner`` of prefect-dask) run its task
 engine on the workers. Each of them then has to reach the Prefect server; one that cannot starts a server of its
-own, ten seconds a worker, and its task runs are never seen. They serve the tasks of a flow only, while relabelling and
-verification run without a flow, and the event loop of a served teacher hands over calls beside the tasks. So here the
-tasks stay with the driver, which names and reports each, and what they wait for is done by the cluster.
+own, ten seconds a worker, and its task runs are never seen. They serve the tasks of a flow only, while most builds have
+none. So here the tasks stay with the driver, which names and reports each, and the cluster does their work.
 """
 
 import contextlib
@@ -25,9 +24,7 @@ from itertools import islice
 from typing import Any
 
 from ...core.errors import ConfigError, StoreError
-from ...datasets.store.stages.base import ShardResult
-from .base import Call, Result
-from .reach import hosts_towards
+from .base import Result
 from .versions import other_versions, versions_here
 
 OUR_VARIABLES = "PIVOT_"
@@ -150,7 +147,6 @@ class ClusterPool(ABC):
         Without an address the cluster was started for this run with ``limit`` cores, so more calls may wait in it.
         """
         self._limit, self._own = limit, not address
-        self.hosts = hosts_towards(address)
         self._pending: dict[Future[Any], Any] = {}
         self._lock = threading.Lock()
         self._stopped = False
@@ -183,13 +179,9 @@ class ClusterPool(ABC):
     def warm(self, environments: Sequence[str]) -> None:
         """Let workers import these environments while the driver prepares the run."""
         for _ in range(min(self.workers, MOST_WARMED)):
-            self.beside(get_ready, tuple(environments))
+            self.submit(get_ready, tuple(environments))
 
-    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
-        """Submit a stage of a shard."""
-        return self.beside(call, *arguments)
-
-    def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+    def submit(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
         """Submit one call; cancelling the future cancels the call."""
         future: Future[Result] = Future()
         if self._stopped:
@@ -229,12 +221,20 @@ class ClusterPool(ABC):
         for future in pending:
             future.cancel()
 
+    def share(self, slots: int) -> int:
+        """Return an equal share: machines have no semaphore in common."""
+        return max(1, slots // self.workers)
+
+    def episodes(self) -> int:
+        """Return 0: only whole calls are reported."""
+        return 0
+
     def _handed_over(self) -> int:
         return self._limit if self._limit and not self._own else PREFETCH_PER_CORE * self.workers
 
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run the calls on all workers; the first error cancels all others."""
-        calls = (self.beside(call, *each) for each in arguments)
+        calls = (self.submit(call, *each) for each in arguments)
         pending = set(islice(calls, self._handed_over()))
         try:
             while pending:

@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import connection
@@ -21,8 +21,8 @@ from typing import Any, Protocol
 from ...core.errors import ConfigError, StoreError
 from ...core.storage import Address
 from ...datasets.store.stages.base import ShardResult, Stage, run
-from .base import Call, Engine, Result, WorkerPool
-from .reach import LOOPBACK
+from ...models.pacing import share_slots
+from .base import Engine, Result, WorkerPool
 
 
 class Execute(Protocol):
@@ -38,6 +38,10 @@ class Execute(Protocol):
         ...
 
 
+SLOTS = 256
+"""Slots of a model server that workers have together until a stage says how many."""
+
+
 def available_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -47,8 +51,22 @@ def _no_work() -> None:
     """Make a worker process start."""
 
 
-def _start_worker(names: tuple[str, ...]) -> None:
+_over: Any = None
+"""Number of episodes that are over in all workers of the pool, in a worker."""
+
+
+def count_episodes(count: int) -> None:
+    """Report episodes that are over to the parent of this worker."""
+    if _over is not None:
+        with _over.get_lock():
+            _over.value += count
+
+
+def _start_worker(names: tuple[str, ...], slots: Any, over: Any) -> None:
     """Ignore Ctrl-C and import the environments while the parent prepares the run."""
+    global _over  # noqa: PLW0603 - of this worker
+    _over = over
+    share_slots(slots)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see interrupts_held: its own children may be stopped
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -83,17 +101,15 @@ class InProcess:
     """One worker: this process."""
 
     workers = 1
-    hosts = (LOOPBACK,)
 
     def __init__(self) -> None:
-        """Start no thread before it is needed."""
-        self._thread: ThreadPoolExecutor | None = None
+        """Run nothing yet."""
         self._working: set[int] = set()
         """Threads that run a call; Prefect calls from threads of its own."""
 
-    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
+    def submit(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
         """Run ``call`` at once and return its finished future."""
-        future: Future[ShardResult] = Future()
+        future: Future[Result] = Future()
         try:
             with self._stoppable():
                 future.set_result(call(*arguments))
@@ -110,12 +126,6 @@ class InProcess:
         finally:
             self._working.discard(thread)
 
-    def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-        """Run ``call`` in one other thread."""
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "pivot-beside")
-        return self._thread.submit(call, *arguments)
-
     def stop(self) -> None:
         """Interrupt the calls in other threads; each ends with the next line of Python that it runs."""
         for thread in self._working - {threading.get_ident()}:
@@ -128,15 +138,21 @@ class InProcess:
                 result = call(*each)
             yield result
 
+    def share(self, slots: int) -> int:
+        """Leave all slots to this process."""
+        return slots
+
+    def episodes(self) -> int:
+        """Return 0: calls of this process report themselves."""
+        return 0
+
 
 class Processes:
     """Several worker processes."""
 
-    hosts = (LOOPBACK,)
-
-    def __init__(self, executor: ProcessPoolExecutor, workers: int) -> None:
-        """Use ``executor``, and start its workers now."""
-        self.workers = workers
+    def __init__(self, executor: ProcessPoolExecutor, workers: int, slots: Any, over: Any) -> None:
+        """Use ``executor``, and start its workers now; they have ``slots`` and ``over``."""
+        self.workers, self._slots, self._over = workers, slots, over
         self._executor = executor
         others = set(multiprocessing.active_children())
         with interrupts_held():
@@ -144,12 +160,7 @@ class Processes:
                 executor.submit(_no_work)
         self._processes = set(multiprocessing.active_children()) - others
 
-    def submit(self, call: Call, *arguments: Any) -> "Future[ShardResult]":
-        """Hand ``call`` to the next free process."""
-        with worker_deaths():
-            return self._executor.submit(call, *arguments)
-
-    def beside(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+    def submit(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
         """Hand ``call`` to the next free process."""
         with worker_deaths():
             return self._executor.submit(call, *arguments)
@@ -176,13 +187,25 @@ class Processes:
 
     def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
         """Run the calls on all processes; the first error cancels calls that have not begun."""
-        futures = [self.beside(call, *each) for each in arguments]
+        futures = [self.submit(call, *each) for each in arguments]
         try:
             for future in as_completed(futures):
                 yield finished(future)
         finally:
             for future in futures:
                 future.cancel()
+
+    def share(self, slots: int) -> int:
+        """Put so many slots into the semaphore of the workers, none of which runs a call."""
+        while self._slots.acquire(False):
+            pass
+        for _ in range(slots):
+            self._slots.release()
+        return slots
+
+    def episodes(self) -> int:
+        """Return the sum of the workers' reports."""
+        return self._over.value
 
 
 @contextlib.contextmanager
@@ -194,14 +217,13 @@ def worker_pool(workers: int, environments: Sequence[str]) -> Iterator[WorkerPoo
     if workers <= 1:
         yield InProcess()
         return
+    context = multiprocessing.get_context("spawn")
+    slots, over = context.Semaphore(SLOTS), context.Value("Q", 0)
     executor = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(tuple(environments),),
+        workers, mp_context=context, initializer=_start_worker, initargs=(tuple(environments), slots, over)
     )
     try:
-        pool = Processes(executor, workers)
+        pool = Processes(executor, workers, slots, over)
         try:
             yield pool
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""The pipeline as a Prefect flow: one definition, run in process by ``pivot build`` or by a worker on a schedule.
+"""Stages of shards as tasks of a Prefect flow run.
 
 A Prefect task is one stage of one shard (seconds to hours of work, never one episode). The work itself happens in a
 process pool of the run, because task runners that start a process for each task cost more than a shard of puzzles.

@@ -1,4 +1,4 @@
-"""Check within seconds that a cluster answers at its address, and find the names of this machine for its nodes."""
+"""Check within seconds that a cluster answers at its address."""
 
 import os
 import socket
@@ -10,8 +10,6 @@ PATIENCE = 5.0
 """Seconds for a connection, and for the first bytes over it."""
 
 LOOPBACK = "127.0.0.1"
-DRIVER_HOST = "PIVOT_DRIVER_HOST"
-"""Environment variable: the name under which the nodes of a cluster reach the machine of the run."""
 
 _HELLO_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """Client preface of HTTP/2 (RFC 9113, section 3.4), with empty settings."""
@@ -49,25 +47,6 @@ def refuse_unreachable(address: str, what: str, *, http2: bool = False) -> None:
 def _host_and_port(address: str) -> tuple[str | None, int | None]:
     parts = urlsplit(address if "//" in address else f"//{address}")
     return parts.hostname, parts.port
-
-
-def hosts_towards(address: str) -> tuple[str, ...]:
-    """Return the names by which the nodes of the cluster at ``address`` may reach this machine; empty for a local one.
-
-    Raises:
-        ValueError: the address is malformed.
-    """
-    if not address:
-        return (LOOPBACK,)
-    if named := os.environ.get(DRIVER_HOST):
-        return (named,)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:
-        try:
-            towards.connect((_host_and_port(address)[0], 1))  # sends nothing: it only selects the route
-            near: str = towards.getsockname()[0]
-        except OSError:  # the address is a word of the engine
-            near = LOOPBACK
-    return tuple(dict.fromkeys((near, socket.gethostname())))
 
 
 def _speaks_http2(connection: socket.socket) -> bool:

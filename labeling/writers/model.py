@@ -1,6 +1,6 @@
 """Any chat model as a teacher: it sees the collage and the proved facts, and chooses by JSON what guidance says.
 
-Labels of all shards are asked about in one event loop, so that the model is kept busy across them; the collage is
+Labels of several shards are asked about in one event loop, so that the model is kept busy across them; the collage is
 composed and encoded once a label, whatever is made of it. An answer that cannot be used is asked for once more, with
 the objection; what then still fails, and every refusal, becomes a rejected label with a typed reason. A request that
 got no answer at all is ``unanswered`` and asked again by the next run. Guidance is never taken from an answer in part.

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ....core.messages import Call
 from ....core.records import from_row, to_row
-from ....labeling.base import UNANSWERED, ConcurrentWriter, Guidance, GuidanceRequest, GuidanceWriter, PreparedRequest
+from ....labeling.base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter
 from ....labeling.label import Certified, certify_episodes, guidance_requests, make_labels, with_prompt, write_guidance
 from ...verify.replay import EarlierGuidance, KeptGuidance, guidance_of_version, stored_guidance
 from ..config import Shard
@@ -17,7 +17,7 @@ from ..schema import CALLS, LABELS, PROMPTS, TableSchema
 from ..store import Store, shard_frames, stored_failures
 from ..tables import label_call_table, label_prompt_table, label_table
 from ..usage import calls_in_all
-from .base import Pending, Product, ShardResult, Stage
+from .base import Pending, Product, Stage
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,14 @@ class LabelStage(Stage):
         if self.earlier is not None and store.run.writer_is_served:
             return guidance_of_version(store, self.shard, self.earlier, writer)
         return writer
+
+    def kept_guidance(self, pending: Pending, requests: Mapping[int, GuidanceRequest]) -> dict[int, Guidance]:
+        """Return stored guidance that still answers, by the index of the failure."""
+        teacher = self.writer(pending)
+        if not isinstance(teacher, KeptGuidance):
+            return {}
+        kept = {index: (request, teacher.kept(request)) for index, request in requests.items()}
+        return {index: with_prompt(each, teacher, request) for index, (request, each) in kept.items() if each}
 
     def product(self, pending: Pending, certified: list[Certified], guidance: Mapping[int, Guidance]) -> Product:
         """Judge the labels and return their tables."""
@@ -109,50 +117,3 @@ def _stored_guidance(store: Store, shard: Shard) -> dict[str, Guidance]:
         store.read(LABELS, shard).to_pylist(),
         [] if calls is None else store.read_file(calls, CALLS).to_pylist(),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class LabelJob:
-    """Certified failures of one shard, for a scheduler that asks a model about some of them."""
-
-    shard: Shard
-    pending: Pending
-    certified: list[Certified]
-    guidance: dict[int, Guidance]
-    """Stored guidance that still answers, by the index of the failure."""
-    prepared: dict[int, PreparedRequest]
-    """Requests to be sent, by the index of the failure."""
-
-
-def label_job(store: Store, shard: Shard, earlier: EarlierGuidance | None = None) -> LabelJob | ShardResult:
-    """Certify a shard for a concurrent writer, or return its result when an earlier run labelled it.
-
-    Raises:
-        StoreError: the rollouts cannot be read.
-    """
-    stage = LabelStage(store, shard, earlier)
-    pending = stage.check()
-    if isinstance(pending, ShardResult):
-        return pending
-    certified, requests = stage.certify()
-    teacher = stage.writer(pending)
-    writer: ConcurrentWriter = store.run.writer()  # pyright: ignore[reportAssignmentType]
-    guidance: dict[int, Guidance] = {}
-    prepared: dict[int, PreparedRequest] = {}
-    for index, request in requests.items():
-        kept = teacher.kept(request) if isinstance(teacher, KeptGuidance) else None
-        if kept is None:
-            prepared[index] = writer.prepare(request)
-        else:
-            guidance[index] = with_prompt(kept, teacher, request)
-    return LabelJob(shard, pending, certified, guidance, prepared)
-
-
-def store_labels(store: Store, job: LabelJob) -> ShardResult:
-    """Judge and write the labels of a job, all of whose guidance is there.
-
-    Raises:
-        StoreError: the labels cannot be written.
-    """
-    stage = LabelStage(store, job.shard)
-    return stage.write(job.pending, stage.product(job.pending, job.certified, job.guidance))

@@ -6,14 +6,12 @@ from typing import ClassVar
 
 from ....environments.base import Task
 from ....rollouts.base import TaskRollouts
-from ....rollouts.loop import roll_out_tasks
-from ..config import Shard
+from ....rollouts.loop import Batch, roll_out_batch
 from ..inputs import PENDING_EPISODES, ROLLOUT, rollout_facts, rollout_inputs
 from ..schema import EPISODES, STORE_TABLES
-from ..store import Store
 from ..tables import rollout_tables, stored_rollouts
 from ..usage import calls_in_all
-from .base import Pending, Product, ShardResult, Stage
+from .base import Pending, Product, Stage
 
 
 @dataclass(frozen=True)
@@ -31,19 +29,13 @@ class RolloutStage(Stage):
 
     def make(self, pending: Pending) -> Product:
         """Play the pending episodes with the policy of the run."""
+        return self.product(pending, roll_out_batch(self.batch(pending), self.store.run.policy()))
+
+    def batch(self, pending: Pending) -> Batch:
+        """Return the pending episodes for the rollout loop."""
         run = self.store.run
-        env = run.env(self.shard.env)
-        rollouts = roll_out_tasks(
-            env.type,
-            env.config,
-            self.tasks,
-            run.policy(),
-            run.config.rollouts,
-            only=pending.episodes,
-            run_id=run.run_ids(self.shard),
-            prompt=env.prompt,
-        )
-        return self.product(pending, rollouts)
+        env, ids = run.env(self.shard.env), run.run_ids(self.shard)
+        return Batch(env.type, env.config, self.tasks, run.config.rollouts, pending.episodes, ids, prompt=env.prompt)
 
     def product(self, pending: Pending, rollouts: Sequence[TaskRollouts]) -> Product:
         """Return the tables of episodes that were played, with the episodes that the shard already has."""
@@ -68,28 +60,3 @@ def _merged(before: TaskRollouts, after: TaskRollouts, replaced: Collection[str]
         prompts=before.prompts | after.prompts,
         calls=sorted(calls, key=lambda call: index[call.episode_id]),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutJob:
-    """Rollouts of one shard that a scheduler has to play."""
-
-    shard: Shard
-    tasks: Sequence[Task]
-    pending: Pending
-
-
-def rollout_job(store: Store, shard: Shard, tasks: Sequence[Task]) -> RolloutJob | ShardResult:
-    """Return the rollouts of a shard that are left, or its result when an earlier run made all of them."""
-    pending = RolloutStage(store, shard, tasks).check()
-    return pending if isinstance(pending, ShardResult) else RolloutJob(shard, tasks, pending)
-
-
-def store_rollouts(store: Store, job: RolloutJob, rollouts: Sequence[TaskRollouts]) -> ShardResult:
-    """Write the rollouts of a job, together with the episodes that the shard holds already.
-
-    Raises:
-        StoreError: the shard cannot be written, or its stored rows cannot be read back.
-    """
-    stage = RolloutStage(store, job.shard, job.tasks)
-    return stage.write(job.pending, stage.product(job.pending, rollouts))

@@ -1,0 +1,262 @@
+"""Rollouts against a model server on several workers: one limit in all, equal bytes, and a good end."""
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pivot.core.errors import ConfigError, PivotError, ServerGoneError, StoreError
+from pivot.core.progress import Silent
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.nights import load_store
+from pivot.datasets.store.stages.label import LabelStage
+from pivot.datasets.store.stages.rollout import RolloutStage
+from pivot.datasets.store.store import Store
+from pivot.datasets.store.usage import model_usage
+from pivot.flows.engines.base import Workers, open_pool
+from pivot.flows.engines.local import execute_with
+from pivot.flows.pipeline import BuildResult, build_store
+from pivot.flows.served import _groups
+from pivot.models import pacing
+from pivot.rollouts.policies import ModelPolicy
+from pivot.tests.flow_runs import CLI, PATIENCE, assert_whole, clean_environment
+from pivot.tests.flows.test_served_faults import config_at, one_in_three, tables_of
+from pivot.tests.models.chat_server import FAULTS, MODEL, served, stop_after
+
+TASKS = {"sokoban": 6, "frozenlake": 6}
+
+
+class Threads:
+    """A pool whose workers are threads of this process: a test sees into them, and none takes seconds to start."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._executor = ThreadPoolExecutor(workers)
+
+    def submit(self, call: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        # As between processes: nothing is shared.
+        return self._executor.submit(call, *pickle.loads(pickle.dumps(arguments)))
+
+    def stop(self) -> None:
+        """Threads end by themselves."""
+
+    def stream(self, call: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        for each in arguments:
+            yield call(*each)
+
+    def share(self, slots: int) -> int:
+        pacing.share_slots(threading.BoundedSemaphore(slots))  # type: ignore[arg-type]
+        return slots
+
+    def episodes(self) -> int:
+        return 0
+
+
+@pytest.fixture(autouse=True)
+def _slots_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pacing, "_shared", None)
+
+
+class Reports(Silent):
+    """Adds up what a build reports of its rollouts."""
+
+    def __init__(self) -> None:
+        self.total, self.played = 0, 0
+        self.shards: list[str] = []
+
+    def start(self, stage: str, total: int) -> None:
+        self.total = total if stage == "rollout" else self.total
+
+    def advance(self, stage: str, amount: int) -> None:
+        self.played += amount if stage == "rollout" else 0
+
+    def stored(self, stage: str, shard: str, seconds: float, size: int, *, reused: bool) -> None:
+        if stage == "rollout":
+            self.shards.append(shard)
+
+
+def build(config: dict[str, Any], root: Path, workers: int = 1, reports: Reports | None = None) -> BuildResult:
+    """Build with so many threads."""
+    return build_store(root, make_config(config), execute_with(Threads(workers)), reports or Reports())
+
+
+# The same as in one process
+
+
+def test_any_number_of_workers_makes_the_same_bytes_whatever_the_server_does(tmp_path: Path) -> None:
+    with served() as whole:
+        build(config_at(whole, TASKS), tmp_path / "whole")
+    kinds = tuple(kind for kind in FAULTS if kind != "hang")
+    with served(fault=one_in_three(kinds)) as server:
+        reports = Reports()
+        config = config_at(server, TASKS)
+        result = build(config, tmp_path / "store", 5, reports)
+        for _ in range(5):  # pending, not lost
+            result = build(config, tmp_path / "store", 2) if result.pending_episodes else result
+        (usage,) = model_usage(Store.open(tmp_path / "store"))
+        assert usage.tries >= server.log.requests > usage.requests
+    assert (result.pending_episodes, reports.played) == (0, reports.total)
+    assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
+    assert_whole(tmp_path / "store")
+
+
+@pytest.mark.timeout(900)
+def test_processes_together_keep_the_limit(tmp_path: Path) -> None:
+    with served(slots=8) as server:
+        config = config_at(server, {"sokoban": 3, "frozenlake": 3}, rollouts=4, max_concurrency=8)
+        build(config, tmp_path / "whole")
+        server.log.most_in_flight, server.crowd = 0, 8
+        resolved = make_config(config)
+        with open_pool(Workers(count=3), list(resolved.environments), tmp_path / "store") as pool:
+            build_store(tmp_path / "store", resolved, execute_with(pool), Silent())
+        assert server.log.most_in_flight == 8
+    assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
+
+
+def test_there_is_one_limit_and_all_workers_together_reach_it(tmp_path: Path) -> None:
+    with served() as server:
+        server.crowd = 16
+        build(config_at(server, {"sokoban": 12}, max_concurrency=16), tmp_path, 4)
+        assert server.log.most_in_flight == 16
+
+
+def test_a_slot_is_not_kept_by_the_process_that_returns_it() -> None:
+    """Two loops share one slot: each gets about half of the turns, and it is never taken twice."""
+    shared, turns, taken = threading.BoundedSemaphore(1), Counter[int](), 0
+
+    async def play(number: int) -> None:
+        nonlocal taken
+        limit = pacing.AdaptiveLimit(8)
+
+        async def ask() -> None:
+            nonlocal taken
+            await limit.acquire()
+            taken += 1
+            assert taken == 1
+            await asyncio.sleep(0.001)
+            taken -= 1
+            limit.release()
+            turns[number] += 1
+
+        while turns.total() < 100:
+            await asyncio.gather(*(ask() for _ in range(4)))
+
+    pacing.share_slots(shared)  # type: ignore[arg-type]
+    threads = [threading.Thread(target=lambda each=each: asyncio.run(play(each))) for each in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(PATIENCE)
+    assert min(turns.values()) > 20
+    assert shared.acquire(blocking=False)
+
+
+def test_a_request_that_is_cancelled_returns_its_slot() -> None:
+    shared = threading.BoundedSemaphore(1)
+    pacing.share_slots(shared)  # type: ignore[arg-type]
+
+    async def play() -> None:
+        limit = pacing.AdaptiveLimit(8)
+        await limit.acquire()
+        waiting = [asyncio.create_task(limit.acquire()) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        waiting[0].cancel()
+        limit.release()
+        await waiting[1]
+        limit.release()
+        await asyncio.sleep(0.01)
+        waiting[2].cancel()  # perhaps together with its slot
+        await asyncio.gather(*waiting, return_exceptions=True)
+        if waiting[2].cancelled() is False:
+            limit.release()
+
+    asyncio.run(play())
+    assert shared.acquire(blocking=False)
+
+
+def test_groups_give_all_workers_work_and_keep_the_order(small_store: Path) -> None:
+    store = Store.open(small_store)
+    stages: list[Any] = [LabelStage(store, shard) for shard in store.config.shards()]
+    episodes = stages[0].episodes
+    for share, workers in ((1, 1), (1, 4), (episodes, 2), (10_000, 2)):
+        groups = _groups(stages, share, workers)
+        assert [stage for group in groups for stage in group] == stages
+        assert len(groups) >= min(workers, len(stages))
+
+
+# The end of a run
+
+
+def test_a_server_that_goes_away_stops_all_workers_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    with served(slots=4) as server:
+        config = config_at(server, {"sokoban": 6}, rollouts=4, patience_seconds=1.0, max_concurrency=4)
+        config |= {"tasks_per_shard": 1}
+        build(config, tmp_path / "whole")
+        gone = stop_after(server, server.log.answered // 2)
+        began = time.monotonic()
+        with pytest.raises(ServerGoneError, match=r"no answer from http://127.* finished episodes are kept"):
+            build(config, tmp_path / "store", 3)
+        assert time.monotonic() - began < 120  # of the 180 that a server gets by default
+        gone.join()
+        answered = server.log.answered
+        server.start()
+        assert build(config, tmp_path / "store", 3).pending_episodes == 0
+    assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
+    steps = len(load_store(tmp_path / "store").steps.collect())
+    assert server.log.answered < answered + steps, "what was finished was kept"
+
+
+@pytest.mark.parametrize("raised", [ConfigError("the balance is spent"), StoreError("the disk is full")])
+def test_an_error_that_ends_the_run_ends_it_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: PivotError
+) -> None:
+    async def refuse(self: ModelPolicy, turn: Any) -> Any:
+        raise raised
+
+    def full(*_: Any) -> Any:
+        raise raised
+
+    if isinstance(raised, StoreError):
+        monkeypatch.setattr(RolloutStage, "product", full)
+    else:
+        monkeypatch.setattr(ModelPolicy, "reply", refuse)
+    with served(latency=0.01) as server, pytest.raises(type(raised), match=str(raised)):
+        build(config_at(server, {"sokoban": 9}) | {"tasks_per_shard": 1}, tmp_path, 4)
+
+
+@pytest.mark.operations
+@pytest.mark.timeout(900)
+def test_ctrl_c_keeps_what_is_finished_and_leaves_no_process(tmp_path: Path) -> None:
+    with served(latency=0.1, slots=16) as server:
+        arguments = ["build", "sokoban", "--tasks", "24", "--rollouts", "8", "--policy", "openai", "--model", MODEL]
+        command = [*CLI, *arguments, "--base-url", server.url, "--out", tmp_path / "store", "--workers", "3"]
+        process = subprocess.Popen(
+            [*map(str, command), "--no-cache", "--max-concurrency", "16"],
+            env=clean_environment() | {"OPENAI_API_KEY": "k"},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started = psutil.Process(process.pid)
+        while server.log.answered < 400 and process.poll() is None:
+            time.sleep(0.05)
+        children = started.children(recursive=True)
+        os.kill(process.pid, signal.SIGINT)
+        output, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 130, output + errors
+        assert "Traceback" not in output + errors
+        psutil.wait_procs(children, timeout=PATIENCE)
+        assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+        kept = list((tmp_path / "store" / "episodes").rglob("*.parquet"))
+        assert kept, "episodes were finished by then"
+        assert not (tmp_path / "store" / "manifest.json").exists()
