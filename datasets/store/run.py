@@ -141,7 +141,7 @@ class Run:
     def slots(self, role: Role) -> int | None:
         """Return the most concurrent requests to the server of a model.
 
-        None for what has one event loop: a model that is loaded into the process, or a plugin that is no model.
+        None for what has one event loop: a model that is loaded into the process, or a plugin other than a model.
         """
         part = self._parts[role]
         return None if part.in_process else getattr(part.service, "max_concurrency", None)
