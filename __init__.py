@@ -29,28 +29,28 @@ from .core.errors import PivotError
 from .core.version import __version__
 
 if TYPE_CHECKING:
-    from .api.reading import export, probe, query, report, stats, verify
-    from .api.stores import build, import_rollouts, merge, relabel
-    from .api.training import (
-        evaluate_analyzer,
-        evaluate_baselines,
-        evaluate_policy,
-        make_tiny_model,
-        train_rl,
-        train_sft,
-    )
-    from .api.upkeep import disk_usage, prune
     from .core.admission import allow_code
     from .core.progress import Reporter
+    from .datasets.sql.views import query_frame as query
     from .datasets.store.config import RunConfig
     from .datasets.store.nights import load_store
     from .datasets.store.store import StoreFrames
     from .datasets.verify.report import Report as VerifyReport
+    from .flows.build import build
+    from .flows.disk_usage import disk_usage
+    from .flows.export import export
+    from .flows.merge import merge
     from .flows.pipeline import BuildResult
-    from .flows.relabel import LabelChanges
+    from .flows.probe import probe
+    from .flows.prune import prune
+    from .flows.relabel import LabelChanges, relabel
+    from .flows.training import evaluate_policy, make_tiny_model, train_rl, train_sft
+    from .flows.verify import verify
     from .insight.probe.records import ProbeSettings
+    from .insight.report.site import report
+    from .insight.stats import stats
     from .interop.recorder import Recorder
-    from .interop.run import ImportResult
+    from .interop.run import ImportResult, import_rollouts
     from .solvers.api import certify, certify_batch
     from .solvers.base import Certificate, Unsolved, Verdict
     from .solvers.closure import Graph, explore
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from .solvers.credit import TurnCredit, credit
     from .training.analyzer_sft.config import SftConfig
     from .training.evaluation.config import AnalyzerEvaluationConfig, BaselinesConfig, PolicyEvaluationConfig
-    from .training.evaluation.run import EvaluationReport
+    from .training.evaluation.run import EvaluationReport, evaluate_analyzer, evaluate_baselines
     from .training.policy_rl.config import RlConfig
 
 __all__ = [
@@ -111,66 +111,12 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {
-    "AnalyzerEvaluationConfig": "training.evaluation.config",
-    "BaselinesConfig": "training.evaluation.config",
-    "EvaluationReport": "training.evaluation.run",
-    "PolicyEvaluationConfig": "training.evaluation.config",
-    "RlConfig": "training.policy_rl.config",
-    "SftConfig": "training.analyzer_sft.config",
-    "evaluate_analyzer": "api.training",
-    "evaluate_baselines": "api.training",
-    "evaluate_policy": "api.training",
-    "make_tiny_model": "api.training",
-    "train_rl": "api.training",
-    "train_sft": "api.training",
-    "BuildResult": "flows.pipeline",
-    "Certificate": "solvers.base",
-    "Certified": "solvers.closure.certified",
-    "Graph": "solvers.closure",
-    "LabelChanges": "flows.relabel",
-    "ProbeSettings": "insight.probe.records",
-    "Reporter": "core.progress",
-    "RunConfig": "datasets.store.config",
-    "StoreFrames": "datasets.store.store",
-    "TurnCredit": "solvers.credit",
-    "Unsolved": "solvers.base",
-    "Verdict": "solvers.base",
-    "VerifyReport": "datasets.verify.report:Report",
-    "allow_code": "core.admission",
-    "build": "api.stores",
-    "certify": "solvers.api",
-    "certify_batch": "solvers.api",
-    "merge": "api.stores",
-    "credit": "solvers.credit",
-    "explore": "solvers.closure",
-    "import_rollouts": "api.stores",
-    "ImportResult": "interop.run",
-    "Recorder": "interop.recorder",
-    "export": "api.reading",
-    "load_store": "datasets.store.nights",
-    "disk_usage": "api.upkeep",
-    "probe": "api.reading",
-    "prune": "api.upkeep",
-    "query": "api.reading",
-    "relabel": "api.stores",
-    "report": "api.reading",
-    "stats": "api.reading",
-    "verify": "api.reading",
-}
-"""Module of each public name, with the name in it where that differs."""
-
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: ``import pivot`` stays cheap."""
-    from importlib import import_module  # noqa: PLC0415 - only needed here
+    from .core.lazy import imported  # noqa: PLC0415 - only needed here
 
-    if name not in _HOMES:
-        near_match = import_module(".api.keywords", __name__).near_match
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{near_match(name, __all__)}")
-    module, _, its_name = _HOMES[name].partition(":")
-    value = getattr(import_module(f".{module}", __name__), its_name or name)
-    globals()[name] = value
+    value = globals()[name] = imported(__name__, name)
     return value
 
 

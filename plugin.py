@@ -168,29 +168,8 @@ __all__ = [
 ]
 
 
-_HOMES = {
-    **dict.fromkeys(("Engine", "EngineSettings", "WorkerPool"), "flows.engines.base"),
-    **dict.fromkeys(("ClusterPool", "carry_out"), "flows.engines.cluster"),
-    "ready_pool": "flows.engines.nodes",
-    **dict.fromkeys(("Exporter", "LabelledEpisode", "LabelledShard"), "datasets.export.base"),
-    **dict.fromkeys(("Importer", "Place", "UnreadableError"), "interop.base"),
-    "RecordedEpisode": "interop.episode",
-    **dict.fromkeys(("GenerationOptions", "Generator", "Trained"), "training.policy_rl.engines.base"),
-    **dict.fromkeys(("AdvantageEstimator", "complete_episodes"), "training.policy_rl.extensions.advantages"),
-    **dict.fromkeys(("Arm", "Hindsight"), "training.policy_rl.hindsight.contexts"),
-    "Objective": "training.policy_rl.extensions.objectives",
-    "RlConfig": "training.policy_rl.config",
-    "TokenBatch": "training.policy_rl.losses",
-    **dict.fromkeys(("Column", "TableSchema"), "datasets.store.schema"),
-    **dict.fromkeys(("FileRecord", "Stat", "Storage", "Url"), "core.storage"),
-}
-"""Modules of names that are imported when they are first used."""
-
-
 def __getattr__(name: str) -> Any:
     """Import the contracts that bring whole rooms when they are first used."""
-    from importlib import import_module  # noqa: PLC0415 - only needed here
+    from .core.lazy import imported  # noqa: PLC0415 - only needed here
 
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOMES[name]}", __package__), name)
+    return imported(__name__, name)

@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any
 
 import pivot
-from pivot.api.reading import report
+from pivot.insight.report.site import report
 from pivot.solvers.closure.solver import ClosureSolver
 from rich.console import Console
 

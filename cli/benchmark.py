@@ -2,10 +2,10 @@
 
 import typer
 
-from ..api import benchmarking as api
 from ..core.errors import ConfigError
+from ..flows.training import make_benchmark
 from ..training.evaluation.config import MakeConfig, RunConfig, ScoreConfig, TableConfig
-from ..training.evaluation.run import EvaluationReport
+from ..training.evaluation.run import EvaluationReport, run_benchmark, score_file, write_table
 from ..training.evaluation.tables import SCREEN, USAGE_HEADER, reasons_not_fitted, screen_rows, usage_row
 from .asked_form import AskedForm
 from .console import ProgressBars, out, show_table
@@ -64,7 +64,7 @@ def make(config: MakeConfig) -> None:
     pivot benchmark make runs/pictures --images steps --thoughts --env gym:MiniGrid-DoorKey-5x5-v0
     """
     with ProgressBars() as bars:
-        made = api.make_benchmark(config, reporter=bars)
+        made = make_benchmark(config, reporter=bars)
     counts = ", ".join(f"{env} {count}" for env, count in made.facts["items"].items())
     out.print(f"version {made.facts['version']}, fingerprint {made.fingerprint}", soft_wrap=True)
     out.print(f"items: {made.variant}", soft_wrap=True)
@@ -88,7 +88,7 @@ def run(config: RunConfig) -> None:
     pivot benchmark run --stand-in mixture-0.5 --data runs/benchmark --out runs/mixture
     """
     with ProgressBars() as bars:
-        report = api.run_on_benchmark(config, reporter=bars)
+        report = run_benchmark(config, reporter=bars)
     show_report(report)
 
 
@@ -104,7 +104,7 @@ def score(config: ScoreConfig) -> None:
 
     pivot benchmark score predictions.jsonl --data runs/benchmark --out runs/scored
     """
-    show_report(api.score_predictions(config))
+    show_report(score_file(config))
 
 
 @benchmark.command()
@@ -119,7 +119,7 @@ def table(config: TableConfig) -> None:
     """
     if not config.results:
         raise ConfigError("missing argument 'RESULT': name results, or their folders")
-    results, files = api.benchmark_table(config)
+    results, files = write_table(config)
     show_table("cost", USAGE_HEADER[:5], [usage_row(each)[:5] for each in results])
     out.print(f"written to {config.out}: {', '.join(files)}", soft_wrap=True)
 

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ..api import stores as api
-from ..api.stores import with_shards
 from ..core.errors import ConfigError
 from ..core.storage import Address, open_storage
 from ..datasets.store.config import RunConfig
 from ..datasets.store.store import RUN
+from ..flows import build as building
 from ..flows.engines.local import available_cores
 from ..flows.engines.server import configured_server
 from .console import ProgressBars
@@ -78,11 +77,11 @@ def build(config: RunConfig, options: BuildOptions, workers: WorkerOptions) -> N
     if root is None:
         raise ConfigError("no folder given; name the folder of the store with --out DIR")
     if options.dry_run:
-        show_plan(with_shards(config, root), root, workers.workers or available_cores())
+        show_plan(building.with_shards(config, root), root, workers.workers or available_cores())
         return
     with ProgressBars() as bars:
         prefect = configured_server() is not None if options.prefect is None else options.prefect
-        result = api.build(
+        result = building.build(
             config, root, refresh=options.refresh, reporter=bars, prefect=prefect, **workers.model_dump()
         )
     show_result(result)

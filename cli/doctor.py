@@ -163,7 +163,7 @@ def _certify() -> str:
 
 
 def _build() -> str:
-    from ..api.stores import build  # noqa: PLC0415 - as above
+    from ..flows.build import build  # noqa: PLC0415 - as above
 
     with tempfile.TemporaryDirectory() as folder:
         registered = plugins.names("environments")

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..api import upkeep as api
-from ..flows.disk_usage import DiskUsage
+from ..flows.disk_usage import DiskUsage, disk_usage
 from .console import out, percent, show_table, size_text, write_data
 from .options import StoreAddress, store_argument
 
@@ -37,7 +36,7 @@ def du(
 
     pivot du runs/nightly --format json
     """
-    usage = api.disk_usage(root)
+    usage = disk_usage(root)
     if style is Style.JSON:
         write_data(json.dumps(usage.record(), indent=2, ensure_ascii=True) + "\n")
         return

@@ -2,8 +2,8 @@
 
 import typer
 
-from ..api import training as api
 from ..training.evaluation.config import AnalyzerEvaluationConfig, BaselinesConfig
+from ..training.evaluation.run import evaluate_analyzer, evaluate_baselines
 from .asked_form import AskedForm
 from .benchmark import show_report
 from .console import ProgressBars
@@ -57,7 +57,7 @@ def analyzer(config: AnalyzerEvaluationConfig) -> None:
     --out runs/zero-shot
     """
     with ProgressBars() as bars:
-        report = api.evaluate_analyzer(config, reporter=bars)
+        report = evaluate_analyzer(config, reporter=bars)
     show_report(report)
 
 
@@ -77,5 +77,5 @@ def baselines(config: BaselinesConfig) -> None:
     pivot evaluate baselines runs/first --env frozenlake --full-length --out runs/log-alone
     """
     with ProgressBars() as bars:
-        report = api.evaluate_baselines(config, reporter=bars)
+        report = evaluate_baselines(config, reporter=bars)
     show_report(report)

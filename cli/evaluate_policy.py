@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from ..api import training as api
 from ..core.errors import TrainingError
 from ..core.intervals import Interval
 from ..core.storage import Address, open_storage
+from ..flows import training
 from ..training.evaluation.config import POLICY_RESULT, PolicyEvaluationConfig
 from ..training.policy_rl.compare_runs import RunComparison, compare_runs, is_policy_run
 from .console import out, show_table
@@ -32,7 +32,7 @@ def policy(config: PolicyEvaluationConfig) -> None:
 
     pivot evaluate policy Qwen/Qwen2.5-VL-3B-Instruct --env sokoban --out runs/raw
     """
-    result = api.evaluate_policy(config, report=log_line)
+    result = training.evaluate_policy(config, report=log_line)
     row = result.row()
     shares = {"success": row["success"], **{f"success, {each}": value for each, value in row["by_set"].items()}}
     shares["return"] = row["return"]

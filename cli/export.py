@@ -4,8 +4,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from ..api import reading as api
-from ..datasets.store.nights import nights_of
+from ..flows import export as exporting
 from .build import WORKERS
 from .console import ProgressBars, out, quoted
 from .from_config import Flag, Form, from_config
@@ -54,9 +53,8 @@ def export(options: ExportOptions, workers: WorkerOptions) -> None:
 
     pivot export corrections runs/first --out runs/first-chats --env sokoban --set layout=chat
     """
-    nights_of(options.store)
     with ProgressBars() as bars:
-        result = api.export(
+        result = exporting.export(
             options.store,
             options.out,
             format=options.kind,

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from ..api import stores as api
 from ..core.errors import ConfigError, PivotError
 from ..flows.pipeline import BuildResult
+from ..interop import run as importing
 from ..interop.dry_run import understood
 from ..interop.reading import Problem, Reading
 from ..interop.run import ImportResult
@@ -106,7 +106,7 @@ def import_rollouts(options: ImportOptions, workers: WorkerOptions) -> None:
     if options.out is None:
         raise ConfigError("no folder given; name the folder of the store with --out DIR")
     with ProgressBars() as bars:
-        result = api.import_rollouts(
+        result = importing.import_rollouts(
             options.source,
             options.out,
             format=options.format,

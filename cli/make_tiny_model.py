@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from ..api import training as api
+from ..flows import training
 from .console import err, out, quoted
 from .options import option
 
@@ -29,7 +29,7 @@ def make_tiny_model(
 
     pivot make-tiny-model runs/tiny --data runs/first
     """
-    made = api.make_tiny_model(
+    made = training.make_tiny_model(
         folder, data or None, seed=seed, lessons=lessons, report=lambda line: err.print(line, soft_wrap=True)
     )
     loss = "" if made.loss is None else f", {made.loss:.3f} nats per token of a reply"

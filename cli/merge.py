@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from ..api import stores as api
 from ..datasets.store.store import Store
+from ..flows import merge as merging
 from .build import WORKERS
 from .console import ProgressBars, err, out, quoted
 from .from_config import Flag, Form, from_config
@@ -42,7 +42,7 @@ def merge(options: MergeOptions, workers: WorkerOptions) -> None:
     pivot merge runs/first --out s3://bucket/first
     """
     with ProgressBars() as bars:
-        result = api.merge(
+        result = merging.merge(
             *options.roots, out=options.out, sources=options.sources, reporter=bars, **workers.model_dump()
         )
     new = Store.open(result.root)

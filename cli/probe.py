@@ -6,9 +6,9 @@ from typing import Any
 import typer
 from pydantic import Field, field_validator
 
-from ..api import reading as api
 from ..core.errors import ConfigError
 from ..datasets.store.store import Store
+from ..flows import probe as probing
 from ..insight.probe.arms import BOUND, PROBE_ARMS
 from ..insight.probe.bounds import bounds_of
 from ..insight.probe.rates import (
@@ -98,7 +98,7 @@ def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions
     if not options.show:
         chosen = {"name": options.policy, "options": options.policy_set, "service": options.policy_service}
         with ProgressBars() as bars:
-            result = api.probe(
+            result = probing.probe(
                 *(root, settings),
                 policy=chosen if options.policy else None,
                 reporter=bars,

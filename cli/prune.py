@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from ..api import upkeep as api
+from ..flows import prune as pruning
 from .console import ProgressBars, err, out, show_table, size_text
 from .options import StoreAddress, option, store_argument
 
@@ -32,7 +32,7 @@ def prune(
     pivot prune runs/nightly --keep 30 --cache 90d
     """
     with ProgressBars() as bars:
-        pruned = api.prune(root, keep=keep, cache=cache, dry_run=dry_run, reporter=bars)
+        pruned = pruning.prune(root, keep=keep, cache=cache, dry_run=dry_run, reporter=bars)
     for line in pruned.kept:
         err.print(f"kept: {line}", soft_wrap=True)
     rows = [[each.kind, each.address, each.files, size_text(each.bytes)] for each in pruned.removals]

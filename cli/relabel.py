@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..api import stores as api
 from ..datasets.store.config import RunConfig
 from ..datasets.store.store import stored_config
+from ..flows import relabel as relabelling_of
 from ..flows.relabel import LabelChanges
 from .build import WORKERS
 from .console import ProgressBars
@@ -123,7 +123,7 @@ def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOp
     root = options.root
     changes = relabelling.changes(stored_config(root, complete=False))
     with ProgressBars() as bars:
-        result = api.relabel(
+        result = relabelling_of.relabel(
             root,
             changes,
             keep_old=options.keep_old,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from ..api import reading as api
+from ..insight.report import site
 from .console import ProgressBars, out
 from .opening import note_missing_code
 from .options import StoreAddress, StorePath, address_option, option, path_option
@@ -46,7 +46,7 @@ def report(
     pivot report runs/second --with runs/first
     """
     with ProgressBars() as bars:
-        contents = api.report(
+        contents = site.report(
             root,
             target,
             environments=tuple(environment or ()),

@@ -10,13 +10,12 @@ from typing import Annotated, Any
 import duckdb
 import typer
 
-from ..api import reading as api
 from ..core.errors import ConfigError
 from ..core.storage import Address
-from ..datasets.export.predictability import Reach, predictors_reach
 from ..datasets.sql.views import VIEWS, connect, run_query
 from ..datasets.store.nights import nights_of
 from ..datasets.store.store import Store
+from ..insight import stats as statistics
 from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary
 from .console import out, show_table, visible, write_data
 from .options import StorePath, path_option
@@ -79,7 +78,7 @@ def stats(
         elif sql is not None:
             _show_result(root, connection, sql, style)
         elif style is Format.JSON:
-            write_data(json.dumps(api.stats(root), indent=2, ensure_ascii=True) + "\n")
+            write_data(json.dumps(statistics.stats(root), indent=2, ensure_ascii=True) + "\n")
         else:
             _show_summary(root, connection)
 
@@ -139,6 +138,8 @@ def _turned(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[tup
 
 
 def _show_predictors(store: Store) -> None:
+    from ..datasets.export.predictability import Reach, predictors_reach  # noqa: PLC0415 - rarely needed
+
     for env, reached in groupby(predictors_reach(store), lambda each: each.env):
         rows = list(reached)
         title = f"{env}: fitted on {rows[0].train} failures of the training side, {rows[0].validation} unseen"

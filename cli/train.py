@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ..api import training as api
 from ..core.errors import PivotError
+from ..flows import training
 from ..training.analyzer_sft.config import SftConfig
 from ..training.checkpoint import CHECK_PICTURE, FINAL, LOSS_PICTURE
 from ..training.config import RECIPES, recipe_fields, recipes
@@ -83,11 +83,11 @@ def sft(config: SftConfig) -> None:
     """
     main_process = True
     try:
-        api.check_packages(api.SFT_PACKAGES)
+        training.check_packages(training.SFT_PACKAGES)
         main_process = is_main()
         if main_process and not config.dry_run:
             err.print("loading the model and checking every record …")
-        result = api.train_sft(config, report=log_line, on_checked=_show_check)
+        result = training.train_sft(config, report=log_line, on_checked=_show_check)
     except PivotError as error:
         if main_process:
             raise

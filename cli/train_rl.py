@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 from pydantic import BaseModel
 
-from ..api import training as api
 from ..core.errors import ConfigError
 from ..datasets.store.config import environment
+from ..flows import training
 from ..training.checkpoint import taught_vocabulary
 from ..training.policy_rl.config import RECIPES, RlConfig
 from ..training.policy_rl.hindsight.contexts import arm_of
@@ -197,7 +197,7 @@ def rl(config: RlConfig) -> None:
     torchrun --nproc-per-node 8 -m pivot train rl sokoban --model runs/analyzer/final --out runs/sokoban-mp
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the run ends its servers, as after Ctrl-C
-    result = api.train_rl(config, report=log_line, on_prepared=_show_levels)
+    result = training.train_rl(config, report=log_line, on_prepared=_show_levels)
     if not is_main():
         return
     if result.memory is not None:

@@ -2,9 +2,9 @@
 
 from pydantic import Field
 
-from ..api import reading as api
 from ..core.errors import StoreError
 from ..datasets.verify.limits import MEMORY, SECONDS, Limits, end_process
+from ..flows import verify as verification
 from .build import WORKERS
 from .console import ProgressBars, err, out, styled
 from .from_config import Flag, Form, from_config
@@ -50,7 +50,7 @@ def verify(options: VerifyOptions, workers: WorkerOptions) -> None:
     ends = end_process if workers.engine == "local" else None  # a process of a cluster is not ours to end
     limits = Limits(options.max_seconds, options.max_memory, ends)
     with ProgressBars() as bars:
-        report = api.verify(
+        report = verification.verify(
             root,
             sources=options.sources,
             export=options.export,

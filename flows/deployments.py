@@ -122,8 +122,8 @@ def build_dataset(
         PivotError: as :func:`.build_store`.
     """
     root, seed = _dated(out, config.seed)
-    retention = Retention.parse(keep) if keep else None
-    if retention:
+    if keep:
+        Retention.parse(keep)
         refuse_undated(out, DATE)
     config = config.model_copy(update={"seed": seed})
     # What the parameters of a deployment name is the operator's own word.
@@ -134,8 +134,8 @@ def build_dataset(
         verified = _verified(root, watch, pool) if verify else None
         if out.rstrip("/").endswith(f"/{DATE}") and not write_nights_card(root.parent):
             watch.log.warning("%s/README.md was not written by PIVOT and stays: it names no nights", root.parent)
-        if retention and result.is_whole:
-            _prune_nights(root.parent, retention, watch, _day())
+        if keep and result.is_whole:
+            _prune_nights(root.parent, keep, watch, _day())
     return plain(result) | {"verified": verified}
 
 
@@ -284,9 +284,9 @@ def _report(watch: Watch, store: Address) -> None:
     watch.artifacts.link("report", address, address, f"Every episode of {store} as a page")
 
 
-def _prune_nights(folder: Address, keep: Retention, watch: Watch, night: date) -> None:
+def _prune_nights(folder: Address, keep: str, watch: Watch, night: date) -> None:
     """Remove nights that the retention does not keep; its days count back from the night that is complete."""
-    pruned = prune(folder, keep, watch, today=night)
+    pruned = prune(folder, keep=keep, reporter=watch, today=night)
     for each in pruned.removals:
         watch.log.info("removed %s %s: %d bytes", each.kind, each.address, each.bytes)
     for line in pruned.kept:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..core.errors import NoStoreError
-from ..core.storage import Address, open_storage
+from ..core.storage import Address, open_storage, parse_address
 from ..core.storage.commit import COMMIT
 from ..datasets.store.location import no_store
 from ..datasets.store.schema import IMPORTS, LABELS, STORE_TABLES
@@ -57,15 +57,23 @@ class DiskUsage:
         return {"root": self.root, "files": self.files, "bytes": self.bytes, "rows": rows}
 
 
-def disk_usage(root: Address) -> DiskUsage:
-    """Count what takes space in a store, finished or not, or in a folder with stores and reports.
+def disk_usage(root: str | Address, *, follow_links: bool = False) -> DiskUsage:
+    """Count what takes space in a store, or in a folder of nights: every file once, by folder and kind.
 
     Nothing is changed or locked; a store that is being written is counted as it is at that moment.
+
+    Args:
+        root: a store, finished or not, or a folder with stores and reports.
+        follow_links: count what links below your own folder lead to; without it they are refused.
+
+    Returns:
+        Files and bytes by store and kind.
 
     Raises:
         StoreError: the folder does not exist, neither is a store nor holds a store or report, or a link or special
             file is below it.
     """
+    root = parse_address(root, follow_links=follow_links)
     storage = open_storage(root)
     if not storage.exists():
         raise NoStoreError(f"{root} does not exist; name a store, or a folder of stores")

@@ -7,23 +7,22 @@ the export is written last, and the receipts are removed.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ..core import admission, plugins
 from ..core.errors import ConfigError
 from ..core.identity import digest
-from ..core.progress import Reporter
 from ..core.storage import Address, FileRecord, Storage, open_storage
 from ..core.storage.receipts import Receipt
 from ..datasets.export.base import Exporter
 from ..datasets.export.on_disk import RECORD, ExportPlan, described, shard_tables
 from ..datasets.store.config import Shard
 from ..datasets.store.dataset_rows import ShardSplit, plan_split
-from ..datasets.store.nights import nights_of
+from ..datasets.store.nights import environments_of, nights_of
 from ..datasets.store.parquet import write_tables
 from ..datasets.store.store import RECEIPTS, Store, refuse_unfinished_relabel
 from ..datasets.verify.verify import refuse_while_written
-from .engines.base import WorkerPool
+from .running import Running, address_of, pool_of, public, reporter_of
 
 BEGUN = f"{RECEIPTS}/{RECORD}"
 """The plan of an unfinished export."""
@@ -39,48 +38,53 @@ class Export:
     files: dict[str, FileRecord]
 
 
-def export_as(
-    name: str,
-    root: Address,
-    target: Address,
-    pool: WorkerPool,
-    reporter: Reporter,
+@public
+def export(
+    root: str | Address,
+    out: str | Address,
+    *,
+    format: str = "dataset",
     settings: Mapping[str, Any] | None = None,
     environments: Sequence[str] = (),
+    **running: Unpack[Running],
 ) -> Export:
-    """Write every shard of a finished store, or of a folder of nights, in one format.
+    """Write a finished store in the format of a trainer; the store stays as it is.
 
     Args:
-        name: registered name of the format.
-        root: the finished store, or the folder of nights.
-        target: folder of the export; new, empty, or with an export of this format: a finished one is replaced, an
-            unfinished one of the same store and settings is resumed.
-        pool: exports the shards.
-        reporter: gets the progress, in episodes.
-        settings: settings of the format.
+        root: the finished store, or a folder of nights.
+        out: folder of the export; new, empty, or with an export of the same format: a finished one is replaced, an
+            unfinished one resumed.
+        format: registered name of the format (group ``pivot.exporters``): ``credit``, ``corrections``, ``pairs``,
+            ``privileged``, ``processbench``, ``analyzer``, ``dataset``.
+        settings: settings of the format, such as ``{"layout": "swift"}``.
         environments: environments of the store; all by default.
+        **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
+
+    Returns:
+        The files, and their number of rows.
 
     Raises:
-        PluginError: the format is unknown, or its answer does not fit the contract.
-        StoreError: the store is missing, unfinished or being written, or a file cannot be read or written.
-        ConfigError: the target holds something else, or is in the store; a setting cannot be used, or the certificate
-            of an environment has no rows in this format.
-        NotAllowedError: the format runs environments, and this call does not allow one of them.
+        PluginError: the format is unknown or cannot be used.
+        StoreError: the store is missing, unfinished or being written.
+        ConfigError: the folder holds something else, a setting cannot be used, or the certificate of an environment
+            has no rows in this format.
     """
-    kind: type[Exporter] = plugins.load("exporters", name)
-    refuse_to_mix(root, target)
-    nights = nights_of(root)
+    kind: type[Exporter] = plugins.load("exporters", format)
+    source, target = address_of(root, running), address_of(out, running)
+    refuse_to_mix(source, target)
+    nights = nights_of(source)
     for store in nights.values():
         check_source(store.root)
-    plan = ExportPlan.of(name, settings or {}, environments, nights)
+    plan = ExportPlan.of(format, settings or {}, environments, nights)
     if kind.plays:
         for store in nights.values():
             for env in {*plan.environments} & {*store.config.environments}:
                 admission.require(store.run.env(env).config.code)
-    _refuse_foreign(open_storage(target), name)
-    with open_storage(target).lock() as leased:
+    _refuse_foreign(open_storage(target), format)
+    reporter = reporter_of(running)
+    with pool_of(running, environments_of(nights), target) as pool, open_storage(target).lock() as leased:
         storage = open_storage(leased)
-        _refuse_foreign(storage, name)
+        _refuse_foreign(storage, format)
         _begin(storage, plan.record())
         calls = [
             (plan, store, shard, split, leased, prefix)

@@ -7,7 +7,7 @@ their levels; each level is copied once, and its split is decided again among al
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from ..core.errors import ConfigError, StoreError
 from ..core.identity import digest
@@ -27,9 +27,10 @@ from ..datasets.store.tables import rollout_tables, stored_rollouts
 from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
 from ..rollouts.policies import NAME as TRAINED
-from .engines.local import Execute
+from .engines.local import Execute, execute_with
 from .export import check_source, refuse_to_mix
 from .pipeline import BuildResult, complete_result, deciding, export_store, plan, run_stages, seal_store
+from .running import Running, address_of, pool_of, public, reporter_of
 
 STAGE = "merge"
 _MAY_DIFFER = ("environments", "filters", "solvers", "seed", "tasks_per_shard", "label_version")
@@ -40,23 +41,39 @@ Place = tuple[int, int]
 Source = tuple[Store, Shard]
 
 
-def merge_stores(
-    roots: Sequence[Address], target: Address, execute: Execute, reporter: Reporter, *, follow: bool = False
-) -> BuildResult:
-    """Write the episodes and current labels of finished stores to a new one; each episode id is stored once.
+@public
+def merge(*roots: str | Address, out: str | Address, sources: bool = False, **running: Unpack[Running]) -> BuildResult:
+    """Write finished stores of one run with different levels, such as nights, to one new store; rows are copied.
+
+    Each episode id is stored once, with its current labels.
 
     Args:
-        roots: the finished stores, which stay as they are; the first one with an episode gives it.
-        target: the new store; empty, or begun by the same call, which is then resumed.
-        execute: runs the shards.
-        reporter: gets the progress.
-        follow: whether folders of models that ``run.json`` names are read for their revision.
+        roots: the finished stores, which stay as they are; equal in everything but seed, tasks and environments. The
+            first one with an episode gives it.
+        out: the new store; empty, or begun by the same call, which is then resumed.
+        sources: read the folders of models that ``run.json`` names, for their revisions.
+        **running: workers, reporter, engine, address, follow_links and allow, see
+            :class:`~pivot.flows.running.Running`.
+
+    Returns:
+        Counts of the new store.
 
     Raises:
-        StoreError: a file is missing or damaged, another version made a store, ``target`` holds something else, or a
+        StoreError: a file is missing or damaged, another version made a store, ``out`` holds something else, or a
             run writes one of the stores.
-        ConfigError: the stores differ in more than their levels, or ``target`` is inside one of them.
+        ConfigError: the stores differ in more than their levels, or ``out`` is inside one of them.
     """
+    if not roots:
+        raise ConfigError("merge: found no store, expected one or more finished stores")
+    target = address_of(out, running)
+    stores = _checked([address_of(each, running) for each in roots], target, follow=sources)
+    environments = list(dict.fromkeys(env for store in stores for env in store.config.environments))
+    with pool_of(running, environments, target) as pool:
+        return _write(stores, target, execute_with(pool), reporter_of(running))
+
+
+def _checked(roots: Sequence[Address], target: Address, *, follow: bool) -> list[Store]:
+    """Open the stores; refuse them before workers start."""
     refuse_inside_store(target)
     for root in roots:
         check_source(root)
@@ -69,6 +86,11 @@ def merge_stores(
                 "look at it, then merge with --sources"
             )
         _check_files(store)
+    return stores
+
+
+def _write(stores: Sequence[Store], target: Address, execute: Execute, reporter: Reporter) -> BuildResult:
+    """Write the new store, or resume it."""
     config = _merged_config(stores)
     manifests = [store.storage.record(MANIFEST).sha256 for store in stores]
     origin = {"config": digest(config.model_dump(mode="json")), "manifests": manifests}

@@ -7,13 +7,16 @@ the rest for a store, and the next prune removes it.
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 from ..core.errors import ConfigError, NoStoreError
-from ..core.progress import Reporter
-from ..core.storage import Address, Storage, open_storage
+from ..core.progress import Reporter, Silent
+from ..core.storage import Address, Storage, open_storage, parse_address
 from ..datasets.store.nights import finished_nights, write_nights_card
 from ..datasets.store.store import MANIFEST, RUN
 from ..insight.report.site import MARKER
+from ..models.cache import CallCache
+from ..models.service import default_cache
 
 STAGE = "prune"
 MARK = ".pruned.json"
@@ -83,21 +86,35 @@ class Pruned:
 
 
 def prune(
-    root: Address, keep: Retention, reporter: Reporter, *, dry_run: bool = False, today: date | None = None
+    root: str | Address,
+    *,
+    keep: str,
+    cache: str = "",
+    dry_run: bool = False,
+    follow_links: bool = False,
+    reporter: Reporter | None = None,
+    today: date | None = None,
 ) -> Pruned:
-    """Remove the finished nights of a folder that a rule does not keep, with their reports.
+    """Remove the finished nights of a folder that a rule does not keep, with their reports; run it again after a kill.
 
     Args:
-        root: the folder of nights.
-        keep: the nights that are kept.
-        reporter: gets the progress, a unit per night.
+        root: folder of nights, which are finished stores named by their day (``2026-01-31``); nothing else is removed.
+        keep: nights to keep: the days before today, such as ``14d``, or the newest nights, such as ``30``.
+        cache: age of the answers that are removed from the call cache of all runs, such as ``90d``. Empty: none.
         dry_run: only return what would be removed.
-        today: the day from which the days of the rule count back; by default that of the clock, in UTC.
+        follow_links: allow links below your own folder; without it they are refused.
+        reporter: gets the progress, a unit per night.
+        today: the day from which the days of ``keep`` count back; by default that of the clock, in UTC.
+
+    Returns:
+        What was removed, with files and bytes, and what was kept for a reason.
 
     Raises:
         StoreError: no finished night is there, or a link or special file is below the folder.
-        ConfigError: the folder is a store.
+        ConfigError: a rule cannot be used, or the folder is a store. CacheError: the call cache cannot be changed.
     """
+    retention, age = Retention.parse(keep), _days("cache", cache) if cache else None
+    root, reporter = parse_address(root, follow_links=follow_links), reporter or Silent()
     storage, pruned = open_storage(root), Pruned(dry_run)
     if not storage.exists():
         raise NoStoreError(f"{root} does not exist; name a folder of nights")
@@ -109,7 +126,7 @@ def prune(
     begun = [name for name in days if _is_half_removed(open_storage(root / name))]
     if not finished and not begun:
         raise NoStoreError(f"{root} holds no finished night (such as {root}/2026-01-31); name a folder of nights")
-    expired = keep.expired(finished, today or datetime.now(UTC).date())
+    expired = retention.expired(finished, today or datetime.now(UTC).date())
     if expired and not dry_run:
         write_nights_card(root, expired, create=False)
     reporter.start(STAGE, len(begun) + len(expired))
@@ -117,7 +134,31 @@ def prune(
         _remove_night(root / name, pruned)
         reporter.advance(STAGE, 1)
     reporter.finish(STAGE)
+    if age is not None:
+        _prune_cache(Path(default_cache()), age, pruned)
     return pruned
+
+
+def _days(name: str, text: str) -> int:
+    match = re.fullmatch(r"(\d{1,5})d", text, re.ASCII)
+    if match is None:
+        raise ConfigError(f"{name}: found {text!r}, expected days, such as 90d")
+    return int(match[1])
+
+
+def _prune_cache(path: Path, days: int, pruned: Pruned) -> None:
+    if not path.exists():
+        return
+    moment = (datetime.now(UTC) - timedelta(days=days)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    calls = CallCache(path)
+    try:
+        count, size = calls.older_than(moment)
+        if count and not pruned.dry_run:
+            calls.remove_older(moment)
+    finally:
+        calls.close()
+    if count:
+        pruned.removals.append(Removal("cache entries", str(path), count, size))
 
 
 def _is_day(name: str) -> bool:

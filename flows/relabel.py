@@ -4,12 +4,14 @@ The new labels and dataset are built next to the old ones under the next label v
 everything is in place, and a kill leaves the old store or the new one (see :mod:`..storage.commit`).
 """
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, Unpack
 
 from pydantic import BaseModel, ConfigDict
 
 from ..core import admission
 from ..core.errors import ConfigError, StoreError
+from ..core.plugins import read_settings
 from ..core.progress import Reporter
 from ..core.storage import Address, open_storage
 from ..core.storage.commit import COMMIT, bind
@@ -17,15 +19,17 @@ from ..datasets.export.card import write_card
 from ..datasets.sql.views import write_database
 from ..datasets.store.config import PartConfig, RunConfig, make_config
 from ..datasets.store.inputs import ROLLOUT
+from ..datasets.store.run import Run
 from ..datasets.store.stages.base import ShardResult
-from ..datasets.store.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel
+from ..datasets.store.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel, stored_config
 from ..datasets.verify.replay import EarlierGuidance
 from ..labeling.action_log import LogDetail
 from ..labeling.base import GuidanceSource
 from ..labeling.vocabulary import Vocabulary
-from .engines.local import Execute
+from .engines.local import Execute, execute_with
 from .pipeline import BuildResult, label_and_export, result_of, summarise
 from .preflight import preflight_models
+from .running import Running, address_of, pool_of, public, reporter_of
 
 
 class LabelChanges(BaseModel):
@@ -41,6 +45,54 @@ class LabelChanges(BaseModel):
     guidance: GuidanceSource | None = None
     filters: dict[str, tuple[str, ...]] | None = None
     log: LogDetail | None = None
+
+
+@public
+def relabel(
+    root: str | Address,
+    changes: LabelChanges | Mapping[str, Any],
+    *,
+    keep_old: bool = False,
+    refresh: bool = False,
+    only_rejected: bool = False,
+    **running: Unpack[Running],
+) -> BuildResult:
+    """Label a finished store again, without new rollouts, as its next label version.
+
+    Args:
+        root: the store.
+        changes: fields of the run config that differ from now on, such as ``{"split": "episode"}``: ``teacher``,
+            ``split``, ``target_vocabulary``, ``include_infeasible``, ``solvers``, ``log``.
+        keep_old: keep the replaced labels.
+        refresh: ask the teacher for all guidance again.
+        only_rejected: ask the teacher again where its guidance had a label rejected, and keep the rest.
+        **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
+
+    Returns:
+        Counts of the store.
+
+    Raises:
+        StoreError: the store is missing or unfinished, or another run writes it.
+        ConfigError: a change cannot be used.
+    """
+    store = address_of(root, running)
+    if not isinstance(changes, LabelChanges):
+        changes = read_settings(LabelChanges, changes, "label setting ")
+    fields = changes.model_dump(mode="json", exclude_none=True)
+    config = stored_config(store, complete=False)
+    changed = make_config(config.model_dump(mode="json") | fields)  # a mistake is reported before workers start
+    if changed.teacher != config.teacher:
+        Run(changed).writer().check()
+    with pool_of(running, list(config.environments), store) as pool:
+        return relabel_store(
+            store,
+            fields,
+            execute_with(pool),
+            reporter_of(running),
+            keep_old=keep_old,
+            refresh=refresh,
+            only_rejected=only_rejected,
+        )
 
 
 def relabel_store(

@@ -18,8 +18,8 @@ import duckdb
 import pyarrow.parquet as pq
 
 from ..core.errors import ConfigError, StoreError
-from ..core.storage import Address, write_file
-from ..datasets.sql.views import query_table, run_query
+from ..core.storage import Address, parse_address, write_file
+from ..datasets.sql.views import connect, query_table, run_query
 
 
 class Format(StrEnum):
@@ -201,6 +201,16 @@ def save_summary(root: Address, connection: duckdb.DuckDBPyConnection, style: Fo
     return names
 
 
-def summary_json(root: Address, connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """Return every view of the summary, by name."""
-    return {each.view: json_rows(*run_query(root, connection, f"SELECT * FROM {each.view}")) for each in SUMMARY}
+def stats(root: str | Address, *, follow_links: bool = False) -> dict[str, Any]:
+    """Return the summary of a store: for each view of ``pivot stats`` its rows; percentages are fractions.
+
+    Args:
+        root: the finished store, or a folder of nights.
+        follow_links: follow links below the folder of your own store; without it they are refused.
+
+    Raises:
+        StoreError: the store is missing or unfinished, or one of its files is missing or torn.
+    """
+    store = parse_address(root, follow_links=follow_links)
+    with connect(store, [each.view for each in SUMMARY]) as connection:
+        return {each.view: json_rows(*run_query(store, connection, f"SELECT * FROM {each.view}")) for each in SUMMARY}

@@ -9,23 +9,25 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from ..core.errors import StoreError
+from ..core.admission import allowing
+from ..core.errors import ConfigError, StoreError
 from ..core.identity import canonical_json
 from ..core.plugins import STORED
 from ..core.progress import Reporter
 from ..core.records import to_row
 from ..core.storage import Address, open_storage
 from ..datasets.store.audit import audit_record
-from ..datasets.store.config import PartConfig, RunConfig, make_config
+from ..datasets.store.config import PartConfig, RunConfig, env_config, make_config
 from ..datasets.store.schema import IMPORTS
 from ..datasets.store.stages.base import Pending, Product, ShardResult, rare_collections
 from ..datasets.store.stages.rollout import RolloutStage
 from ..datasets.store.store import AUDIT, RUN, Store
 from ..environments.turns import Reply, Turn
-from ..flows.engines.local import Execute
+from ..flows.engines.local import Execute, execute_with
 from ..flows.pipeline import BuildResult, complete_result, complete_store, refuse_foreign_folder
+from ..flows.running import Running, address_of, pool_of, public, reporter_of
 from ..rollouts.base import EndOfLogError, Policy, TaskRollouts
 from ..rollouts.ids import episode_id
 from ..rollouts.loop import roll_out_tasks
@@ -61,40 +63,57 @@ class ImportResult:
     """Remedies for episodes that were left out."""
 
 
-def import_store(
-    source: Path,
-    format: str,
-    root: Address,
-    execute: Execute,
-    reporter: Reporter,
+@public
+def import_rollouts(
+    source: str | Path,
+    out: str | Address,
     *,
+    format: str = "jsonl",
     settings: Mapping[str, Mapping[str, Any]] | None = None,
-    require: Sequence[Compared] = REQUIRED,
+    require: Sequence[str] = REQUIRED,
     options: Mapping[str, Any] | None = None,
     model: str = "",
     config: Mapping[str, Any] | None = None,
+    **running: Unpack[Running],
 ) -> ImportResult:
-    """Import the episodes of ``source`` into the store at ``root``.
+    """Read rollouts of another program into a store; later stages treat it like a build.
+
+    Every episode is replayed. One whose replay differs in what ``require`` names is left out and reported, as is one
+    that cannot be read. A failure of navigation without a state gets a lower bound in the table ``imports``.
 
     Args:
         source: file or folder.
-        format: registered format.
-        root: new, empty, or begun by the same command.
-        execute: runs the shards that are labelled.
-        reporter: gets the progress.
-        settings: settings of environments that replace the recorded ones.
-        require: what the replay of an episode has to agree in; an episode that differs is left out.
-        options: settings of the format, such as ``{"env": "sokoban"}`` for chats.
+        out: folder or address of the store; new, empty, or begun by the same call.
+        format: registered format of the source.
+        settings: settings of environments that replace the recorded ones, such as ``{"sokoban": {"horizon": 20}}``.
+        require: any of ``end``, ``states``, ``rewards`` and ``frames``; what was not recorded is not compared.
+        options: settings of the format, such as ``{"env": "sokoban", "separator": ","}`` for chats.
         model: the model that acted.
-        config: other fields of the run config, such as ``teacher``.
+        config: other fields of the run config that decide labels and dataset, such as ``teacher`` or ``split``.
+        **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
+
+    Returns:
+        Counts of the store, the episodes that were left out with their reasons, and counts of matching replays by
+        aspect.
 
     Raises:
         ConfigError, PluginError: the source, the format or a setting cannot be used.
         StoreError: the folder holds something else, the source changed meanwhile, or the disk fails.
     """
+    root, names = address_of(out, running), {each.value: each for each in Compared}
+    if unknown := [each for each in require if each not in names]:
+        raise ConfigError(f"require: found {unknown[0]!r}, expected some of {', '.join(names)}")
+    reading = Reading(Path(source), format, settings or {}, [names[each] for each in require], options or {})
+    code = [name for env, each in (settings or {}).items() for name in env_config(env, each).code]
+    with allowing(code), pool_of(running, (), root) as pool:
+        return _import(reading, root, execute_with(pool), reporter_of(running), model, config or {})
+
+
+def _import(
+    reading: Reading, root: Address, execute: Execute, reporter: Reporter, model: str, config: Mapping[str, Any]
+) -> ImportResult:
     storage = open_storage(root)
     refuse_foreign_folder(storage, root)
-    reading = Reading(source, format, settings or {}, require, options or {})
     reading.run(reporter)
     compared = _compared(reading)
     episodes = sum(len(plan.entries) for plan in reading.plans.values())
@@ -109,7 +128,7 @@ def import_store(
 
     if not reading.stored:
         return result(None)
-    run = _config_of(reading, model, config or {})
+    run = _config_of(reading, model, config)
     with storage.lock() as leased:
         if storage.stat(RUN) is not None:
             begun = Store.open(leased, complete=False).config

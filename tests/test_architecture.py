@@ -35,7 +35,6 @@ LAYERS = (
     "insight",
     "flows",
     "interop",
-    "api",
     "cli",
     "testing",
 )

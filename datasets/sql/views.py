@@ -25,7 +25,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...core.errors import ConfigError, StoreError
-from ...core.storage import Address, Storage, open_storage
+from ...core.storage import Address, Storage, open_storage, parse_address
 from ...core.storage.base import storage_error
 from ...core.storage.files import StorageFiles, parquet_files
 from ..store.nights import Nights, nights_of
@@ -361,6 +361,29 @@ def query_table(root: Address, connection: duckdb.DuckDBPyConnection, sql: str) 
         if result is None:  # also of an empty text
             raise ConfigError("the statement has no result to write; give a SELECT")
         return result.to_arrow_table()
+
+
+def query_frame(
+    root: str | Address, sql: str, *, allow_external: bool = False, follow_links: bool = False
+) -> pl.DataFrame:
+    """Run an SQL query over the views of a store.
+
+    Args:
+        root: the finished store, or a folder of nights.
+        sql: a statement of DuckDB, such as ``from modes``.
+        allow_external: let the query read and write other files and load extensions, too.
+        follow_links: follow links below the folder of your own store; without it they are refused.
+
+    Returns:
+        The rows.
+
+    Raises:
+        StoreError: the store is missing or unfinished, or one of its files is missing or torn.
+        ConfigError: the query cannot be run.
+    """
+    store = parse_address(root, follow_links=follow_links)
+    with connect(store, [sql], external=allow_external) as connection:
+        return pl.DataFrame(query_table(store, connection, sql))
 
 
 def _refuse_several(sql: str) -> None:

@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import cached_property, partial
 from importlib.resources import files
@@ -17,10 +17,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from ...core.admission import Names, allowing
 from ...core.errors import ConfigError, PluginError, StoreError
 from ...core.images import CODECS
-from ...core.progress import Reporter
-from ...core.storage import Address, LocalStorage, Url, open_storage
+from ...core.progress import Reporter, Silent
+from ...core.storage import Address, LocalStorage, Url, open_storage, parse_address
 from ...core.storage.base import Fill
 from ...core.storage.lease import LOCK
 from ...datasets.sql.views import connect, run_query
@@ -113,6 +114,48 @@ ASSETS = ("index.html", *(f"viewer/{name}" for name in _PARTS))
 def asset(name: str) -> bytes:
     """Return a file of the viewer itself."""
     return (files(__package__ or "") / "assets" / name).read_bytes()
+
+
+def report(
+    root: str | Address,
+    out: str | Path,
+    *,
+    environments: Sequence[str] = (),
+    failures_only: bool = False,
+    limit: int | None = None,
+    draw_plans: bool = False,
+    other: str | Address | None = None,
+    reporter: Reporter | None = None,
+    follow_links: bool = False,
+    allow: Names = (),
+) -> Contents:
+    """Write a store as a site that opens from disk.
+
+    Args:
+        root: the finished store, or a folder of nights.
+        out: folder of the site; an existing report is replaced.
+        environments: environments to show; all by default.
+        failures_only: leave out successes and episodes with an error.
+        limit: maximum number of episodes per environment, the first ones.
+        draw_plans: also render witness plans for environments with slow rendering.
+        other: a second finished store, which the site shows next to the first one.
+        reporter: receives the progress.
+        follow_links: follow links below the folder of your own store; without it they are refused.
+        allow: modules or models that the store names and that may be loaded; without them, pages lack what they
+            compute.
+
+    Returns:
+        Contents of the site.
+
+    Raises:
+        StoreError: the store is missing or unfinished, or the folder cannot be written.
+        ConfigError: an environment is not in the store.
+    """
+    selection = Selection(tuple(environments), failures_only, limit, draw_plans)
+    second = None if other is None else parse_address(other, follow_links=follow_links)
+    store = parse_address(root, follow_links=follow_links)
+    with allowing(allow):
+        return write_report(store, Path(out), selection, reporter or Silent(), second)
 
 
 SHARDS_KEPT = 3

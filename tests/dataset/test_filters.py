@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from pivot.api.stores import build
 from pivot.core import plugins
 from pivot.core.errors import ConfigError, PluginError, StoreError
 from pivot.core.plugins import Settings
@@ -16,6 +15,7 @@ from pivot.datasets.store.config import make_config
 from pivot.datasets.store.filters import default_filters
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
+from pivot.flows.build import build
 from pivot.labeling.base import Draft, Filter, Objection
 from pivot.labeling.episode import FailedEpisode
 

@@ -18,8 +18,6 @@ from pivot.datasets.store.config import make_config
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows import merge as merging
-from pivot.flows.engines.local import InProcess, execute_with
-from pivot.flows.merge import merge_stores
 from pivot.flows.pipeline import BuildResult
 from pivot.tests.cli.command_line import run
 from pivot.tests.core.faults import Fate, Killed, mortal
@@ -38,7 +36,7 @@ STORES = (
 
 def merge(roots: list[Path], target: Path) -> BuildResult:
     """Merge stores in this process."""
-    return merge_stores(roots, target, execute_with(InProcess()), Silent())
+    return pivot.merge(*roots, out=target)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from pivot.datasets.store.store import Store
 from pivot.flows import deployments
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import BuildResult
-from pivot.flows.prune import Retention, prune
+from pivot.flows.prune import Retention
 from pivot.models.cache import FORMAT, CallCache
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.core.faults import Fate, Killed, mortal
@@ -168,17 +168,17 @@ def test_a_night_that_was_killed_while_it_was_removed_goes_with_the_next_prune(n
     days = ["2026-01-01", "2026-01-02"]
     nights_in(tmp_path / "whole", night, days)
     with mortal(Fate()) as fate:
-        prune(tmp_path / "whole", Retention.parse("1"), Silent())
+        pivot.prune(tmp_path / "whole", keep="1")
     for moment in range(1, len(fate.changes) + 1):
         folder = tmp_path / str(moment)
         nights_in(folder, night, days)
         with mortal(Fate(moment)), pytest.raises(Killed):
-            prune(folder, Retention.parse("1"), Silent())
+            pivot.prune(folder, keep="1")
         with suppress(NoStoreError):  # whole, or no store any more
             Store.open(folder / days[0])
             assert_whole(folder / days[0])
         assert f"{days[1]}/" in nights_of(folder), "readers take what is left"
-        prune(folder, Retention.parse("1"), Silent())
+        pivot.prune(folder, keep="1")
         assert sorted(path.name for path in folder.iterdir()) == [days[1], f"{days[1]}-report"], moment
     assert len(fate.changes) > 10
 
@@ -259,7 +259,7 @@ class _Watch(Silent):
 def test_old_answers_leave_the_call_cache(night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, nights = tmp_path / "calls.sqlite", tmp_path / "nights"
     shutil.copytree(night, nights / "2026-01-01")
-    monkeypatch.setattr("pivot.api.upkeep.default_cache", lambda: str(path))
+    monkeypatch.setattr("pivot.flows.prune.default_cache", lambda: str(path))
     assert pivot.prune(nights, keep="1", cache="0d").removals == []  # no cache yet
     calls = CallCache(path)
     facts = {"model": {"model": "m"}, "prompt_hash": "h"}

@@ -11,9 +11,9 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.api import benchmarking as api
 from pivot.core.errors import ConfigError, PivotError, TrainingError
 from pivot.core.images import decode, encode_png
+from pivot.flows import training
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.models.chat_server import MODEL, pictures_of, served
 from pivot.tests.training.conftest import BENCHMARK_LEVELS, CHART
@@ -24,7 +24,7 @@ from pivot.training.evaluation.episodes import PLAYERS
 from pivot.training.evaluation.items import Benchmark, fingerprint, open_benchmark
 from pivot.training.evaluation.make import FAILURES, LEVELS, OTHERS, make_benchmark, quota, selected
 from pivot.training.evaluation.predictions import read_predictions
-from pivot.training.evaluation.run import HEADER, PREDICTIONS
+from pivot.training.evaluation.run import HEADER, PREDICTIONS, run_benchmark, score_file
 from pivot.training.evaluation.scores import score
 
 LOCATE = ("locate", "full")
@@ -61,9 +61,9 @@ def cells(result: Any) -> Any:
 
 def test_a_server_and_its_file_have_equal_figures(benchmark: Benchmark, tmp_path: Path) -> None:
     with served(knows(benchmark)) as server:
-        report = api.run_on_benchmark(config(benchmark, tmp_path / "run", server.url, question=()))
+        report = run_benchmark(config(benchmark, tmp_path / "run", server.url, question=()))
     shutil.copy(tmp_path / "run" / PREDICTIONS, tmp_path / "submitted.jsonl")
-    again = api.score_predictions(
+    again = score_file(
         {"predictions": tmp_path / "submitted.jsonl", "data": benchmark.root, "out": tmp_path / "scored"}
     )
     assert report.result == again.result
@@ -82,11 +82,11 @@ def assert_checkpoint_and_server_agree(benchmark: Benchmark, env: str, folder: P
     save_tiny_vlm(folder / "model", [item.prompt for item in benchmark.items.values()][:20])
     settings = {"data": benchmark.root, "question": ("safe",), "env": (env,)}
     local = {"model": str(folder / "model"), "max_tokens": 6, "name": "tiny", "out": folder / "local"}
-    mine = api.run_on_benchmark({**settings, **local})
+    mine = run_benchmark({**settings, **local})
     rows = read_predictions(folder / "local" / PREDICTIONS, benchmark).rows
     replies = {benchmark.items[name].prompt: row.reply for name, row in rows.items()}
     with served(lambda body: {"text": replies[text_of(body)]}) as server:
-        theirs = api.run_on_benchmark(config(benchmark, folder / "served", server.url, **settings))
+        theirs = run_benchmark(config(benchmark, folder / "served", server.url, **settings))
     assert cells(mine.result) == cells(theirs.result)
 
 
@@ -100,21 +100,21 @@ def test_a_run_resumes_and_asks_only_for_what_is_missing(benchmark: Benchmark, t
     lost = {"tries": 1, "max_concurrency": 1}
     with served(whole, fault=lambda key, tried: "drop" if server.log.answered >= 5 else None) as server:
         with pytest.raises(PivotError):
-            api.run_on_benchmark(config(benchmark, tmp_path, server.url, service=lost))
+            run_benchmark(config(benchmark, tmp_path, server.url, service=lost))
         answered = server.log.answered
     assert not (tmp_path / "result.json").exists()
     with served(whole) as server:
-        report = api.run_on_benchmark(config(benchmark, tmp_path, server.url))
+        report = run_benchmark(config(benchmark, tmp_path, server.url))
         count = len([item for item in benchmark.items.values() if item.question == "safe"])
         assert server.log.answered == count - answered
         assert 0 < answered < count
         before = server.log.requests
-        assert api.run_on_benchmark(config(benchmark, tmp_path, server.url)).result == report.result
+        assert run_benchmark(config(benchmark, tmp_path, server.url)).result == report.result
         assert server.log.requests == before, "nothing is asked twice"
         with pytest.raises(TrainingError, match="another settings; resume it"):
-            api.run_on_benchmark(config(benchmark, tmp_path, server.url, shots=1))
+            run_benchmark(config(benchmark, tmp_path, server.url, shots=1))
     with served(whole) as server:
-        fresh = api.run_on_benchmark(config(benchmark, tmp_path / "fresh", server.url))
+        fresh = run_benchmark(config(benchmark, tmp_path / "fresh", server.url))
     assert cells(fresh.result) == cells(report.result)
 
 
@@ -122,7 +122,7 @@ def test_a_server_that_refuses_temperature_and_max_tokens_is_asked_without(
     benchmark: Benchmark, tmp_path: Path
 ) -> None:
     with served(knows(benchmark), unknown_fields=frozenset({"temperature", "max_tokens", "seed"})) as server:
-        report = api.run_on_benchmark(config(benchmark, tmp_path, server.url))
+        report = run_benchmark(config(benchmark, tmp_path, server.url))
     assert report.result["usage"]["unanswered"] == 0
     assert "temperature" in report.result["usage"]["left_out"]
 
@@ -132,13 +132,13 @@ def test_a_run_without_any_answer_is_an_error(benchmark: Benchmark, tmp_path: Pa
         return {"text": "", "message": {"refusal": "I cannot look at pictures."}}
 
     with served(refuses) as server, pytest.raises(TrainingError, match=r"none of \d+ requests was answered.*look at"):
-        api.run_on_benchmark(config(benchmark, tmp_path, server.url))
+        run_benchmark(config(benchmark, tmp_path, server.url))
     assert not (tmp_path / "result.json").exists()
 
 
 def test_a_reply_of_a_hundred_thousand_characters_is_wrong_and_kept_short(benchmark: Benchmark, tmp_path: Path) -> None:
     with served(lambda body: {"text": "word " * 20_000 + '{"safe_action": "up"}'}) as server:
-        report = api.run_on_benchmark(config(benchmark, tmp_path, server.url))
+        report = run_benchmark(config(benchmark, tmp_path, server.url))
     assert all(cell["problems"] == {"too_long": cell["records"]} for cell in report.result["cells"])
     assert max(map(len, (tmp_path / PREDICTIONS).read_bytes().splitlines())) < 100_000
 
@@ -153,13 +153,13 @@ def test_worked_examples_and_changed_pictures_reach_the_model(benchmark: Benchma
 
     with served(reply) as server:
         common = {"env": ("sokoban",)}
-        api.run_on_benchmark(config(benchmark, tmp_path / "shots", server.url, shots=2, **common))
+        run_benchmark(config(benchmark, tmp_path / "shots", server.url, shots=2, **common))
         assert {len(each) for each in shown} == {3} and not {each[0] for each in shown} & own
         shown.clear()
-        api.run_on_benchmark(config(benchmark, tmp_path / "blank", server.url, pictures="blank", **common))
+        run_benchmark(config(benchmark, tmp_path / "blank", server.url, pictures="blank", **common))
         assert all(not decode(each[0]).any() for each in shown)
         shown.clear()
-        api.run_on_benchmark(config(benchmark, tmp_path / "exchanged", server.url, pictures="exchanged", **common))
+        run_benchmark(config(benchmark, tmp_path / "exchanged", server.url, pictures="exchanged", **common))
         assert {each[0] for each in shown} <= own
 
 
@@ -181,7 +181,7 @@ def test_settings_that_would_be_ignored_are_refused(
 ) -> None:
     raw: dict[str, Any] = {"model": MODEL, "data": benchmark.root, "out": tmp_path / "out", "service": {}} | fields
     with pytest.raises(ConfigError) as refusal:
-        api.run_on_benchmark(raw)
+        run_benchmark(raw)
     assert message in str(refusal.value)
     assert not (tmp_path / "out").exists(), "nothing is written"
 
@@ -306,12 +306,12 @@ def test_the_commands_make_run_score_and_compare(tmp_path: Path, monkeypatch: py
 @pytest.mark.train
 def test_the_whole_benchmark_holds_what_it_promises(tmp_path: Path) -> None:
     """Every environment at full size, an hour: the oracle has every point, and no baseline has."""
-    made = api.make_benchmark({"out": tmp_path / "whole"})
+    made = training.make_benchmark({"out": tmp_path / "whole"})
     assert made.environments == sorted(LEVELS)
-    report = api.run_on_benchmark({"stand_in": "oracle", "data": made.root, "out": tmp_path / "oracle"})
+    report = run_benchmark({"stand_in": "oracle", "data": made.root, "out": tmp_path / "oracle"})
     for cell in report.result["cells"]:
         values = [share["value"] for share in cell["figures"]["strict"].values() if share is not None]
         assert values == pytest.approx([1.0] * len(values))
-    blind = api.run_on_benchmark({"stand_in": "uniform", "data": made.root, "out": tmp_path / "uniform"})
+    blind = run_benchmark({"stand_in": "uniform", "data": made.root, "out": tmp_path / "uniform"})
     assert score(made, read_predictions(tmp_path / "uniform" / PREDICTIONS, made)) == blind.result
     assert (tmp_path / "uniform" / HEADER).exists() and stand_in("oracle", made)

@@ -11,7 +11,6 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.api import benchmarking as api
 from pivot.core.errors import ConfigError
 from pivot.core.identity import derive_seed
 from pivot.datasets.export.predictors import LoggedFailure
@@ -26,7 +25,7 @@ from pivot.training.evaluation.controls import locate_reply
 from pivot.training.evaluation.items import LOGS, Benchmark
 from pivot.training.evaluation.make import Made
 from pivot.training.evaluation.predictions import read_predictions
-from pivot.training.evaluation.run import PREDICTIONS
+from pivot.training.evaluation.run import PREDICTIONS, run_benchmark
 from pivot.training.evaluation.tables import best_baseline, main_share
 
 LOCATE = {"question": ("locate",)}
@@ -93,7 +92,7 @@ def test_a_served_model_that_reads_the_text_alone_is_at_most_the_log_baseline(
 ) -> None:
     benchmark = made_benchmark.benchmark
     with served(blind(made_benchmark)) as server:
-        result = api.run_on_benchmark(config(benchmark, tmp_path, server.url, **LOCATE)).result
+        result = run_benchmark(config(benchmark, tmp_path, server.url, **LOCATE)).result
     assert_at_most_the_log(result, benchmark)
     baseline = next(each for each in benchmark.baselines() if each["name"] == "level posterior")
     for cell in result["cells"]:
@@ -104,7 +103,7 @@ def test_a_served_model_that_reads_the_text_alone_is_at_most_the_log_baseline(
 
 def test_a_served_model_that_sees_nothing_is_at_most_the_log_baseline(made_benchmark: Made, tmp_path: Path) -> None:
     with served(blindfolded(made_benchmark)) as server:
-        result = api.run_on_benchmark(config(made_benchmark.benchmark, tmp_path, server.url, **LOCATE)).result
+        result = run_benchmark(config(made_benchmark.benchmark, tmp_path, server.url, **LOCATE)).result
     assert_at_most_the_log(result, made_benchmark.benchmark)
 
 
@@ -117,7 +116,7 @@ def test_a_reply_of_a_hundred_megabytes_is_left_unread_and_counted_wrong(benchma
         return "endless" if key == chosen[0] else None
 
     with served(lambda body: {"text": '{"safe_action": "up"}'}, fault=fault) as server:
-        result = api.run_on_benchmark(config(benchmark, tmp_path, server.url)).result
+        result = run_benchmark(config(benchmark, tmp_path, server.url)).result
         assert server.log.faults["endless"] == 1, "it is not asked for again"
         # What the client took is what it kept, and a few buffers of the operating system.
         assert server.log.endless_bytes < ANSWER_LIMIT_BYTES + 40_000_000 < HUGE
@@ -136,7 +135,7 @@ def test_a_server_that_sends_nothing_else_ends_the_run(
         served(fault=lambda key, tried: "endless") as server,
         pytest.raises(ConfigError, match=r"refused the first 24 requests and answered none \(an answer of more than"),
     ):
-        api.run_on_benchmark(config(benchmark, tmp_path, server.url, question=(), service=patience))
+        run_benchmark(config(benchmark, tmp_path, server.url, question=(), service=patience))
     assert not (tmp_path / "result.json").exists()
 
 
@@ -151,7 +150,7 @@ def test_at_least_nine_in_ten_slots_are_busy(made_benchmark: Made, tmp_path: Pat
 
     with served(lambda body: {"text": "{}"}, latency=latency, slots=slots) as server:
         service = {"max_concurrency": slots, "patience_seconds": 600.0, "request_seconds": 600.0}
-        api.run_on_benchmark(config(made_benchmark.benchmark, tmp_path, server.url, question=(), service=service))
+        run_benchmark(config(made_benchmark.benchmark, tmp_path, server.url, question=(), service=service))
         log = server.log
     wall = log.busy[-1][0] - log.started[0]
     busy = sum(log.latencies) / (slots * wall)

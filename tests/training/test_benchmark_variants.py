@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from pivot.api import benchmarking as api
 from pivot.core.errors import ConfigError, PluginError, TrainingError
 from pivot.core.images import decode, encode_png
 from pivot.datasets.export.predictors import LoggedFailure
+from pivot.flows.training import make_benchmark
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.models.chat_server import pictures_of, served
 from pivot.tests.training.benchmark_oracle import figures, fingerprint_of
@@ -25,7 +25,7 @@ from pivot.training.evaluation.episodes import THOUGHT_BYTES, spaced, thought_of
 from pivot.training.evaluation.items import Benchmark, Item, Truth, Variant, fingerprint
 from pivot.training.evaluation.make import Made, check_made
 from pivot.training.evaluation.predictions import read_predictions
-from pivot.training.evaluation.run import PREDICTIONS
+from pivot.training.evaluation.run import PREDICTIONS, run_benchmark, score_file, write_table
 from pivot.training.evaluation.tables import read_result
 
 
@@ -72,11 +72,11 @@ def test_separate_pictures_reach_the_model(thoughtful: Benchmark, tmp_path: Path
         return {"text": "{}"}
 
     with served(reply) as server:
-        api.run_on_benchmark(config(thoughtful, tmp_path / "run", server.url))
+        run_benchmark(config(thoughtful, tmp_path / "run", server.url))
         asked_for = [item for item in thoughtful.items.values() if item.question == "safe"]
         assert asked_for and all(tuple(shown[item.prompt]) == thoughtful.pictures(item) for item in asked_for)
         shown.clear()
-        api.run_on_benchmark(config(thoughtful, tmp_path / "blank", server.url, pictures="blank"))
+        run_benchmark(config(thoughtful, tmp_path / "blank", server.url, pictures="blank"))
         assert all(not decode(each).any() for pictures in shown.values() for each in pictures)
 
 
@@ -153,7 +153,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path, flags: tuple[str, 
 def test_a_missing_package_is_named_before_anything_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pivot.models.extras.find_spec", lambda name: None)
     with pytest.raises(PluginError, match=r"pivot-vlm\[gym\]"):
-        api.make_benchmark({"out": tmp_path / "out", "env": ("gym:Taxi-v4",), "learned": False})
+        make_benchmark({"out": tmp_path / "out", "env": ("gym:Taxi-v4",), "learned": False})
     assert not (tmp_path / "out").exists()
 
 
@@ -187,13 +187,13 @@ def test_results_and_files_of_two_variants_are_never_compared(
     for name, made in (("one", benchmark), ("two", thoughtful)):
         (tmp_path / name).mkdir()
         scored(tmp_path / name, made, Oracle(made))
-        api.score_predictions({"predictions": tmp_path / name / PREDICTIONS, "data": made.root})
+        score_file({"predictions": tmp_path / name / PREDICTIONS, "data": made.root})
         result = json.loads((tmp_path / name / "result.json").read_text(encoding="utf-8"))
         assert result["variant"] == asdict(made.variant)
         (tmp_path / name / "result.json").write_text(json.dumps({**result, "name": name}), encoding="utf-8")
         results.append(tmp_path / name)
     with pytest.raises(TrainingError) as refusal:
-        api.benchmark_table({"results": results, "out": tmp_path / "table"})
+        write_table({"results": results, "out": tmp_path / "table"})
     assert "collage; without the agent's thoughts" in str(refusal.value)
     assert "separate pictures, at most 4; with the agent's thoughts" in str(refusal.value)
     with pytest.raises(TrainingError, match="line 1: found the fingerprint"):
@@ -216,9 +216,9 @@ def test_a_result_without_a_variant_is_refused(benchmark: Benchmark, tmp_path: P
 
 def test_a_server_a_file_and_the_independent_scorer_have_equal_figures(thoughtful: Benchmark, tmp_path: Path) -> None:
     with served(knows(thoughtful)) as server:
-        report = api.run_on_benchmark(config(thoughtful, tmp_path / "run", server.url, question=()))
+        report = run_benchmark(config(thoughtful, tmp_path / "run", server.url, question=()))
     shutil.copy(tmp_path / "run" / PREDICTIONS, tmp_path / "submitted.jsonl")
-    again = api.score_predictions(
+    again = score_file(
         {"predictions": tmp_path / "submitted.jsonl", "data": thoughtful.root, "out": tmp_path / "scored"}
     )
     assert report.result == again.result
@@ -253,4 +253,4 @@ def test_a_checkpoint_that_sees_several_pictures_and_its_server_have_equal_figur
 
 def test_a_setting_of_the_variant_cannot_be_ignored_from_python(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a collage is one picture"):
-        api.make_benchmark({"out": tmp_path / "out", "max_pictures": 8, "env": ("svg",)})
+        make_benchmark({"out": tmp_path / "out", "max_pictures": 8, "env": ("svg",)})

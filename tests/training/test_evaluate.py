@@ -43,7 +43,7 @@ def config_of(store: Path, url: str, out: Path, **fields: Any) -> AnalyzerEvalua
 
 def evaluated(store: Path, reply: Reply, out: Path, **fields: Any) -> EvaluationReport:
     with served(reply) as server:
-        return evaluate_analyzer(config_of(store, server.url, out, **fields), lambda *_: lambda: None)
+        return evaluate_analyzer(config_of(store, server.url, out, **fields))
 
 
 def replies(out: Path) -> list[str]:
@@ -204,11 +204,11 @@ def test_a_run_resumes_is_scored_offline_and_notices_another_dataset(small_store
             }
         )
         with pytest.raises(PivotError):
-            evaluate_analyzer(config, lambda *_: lambda: None)
+            evaluate_analyzer(config)
         before = server.log.answered
     fitted = (out / ITEMS / "baselines.json").stat().st_mtime_ns
     with served(reads) as server:
-        report = evaluate_analyzer(config_of(small_store, server.url, out), lambda *_: lambda: None)
+        report = evaluate_analyzer(config_of(small_store, server.url, out))
         assert server.log.answered == report.result["usage"]["items"] - before and before > 0
     assert (out / ITEMS / "baselines.json").stat().st_mtime_ns >= fitted
     whole = evaluated(small_store, reads, tmp_path / "whole")

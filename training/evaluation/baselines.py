@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.progress import Reporter, Silent
 from ...datasets.export.predictors import LoggedFailure, fit_majority
 from ...models.extras import look_for
 from ..config import EXTRA
@@ -29,6 +30,17 @@ Episodes = Callable[[str, str], Sequence[Fitting]]
 """Returns the episodes to fit on, by environment and log."""
 Begin = Callable[[str, int], Callable[[], None]]
 """Receives the name and the number of the steps to come; returns a function to call per step."""
+
+
+def begin_of(reporter: Reporter | None) -> Begin:
+    """Return what starts the stages of an evaluation and reports their progress."""
+    bars = reporter or Silent()
+
+    def begin(stage: str, count: int) -> Callable[[], None]:
+        bars.start(stage, count)
+        return lambda: bars.advance(stage, 1)
+
+    return begin
 
 
 def check_learned() -> None:

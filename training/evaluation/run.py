@@ -14,6 +14,7 @@ from typing import Any
 from ...core import plugins
 from ...core.errors import ConfigError, PolicyError, StoreError, TrainingError
 from ...core.plugins import read_settings
+from ...core.progress import Reporter
 from ...core.storage import Storage, open_storage
 from ...labeling.target import MAX_TARGET_CHARS
 from ...labeling.vocabulary import Vocabulary
@@ -22,9 +23,9 @@ from ...models.extras import look_for
 from ..analyzer import ROLE, Analyzer, AnalyzerCase, Shot, encoded_picture
 from ..asking import ask_all
 from ..checkpoint import FINAL, RUN, taught_vocabulary
-from ..config import EXTRA
+from ..config import EXTRA, checked
 from ..records import ALL, open_records
-from .baselines import Begin, check_learned
+from .baselines import Begin, begin_of, check_learned
 from .config import (
     AnalyzerEvaluationConfig,
     AskedModel,
@@ -33,13 +34,14 @@ from .config import (
     RecordChoice,
     RunConfig,
     ScoreConfig,
+    TableConfig,
 )
 from .controls import blank, exchanged, stand_in
 from .dataset import Choice, items_of_dataset
 from .items import QUESTIONS, Benchmark, Item, Question, open_benchmark
 from .predictions import Header, Prediction, Predictions, read_predictions, row_of
 from .scores import score
-from .tables import put_into_card, write_report
+from .tables import put_into_card, read_result, write_report
 
 PREDICTIONS, HEADER, PARTS, ITEMS = "predictions.jsonl", "header.json", "parts", "items"
 """In the folder of a run: its rows, and the items of a dataset."""
@@ -67,18 +69,19 @@ class EvaluationReport:
     """Results of the baselines that read the log alone."""
 
 
-def evaluate_analyzer(config: AnalyzerEvaluationConfig, begin: Begin) -> EvaluationReport:
-    """Ask an Analyzer about labelled failures of a dataset, as the config says, and write the report.
+def evaluate_analyzer(
+    config: AnalyzerEvaluationConfig | Mapping[str, Any], *, reporter: Reporter | None = None
+) -> EvaluationReport:
+    """Ask an Analyzer about labelled failures and score it, next to baselines that read the log alone; it resumes.
 
     Args:
-        config: every setting of the evaluation.
-        begin: receives the progress.
+        config: model and data, such as ``{"model": "runs/analyzer"}``.
+        reporter: receives the progress.
 
     Raises:
-        ConfigError, PluginError: a setting, the model or a package cannot be used.
-        TrainingError: the dataset, the run or the folder cannot be used, or every request was refused.
-        ServerGoneError: the model server does not answer.
+        ConfigError, TrainingError: the config, the model or the data cannot be used. PluginError: a package is missing.
     """
+    config = config if isinstance(config, AnalyzerEvaluationConfig) else checked(AnalyzerEvaluationConfig, config)
     look_for("matplotlib", EXTRA)  # before hours of requests
     run, model = training_run(config.model), checkpoint_of(config.model)
     out = config.out or _default_out(config, run)
@@ -92,19 +95,28 @@ def evaluate_analyzer(config: AnalyzerEvaluationConfig, begin: Begin) -> Evaluat
     trained: Sequence[str] = (run or {}).get("configs", ())
     env = trained[0] if config.env == ALL and len(trained) == 1 else config.env
     choice = Choice(config.side, config.full_length, config.limit)
-    _items(source, env, config, out / ITEMS, begin, config.target_vocabulary or taught_vocabulary(model))
-    report = run_benchmark(settings, begin)
+    vocabulary = config.target_vocabulary or taught_vocabulary(model)
+    _items(source, env, config, out / ITEMS, begin_of(reporter), vocabulary)
+    report = run_benchmark(settings, reporter=reporter)
     if run is not None and config.data is None and config.pictures == "shown" and choice == Choice():
         put_into_card(Path(config.model), report.result, config.side)
     return report
 
 
-def evaluate_baselines(config: BaselinesConfig, begin: Begin) -> EvaluationReport:
-    """Measure the baselines on labelled failures of a dataset, and write items and table to ``OUT``, if there is one.
+def evaluate_baselines(
+    config: BaselinesConfig | Mapping[str, Any], *, reporter: Reporter | None = None
+) -> EvaluationReport:
+    """Measure the baselines that read the log alone; an Analyzer that uses the images has to beat them.
+
+    Args:
+        config: data and folder, such as ``{"data": "runs/first", "out": "runs/log-alone"}``.
+        reporter: receives the progress.
 
     Raises:
-        PluginError: a package is not installed. TrainingError: the dataset or the folder cannot be used.
+        TrainingError: the config or the data cannot be used. PluginError: a package is missing.
     """
+    config = config if isinstance(config, BaselinesConfig) else checked(BaselinesConfig, config)
+    begin = begin_of(reporter)
     if config.out is None:
         with TemporaryDirectory() as folder:
             baselines = _items(config.data, config.env, config, Path(folder), begin).baselines()
@@ -141,14 +153,38 @@ def _default_out(config: AnalyzerEvaluationConfig, run: Mapping[str, Any] | None
     return Path(config.model) / ("evaluation" if config.pictures == "shown" else f"evaluation-{config.pictures}")
 
 
-def score_file(config: ScoreConfig) -> EvaluationReport:
+def score_file(config: ScoreConfig | Mapping[str, Any]) -> EvaluationReport:
     """Score a file of predictions, without any model or network.
+
+    Args:
+        config: ``predictions`` and ``data``.
 
     Raises:
         TrainingError: the items cannot be used, or a row of the file is invalid, missing or twice.
     """
+    config = config if isinstance(config, ScoreConfig) else checked(ScoreConfig, config)
     benchmark = open_benchmark(config.data)
     return _report(benchmark, read_predictions(config.predictions, benchmark), config.out or config.predictions.parent)
+
+
+def write_table(config: TableConfig | Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Write results of the same items side by side: Markdown, JSON and a picture.
+
+    Args:
+        config: ``results`` and ``out``.
+
+    Returns:
+        The results, and the names of the files.
+
+    Raises:
+        TrainingError: a result is missing, or they are of different items. PluginError: a package is missing.
+    """
+    config = config if isinstance(config, TableConfig) else checked(TableConfig, config)
+    look_for("matplotlib", EXTRA)
+    results = [read_result(path) for path in config.results]
+    baselines = [] if config.data is None else open_benchmark(config.data).baselines()
+    names = {result["name"] for result in results}
+    return results, write_report(config.out, results, [each for each in baselines if each["name"] not in names])
 
 
 def _report(benchmark: Benchmark, predictions: Predictions, out: Path) -> EvaluationReport:
@@ -158,18 +194,19 @@ def _report(benchmark: Benchmark, predictions: Predictions, out: Path) -> Evalua
     return EvaluationReport(out, files, result, baselines)
 
 
-def run_benchmark(config: RunConfig, begin: Begin) -> EvaluationReport:
-    """Ask about every item that has no answer yet, score all answers, and write the report.
+def run_benchmark(config: RunConfig | Mapping[str, Any], *, reporter: Reporter | None = None) -> EvaluationReport:
+    """Ask a model about every item of a benchmark, and score its replies; the same call resumes.
 
     Args:
-        config: every setting of the run.
-        begin: receives the progress.
+        config: model or stand-in, ``data`` and ``out``.
+        reporter: receives the progress, in answers.
 
     Raises:
         ConfigError, PluginError: a setting would be ignored or cannot be used, or a package is missing.
-        TrainingError: the items or the folder cannot be used, or every request was refused.
+        TrainingError: the benchmark or the folder cannot be used, or every request was refused.
         ServerGoneError: the model server does not answer.
     """
+    config = config if isinstance(config, RunConfig) else checked(RunConfig, config)
     look_for("matplotlib", EXTRA)
     check_settings(config)
     benchmark = open_benchmark(config.data)
@@ -206,7 +243,7 @@ def run_benchmark(config: RunConfig, begin: Begin) -> EvaluationReport:
     run = _Run(benchmark, header, open_storage(config.out))
     rows = run.stored_rows()
     items = [item for item in benchmark.items.values() if header.covers(item) and item.item_id not in rows]
-    advance = begin("answers", len(items))
+    advance = begin_of(reporter)("answers", len(items))
 
     def keep(row: Prediction) -> None:
         run.keep(row)

@@ -1,4 +1,4 @@
-"""Keywords that the public functions share, and the check of misspelt ones."""
+"""Keywords that the functions share which run on workers, and the check of misspelt ones."""
 
 import functools
 import inspect
@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from typing import ParamSpec, TypedDict, TypeVar, cast, get_type_hints
 
 from ..core.admission import Names, allowing
+from ..core.lazy import near_match
 from ..core.progress import Reporter, Silent
 from ..core.storage import Address, parse_address
-from ..flows.engines.base import WorkerPool, Workers, open_pool
-from .keywords import near_match
+from .engines.base import WorkerPool, Workers, open_pool
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,34 +67,28 @@ def address_of(text: str | Address, running: Running) -> Address:
     return parse_address(text, follow_links=running.get("follow_links", False))
 
 
-def _whole_signature(function: Callable[..., object]) -> inspect.Signature:
-    """Return the signature with the shared keywords in place of ``**running``."""
+def public(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a function with ``**running`` its whole signature, name the nearest of a misspelt keyword, and allow code.
+
+    Python accepts any keyword for ``**running``, so a misspelt one would have no effect.
+    """
     signature = inspect.signature(function)
     own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    if len(own) == len(signature.parameters):
-        return signature
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS[name], annotation=kind)
         for name, kind in get_type_hints(Running).items()
     ]
-    return signature.replace(parameters=[*own, *shared])
-
-
-def public(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a misspelt keyword of a public function raise a TypeError that names the nearest one; allow what it names."""
-    signature = _whole_signature(function)
-    names = list(signature.parameters)
+    names = [each.name for each in (*own, *shared)]
 
     @functools.wraps(function)
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:
-        for name in keywords:
-            if name not in names:
-                raise TypeError(
-                    f"{function.__name__}() has no parameter {name!r}{near_match(name, names)} "
-                    f"(parameters: {', '.join(names)})"
-                )
+        for name in keywords.keys() - {*names}:
+            raise TypeError(
+                f"{function.__name__}() has no parameter {name!r}{near_match(name, names)} "
+                f"(parameters: {', '.join(names)})"
+            )
         with allowing(cast(Names, keywords.get("allow", ()))):
             return function(*arguments, **keywords)
 
-    call.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
+    call.__signature__ = signature.replace(parameters=[*own, *shared])  # pyright: ignore[reportAttributeAccessIssue]
     return call

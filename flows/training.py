@@ -1,4 +1,4 @@
-"""Functions that train and evaluate models, and that make a tiny one."""
+"""Functions that train and play with models, or build stores for it; PyTorch is imported when they are called."""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -6,24 +6,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.admission import Names, allowing
+from ..core.errors import ConfigError
 from ..core.progress import Reporter, Silent
 from ..datasets.store.config import env_config
-from ..flows.engines.local import InProcess, execute_with
-from ..flows.pipeline import finish_store
 from ..models.extras import look_for
 from ..training.analyzer_sft.config import SftConfig, make_sft_config
 from ..training.config import checked
-from ..training.evaluation import run as evaluation
-from ..training.evaluation.config import (
-    AnalyzerEvaluationConfig,
-    BaselinesConfig,
-    PolicyEvaluationConfig,
-)
-from ..training.evaluation.run import EvaluationReport
+from ..training.evaluation import make
+from ..training.evaluation.baselines import begin_of, check_learned, measure_baselines
+from ..training.evaluation.config import MakeConfig, PolicyEvaluationConfig
+from ..training.evaluation.episodes import GYM, config_of
+from ..training.evaluation.items import Benchmark, Variant, is_benchmark, open_benchmark
 from ..training.policy_rl.config import RlConfig, make_rl_config
-from .benchmarking import begin_of
-from .running import public
-from .stores import build
+from .build import build
+from .engines.local import InProcess, available_cores, execute_with
+from .pipeline import finish_store
 
 if TYPE_CHECKING:
     from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
     from ..training.policy_rl.loop import Prepared as RlPrepared
     from ..training.policy_rl.loop import RlResult
     from ..training.tiny_model import TinyModel
-
-# Modules that import PyTorch, which takes seconds, are imported in the functions that need them.
 
 SFT_PACKAGES = ("torch", "transformers", "trl", "accelerate", "peft", "matplotlib")
 RL_PACKAGES = ("torch", "transformers", "accelerate", "matplotlib")
@@ -54,7 +49,6 @@ def check_packages(packages: tuple[str, ...]) -> None:
         look_for(package, "train")
 
 
-@public
 def train_sft(
     config: SftConfig | Mapping[str, Any],
     *,
@@ -84,7 +78,6 @@ def train_sft(
     return run.train_sft(settings, report=report, on_checked=on_checked, callbacks=callbacks)
 
 
-@public
 def train_rl(
     config: RlConfig | Mapping[str, Any],
     *,
@@ -131,41 +124,6 @@ def train_rl(
     return result
 
 
-@public
-def evaluate_analyzer(
-    config: AnalyzerEvaluationConfig | Mapping[str, Any], *, reporter: Reporter | None = None
-) -> EvaluationReport:
-    """Ask an Analyzer about labelled failures and score it, next to baselines that read the log alone; it resumes.
-
-    Args:
-        config: model and data, such as ``{"model": "runs/analyzer"}``.
-        reporter: receives the progress.
-
-    Raises:
-        ConfigError, TrainingError: the config, the model or the data cannot be used. PluginError: a package is missing.
-    """
-    settings = config if isinstance(config, AnalyzerEvaluationConfig) else checked(AnalyzerEvaluationConfig, config)
-    return evaluation.evaluate_analyzer(settings, begin_of(reporter))
-
-
-@public
-def evaluate_baselines(
-    config: BaselinesConfig | Mapping[str, Any], *, reporter: Reporter | None = None
-) -> EvaluationReport:
-    """Measure the baselines that read the log alone; an Analyzer that uses the images has to beat them.
-
-    Args:
-        config: data and folder, such as ``{"data": "runs/first", "out": "runs/log-alone"}``.
-        reporter: receives the progress.
-
-    Raises:
-        TrainingError: the config or the data cannot be used. PluginError: a package is missing.
-    """
-    settings = config if isinstance(config, BaselinesConfig) else checked(BaselinesConfig, config)
-    return evaluation.evaluate_baselines(settings, begin_of(reporter))
-
-
-@public
 def evaluate_policy(
     config: PolicyEvaluationConfig | Mapping[str, Any],
     *,
@@ -185,13 +143,12 @@ def evaluate_policy(
     Raises:
         TrainingError: the config or the model cannot be used. PluginError: a package is missing.
     """
-    del allow  # for the decorator
     settings = config if isinstance(config, PolicyEvaluationConfig) else checked(PolicyEvaluationConfig, config)
     check_packages(RL_PACKAGES[:3])
     from ..training.evaluation import policy  # noqa: PLC0415
 
     named = env_config(settings.env, settings.settings).code if settings.env else ()
-    with allowing(named):
+    with allowing(named), allowing(allow):
         return policy.evaluate_policy(settings, report)
 
 
@@ -199,7 +156,6 @@ TINY_STORE = {"environments": {"sokoban": {"tasks": 12}, "frozenlake": {"tasks":
 """Config of the store that a tiny model is made for if none is given."""
 
 
-@public
 def make_tiny_model(
     out: Path | str,
     data: str | Path | None = None,
@@ -229,3 +185,74 @@ def make_tiny_model(
             data = Path(folder) / "store"
             build(TINY_STORE, data)
         return tiny_model.make_tiny_model(Path(out), str(data), seed=seed, lessons=lessons, report=report)
+
+
+def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter | None = None) -> Benchmark:
+    """Make the benchmark from seeds, with its baselines; an existing one is checked and kept.
+
+    Args:
+        config: ``out`` and what differs from the public benchmark.
+        reporter: receives the progress.
+
+    Raises:
+        ConfigError: a setting cannot be used. TrainingError: the folder holds another benchmark.
+        PluginError: a package of the learned baselines is missing.
+    """
+    settings = config if isinstance(config, MakeConfig) else checked(MakeConfig, config)
+    bars, begin = reporter or Silent(), begin_of(reporter)
+    levels, variant = _levels_of(settings), _variant_of(settings)
+    if is_benchmark(settings.out):
+        return make.check_made(open_benchmark(settings.out), levels, settings.seed, settings.scale, variant)
+    if settings.baselines and settings.learned:
+        check_learned()
+    named = [name for env in levels if env.startswith(GYM) for name in config_of(env).code]  # the caller names the ids
+    with allowing(named):
+        return make.make_benchmark(
+            settings.out,
+            lambda raw, root: build(raw, root, workers=available_cores(), reporter=bars),
+            levels=levels,
+            seed=settings.seed,
+            share=settings.scale,
+            private=settings.private,
+            variant=variant,
+            begin=begin,
+            measure=(
+                (lambda each: measure_baselines(each.benchmark, each.episodes, learned=settings.learned, begin=begin))
+                if settings.baselines
+                else None
+            ),
+        )
+
+
+def _levels_of(settings: MakeConfig) -> dict[str, int]:
+    """Return the number of levels per environment.
+
+    Raises:
+        ConfigError: an environment is unknown. PluginError: the package of one is missing.
+    """
+    foreign = [env for env in settings.env if env.startswith(GYM) and env != GYM]
+    if unknown := sorted({*settings.env} - {*foreign, *make.LEVELS}):
+        raise ConfigError(
+            f"--env: found {unknown[0]!r}, expected one of {', '.join(make.LEVELS)}, or gym:ID with the id of a "
+            "gymnasium environment"
+        )
+    levels = {env: count for env, count in make.LEVELS.items() if not settings.env or env in settings.env}
+    levels |= {env: make.OTHER_LEVELS for env in foreign if env not in levels}
+    if any(env.startswith(f"{GYM}MiniGrid-") for env in levels):
+        look_for("minigrid", "gym")
+    if any(env.startswith(GYM) for env in levels):
+        look_for("pygame", "gym")
+    return levels
+
+
+def _variant_of(settings: MakeConfig) -> Variant:
+    """Return the form of the items.
+
+    Raises:
+        ConfigError: ``max_pictures`` would be ignored.
+    """
+    if settings.images == "collage":
+        if settings.max_pictures is not None:
+            raise ConfigError("--max-pictures: a collage is one picture; add --images steps, or remove it")
+        return Variant(thoughts=settings.thoughts)
+    return Variant(settings.images, settings.max_pictures or make.MOST_PICTURES, settings.thoughts)

@@ -1,0 +1,66 @@
+"""Build a dataset: resolve the config, open the workers, and run the pipeline here or as a Prefect flow."""
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+from ..core.admission import allowing
+from ..core.storage import Address, open_storage
+from ..datasets.store.config import RunConfig, make_config
+from ..datasets.store.store import RUN, Store
+from .engines.local import execute_with
+from .engines.server import configured_server, quiet_prefect, wait_for_server
+from .pipeline import BuildResult, build_store
+from .running import Running, address_of, pool_of, public, reporter_of, workers_of
+
+
+@public
+def build(
+    config: RunConfig | Mapping[str, Any],
+    out: str | Address,
+    *,
+    refresh: bool = False,
+    prefect: bool = False,
+    **running: Unpack[Running],
+) -> BuildResult:
+    """Roll out, label and export a dataset; call it again to resume, or to grow the store.
+
+    Args:
+        config: a :class:`~pivot.datasets.store.config.RunConfig`, or plain data for one, such as
+            ``{"environments": {"sokoban": {"tasks": 16}}}``. Shards get a size that fits the store unless it is set.
+            Modules that it names, such as ``gym.package``, are imported.
+        out: folder of the store, or an address such as ``s3://bucket/folder``; new, empty, or begun with this config.
+        refresh: remove the contents of the folder and build again from the beginning.
+        prefect: run as a Prefect flow that is recorded, on the configured server or a temporary one.
+        **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
+
+    Returns:
+        Counts by environment, and whether there was anything to do.
+
+    Raises:
+        PivotError: its subclasses name what is wrong with config, levels, plugins or disk.
+    """
+    root, reporter = address_of(out, running), reporter_of(running)
+    config = with_shards(config if isinstance(config, RunConfig) else make_config(config), root)
+    with allowing(config.code):  # the caller names it
+        if not prefect:
+            with pool_of(running, list(config.environments), root) as pool:
+                return build_store(root, config, execute_with(pool), reporter, refresh=refresh)
+        quiet_prefect()
+        if (url := configured_server()) is not None:  # one that does not answer is reported before Prefect is imported
+            wait_for_server(url)
+        from .deployments import recorded_build  # noqa: PLC0415 - Prefect takes seconds to import
+
+        return recorded_build(config, root, workers_of(running), reporter, refresh=refresh)
+
+
+def with_shards(config: RunConfig, root: Address) -> RunConfig:
+    """Return the config with the shard size of the store that is there, or with one that fits a new store.
+
+    A size that the config sets is kept.
+    """
+    if "tasks_per_shard" in config.model_fields_set:
+        return config
+    if open_storage(root).stat(RUN) is None:
+        return config.with_fitting_shards()
+    begun = Store.open(root, complete=False).config
+    return config.model_copy(update={"tasks_per_shard": begun.tasks_per_shard})

@@ -1,0 +1,45 @@
+"""Probe a store on workers; :mod:`pivot.insight.probe.run` plays the retries."""
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+from ..core.plugins import read_settings
+from ..core.storage import Address
+from ..datasets.store.config import PartConfig
+from ..insight.probe.records import ProbeSettings
+from ..insight.probe.run import ProbeResult, checked_store, probe_store
+from .running import Running, address_of, pool_of, public, reporter_of
+
+
+@public
+def probe(
+    root: str | Address,
+    settings: ProbeSettings | Mapping[str, Any] | None = None,
+    *,
+    policy: PartConfig | Mapping[str, Any] | None = None,
+    **running: Unpack[Running],
+) -> ProbeResult:
+    """Replay the failures of a store from the pivot and from the steps next to it; rows go to ``DIR/probe``.
+
+    Args:
+        root: the finished store; its policy plays.
+        settings: arms, resamples, discount, such as ``{"resamples": 8}``.
+        policy: plays the retries of arm ``bound``, such as ``{"name": "openai", "options": {"model": "my-vlm"}}``; by
+            default the policy of the store.
+        **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
+
+    Returns:
+        The number of retries, and how many of them this call played.
+
+    Raises:
+        ConfigError: an arm is unknown, or the policy cannot play these environments.
+        StoreError: the store is missing or unfinished, or another run writes it.
+        ServerGoneError: the model does not answer any more; finished retries are kept.
+    """
+    if not isinstance(settings, ProbeSettings):
+        settings = read_settings(ProbeSettings, settings or {}, "setting ")
+    store = address_of(root, running)
+    player = None if policy is None else PartConfig.model_validate(policy)
+    environments = list(checked_store(store, settings, player).config.environments)
+    with pool_of(running, environments, store) as pool:
+        return probe_store(store, settings, reporter_of(running), pool.stream, player)
