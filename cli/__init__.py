@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from pydantic import ValidationError
 from rich.markup import escape
 
 from ..core.errors import INTERRUPTED, PivotError
-from ..core.plugins import blamed
+from ..core.plugins import blamed, expectation
 from ..core.version import __version__
 from ..models.extras import install_line
 from .console import err, show_error
-from .help_texts import Command, Group
-from .options import unwrapped
-from .usage import usage_message
+from .help_texts import App
 
 TRACEBACK = "PIVOT_TRACEBACK"
 """Environment variable that lets an error inside a plugin show as it is."""
@@ -44,14 +43,13 @@ COMMANDS = (
     *(*OTHERS, *GROUPS),
 )
 _PLACES = {
-    "import": "import_rollouts",
+    "import": "import_rollouts:import_rollouts",
     "settings": "settings_help:settings",
     "serve-command": "serving:serve_command",
     "evaluate": "evaluate:evaluation",
-    "rl": "train_rl:rl",
-    "policy": "evaluate_policy:policy",
+    **{name: f"upkeep:{name}" for name in ("du", "prune", "cache")},
 }
-"""Modules, and functions of another name, of commands that are not named like their module."""
+"""Modules and functions of commands that are not named like their module."""
 
 
 def _place(name: str) -> tuple[str, str]:
@@ -62,15 +60,6 @@ def _place(name: str) -> tuple[str, str]:
 def _loaded(name: str) -> Any:
     module, function = _place(name)
     return getattr(import_module(f".{module}", __name__), function)
-
-
-def _opening(command: Any) -> Any:
-    """Return a command with the options for links and foreign code of a store."""
-    return _loaded("opening")(command)
-
-
-def _with_settings() -> type[Command]:
-    return import_module(".settings_help", __name__).WithSettings
 
 
 def _stub(name: str) -> Callable[..., None]:
@@ -86,51 +75,24 @@ def _stub(name: str) -> Callable[..., None]:
     return stub
 
 
-@cache
-def _group(name: str) -> typer.Typer:
-    group: typer.Typer = _loaded(name)
-    if name == "train":
-        group.command(cls=_with_settings())(_opening(_loaded("rl")))
-    if name == "evaluate":
-        group.command()(_opening(_loaded("policy")))
-    _dress(group)
-    return group
-
-
-def _dress(group: typer.Typer) -> None:
-    group.info.cls = Group
-    for registered in group.registered_commands:
-        if registered.cls is None or not issubclass(registered.cls, Command):
-            registered.cls = Command
-        registered.help = unwrapped(registered.callback)
-
-
-def command_line(called: Iterable[str]) -> typer.Typer:
+def command_line(called: Iterable[str]) -> App:
     """Return the command line, in which some commands can be called; of the others it has the help alone."""
-    app = typer.Typer(
+    app = App(
         name="pivot",
         epilog="Start with: pivot build sokoban frozenlake --out runs/first\n\n"
         "Environment variables, such as OPENAI_API_KEY, PREFECT_API_URL or PIVOT_TRACEBACK: pivot settings variables"
         "\n\nExit statuses: 0 finished, 1 failed, 2 wrong input, 3 some episodes or answers are pending, "
         "4 no usable guidance from the teacher, 130 Ctrl-C or SIGTERM",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="rich",
     )
     app.callback()(options)
     called = set(called)
     for name in COMMANDS:
         if name in GROUPS:
-            app.add_typer(_group(name) if name in called else typer.Typer(), name=name, help=GROUPS[name])
-            continue
-        command, kind = _loaded(name) if name in called else _stub(name), Command
-        if name in called and name not in OTHERS:
-            command = _opening(command)
-        if name in called and name == "build":
-            kind = _with_settings()
-        app.command(name, cls=kind)(command)
-    _dress(app)
+            app.add_typer(_loaded(name) if name in called else typer.Typer(), name=name, help=GROUPS[name])
+        elif name in called and name not in OTHERS:
+            app.store_command(name)(_loaded(name))
+        else:
+            app.add(name, _loaded(name) if name in called else _stub(name))
     return app
 
 
@@ -142,7 +104,7 @@ def __getattr__(name: str) -> Any:
 
 
 @cache
-def _whole() -> typer.Typer:
+def _whole() -> App:
     return command_line(COMMANDS)
 
 
@@ -184,6 +146,21 @@ def main() -> None:
     if status == INTERRUPTED:
         err.print(_INTERRUPTED.get(next(iter(sys.argv[1:2]), ""), "interrupted"))
     _leave(status if isinstance(status, int) else int(status is not None))
+
+
+def usage_message(error: typer.TyperException) -> str:
+    """Return the one line for a command line that cannot be read; empty where its help was shown instead."""
+    cause = error.__cause__
+    if isinstance(error, typer.BadParameter) and error.param is not None and isinstance(cause, ValidationError):
+        problem = cause.errors()[0]
+        why = problem.get("ctx", {}).get("error") or f"found {problem['input']!r}, expected {expectation(problem)}"
+        message = f"{error.param.opts[0] if error.param.opts else error.param.name}: {why}"
+    else:
+        message = error.format_message()
+    message = message.strip().rstrip(".")
+    context = getattr(error, "ctx", None)
+    more = f"; see: {context.command_path} --help" if message and context is not None else ""
+    return message[:1].lower() + message[1:] + more
 
 
 def _exit_of_a_library(leaving: SystemExit) -> str:

@@ -1,18 +1,16 @@
 """``pivot benchmark``: make the benchmark of failure localisation and credit, ask a model, score replies, tables."""
 
-import typer
-
 from ..core.errors import ConfigError
 from ..flows.training import make_benchmark
 from ..training.evaluation.config import MakeConfig, RunConfig, ScoreConfig, TableConfig
 from ..training.evaluation.run import EvaluationReport, run_benchmark, score_file, write_table
 from ..training.evaluation.tables import SCREEN, USAGE_HEADER, reasons_not_fitted, screen_rows, usage_row
-from .asked_form import AskedForm
 from .console import ProgressBars, out, show_table
 from .from_config import Flag, Form, from_config
-from .opening import opening
+from .help_texts import App
+from .model_flags import AskedForm
 
-benchmark = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+benchmark = App()
 
 MAKE = Form(
     "make",
@@ -46,8 +44,7 @@ SCORE = Form("score", ScoreConfig, {"predictions": Flag(argument="PREDICTIONS")}
 TABLE = Form("table", TableConfig, {"results": Flag(argument="RESULT...")})
 
 
-@benchmark.command()
-@opening
+@benchmark.store_command()
 @from_config(MAKE)
 def make(config: MakeConfig) -> None:
     """Make the benchmark from seeds: nothing is downloaded, and everyone gets the same fingerprint.
@@ -71,8 +68,7 @@ def make(config: MakeConfig) -> None:
     out.print(f"{len(made.items)} items: {counts}: {made.root}", soft_wrap=True)
 
 
-@benchmark.command()
-@opening
+@benchmark.store_command()
 @from_config(RUN)
 def run(config: RunConfig) -> None:
     """Ask a model about every item, score its replies, and write predictions, result and table.
@@ -92,8 +88,7 @@ def run(config: RunConfig) -> None:
     show_report(report)
 
 
-@benchmark.command()
-@opening
+@benchmark.store_command()
 @from_config(SCORE)
 def score(config: ScoreConfig) -> None:
     """Score a file of predictions offline: the same figures as those of the run that wrote it.
@@ -107,8 +102,7 @@ def score(config: ScoreConfig) -> None:
     show_report(score_file(config))
 
 
-@benchmark.command()
-@opening
+@benchmark.store_command()
 @from_config(TABLE)
 def table(config: TableConfig) -> None:
     """Write several results of one benchmark side by side: Markdown, JSON and a picture.

@@ -6,14 +6,16 @@ from typing import Annotated
 
 import typer
 
+from ..core.intervals import Interval
+from ..core.storage import Address
 from ..insight.compare import HEADER, compare_stores, screen_rows
 from ..insight.stats import Format, csv_text
-from ..training.policy_rl.compare_runs import compare_runs, is_policy_run
+from ..training.policy_rl.compare_runs import RunComparison, compare_runs, is_policy_run
 from .console import out, show_table, write_data
-from .evaluate_policy import show_runs
 from .options import StoreAddress, store_argument
 
 CHOICES = "[table|csv|json]"
+_SIDES = ("old", "new", "difference")
 _NO_PARQUET = "pivot compare gives out a table, CSV or JSON"
 
 
@@ -68,3 +70,20 @@ def _give_runs(old: StoreAddress, new: StoreAddress, style: Format) -> None:
         write_data(csv_text(list(rows[0]), [list(row.values()) for row in rows]))
     else:
         show_runs(compared, old, new)
+
+
+def show_runs(compared: RunComparison, old: Address, new: Address) -> None:
+    """Show how the updates of two runs compare, and what they cost."""
+    for name, (before, after) in compared.settings.items():
+        out.print(f"setting {name}: {before} -> {after}", soft_wrap=True)
+    table = [
+        [row.measure, *(_bounded(getattr(row, each), getattr(row, f"{each}_bounds")) for each in _SIDES)]
+        for row in compared.rows
+    ]
+    header = ["mean of an update", "old", "new", "difference"]
+    show_table(f"{old} (old), {new} (new): up to update {compared.updates}", header, table)
+
+
+def _bounded(value: float | None, bounds: tuple[float, float] | None) -> object:
+    """Return a number with the bounds of its interval, if it has one."""
+    return value if value is None or bounds is None else str(Interval(value, *bounds))

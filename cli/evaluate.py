@@ -1,16 +1,29 @@
-"""``pivot evaluate``: accuracy of an Analyzer, and of baselines that read the log alone."""
+"""``pivot evaluate``: accuracy of an Analyzer or of baselines that read the log alone, and success of a policy."""
 
-import typer
+from pathlib import Path
+from typing import Any
 
-from ..training.evaluation.config import AnalyzerEvaluationConfig, BaselinesConfig
+from ..core.errors import TrainingError
+from ..core.storage import open_storage
+from ..flows import training
+from ..training.evaluation.config import (
+    POLICY_RESULT,
+    AnalyzerEvaluationConfig,
+    BaselinesConfig,
+    PolicyEvaluationConfig,
+)
 from ..training.evaluation.run import evaluate_analyzer, evaluate_baselines
-from .asked_form import AskedForm
+from ..training.policy_rl.compare_runs import compare_runs, is_policy_run
 from .benchmark import show_report
-from .console import ProgressBars
+from .compare import show_runs
+from .console import ProgressBars, out, show_table
 from .from_config import Flag, Form, from_config
-from .opening import opening
+from .help_texts import App
+from .model_flags import AskedForm
+from .train import EnvForm, log_line
 
-evaluation = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+evaluation = App()
+
 
 PANELS = {
     "Records": ("data", "env", "side", "pictures", "full_length", "limit", "shots", "target_vocabulary"),
@@ -37,9 +50,8 @@ BASELINES = Form(
 )
 
 
-@evaluation.command()
-@opening
-@from_config(ANALYZER, old_config="analyzer__env")
+@evaluation.store_command()
+@from_config(ANALYZER)
 def analyzer(config: AnalyzerEvaluationConfig) -> None:
     """Ask an Analyzer about held-out failures and score its answers, next to baselines that read the log alone.
 
@@ -61,9 +73,8 @@ def analyzer(config: AnalyzerEvaluationConfig) -> None:
     show_report(report)
 
 
-@evaluation.command()
-@opening
-@from_config(BASELINES, old_config="baselines__env")
+@evaluation.store_command()
+@from_config(BASELINES)
 def baselines(config: BaselinesConfig) -> None:
     """Measure baselines that read the log alone: an Analyzer that uses the images has to beat them.
 
@@ -79,3 +90,58 @@ def baselines(config: BaselinesConfig) -> None:
     with ProgressBars() as bars:
         report = evaluate_baselines(config, reporter=bars)
     show_report(report)
+
+
+POLICY = EnvForm("policy", PolicyEvaluationConfig, {"model": Flag(argument="DIR")}, skip=("settings",))
+
+
+@evaluation.store_command()
+@from_config(POLICY)
+def policy(config: PolicyEvaluationConfig) -> None:
+    """Play held-out levels as the Student alone and report how often it succeeds, without Analyzer and Teacher.
+
+    Intervals are 95 % bootstrap intervals over levels. The result is DIR/evaluation/policy.json.
+
+    [bold]Examples[/]
+
+    pivot evaluate policy runs/sokoban-mp
+
+    pivot evaluate policy runs/sokoban-mp --checkpoint best --beside runs/sokoban-grpo
+
+    pivot evaluate policy Qwen/Qwen2.5-VL-3B-Instruct --env sokoban --out runs/raw
+    """
+    result = training.evaluate_policy(config, report=log_line)
+    row = result.row()
+    shares = {"success": row["success"], **{f"success, {each}": value for each, value in row["by_set"].items()}}
+    shares["return"] = row["return"]
+    table = [[each, value["value"], value["low"], value["high"], value["records"]] for each, value in shares.items()]
+    header = ["figure", "mean", "low", "high", "episodes"]
+    show_table(f"{row['env']}: {result.levels} held-out levels", header, table)
+    if result.trained_on:
+        out.print(f"{result.trained_on} more were left out: the run was trained on them", soft_wrap=True)
+    if row["errors"]:
+        out.print(f"{row['errors']} episodes ended in an error and are in no figure", soft_wrap=True)
+    folder = Path(config.model)
+    if config.beside is not None:
+        _show_gain(row, config.beside)
+        if is_policy_run(config.beside) and is_policy_run(folder):
+            show_runs(compare_runs(config.beside, folder), config.beside, folder)
+    out.print(f"written: {(config.out or folder) / POLICY_RESULT}", soft_wrap=True)
+
+
+def _show_gain(row: dict[str, Any], beside: Path) -> None:
+    storage = open_storage(beside)
+    if storage.stat(POLICY_RESULT) is None:
+        raise TrainingError(f"{beside} holds no {POLICY_RESULT}; measure it first: pivot evaluate policy {beside}")
+    other = storage.read_json(POLICY_RESULT)
+    alike = ("env", "settings", "seed", "levels", "levels_digest", "temperature")
+    if different := [
+        f"{each} {other.get(each)} and {row.get(each)}" for each in alike if other.get(each) != row.get(each)
+    ]:
+        raise TrainingError(
+            f"{beside} was measured on other levels, or in another way ({'; '.join(different)}); measure both with the "
+            "same settings"
+        )
+    before, after = other["success"]["value"], row["success"]["value"]
+    gain = f"{100 * (after - before) / before:+.0f} % relative" if before else "from nothing"
+    out.print(f"success {before:.3f} ({beside}) -> {after:.3f}: {gain}", soft_wrap=True)

@@ -17,9 +17,8 @@ Values of mappings are JSON, or a text.
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, get_args, get_origin
 
@@ -30,7 +29,6 @@ from pydantic_core import PydanticUndefined
 
 from ..core.errors import ConfigError
 from ..core.storage import Address
-from .console import warn
 from .help_texts import help_text, metavar_of, without_none
 from .options import address_of
 from .settings_help import default_text
@@ -40,6 +38,7 @@ NONE = "none"
 """Value of a flag that sets an optional field to nothing where its default is something."""
 FILE = "config"
 """Parameter of ``--config``."""
+_METAVARS = {"mapping": "KEY=VALUE", "nested mapping": "ENV.KEY=VALUE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,6 @@ class Flag:
     metavar: str = ""
     help: str = ""
     """Text in place of the description of the field."""
-    switches: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Options without a value that set a choice, such as ``--bf16``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,28 +180,16 @@ class Form(Generic[Model]):
             text, panel = self.help_of(leaf, flag), self.panel(leaf)
             several = leaf.shape not in ("value", "switch")
             kind: Any = bool if leaf.shape == "switch" else list[str] if several else str
-            metavar = flag.metavar or self._metavar(leaf)
+            metavar = flag.metavar or _METAVARS.get(leaf.shape) or metavar_of(leaf.kind)
             if flag.argument:
                 positional: Any = typer.Argument(metavar=flag.argument, help=text, show_default=False)
                 yield parameter(name, kind, positional)
                 continue
-            made = functools.partial(typer.Option, metavar=metavar, show_default=False)
-            written = self._written(leaf, flag)
-            yield parameter(name, kind, made(*written, help=text, rich_help_panel=panel))
-            for number, (switch, value) in enumerate(flag.switches.items()):
-                about = typer.Option(switch, help=f"Same as {written[0]} {value}.", rich_help_panel=panel)
-                yield parameter(f"{name}__is{number}", bool, about)
-
-    def _written(self, leaf: Leaf, flag: Flag) -> list[str]:
-        name = self.flag_name(leaf, flag)
-        if leaf.shape != "switch":
-            return [name]
-        return [name if flag.off == "-" else f"{name}/{flag.off or '--no-' + name.removeprefix('--')}"]
-
-    @staticmethod
-    def _metavar(leaf: Leaf) -> str:
-        plain = {"mapping": "KEY=VALUE", "nested mapping": "ENV.KEY=VALUE"}
-        return plain.get(leaf.shape) or metavar_of(leaf.kind)
+            written = self.flag_name(leaf, flag)
+            if leaf.shape == "switch" and flag.off != "-":
+                written += f"/{flag.off or '--no-' + written.removeprefix('--')}"
+            about = typer.Option(written, metavar=metavar, show_default=False, help=text, rich_help_panel=panel)
+            yield parameter(name, kind, about)
 
     def _parameter(self, leaf: Leaf) -> str:
         return "__".join((self.name, *leaf.keys))
@@ -236,12 +221,7 @@ class Form(Generic[Model]):
         for leaf, flag in self.leaves():
             name = self._parameter(leaf)
             label = self.flag_name(leaf, flag)
-            for number, (switch, value) in enumerate(flag.switches.items()):
-                if arguments.get(f"{name}__is{number}"):
-                    values.put(leaf.keys, value, switch)
             value = arguments.get(name)
-            if isinstance(value, list) and leaf.shape == "value":  # of a former --config NAME
-                value = value[-1]
             if value is not None and value != []:
                 self._put(leaf, flag, value, label, values)
 
@@ -331,21 +311,21 @@ FileOf = Callable[[Mapping[str, Any]], Address | None]
 
 
 def from_config(
-    *forms: Form[Any], file_otherwise: FileOf | None = None, old_config: str = ""
+    *forms: Form[Any], file_otherwise: FileOf | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of its forms; it is called with their models, in this order.
 
     Args:
         forms: the forms; positional arguments come first.
         file_otherwise: names the config file where ``--config`` does not.
-        old_config: parameter that ``--config NAME`` set in an earlier version, where it was no file.
     """
     keys = [key for form in forms for key in form.keys]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def run(**arguments: Any) -> None:
-            path = _file_of(arguments, old_config)
+            named = arguments.pop(FILE, None)
+            path = None if named is None else address_of("--config", named)
             if path is None and file_otherwise is not None:
                 path = file_otherwise(arguments)
             file = {} if path is None else read_file(path)
@@ -363,26 +343,11 @@ def from_config(
             help="Read settings from a YAML, TOML or JSON file, or from a run.json; flags override it.",
             rich_help_panel=None,
         )
-        several = list[str] if old_config else str
         parameters = [each for form in forms for each in form.parameters()]
-        parameters.append(parameter(FILE, several, about))
+        parameters.append(parameter(FILE, str, about))
         run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
         run.forms = forms  # pyright: ignore[reportAttributeAccessIssue] - the reference of settings lists them
         return run
 
     return decorate
-
-
-def _file_of(arguments: dict[str, Any], old_config: str) -> Address | None:
-    """Return the config file that ``--config`` names."""
-    named = arguments.pop(FILE, None)
-    texts = [named] if isinstance(named, str) else list(named or ())
-    files = [text for text in texts if not old_config or re.search(r"[./]", text)]
-    names = [text for text in texts if text not in files]
-    if names:
-        warn(f"--config {names[0]} is now --env {names[0]}; --config names a file")
-        arguments[old_config] = [*(arguments.get(old_config) or ()), *names]
-    if len(files) > 1:
-        raise ConfigError(f"--config: found {len(files)} files, expected one")
-    return address_of("--config", files[0]) if files else None

@@ -1,18 +1,21 @@
 """Help on the screen: descriptions of fields as help texts, placeholders of values, and commands that show both."""
 
+import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
+import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from ..core.storage import Url
 
 _CODE = re.compile(r"``([^`]+)``|`([^`]+)`")
 Parameter = TypeVar("Parameter")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def help_text(description: str, options: Mapping[str, str]) -> str:
@@ -91,3 +94,34 @@ class Group(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, ``--help`` included."""
         return with_placeholders(super().get_params(ctx))
+
+
+class App(typer.Typer):
+    """A group of commands, each with the options for links and foreign code of a store."""
+
+    def __init__(self, **about: Any) -> None:
+        """Take a name, a help text and an epilog."""
+        super().__init__(
+            cls=Group,
+            no_args_is_help=True,
+            add_completion=False,
+            pretty_exceptions_enable=False,
+            rich_markup_mode="rich",
+            **about,
+        )
+
+    def add(self, name: str | None, function: Callable[..., Any]) -> None:
+        """Add a command; its help has one line per paragraph or item of a list: the screen has its own width."""
+        paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+        text = "\n\n".join(re.sub(r"\n(?!- )", " ", paragraph) for paragraph in paragraphs)
+        super().command(name, cls=Command, help=text)(function)
+
+    def store_command(self, name: str | None = None) -> Callable[[Function], Function]:
+        """Return a decorator that adds a command which opens stores."""
+        from .opening import opening  # noqa: PLC0415 - brings whole rooms, which the help of all commands does not need
+
+        def decorate(function: Function) -> Function:
+            self.add(name, opening(function))
+            return function
+
+        return decorate

@@ -1,14 +1,15 @@
-"""Options that name a model, set its sampling and reach its server: for a policy, a teacher, or an Analyzer.
+"""Options that name a model, set its sampling and reach its server: for a policy, a writer of guidance, or an Analyzer.
 
 They come from two models: :class:`.ModelOptions` decides answers, so it is part of every id; :class:`.Service` holds
-address, limits, cache and prices, which may differ from run to run. A teacher has every option of a policy with
-``--teacher-`` before its name, and shares the server of the policy unless its own options say otherwise.
+address, limits, cache and prices, which may differ from run to run. A policy has an option for each of them. A writer
+has ``--writer-model``, and for the rest ``--writer-set`` and ``--writer-service``; it shares the server of the policy
+unless its own options say otherwise.
 """
 
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import typer
 from pydantic.fields import FieldInfo
@@ -19,36 +20,22 @@ from ..core.plugins import Settings
 from ..datasets.store.config import RunConfig, part_type
 from ..models.base import ModelOptions
 from ..models.service import Service
-from .from_config import key_and_value, parameter
+from ..training.evaluation.config import AskedModel
+from .from_config import Form, key_and_value, parameter
 from .help_texts import help_text, metavar_of
 from .values import Values, plain
 
-RoleName = Literal["policy", "teacher", "analyzer"]
-
-PANELS: dict[RoleName, tuple[str, str]] = {
-    "policy": (
-        "Model of the policy (--policy openai, transformers or vllm)",
-        "Model server (does not affect the data)",
-    ),
-    "teacher": (
-        "Model of the teacher (--teacher openai, transformers or vllm)",
-        "Server of the teacher (does not affect the data)",
-    ),
-    "analyzer": ("Model", "Model server"),
-}
-"""Headings of the help: for the model, and for its server."""
-
+OPTIONS = "Model of the policy (--policy openai, transformers or vllm)"
+SERVER = "Model server (does not affect the data)"
+"""Headings of the help."""
 NAMES = {"request_seconds": "request-timeout", "episode_seconds": "episode-timeout", "patience_seconds": "patience"}
 """Options whose name differs from that of their field."""
-DEFAULTS = {
-    "base_url": "OPENAI_BASE_URL, or OpenAI's",
-    "cache": "one file for all runs",
-}
-"""Defaults in words; for policy and teacher with ``|`` between them."""
-SHARED = frozenset({"base_url", "key_variable", "max_concurrency", "request_seconds", "patience_seconds", "cache"})
-"""Service settings of the policy that hold for the teacher, too; prices belong to one model."""
-SET_BY_BUILD = frozenset({"refresh", "payer"})
-"""Service settings that a build sets itself; --policy-service and --teacher-service reach them."""
+DEFAULTS = {"base_url": "OPENAI_BASE_URL, or OpenAI's", "cache": "one file for all runs"}
+"""Defaults in words."""
+SHARED = ("base_url", "key_variable", "max_concurrency", "request_seconds", "patience_seconds", "cache")
+"""Service settings of the policy that hold for the writer, too; prices belong to one model."""
+SET_BY_BUILD = ("refresh", "payer")
+"""Service settings that a build sets itself; --policy-service and --writer-service reach them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,162 +48,123 @@ class ModelFlag:
     field: FieldInfo
 
     @property
-    def name(self) -> str:
-        """Name of the option of a policy, without the dashes."""
-        return NAMES.get(self.key, self.key.replace("_", "-"))
+    def written(self) -> str:
+        """The option."""
+        return f"--{NAMES.get(self.key, self.key.replace('_', '-'))}"
 
-    def written(self, role: RoleName) -> str:
-        """Return the option of a role."""
-        return f"--teacher-{self.name}" if role == "teacher" else f"--{self.name}"
-
-    def help_of(self, role: RoleName, *, follows: bool) -> str:
-        """Return its help; a teacher that ``follows`` a policy shares the server of it."""
-        options = {each.key: each.written(role) for each in flags_of(role)}
-        text = help_text(self.field.description or "", options).rstrip(".")
-        default = DEFAULTS.get(self.key, "").split("|")[-1 if role == "teacher" else 0]
+    @property
+    def help(self) -> str:
+        """The help, with the default."""
+        text = help_text(self.field.description or "", {each.key: each.written for each in FLAGS}).rstrip(".")
         value = self.field.get_default(call_default_factory=True)
-        default = f"as --{self.name}" if follows else default or ("" if value in (None, "") else str(value))
+        default = DEFAULTS.get(self.key) or ("" if value in (None, "") else str(value))
         return f"{text} (default: {default})." if default else f"{text}."
 
 
-def flags_of(role: RoleName) -> list[ModelFlag]:
-    """Return the settings that a role has options for."""
-    options = [ModelFlag(key, "options", field) for key, field in ModelOptions.model_fields.items()]
-    service = [ModelFlag(key, "service", field) for key, field in Service.model_fields.items()]
-    service = [each for each in service if each.key not in SET_BY_BUILD]
-    if role == "analyzer":
-        return [each for each in service if each.key in SHARED]
-    return options + [each for each in service if role == "policy" or each.key != "episode_seconds"]
+FLAGS = [ModelFlag(key, "options", field) for key, field in ModelOptions.model_fields.items()]
+FLAGS += [ModelFlag(key, "service", each) for key, each in Service.model_fields.items() if key not in SET_BY_BUILD]
+SHARED_FLAGS = [each for each in FLAGS if each.key in SHARED]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFlags:
-    """The options of one role in a command."""
+def model_parameters(flags: list[ModelFlag]) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of a command, for typer to make options of."""
+    for flag in flags:
+        panel, metavar = SERVER if flag.part == "service" else OPTIONS, metavar_of(flag.field.annotation)
+        about = typer.Option(flag.written, metavar=metavar, help=flag.help, rich_help_panel=panel, show_default=False)
+        yield parameter(f"model__{flag.key}", str, about)
+    switch = typer.Option("--no-cache", help="Neither read nor fill the call cache.", rich_help_panel=SERVER)
+    yield parameter("model__no_cache", bool, switch)
 
-    role: RoleName
-    follows: bool = False
-    """Whether the command has a policy whose server this teacher shares."""
 
-    def parameters(self) -> Iterator[inspect.Parameter]:
-        """Yield the parameters of the command, for typer to make options of."""
-        for flag in flags_of(self.role):
-            names = [flag.written(self.role)]
-            if self.role == "teacher" and flag.key in SHARED and not self.follows:
-                names.append(f"--{flag.name}")  # no other model of the command could be meant
-            panel = PANELS[self.role][flag.part == "service"]
-            text = flag.help_of(self.role, follows=self.follows and flag.key in SHARED)
-            metavar = metavar_of(flag.field.annotation)
-            about = typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, show_default=False)
-            yield parameter(self._parameter(flag.key), str, about)
-            if flag.key == "cache":
-                off = [name.replace("--", "--no-", 1).replace("no-teacher-", "teacher-no-") for name in names]
-                switch = typer.Option(*off, help="Neither read nor fill the call cache.", rich_help_panel=panel)
-                yield parameter(self._parameter("no_cache"), bool, switch)
-
-    def _parameter(self, key: str) -> str:
-        return f"{self.role}__{key}"
-
-    def settings(self, arguments: Mapping[str, Any], part: str) -> dict[str, tuple[str, Any]]:
-        """Return the options or service settings that the command line gives: key to flag and text."""
-        chosen: dict[str, tuple[str, Any]] = {}
-        for flag in flags_of(self.role):
-            value = arguments.get(self._parameter(flag.key))
-            if flag.part == part and value is not None:
-                chosen[flag.key] = flag.written(self.role), value
-        if part == "service" and arguments.get(self._parameter("no_cache")):
-            chosen["cache"] = "--no-cache", ""
-        return chosen
+def typed(arguments: Mapping[str, Any], part: str) -> dict[str, tuple[str, Any]]:
+    """Return the options or service settings that the command line gives: key to flag and text."""
+    values = ((flag, arguments.get(f"model__{flag.key}")) for flag in FLAGS if flag.part == part)
+    chosen = {flag.key: (flag.written, value) for flag, value in values if value is not None}
+    if part == "service" and arguments.get("model__no_cache"):
+        chosen["cache"] = "--no-cache", ""
+    return chosen
 
 
 class PartFlags:
-    """The options of a policy or a teacher: its name, its own settings, and those of a model."""
+    """The options of a policy or a writer: its name, its own settings, and those of a model."""
 
-    def __init__(self, role: Literal["policy", "teacher"], *, follows: bool = False) -> None:
-        """Take the role; ``follows`` says that a teacher shares the server of a policy of the command."""
-        self.role: RoleName = role
-        self.follows = follows
-        self.models = ModelFlags(role, follows)
+    def __init__(self, role: Literal["policy", "teacher"], flag: str) -> None:
+        """Take the key of the part in a run config, and the beginning of its options."""
+        self.role, self.flag = role, flag
 
     def parameters(self) -> Iterator[inspect.Parameter]:
         """Yield the parameters of the command."""
         default = RunConfig.model_fields[self.role].default.name
-        what = {"policy": "acts in the environment", "teacher": "writes guidance"}[self.role]
-        named = typer.Option(
-            f"--{self.role}",
-            metavar="NAME",
-            help=f"The {self.role}, which {what} (default: {default}, built in, in place of a model).",
-        )
-        yield parameter(f"{self.role}__name", str, named)
-        own = typer.Option(
-            f"--{self.role}-set",
-            metavar="KEY=VALUE",
-            help=f"Setting of the {self.role}, as pivot settings NAME lists them. May be repeated.",
-        )
-        yield parameter(f"{self.role}__own", list[str], own)
-        service = typer.Option(
-            f"--{self.role}-service",
-            metavar="KEY=VALUE",
-            help="Setting of its model server that has no option of its own. May be repeated.",
-            rich_help_panel=PANELS[self.role][1],
-        )
-        yield parameter(f"{self.role}__service_own", list[str], service)
-        yield from self.models.parameters()
+        who, what = self.flag.removeprefix("--"), "acts" if self.role == "policy" else "writes guidance"
+        about = f"The {who}, which {what} (default: {default}, built in, in place of a model)."
+        yield parameter(f"{self.role}__name", str, typer.Option(self.flag, metavar="NAME", help=about))
+        if self.role == "teacher":
+            model = typer.Option("--writer-model", metavar="NAME", help="Model of the writer, such as of openai.")
+            yield parameter("teacher__model", str, model)
+        for part, text in (
+            ("set", f"Setting of the {who}, as pivot settings NAME lists them. May be repeated."),
+            ("service", f"Setting of the model server of the {who}, such as base_url=URL. May be repeated."),
+        ):
+            option = typer.Option(f"{self.flag}-{part}", metavar="KEY=VALUE", help=text)
+            yield parameter(f"{self.role}__{part}", list[str], option)
+        if self.role == "policy":
+            yield from model_parameters(FLAGS)
 
     def changes(self, arguments: Mapping[str, Any]) -> bool:
         """Whether the command line says anything about this part."""
         return any(arguments.get(each.name) not in (None, [], False) for each in self.parameters())
 
-    def put(self, arguments: Mapping[str, Any], values: Values, *, excused: bool = False) -> None:
+    def put(self, arguments: Mapping[str, Any], values: Values, before: Mapping[str, Any] | None = None) -> None:
         """Put what the command line says of the part over what is there; another name starts afresh.
 
         Args:
             arguments: parameters of the command.
-            values: a run config; a teacher that follows the policy reads its service settings there.
-            excused: whether settings of a server may be meant for the other role.
+            values: a run config.
+            before: service settings of the policy in the config file, if the command has a policy; the writer then
+                follows the policy's options where its own settings were equal.
 
         Raises:
             ConfigError: model settings for a part that is not a model.
         """
-        role = self.role
-        before = values.get((role,))
-        if before is None:
-            before = RunConfig.model_fields[role].default.model_dump()
-            values.put((role,), before, f"--{role}")
+        role, models = self.role, plugins.names("models")
+        stored = values.get((role,))
+        if stored is None:
+            stored = RunConfig.model_fields[role].default.model_dump()
+            values.put((role,), stored, f"--{role}")
         name = arguments.get(f"{role}__name")
-        if name is not None and isinstance(before, dict) and name != before.get("name"):
-            values.put((role,), {"name": name}, f"--{role}")
-        texts: Mapping[str, Any] = {"options": "own", "service": "service_own"}
-        for part, key in texts.items():
-            flag = f"--{role}-{'set' if part == 'options' else 'service'}"
-            for text in arguments.get(f"{role}__{key}") or ():
-                setting, value = key_and_value(flag, text, "; see: pivot settings POLICY")
-                values.put((role, part, setting), value, f"{flag} {setting}")
-        chosen = {part: self.models.settings(arguments, part) for part in ("options", "service")}
+        if name is not None and isinstance(stored, dict) and name != stored.get("name"):
+            values.put((role,), {"name": name}, self.flag)
         current = values.get((role, "name"))
-        if current not in plugins.names("models"):
-            useless = {**chosen["options"], **chosen["service"]}
-            for key, (flag, _) in useless.items():
-                if not (excused and key in SHARED):
-                    raise ConfigError(
-                        f"{flag}: {role} {current!r} is not a model, so it cannot use this option; "
-                        f"name a model, such as --{role} openai"
-                    )
-            return
-        if self.follows:
-            chosen["service"] = {**self._followed(arguments, values), **chosen["service"]}
-        for part, settings in chosen.items():
-            for key, (flag, value) in settings.items():
-                values.put((role, part, key), value, flag)
+        options, service = (typed(arguments, part) for part in ("options", "service"))
+        if role == "teacher":
+            model = arguments.get("teacher__model")
+            options = {} if model is None else {"model": ("--writer-model", model)}
+            service = {} if before is None or current not in models else self._followed(service, values, before)
+        elif arguments.get("teacher__name") in models and current not in models:
+            service = {key: each for key, each in service.items() if key not in SHARED}  # meant for the writer
+        if current not in models:
+            for flag, _ in (*options.values(), *service.values()):
+                raise ConfigError(
+                    f"{flag}: {role} {current!r} is not a model, so it cannot use this option; "
+                    f"name a model, such as {self.flag} openai"
+                )
+        for part, key, settings in (("options", "set", options), ("service", "service", service)):
+            for setting, (flag, value) in settings.items():
+                values.put((role, part, setting), value, flag)
+            for text in arguments.get(f"{role}__{key}") or ():
+                flag = f"{self.flag}-{key}"
+                setting, value = key_and_value(flag, text, f"; see: pivot settings {role.upper()}")
+                values.put((role, part, setting), value, f"{flag} {setting}")
 
-    def _followed(self, arguments: Mapping[str, Any], values: Values) -> dict[str, tuple[str, Any]]:
+    def _followed(
+        self, typed: Mapping[str, tuple[str, Any]], values: Values, before: Mapping[str, Any]
+    ) -> dict[str, tuple[str, Any]]:
         """Return the policy's options that hold here: those of which a config file says nothing else."""
-        shared = ModelFlags("policy").settings(arguments, "service")
         own = values.get((self.role, "service")) or {}
-        before = arguments.get("policy__service_before") or {}
         fields = plugins.load("models", values.get((self.role, "name"))).service_type.model_fields
         return {
             key: each
-            for key, each in shared.items()
+            for key, each in typed.items()
             if key in SHARED and key in fields and (key not in own or own[key] == before.get(key))
         }
 
@@ -238,3 +186,30 @@ class PartFlags:
             checked = values.read(settings, (self.role, key), f"{self.role} {part['name']}: ")
             if key in part:
                 part[key] = {name: plain(getattr(checked, name)) for name in part[key]}
+
+
+Asked = TypeVar("Asked", bound=AskedModel)
+
+
+class AskedForm(Form[Asked]):
+    """The options of a config that names a model to ask about many cases, and those of its server."""
+
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """Yield the parameters of the command."""
+        yield from super().parameters()
+        yield from model_parameters(SHARED_FLAGS)
+
+    def put_flags(self, arguments: Mapping[str, Any], values: Values) -> None:
+        """Override values by flags; see the base class."""
+        super().put_flags(arguments, values)
+        for key, (flag, value) in typed(arguments, "service").items():
+            values.put(("service", key), value, flag)
+
+    def resolve(self, values: Values) -> Asked:
+        """Check the values, those of the server by the model's backend; see the base class."""
+        config = super().resolve(values)
+        if not config.service or not config.asks_a_model:
+            return config
+        kind = plugins.load("models", config.backend_name).service_type
+        settings = values.read(kind, ("service",), "service setting ")
+        return config.model_copy(update={"service": {key: plain(getattr(settings, key)) for key in config.service}})

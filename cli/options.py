@@ -1,8 +1,5 @@
 """Options and arguments that several commands have in common."""
 
-import inspect
-import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -131,9 +128,3 @@ def path_option(default_help: str, name: str, metavar: str) -> Any:
 def path_argument(default_help: str, metavar: str) -> Any:
     """Return an argument that is a file or folder of this machine."""
     return typer.Argument(metavar=metavar, help=default_help, parser=lambda text: _path_of(metavar, text))
-
-
-def unwrapped(command: Callable[..., Any] | None) -> str:
-    """Return the docstring of a command with one line per paragraph or item of a list: the screen has its own width."""
-    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
-    return "\n\n".join(re.sub(r"\n(?!- )", " ", paragraph) for paragraph in paragraphs)

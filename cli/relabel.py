@@ -72,7 +72,7 @@ class RelabelForm(Form[Any]):
         texts = {name: RunConfig.model_fields[name].description or "" for name in fields}
         flags = {name: Flag(RUN_FLAGS.get(name, Flag()).name, help=text) for name, text in texts.items()}
         super().__init__("relabel", LabelChanges, flags, skip=("teacher", "solvers"))
-        self.teacher = PartFlags("teacher")
+        self.teacher = PartFlags("teacher", "--writer")
 
     def parameters(self) -> Iterator[inspect.Parameter]:
         """Yield the parameters of the command."""
@@ -117,8 +117,8 @@ def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOp
 
     pivot relabel runs/first --only-rejected
 
-    pivot relabel runs/first --teacher openai --teacher-model Qwen/Qwen3-VL-8B-Instruct
-    --teacher-base-url http://localhost:8000/v1
+    pivot relabel runs/first --writer openai --writer-model Qwen/Qwen3-VL-8B-Instruct
+    --writer-service base_url=http://localhost:8000/v1
     """
     root = options.root
     changes = relabelling.changes(stored_config(root, complete=False))

@@ -9,7 +9,7 @@ from .opening import note_missing_code
 from .options import StoreAddress, StorePath, address_option, option, path_option
 
 EnvironmentNames = Annotated[
-    list[str] | None, option("Only this environment (default: all). May be repeated.", "--env", "--environment")
+    list[str] | None, option("Only this environment (default: all). May be repeated.", "--env")
 ]
 FailuresOnly = Annotated[bool, option("Leave out successes and episodes with an error.", "--failures-only")]
 Limit = Annotated[int | None, option("Maximum number of episodes per environment (first N).", "--limit", min=1)]

@@ -37,7 +37,7 @@ class RunForm(Form[RunConfig]):
         """Take the fields of the model, and make options of the nested ones by hand."""
         nested = ("environments", "policy", "teacher", "solvers")
         super().__init__("run", RunConfig, RUN_FLAGS, RUN_PANELS, skip=nested)
-        self.policy, self.teacher = PartFlags("policy"), PartFlags("teacher", follows=True)
+        self.policy, self.teacher = PartFlags("policy", "--policy"), PartFlags("teacher", "--writer")
 
     def parameters(self) -> Iterator[inspect.Parameter]:
         """Yield the parameters of a command: the nested fields first."""
@@ -60,9 +60,8 @@ class RunForm(Form[RunConfig]):
         names = _put_environments(arguments, values)
         put_solvers(arguments.get("run__solvers") or (), values, names)
         service = dict(values.get(("policy", "service")) or {})
-        model_teaches = arguments.get("teacher__name") in plugins.names("models")
-        self.policy.put(arguments, values, excused=model_teaches)
-        self.teacher.put({**arguments, "policy__service_before": service}, values)
+        self.policy.put(arguments, values)
+        self.teacher.put(arguments, values, service)
         return self.resolve(values)
 
     def resolve(self, values: Values) -> RunConfig:

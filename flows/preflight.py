@@ -18,7 +18,11 @@ from ..models.service import Service
 GRACE_SECONDS = 1.0
 """Seconds that the other check may still take after one has failed."""
 
-_FLAGS_OF_A_TEACHER = {flag: f"--teacher-{flag[2:]}" for flag in ("--base-url", "--model", "--key-variable")}
+_FLAGS_OF_A_TEACHER = {
+    "--base-url": "--writer-service base_url=URL",
+    "--model": "--writer-model",
+    "--key-variable": "--writer-service key_variable=NAME",
+}
 _ROLES: Mapping[str, Role] = {"policy": "student", "teacher": "teacher"}
 
 

@@ -143,7 +143,7 @@ def relabel_store(
         if only_rejected and not store.run.writer_is_served:
             raise ConfigError(
                 f"only_rejected: teacher {store.config.teacher.name!r} is not a model behind a server and would give "
-                "the same answers; leave --only-rejected out, or name a model with --teacher"
+                "the same answers; leave --only-rejected out, or name a model with --writer"
             )
         if store.run.writer_is_served and (again or _has_new_writer(old, store)):
             preflight_models(store.run, policy=False)

@@ -197,7 +197,7 @@ class ModelOptions(Settings):
     def _named(cls, model: str) -> str:
         """Refuse the empty default."""
         if not model:
-            raise ValueError("no model named; give it with --model, or --teacher-model for guidance")
+            raise ValueError("no model named; give it with --model, or --writer-model for guidance")
         return model
 
     def sampling(self, temperature: float) -> Sampling:

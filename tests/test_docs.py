@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import typer.main
 from pivot.cli import app, config_docs
-from pivot.cli.variables import VARIABLES
+from pivot.cli.settings_help import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOT_PAGES = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")]
@@ -58,7 +58,7 @@ def test_every_environment_variable_of_ours_is_listed() -> None:
     for path in ROOT.rglob("*.py"):
         if (
             path.relative_to(ROOT).parts[0] not in ("tests", "benchmarks", "build", ".venv")
-            and path.stem != "variables"
+            and path.stem != "settings_help"
         ):
             read |= set(re.findall(r"PIVOT_[A-Z_]+", path.read_text(encoding="utf-8")))
     listed = {name for variable in VARIABLES for name in variable.name.split(", ")}

@@ -417,7 +417,7 @@ class OpenAIModel(ChatModel):
             _warned.add(server_and_model)
             _log.warning(
                 "%s does not name the checkpoint behind the model name %r, so answers are cached by that name alone; "
-                "when the checkpoint changes, set --revision, or --teacher-revision for guidance",
+                "when the checkpoint changes, set --revision, or --writer-set revision=NAME for guidance",
                 self.service.base_url,
                 self.model,
             )

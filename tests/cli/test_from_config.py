@@ -14,16 +14,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pivot.cli.build import OPTIONS as BUILD
 from pivot.cli.build import RUN_FORM, WORKERS
-from pivot.cli.evaluate import ANALYZER, BASELINES
-from pivot.cli.evaluate_policy import POLICY
+from pivot.cli.evaluate import ANALYZER, BASELINES, POLICY
 from pivot.cli.export import EXPORT
 from pivot.cli.from_config import Flag, Form, leaves, without_none
 from pivot.cli.merge import MERGE
 from pivot.cli.probe import OPTIONS as PROBE_OPTIONS
 from pivot.cli.probe import SETTINGS as PROBE
 from pivot.cli.relabel import OPTIONS as RELABEL
-from pivot.cli.train import SFT
-from pivot.cli.train_rl import RL
+from pivot.cli.train import RL, SFT
 from pivot.cli.values import plain
 from pivot.cli.verify import OPTIONS as VERIFY
 from pivot.core.errors import ConfigError, PivotError
@@ -177,7 +175,7 @@ def words_of(form: Form[Any], model: BaseModel) -> list[str]:
     settings_of_env = plain(model).get("settings") if form in (RL, POLICY) else None
     if form is RL:
         several: dict[str, Any] = plain(model)["environments"]
-        words += [f"--env={name}" for name in several or [plain(model)["env"]]]
+        words += several or [plain(model)["env"]]
         for name, share in several.items():
             words += [f"--set={name}.{key}={json.dumps(each)}" for key, each in share["settings"].items()]
             words += [f"--weight={name}={share['weight']}"] if share["weight"] else []
@@ -217,9 +215,10 @@ def _words_of_run(config: RunConfig) -> list[str]:
         words += [f"--solver={name}.{key}={json.dumps(value)}" for key, value in chosen.items()]
     for role in ("policy", "teacher"):
         part = data[role]
-        words.append(f"--{role}={part['name']}")
-        words += [f"--{role}-set={key}={json.dumps(value)}" for key, value in part["options"].items()]
-        words += [f"--{role}-service={key}={json.dumps(value)}" for key, value in part["service"].items()]
+        flag = "--writer" if role == "teacher" else "--policy"
+        words.append(f"{flag}={part['name']}")
+        words += [f"{flag}-set={key}={json.dumps(value)}" for key, value in part["options"].items()]
+        words += [f"{flag}-service={key}={json.dumps(value)}" for key, value in part["service"].items()]
     return [*words, *_words_of_fields(RUN_FORM, data)]
 
 
@@ -296,7 +295,7 @@ class Sample(BaseModel):
     inner: Inner = Inner()
 
 
-SAMPLE = Form("sample", Sample, {"level": Flag(switches={"--high": "high"})})
+SAMPLE = Form("sample", Sample)
 
 
 def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path) -> None:
@@ -308,7 +307,7 @@ def test_a_flag_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path)
 
 def test_each_shape_of_a_field_is_an_option() -> None:
     line = ("--name", "x", "--many", "1", "--many", "2", "--open-fields", "a=1", "--open-fields", "b=two")
-    more = ("--nested", "n.k=[1]", "--high", "--size", "none")
+    more = ("--nested", "n.k=[1]", "--level", "high", "--size", "none")
     expected = Sample(
         name="x", many=(1, 2), open_fields={"a": 1, "b": "two"}, nested={"n": {"k": [1]}}, level="high", size=None
     )

@@ -136,8 +136,20 @@ def test_errors_of_build_and_relabel(
         part = {"name": "openai", "options": {"model": MODEL}, "service": {"cache": "", "base_url": server.url}}
         with pytest.raises(pivot.PivotError) as refused:
             pivot.build(config_of(1, policy=part), tmp_path / "new")
-        address = ["--teacher-model", MODEL, "--teacher-base-url", server.url, "--no-cache"]
-        for error in (refused.value, error_of("relabel", root, "--workers", "1", "--teacher-revision", "2", *address)):
+        address = [
+            "--writer-model",
+            MODEL,
+            "--writer-service",
+            f"base_url={server.url}",
+            "--writer-service",
+            "cache=",
+            "--writer-set",
+            "revision=2",
+        ]
+        for error in (
+            refused.value,
+            error_of("relabel", root, "--workers", "1", *address),
+        ):
             assert LINK in str(error)
             show_error(str(error))
             said = capsys.readouterr().err
@@ -165,11 +177,11 @@ def test_the_whole_command(talkative: tuple[Path, ChatServer, ChatServer], tmp_p
     with served(fault=lambda key, tried: "403", notes_meetings=True) as server:
         server.refusal = TEXT
         first = server if refusing else player
-        one, other = (["--model", MODEL, "--base-url", each.url] for each in (first, writer))
+        one = ["--model", MODEL, "--base-url", first.url]
         teacher = [
-            "--teacher",
+            "--writer",
             "openai",
-            *(f"--teacher-{word[2:]}" if word.startswith("--") else word for word in other),
+            *("--writer-model", MODEL, "--writer-service", f"base_url={writer.url}"),
         ]
         line = ["build", "sokoban", "--tasks", "1", "--rollouts", "4", "--out", str(tmp_path / "store"), "--no-cache"]
         build = command(*line, "--policy", "openai", *one, *teacher)

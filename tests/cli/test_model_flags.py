@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from pivot.cli.model_flags import SET_BY_BUILD, flags_of
+from pivot.cli.model_flags import FLAGS, SET_BY_BUILD
 from pivot.core.errors import ConfigError
 from pivot.datasets.store.config import PartConfig, RunConfig
 from pivot.models.base import ModelOptions
@@ -27,12 +27,13 @@ def asked(command: str) -> RunConfig:
     return run_config(f"sokoban --tasks 1 {command}")
 
 
-def test_every_setting_of_a_model_is_an_option_of_both_roles() -> None:
+def test_a_writer_has_every_setting_and_follows_the_server_of_the_policy() -> None:
     config = asked(
-        "--policy openai --model m --teacher openai --teacher-model n --base-url http://h/v1 --max-concurrency 9 "
-        "--price-in 1 --temperature 0.7 --no-cache --request-timeout 5 --teacher-revision r --teacher-top-p 0.9 "
-        "--teacher-temperature 0.3 --teacher-top-k 4 --teacher-max-tokens 900 --teacher-price-in 2 "
-        "--teacher-price-out 3 --teacher-max-concurrency 2 --teacher-cache t.sqlite --teacher-key-variable T_KEY"
+        "--policy openai --model m --writer openai --writer-model n --base-url http://h/v1 --max-concurrency 9 "
+        "--price-in 1 --temperature 0.7 --no-cache --request-timeout 5 --writer-set revision=r --writer-set top_p=0.9 "
+        "--writer-set temperature=0.3 --writer-set top_k=4 --writer-set max_tokens=900 --writer-service price_in=2 "
+        "--writer-service price_out=3 --writer-service max_concurrency=2 --writer-service cache=t.sqlite "
+        "--writer-service key_variable=T_KEY"
     )
     both = {"base_url": "http://h/v1", "request_seconds": 5.0}
     assert config.policy.service == {**both, "max_concurrency": 9, "cache": "", "price_in": 1.0}
@@ -42,7 +43,7 @@ def test_every_setting_of_a_model_is_an_option_of_both_roles() -> None:
     sampling = {"temperature": 0.3, "top_p": 0.9, "top_k": 4, "max_tokens": 900}
     assert config.teacher.options == {"model": "n", "revision": "r", **sampling}
     options = {each for kind in (ModelOptions, Service) for each in kind.model_fields}
-    assert options - SET_BY_BUILD == {flag.key for role in ("policy", "teacher") for flag in flags_of(role)}
+    assert options - {*SET_BY_BUILD} == {flag.key for flag in FLAGS}
 
 
 def test_a_teacher_keeps_what_a_config_file_says_of_it_alone(tmp_path: Path) -> None:
@@ -57,10 +58,10 @@ def test_a_teacher_keeps_what_a_config_file_says_of_it_alone(tmp_path: Path) -> 
 
 
 def test_a_server_without_a_role_is_refused_and_one_for_the_teacher_alone_is_not() -> None:
-    config = asked("--teacher openai --teacher-model n --base-url http://h/v1 --no-cache")
+    config = asked("--writer openai --writer-model n --base-url http://h/v1 --no-cache")
     assert config.policy == PartConfig(name="scripted")
     assert config.teacher.service == {"base_url": "http://h/v1", "cache": ""}
-    for wrong, name in (("--base-url http://h/v1", "--base-url"), ("--teacher openai --price-in 1", "--price-in")):
+    for wrong, name in (("--base-url http://h/v1", "--base-url"), ("--writer openai --price-in 1", "--price-in")):
         with pytest.raises(
             ConfigError, match=f"{name}: policy 'scripted' is not a model, so it cannot use this option"
         ):

@@ -273,7 +273,7 @@ def test_relabel_from_the_command_line(store: Path) -> None:
     assert_whole(store)
     assert Store.open(store).config.split == "episode"
     assert "holds: " in run("verify", store, "--workers", "1")
-    assert "unknown writer 'human'" in str(error_of("relabel", store, "--teacher", "human"))
+    assert "unknown writer 'human'" in str(error_of("relabel", store, "--writer", "human"))
 
 
 def test_verify_fails_when_a_row_is_not_true(store: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 import typer.main
 import yaml
 from pivot.cli import app
-from pivot.cli.variables import VARIABLES
+from pivot.cli.settings_help import VARIABLES
 from pivot.flows.metrics import RunMetrics
 from prefect.settings import Settings
 from prefect.settings.legacy import _get_settings_fields

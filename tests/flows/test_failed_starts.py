@@ -48,7 +48,7 @@ def test_a_start_that_fails_leaves_no_run_json(config: dict[str, Any], message: 
 def test_a_key_that_is_not_set_leaves_no_file(role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_KEY", raising=False)
     part = {"name": "openai", "options": {"model": "m"}, "service": {"key_variable": "MY_KEY"}}
-    flag = "--key-variable" if role == "policy" else "--teacher-key-variable"
+    flag = "--key-variable" if role == "policy" else "--writer-service key_variable=NAME"
     with pytest.raises(ConfigError, match=f"{role}: MY_KEY should hold the key .* with {flag}"):
         pivot.build(config_of() | {role: part}, tmp_path / "store")
     assert list(tmp_path.iterdir()) == []

@@ -159,7 +159,7 @@ def test_a_server_that_says_nothing_is_given_up(tmp_path: Path, monkeypatch: pyt
 def test_the_command_ends_with_one_line(tmp_path: Path) -> None:
     arguments = ["build", "frozenlake", "--out", tmp_path / "store", "--tasks", "2"]
     with served(both, key="Bearer other") as server:
-        teacher = ["--teacher", "openai", "--teacher-model", MODEL, "--teacher-base-url", server.url]
+        teacher = ["--writer", "openai", "--writer-model", MODEL, "--writer-service", f"base_url={server.url}"]
         started = time.monotonic()
         (line,) = error_lines(command(*arguments, *teacher, env={"XDG_CACHE_HOME": str(tmp_path)}))
         assert time.monotonic() - started < 2 * SECONDS  # with the start of Python

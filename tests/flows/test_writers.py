@@ -160,15 +160,14 @@ def test_relabel_asks_another_teacher(tmp_path: Path) -> None:
     root = tmp_path / "store"
     pivot.build(config_of(2, rollouts=3), root)
     with served(coach) as server:
-        arguments = ["relabel", str(root), "--teacher", "openai", "--teacher-model", MODEL, "--no-cache", "--keep-old"]
-        result = CliRunner().invoke(
-            app, [*arguments, "--teacher-base-url", server.url, "--workers", "1"], catch_exceptions=False
-        )
+        service = ["--writer-service", "cache=", "--writer-service", f"base_url={server.url}"]
+        arguments = ["relabel", str(root), "--writer", "openai", "--writer-model", MODEL, "--keep-old", *service]
+        result = CliRunner().invoke(app, [*arguments, "--workers", "1"], catch_exceptions=False)
         assert result.exit_code == 0, result.output
         assert set(load_store(root).labels.collect()["teacher"]) == {"openai"}
         assert problems(root) == []
         # A second one replaces its calls and prompts, too.
-        result = CliRunner().invoke(app, ["relabel", str(root), "--teacher", "template", "--workers", "1"])
+        result = CliRunner().invoke(app, ["relabel", str(root), "--writer", "template", "--workers", "1"])
         assert result.exit_code == 0, result.output
     assert problems(root) == []
     assert not list((root / "calls").glob("*/*-labels-v2.parquet"))

@@ -100,8 +100,11 @@ def test_a_reply_of_a_hundred_megabytes_is_left_unread_and_not_asked_for_again()
         assert server.log.endless_bytes < HUGE / 2
 
 
-def test_the_doctor_has_a_finding_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_check, "SECONDS", 5.0)
+ONCE: dict[str, Any] = {"request_seconds": 5.0, "patience_seconds": 2.0, "tries": 1}
+"""Service settings of pivot doctor, with a shorter wait."""
+
+
+def test_the_doctor_has_a_finding_for_each_of_them() -> None:
     places = asyncio.Semaphore(AT_A_TIME)
 
     cases = [("" if number % 3 else "all/", number) for number in range(len(FAULTS))]
@@ -113,7 +116,7 @@ def test_the_doctor_has_a_finding_for_each_of_them(monkeypatch: pytest.MonkeyPat
     async def check(url: str) -> Any:
         async with places:
             try:
-                return await server_check.Checker(Service(base_url=url, cache=""), MODEL).run()
+                return await server_check.findings_of(Service(base_url=url, cache="", **ONCE), MODEL)
             except Exception as error:  # noqa: BLE001 - see above
                 return error
 

@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pivot.cli.train_rl import RL
+from pivot.cli.train import RL
 from pivot.core.errors import ConfigError, TrainingError
 from pivot.core.progress import Silent
 from pivot.datasets.verify.verify import verify_store
@@ -142,7 +142,7 @@ def test_the_command_names_several_environments(tmp_path: Path) -> None:
     expected = {"sokoban": {"settings": {"boxes": 2}}, "frozenlake": {"weight": 3.0}}
     config = make_rl_config({"environments": expected, "model": "m"})
     assert read(RL, "sokoban", "frozenlake", *words) == config
-    assert read(RL, "--env", "sokoban", "--env", "frozenlake", *words) == config
+    assert read(RL, "sokoban", "frozenlake", *words) == config
     file = tmp_path / "run.json"
     file.write_text(config.model_dump_json(), encoding="utf-8")
     assert read(RL, "--config", file) == config

@@ -43,6 +43,11 @@ class AskedModel(Settings):
         """Whether a model answers, and not a stand-in."""
         return True
 
+    @property
+    def backend_name(self) -> str:
+        """Backend of the model: the named one; else ``openai`` with an address, or ``transformers``."""
+        return self.backend or ("openai" if "base_url" in self.service else "transformers")
+
 
 class RecordChoice(Settings):
     """Selection of the records of a dataset that become items."""

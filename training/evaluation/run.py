@@ -278,7 +278,7 @@ def check_settings(config: RunConfig) -> None:
 
 def _backend(config: RunConfig) -> Backend:
     options = config.model_dump(include={"revision", "temperature", "max_tokens", "batch_size"}, exclude_none=True)
-    return make_backend(backend_of(config), {"model": checkpoint_of(str(config.model)), **options}, config.service)
+    return make_backend(config.backend_name, {"model": checkpoint_of(str(config.model)), **options}, config.service)
 
 
 # Models
@@ -324,11 +324,6 @@ def training_run(model: str) -> dict[str, Any] | None:
 def checkpoint_of(model: str) -> str:
     """Return the checkpoint of a run of ``pivot train sft``; of anything else, ``model`` itself."""
     return str(Path(model) / FINAL) if training_run(model) is not None else model
-
-
-def backend_of(config: AskedModel) -> str:
-    """Return the backend of a model: the named one; else ``openai`` with an address, or ``transformers``."""
-    return config.backend or ("openai" if "base_url" in config.service else "transformers")
 
 
 # Files of a run

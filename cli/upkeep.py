@@ -1,0 +1,143 @@
+"""``pivot du``, ``pivot prune`` and ``pivot cache``: what takes space, old nights, and cached answers of models."""
+
+import json
+from collections import Counter
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..core.errors import CacheError, ConfigError
+from ..flows import prune as pruning
+from ..flows.disk_usage import disk_usage
+from ..models.cache import CallCache
+from ..models.service import default_cache
+from .console import ProgressBars, err, out, percent, show_table, size_text, write_data
+from .options import StoreAddress, option, path_argument, store_argument
+
+
+class Style(StrEnum):
+    """Forms of the output."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def du(
+    root: Annotated[StoreAddress, store_argument("DIR", "A store, or a folder of stores; a folder or s3:// address.")],
+    style: Annotated[
+        Style, typer.Option("--format", help="How to show it; json has a row per store and kind.")
+    ] = Style.TABLE,
+) -> None:
+    """Show what takes space: nights, tables, labels, reports, probe, leftovers of killed runs.
+
+    Every file below DIR is counted once, so the sum is that of the files on disk. Nothing is changed. The call cache
+    of models is elsewhere: pivot cache shows its size.
+
+    [bold]Examples[/]
+
+    pivot du runs/first
+
+    pivot du runs/nightly --format json
+    """
+    usage = disk_usage(root)
+    if style is Style.JSON:
+        write_data(json.dumps(usage.record(), indent=2, ensure_ascii=True) + "\n")
+        return
+    stores = {row.store: None for row in usage.rows}
+    if len(stores) > 1:
+        totals = {store: [each for each in usage.rows if each.store == store] for store in stores}
+        rows = [
+            [store, sum(each.files for each in rows), size_text(sum(each.bytes for each in rows))]
+            for store, rows in totals.items()
+        ]
+        show_table(f"Stores and reports below {usage.root}", ["folder", "files", "size"], rows)
+    sizes, files = Counter[str](), Counter[str]()
+    for row in usage.rows:
+        sizes[row.kind] += row.bytes
+        files[row.kind] += row.files
+    rows = [[kind, files[kind], size_text(size), percent(size, usage.bytes)] for kind, size in sizes.most_common()]
+    show_table(usage.root, ["kind", "files", "size", "share"], rows)
+    out.print(f"{usage.files} files, {size_text(usage.bytes)}", soft_wrap=True)
+
+
+def prune(
+    root: Annotated[StoreAddress, store_argument("DIR", "A folder of nights, or its s3:// address.")],
+    keep: Annotated[str, option("Nights to keep: days such as 14d, or a number such as 30.", "--keep", metavar="RULE")],
+    cache: Annotated[
+        str,
+        option(
+            "Also remove answers of this age from the call cache of all runs, such as 90d.", "--cache", metavar="DAYS"
+        ),
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+) -> None:
+    """Remove old nights with their reports.
+
+    Nights are the finished stores in DIR that are named by a day (2026-01-31). Nothing else is removed, and the newest
+    night never; a night that a run writes is left alone.
+
+    [bold]Examples[/]
+
+    pivot prune runs/nightly --keep 14d --dry-run
+
+    pivot prune runs/nightly --keep 30 --cache 90d
+    """
+    with ProgressBars() as bars:
+        pruned = pruning.prune(root, keep=keep, cache=cache, dry_run=dry_run, reporter=bars)
+    for line in pruned.kept:
+        err.print(f"kept: {line}", soft_wrap=True)
+    rows = [[each.kind, each.address, each.files, size_text(each.bytes)] for each in pruned.removals]
+    if rows:
+        show_table("To remove" if dry_run else "Removed", ["what", "where", "files", "size"], rows)
+    what = "would be removed; nothing was changed" if dry_run else "removed"
+    out.print(f"{size_text(pruned.bytes)} {what}" if rows else "nothing to remove", soft_wrap=True)
+
+
+def cache(
+    file: Annotated[Path | None, path_argument("File of the cache (default: the one of all runs).", "FILE")] = None,
+    last: Annotated[int, typer.Option("--last", help="Show the N most recently cached responses.", min=0)] = 0,
+) -> None:
+    """Show the cached responses: their number and tokens per model.
+
+    A build calls a model only for responses that are not in the cache; --refresh calls it anyway, --no-cache does not
+    use the cache. The cache is an SQLite database: remove the file to empty it.
+
+    [bold]Examples[/]
+
+    pivot cache
+
+    pivot cache --last 3
+    """
+    path = file or Path(default_cache())
+    if file is None and not path.exists():
+        out.print(f"no answers are kept yet ({path}); builds with a model's policy or teacher keep them")
+        return
+    if not path.is_file():
+        raise ConfigError(f"no call cache at {path}; builds with a model's policy or teacher make one")
+    try:
+        calls = CallCache(path)
+    except CacheError as error:
+        raise ConfigError(f"FILE: {error}") from error
+    try:
+        counts, latest = calls.counts(), calls.latest(last)
+    finally:
+        calls.close()
+    show_table(
+        f"{path} ({path.stat().st_size / 1e6:.1f} MB)",
+        ["model", "checkpoint", "role", "answers", "prompt tokens", "reply tokens", "newest"],
+        [
+            [
+                *(each.model, each.served_as or "unknown", each.role, each.answers),
+                *(each.prompt_tokens, each.completion_tokens, each.newest),
+            ]
+            for each in counts
+        ],
+    )
+    for facts, answer in latest:
+        sampling = ", ".join(f"{name} {value}" for name, value in facts["sampling"].items())
+        out.print(
+            f"\n{facts['model'].get('model')}, prompt {facts['prompt_hash'][:12]}, seed {facts['seed']}, {sampling}"
+        )
+        out.print(repr(answer["text"][:2000]), soft_wrap=True)
