@@ -48,6 +48,8 @@ _PLACES = {
     "serve-command": "serving:serve_command",
     "evaluate": "evaluate:evaluation",
     **{name: f"upkeep:{name}" for name in ("du", "prune", "cache")},
+    **{name: f"report:{name}" for name in ("view", "plot")},
+    **{name: f"export:{name}" for name in ("merge", "push")},
 }
 """Modules and functions of commands that are not named like their module."""
 

@@ -134,20 +134,14 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]])
     """Print a table; numbers to the right. One that is too wide for the screen is printed row by row."""
     names = [visible(name) for name in header]
     cells = [[cell_text(cell) for cell in row] for row in rows]
-    # Between names and lines of cells there are three characters; names are folded between words.
-    widths = [max(map(len, ["", *name.split()])) for name in names]
-    widths = [max(width, *(row[index].cell_len for row in cells), 0) for index, width in enumerate(widths)]
-    if cells and sum(min(width, NARROW) + 3 for width in widths) + 1 > out.width:
+    widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
+    if sum(min(max(width, len(name)), NARROW) + 3 for width, name in zip(widths, names, strict=False)) > out.width:
         _show_rows(title, names, cells)
         return
-    # Too wide with whole names, but not with folded ones: then no cell is folded either.
-    whole = [max(width, len(name)) for width, name in zip(widths, names, strict=True)]
-    fits = sum(width + 3 for width in widths) < out.width < sum(width + 3 for width in whole) + 1
     table = Table(title=Text(visible(title)), title_justify="left", title_style="bold", header_style="bold")
     for index, name in enumerate(names):
         numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows if row[index] is not None)
-        width = widths[index] if fits else None
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold", width=width)
+        table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
     for row in cells:
         table.add_row(*row)
     out.print(table)

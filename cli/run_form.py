@@ -43,7 +43,10 @@ class RunForm(Form[RunConfig]):
         """Yield the parameters of a command: the nested fields first."""
         registered = ", ".join(plugins.names("environments"))
         yield parameter("run__envs", list[str], typer.Argument(metavar="ENV...", help=f"Environments: {registered}."))
-        for name, kind, about in _ABOUT_ENVIRONMENTS:
+        for name, kind, metavar, text in _ABOUT_ENVIRONMENTS:
+            option = f"--{name.replace('_', '-')}"
+            panel = SIZE if name == "tasks" else None
+            about = typer.Option(option, metavar=metavar, help=text, rich_help_panel=panel)
             yield parameter(f"run__{name}", kind, about)
         yield from super().parameters()
         yield parameter("run__solvers", list[str], SOLVER_OPTION)
@@ -110,53 +113,15 @@ def _refuse_other_shapes(values: Values, key: str) -> None:
 
 # Environments and solvers
 
-_ABOUT_ENVIRONMENTS: tuple[tuple[str, Any, Any], ...] = (
-    (
-        "tasks",
-        str,
-        typer.Option(
-            "--tasks",
-            metavar="N|ENV=N,...",
-            help="Number of tasks: one for every environment, or ENV=N,... (default: the paper's counts).",
-            rich_help_panel=SIZE,
-        ),
-    ),
-    (
-        "settings",
-        list[str],
-        typer.Option(
-            "--set",
-            metavar="ENV.KEY=VALUE",
-            help="Environment setting, as pivot settings ENV lists them. May be repeated.",
-        ),
-    ),
-    (
-        "targets",
-        str,
-        typer.Option("--targets", metavar="TEXT", help="Targets of svg: a folder of SVG files, or hf:DATASET:COLUMN."),
-    ),
-    (
-        "scorer",
-        str,
-        typer.Option(
-            "--scorer", metavar="TEXT", help="Scorer of svg: dino+dreamsim, or pixel (default: pixel, built in)."
-        ),
-    ),
-    (
-        "backend",
-        str,
-        typer.Option(
-            "--backend",
-            metavar="TEXT",
-            help="Simulator: embedded, thor (navigation) or maniskill (primitiveskill); by default embedded.",
-        ),
-    ),
-    (
-        "task_file",
-        list[str],
-        typer.Option("--task-file", metavar="FILE", help="Tasks of navigation in AI2-THOR: one file per split."),
-    ),
+_ABOUT_ENVIRONMENTS: tuple[tuple[str, Any, str, str], ...] = (
+    ("tasks", str, "N|ENV=N,...", "Number of tasks: one for all, or ENV=N,... (default: the paper's counts)."),
+    ("set", list[str], "ENV.KEY=VALUE", "Environment setting, as pivot settings ENV lists them. May be repeated."),
+    ("targets", str, "TEXT", "Targets of svg: a folder of SVG files, or hf:DATASET:COLUMN."),
+    ("scorer", str, "TEXT", "Scorer of svg: dino+dreamsim, or pixel (default: pixel, built in)."),
+    ("backend", str, "TEXT", "Simulator: embedded (default), thor (navigation) or maniskill (primitiveskill)."),
+    ("task_file", list[str], "FILE", "Tasks of navigation in AI2-THOR: one file per split. May be repeated."),
 )
+"""Options of environments: name, kind of value, placeholder, help."""
 SOLVER_OPTION: Any = typer.Option(
     "--solver",
     metavar="ENV.KEY=VALUE",
@@ -175,7 +140,7 @@ def _put_environments(arguments: Mapping[str, Any], values: Values) -> list[str]
     values.data["environments"] = {name: runs.get(name, {}) for name in names}
     for name, count in _task_counts(arguments.get("run__tasks"), names).items():
         values.put(("environments", name, "tasks"), count, "--tasks")
-    for text in arguments.get("run__settings") or ():
+    for text in arguments.get("run__set") or ():
         name, key, value = nested_setting("--set", text, "sokoban.boxes=2")
         _refuse_missing(f"--set {text}", name, names)
         values.put(("environments", name, "settings", key), value, f"--set {name}.{key}")

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from pivot.cli.build import OPTIONS as BUILD
 from pivot.cli.build import RUN_FORM, WORKERS
 from pivot.cli.evaluate import ANALYZER, BASELINES, POLICY
-from pivot.cli.export import EXPORT
+from pivot.cli.export import EXPORT, MERGE
 from pivot.cli.from_config import Flag, Form, leaves, without_none
-from pivot.cli.merge import MERGE
 from pivot.cli.probe import OPTIONS as PROBE_OPTIONS
 from pivot.cli.probe import SETTINGS as PROBE
 from pivot.cli.relabel import OPTIONS as RELABEL
