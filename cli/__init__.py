@@ -86,7 +86,7 @@ def command_line(called: Iterable[str]) -> App:
         "\n\nExit statuses: 0 finished, 1 failed, 2 wrong input, 3 some episodes or answers are pending, "
         "4 no usable guidance from the teacher, 130 Ctrl-C or SIGTERM",
     )
-    app.callback()(options)
+    app.callback()(_at_the_root)
     called = set(called)
     for name in COMMANDS:
         if name in GROUPS:
@@ -116,7 +116,7 @@ def _show_version(asks: bool) -> None:
         raise typer.Exit
 
 
-def options(
+def _at_the_root(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
