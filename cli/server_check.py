@@ -13,7 +13,7 @@ import numpy as np
 from ..core.errors import PivotError
 from ..core.messages import EncodedFrame
 from ..core.plugins import read_settings
-from ..models.address import KEY_VARIABLE
+from ..models.address import KEY_VARIABLE, api_key
 from ..models.base import ChatAnswer, ChatRequest, Sampling
 from ..models.openai.model import OpenAIModel
 from ..models.service import Service
@@ -51,7 +51,9 @@ def check_server(base_url: str | None, model: str, key_variable: str = KEY_VARIA
     """
     fields: dict[str, Any] = {"request_seconds": SECONDS, "patience_seconds": 2, "tries": 1}
     fields |= {"key_variable": key_variable} | ({} if base_url is None else {"base_url": base_url})
-    return asyncio.run(findings_of(read_settings(Service, fields, ""), model))
+    service = read_settings(Service, fields, "")
+    api_key(service.key_variable)
+    return asyncio.run(findings_of(service, model))
 
 
 async def findings_of(service: Service, model: str) -> list[Finding]:
