@@ -137,7 +137,7 @@ def test_doctor_tells_what_a_server_lacks() -> None:
         assert all(each.advice for each in findings.values() if each.state != "ok")
         other = check_server(server.url, "other")
         assert [each.state for each in other] == ["broken"]
-        assert MODEL in other[-1].detail
+        assert MODEL in other[-1].advice
     with served(lambda body: {"text": "yes"}) as server:
         assert states(server)["log-probabilities"] == "missing"
     with served(able, fault=lambda key, tried: "500") as server:
