@@ -21,7 +21,8 @@ import networkx
 from pivot.benchmarks.harness import Row, output_of
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.credit import credit
-from pivot.solvers.sokoban.solver import ACTIONS, SokobanSolver, sample_level
+from pivot.solvers.puzzles import ACTIONS
+from pivot.solvers.sokoban import SokobanSolver, sample_level
 
 SMALL_EPISODES, SMALL_RUN = 1600, 80
 LARGE_LEVELS, EPISODES_PER_LEVEL = 60, 5

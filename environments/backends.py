@@ -212,6 +212,3 @@ def installed(package: str, backend: str) -> str:
         raise ValueError(
             f"the backend {backend} needs {package}; install it with: pip install 'pivot-vlm[{backend}]'"
         ) from error
-
-
-__all__ = ["EMBEDDED", "BackendConfig", "BackendEnv", "ImageCodec", "World", "installed"]

@@ -276,6 +276,3 @@ class SimulatorWorld(World[State], Generic[Process, State, Action, Outcome]):
             if not self._repeats(again, before):
                 raise SimulatorError(f"action {number} ({action}) led to {again} when re-executed, before to {before}")
         self._up_to_date = True
-
-
-__all__ = ["Answer", "SimulatorProcess", "SimulatorWorld", "one_line", "serve"]

@@ -133,6 +133,3 @@ def _answers(
 
 def _hit_limit(answer: Verdict | Unsolved) -> bool:
     return isinstance(answer, Unsolved) and answer.reason == "solver_limit"
-
-
-__all__ = ["TIME_LIMIT", "certify", "certify_batch"]

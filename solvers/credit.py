@@ -149,6 +149,3 @@ def _checked(score: Any, turn: TurnCredit) -> float:
 def pivot_of(turns: Sequence[TurnCredit]) -> int | None:
     """Return the index of the pivot, or None."""
     return next((t for t, turn in enumerate(turns) if turn.is_pivot), None)
-
-
-__all__ = ["RULES", "Rule", "TurnCredit", "credit", "pivot_of", "rule_of", "turn_credits"]

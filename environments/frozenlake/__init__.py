@@ -1,5 +1,5 @@
 """FrozenLake: gymnasium's lake without slipping."""
 
-from .environment import LEGEND, FrozenLakeConfig, FrozenLakeEnv
+from .environment import FrozenLakeConfig, FrozenLakeEnv
 
-__all__ = ["LEGEND", "FrozenLakeConfig", "FrozenLakeEnv"]
+__all__ = ["FrozenLakeConfig", "FrozenLakeEnv"]

@@ -15,7 +15,7 @@ from pydantic import Field
 from ...core.errors import LevelError
 from ..base import EnvConfig, EnvProfile, Frame, Source
 from ..grid import MAX_SIDE, UNUSABLE, GridConfig, GridEnv, first_level, level_lines, pick
-from .sprites import ART, LEGEND, draw_map, draw_player
+from .sprites import ART, draw_map, draw_player
 
 _GYM_ACTIONS = (frozen_lake.UP, frozen_lake.DOWN, frozen_lake.LEFT, frozen_lake.RIGHT)  # in PIVOT's order
 _POSITION = re.compile(r"@ (\d{1,2}) (\d{1,2})")
@@ -192,6 +192,3 @@ def _state_text(rows: tuple[str, ...], player: int) -> str:
     if "".join(rows)[player] == "S":
         return text
     return "{}\n@ {} {}".format(text, *divmod(player, len(rows[0])))
-
-
-__all__ = ["LEGEND", "FrozenLakeConfig", "FrozenLakeEnv"]

@@ -2,6 +2,6 @@
 
 from ...core.data import load_data
 from ..prompts import GridPrompt
-from . import LEGEND
+from .sprites import LEGEND
 
 PROMPT = GridPrompt("student.frozenlake", "1", LEGEND, load_data(__file__, "prompt.yaml"))

@@ -327,6 +327,3 @@ def _listed(tasks: tuple[Task, ...], seed: int) -> tuple[Task, ...]:
 def _room_picture(room_json: str, pose: Pose, image_format: str) -> bytes:
     """Draw and encode a view; cached, because splits share levels and rollouts of a level revisit the same poses."""
     return codec(image_format).encode(draw_view(room_json, pose)[0])
-
-
-__all__ = ["NavigationConfig", "NavigationEnv"]

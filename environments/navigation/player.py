@@ -17,18 +17,11 @@ from ..backends import EMBEDDED
 from ..base import EnvConfig
 from ..player import Player, PlayerHabits, bell, pick, uniforms
 from ..turns import Reply, Turn
-from . import (
-    ACTIONS,
-    TURNS,
-    Cell,
-    Floor,
-    NavigationEnv,
-    NavigationState,
-    direction,
-    floor_of,
-    millimetres,
-    steps_to_target,
-)
+from .environment import NavigationEnv
+from .moves import TURNS, Cell, Floor, direction, steps_to_target
+from .room import floor_of
+from .state import NavigationState, millimetres
+from .world import ACTIONS
 
 _TEXTS = load_data(__file__, "player.yaml")
 

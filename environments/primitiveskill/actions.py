@@ -83,6 +83,3 @@ def _value(sign: str, digits: str) -> int:
     digits = digits.lstrip("0") or "0"
     size = LARGEST if len(digits) > len(str(LARGEST)) else int(digits)
     return -size if sign == "-" else size
-
-
-__all__ = ["ARITY", "MOST_PRIMITIVES", "UNUSABLE", "Primitive", "join", "read_primitives"]

@@ -367,6 +367,3 @@ def _tabletop_picture(
     """Draw and encode a scene; cached, because rollouts of a level share their first frame and often later ones."""
     scene = Scene(dict(places), in_hand, opening)
     return codec(image_format).encode(draw_scene(KINDS[kind], scene, CAMERAS[camera][kind]))
-
-
-__all__ = ["PrimitiveSkillConfig", "PrimitiveSkillEnv", "observation_text"]

@@ -7,7 +7,8 @@ turn (pick and place), the drawer's front one more.
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from . import (
+from .actions import Primitive, join
+from .tasks import (
     ALIGN_TOLERANCE,
     CLOSED,
     CUBE,
@@ -15,10 +16,8 @@ from . import (
     TARGETS,
     TRAY_CLOSED,
     Point,
-    Primitive,
     Scene,
     TaskKind,
-    join,
     reached,
     tray_centre,
 )
@@ -227,6 +226,3 @@ def _pick(at: Point) -> Primitive:
 def _idle(kind: TaskKind) -> str:
     (x, _), (y, _), (_, z) = kind.workspace
     return join((Primitive("push", (x, y, z, x, y, z)),))
-
-
-__all__ = ["expert_action"]

@@ -7,8 +7,10 @@ something and put it where it does not belong, so that a later picture looks dif
 from collections.abc import Callable, Sequence
 
 from ..player import pick
-from . import Primitive, Scene, SkillState, read_primitives, tray_centre
+from .actions import Primitive, read_primitives
 from .expert import expert_action
+from .state import SkillState
+from .tasks import Scene, tray_centre
 
 Plan = tuple[Primitive, ...]
 

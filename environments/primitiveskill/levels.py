@@ -20,19 +20,6 @@ CLEAR = (50, 100)
 """Minimum distance of two centres in x, or in y: the open fingers can then close on one object without touching the
 other, even if they are 15 mm off."""
 
-Ranges = tuple[tuple[int, int], tuple[int, int]]
-_RANGES: dict[str, Ranges] = {
-    "align red cube": ((100, 150), (-200, 100)),
-    "align green cube": ((100, 150), (100, 200)),
-    "place red cube": ((-100, 0), (-100, 100)),
-    "place green cube": ((-100, 0), (-100, 100)),
-    "stack red cube": ((-100, 150), (-200, 200)),
-    "stack green cube": ((-100, 150), (-200, 200)),
-    "stack purple cube": ((-100, 150), (-200, 200)),
-    "drawer apple": ((-150, -100), (100, 200)),
-}
-"""Ranges of x and y of the initial positions, millimetres."""
-
 
 def draw_level(rng: random.Random, backend: str, tasks: Sequence[str]) -> SkillState | None:
     """Return a level of one of ``tasks``, or None if no sampled layout had enough space between the objects."""
@@ -47,8 +34,8 @@ def draw_level(rng: random.Random, backend: str, tasks: Sequence[str]) -> SkillS
 
 def _layout(rng: random.Random, kind: TaskKind) -> Scene:
     positions: dict[str, Point] = {}
-    for thing in kind.things:
-        x, y = (low + pick(rng, high - low) + 0.5 for low, high in _RANGES[f"{kind.name} {thing}"])
+    for thing, ranges in zip(kind.things, kind.starts, strict=True):
+        x, y = (low + pick(rng, high - low) + 0.5 for low, high in ranges)
         positions[thing] = x, y, half_side(thing)
     return Scene(positions, None, START_OPENING if kind.name == "drawer" else None)
 
@@ -60,6 +47,3 @@ def _clear(scene: Scene) -> bool:
         for index, one in enumerate(places)
         for other in places[:index]
     )
-
-
-__all__ = ["draw_level"]

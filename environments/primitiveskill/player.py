@@ -17,7 +17,8 @@ from ...core.errors import ConfigError
 from ...core.identity import derive_seed
 from ..player import Player, PlayerHabits, bell, pick, uniforms
 from ..turns import Reply, Turn
-from . import Primitive, PrimitiveSkillEnv, join
+from .actions import Primitive, join
+from .environment import PrimitiveSkillEnv
 from .faults import FRUITLESS, GRASPING, HANDS_OFF, Plan, expert_plan, misled
 
 _TEXTS = load_data(__file__, "player.yaml")
@@ -152,6 +153,3 @@ def _spoilt(plan: Plan, draw: float) -> str:
         ),
         draw,
     )
-
-
-__all__ = ["PrimitiveSkillHabits", "PrimitiveSkillPlayer"]

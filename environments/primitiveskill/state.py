@@ -127,6 +127,3 @@ def _rounded(point: Point) -> Point:
 
 def _shown(value: Any) -> str:
     return repr(value)[:80]
-
-
-__all__ = ["EMBEDDED", "MANISKILL", "SkillState", "parse_state", "settled"]

@@ -8,10 +8,16 @@ on the object in the hand.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import TypeAdapter
+
+from ...core.data import load_data
+
 Point = tuple[float, float, float]
 """x, y, z in millimetres."""
 Limits = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 """Lowest and highest coordinate along each axis, millimetres."""
+Ranges = tuple[tuple[int, int], tuple[int, int]]
+"""Lowest and highest x and y, millimetres."""
 
 CUBE = 40.0
 """Side of a cube."""
@@ -42,24 +48,6 @@ TRAY_CLOSED: Point = (-300.0, -360.0, 150.0)
 
 Box = tuple[Point, Point]
 """Lowest and highest corner."""
-DRAWER_BOXES: tuple[Box, ...] = (
-    ((-420.0, -480.0, 70.0), (-180.0, -240.0, 80.0)),  # floor of the tray
-    ((-420.0, -480.0, 80.0), (-410.0, -240.0, 150.0)),  # sides of the tray
-    ((-190.0, -480.0, 80.0), (-180.0, -240.0, 150.0)),
-    ((-410.0, -480.0, 80.0), (-190.0, -470.0, 150.0)),  # back of the tray
-    ((-450.0, -240.0, 65.0), (-150.0, -220.0, 165.0)),  # front, which is pushed to close the drawer
-)
-"""Sliding parts of the closed drawer. It has no handle: any push against the front closes it.
-
-Heights follow from hand and apple: fingers that push at z = 150 keep the hand above the front and the top, and the
-centre of an apple on the floor of the tray is above z = 100, where it counts as in the drawer, and below the top."""
-CABINET_BOXES: tuple[Box, ...] = (
-    ((-450.0, -500.0, 0.0), (-150.0, -250.0, 60.0)),  # below the tray
-    ((-450.0, -500.0, 60.0), (-425.0, -250.0, 160.0)),  # left and right of it
-    ((-175.0, -500.0, 60.0), (-150.0, -250.0, 160.0)),
-    ((-425.0, -500.0, 60.0), (-175.0, -490.0, 160.0)),  # behind it
-    ((-450.0, -500.0, 160.0), (-150.0, -250.0, 170.0)),  # the top
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +69,8 @@ class TaskKind:
     name: str
     things: tuple[str, ...]
     """Names of the movable objects, in the order in which prompts list them."""
+    starts: tuple[Ranges, ...]
+    """Ranges of x and y of the initial position of each of them."""
     workspace: Limits
     instruction: str
     stages: tuple[str, ...]
@@ -92,42 +82,20 @@ class TaskKind:
         return DRAWER_HOME if self.name == "drawer" else TABLE_HOME
 
 
-_TABLE: Limits = ((-100, 150), (-200, 200), (10, 200))
+@dataclass(frozen=True)
+class _Data:
+    """Contents of ``tasks.yaml``."""
 
-KINDS: dict[str, TaskKind] = {
-    kind.name: kind
-    for kind in (
-        TaskKind(
-            "align",
-            ("red cube", "green cube"),
-            _TABLE,
-            "Line the two cubes up along the y-axis: the x-coordinate of each has to be 0, give or take 10 mm",
-            ("red cube at x = 0", "green cube at x = 0"),
-        ),
-        TaskKind(
-            "place",
-            ("red cube", "green cube"),
-            _TABLE,
-            "Put the red cube on the left target and the green cube on the right target",
-            ("red cube grasped", "red cube on its target", "green cube grasped"),
-        ),
-        TaskKind(
-            "stack",
-            ("red cube", "green cube", "purple cube"),
-            _TABLE,
-            "Build a tower: the red cube on the green cube, and the purple cube on the red cube",
-            ("red cube grasped", "red cube on the green cube", "purple cube grasped"),
-        ),
-        TaskKind(
-            "drawer",
-            ("apple",),
-            ((-500, -100), (-600, 200), (10, 650)),
-            "Put the apple into the drawer and close the drawer",
-            ("apple grasped", "apple in the drawer"),
-        ),
-    )
-}
+    tasks: tuple[TaskKind, ...]
+    drawer: tuple[Box, ...]
+    cabinet: tuple[Box, ...]
+
+
+_DATA = TypeAdapter(_Data).validate_python(load_data(__file__, "tasks.yaml"))
+KINDS = {kind.name: kind for kind in _DATA.tasks}
 """Tasks by name."""
+DRAWER_BOXES, CABINET_BOXES = _DATA.drawer, _DATA.cabinet
+"""Sliding parts of the closed drawer, the last of which is its front, and the parts around them."""
 
 
 def tray_centre(opening: float) -> Point:
@@ -192,6 +160,3 @@ def _in_tray(scene: Scene) -> bool:
     cx, cy, _ = tray_centre(scene.opening)
     low, high = DRAWER_HEIGHTS
     return abs(x - cx) <= DRAWER_REACH and abs(y - cy) <= DRAWER_REACH and low <= z <= high
-
-
-__all__ = ["KINDS", "TARGETS", "Limits", "Point", "Scene", "TaskKind", "reached", "tray_centre", "update_achieved"]

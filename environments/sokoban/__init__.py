@@ -1,5 +1,5 @@
 """Sokoban: walled rooms of boxes and targets."""
 
-from .environment import LEGEND, SokobanConfig, SokobanEnv
+from .environment import SokobanConfig, SokobanEnv
 
-__all__ = ["LEGEND", "SokobanConfig", "SokobanEnv"]
+__all__ = ["SokobanConfig", "SokobanEnv"]

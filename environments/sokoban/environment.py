@@ -15,7 +15,7 @@ from ...solvers.sokoban import sample_level
 from ..base import EnvConfig, EnvProfile, Frame, Source
 from ..grid import MAX_SIDE, UNUSABLE, GridConfig, GridEnv, first_level
 from .levels import carve_room, level_text, parse_level
-from .sprites import BOX, LEGEND, MIN_CELL, PLAYER, TARGET, WALL, tiles
+from .sprites import BOX, MIN_CELL, PLAYER, TARGET, WALL, tiles
 
 _OVERSIZED_ROOMS = 3  # rooms too large to search before generation gives up; each costs about a second
 
@@ -206,6 +206,3 @@ class SokobanEnv(GridEnv):
             top, left = cell // self._cols * side, cell % self._cols * side
             frame[top : top + side, left : left + side] = self._tiles[self._static[cell] | thing]
         return frame
-
-
-__all__ = ["LEGEND", "SokobanConfig", "SokobanEnv"]

@@ -440,6 +440,3 @@ def _read_state(data: Any) -> tuple[str, str | None, Score | None]:
         if refused is not None:
             raise LevelError(f"the {name} of the svg state cannot be drawn: {refused.outcome}: {refused.detail}")
     return target, canvas, None if scores is None else Score(scores["average"], scores["parts"])
-
-
-__all__ = ["EMPTY", "SVG", "SvgConfig", "SvgEnv"]

@@ -25,19 +25,6 @@ MOTIFS = sorted(name for name in DRAWINGS if not name.startswith("_"))
 VIEW = 96
 """Side of the view box, user units."""
 STYLES = ("flat", "outlined", "line", "gradient")
-PALETTES = (
-    # ink, main, accent, light, tint
-    ("#22313f", "#2e86ab", "#f6ae2d", "#f2f5f7", "#cfe8f3"),
-    ("#3b1f2b", "#db504a", "#e3b505", "#fff4e6", "#f9d8c9"),
-    ("#1b4332", "#40916c", "#f4a261", "#f1faee", "#d8f3dc"),
-    ("#2b2d42", "#6d597a", "#e56b6f", "#fdf0f3", "#e6d9ec"),
-    ("#14213d", "#3a5fa0", "#fca311", "#ffffff", "#dbe4f5"),
-    ("#3d2c2e", "#a4632f", "#e9c46a", "#fff8ec", "#f3e1c8"),
-    ("#0b3948", "#1b998b", "#ff6b6b", "#f0fffd", "#c9f2ec"),
-    ("#33261d", "#e07a1f", "#3d8eb9", "#fff6e9", "#ffe3bf"),
-    ("#1d1a31", "#5b4bb7", "#f78fb3", "#f7f5ff", "#ddd8f7"),
-    ("#202020", "#5f6b6d", "#d7263d", "#f5f5f5", "#dde1e2"),
-)
 _CENTRE = f"{VIEW // 2} {VIEW // 2}"
 _CORNERS = ((10, 12), (86, 12), (10, 84), (86, 84), (20, 6), (78, 92))
 _SHAPES = {"path": "path", "box": "rect", "disc": "circle", "fill": "path", "slab": "rect", "dot": "circle"}
@@ -76,7 +63,7 @@ class Pen:
         """Choose palette, style and width of outlines."""
         self._rng = rng
         self._colours: dict[str, str] = dict(
-            zip(("ink", "main", "accent", "light", "tint"), self._choose(PALETTES), strict=True)
+            zip(("ink", "main", "accent", "light", "tint"), self._choose(DRAWINGS["_palettes"]), strict=True)
         )
         self._colours["paper"] = "#ffffff"
         self._style = self._choose(STYLES)

@@ -11,16 +11,10 @@ from ...core import plugins
 from ...core.errors import LevelError
 from ...core.identity import canonical_json
 from ...environments.backends import EMBEDDED
-from ...environments.primitiveskill import (
-    KINDS,
-    PrimitiveSkillEnv,
-    Scene,
-    TaskKind,
-    join,
-    reached,
-    read_primitives,
-)
+from ...environments.primitiveskill import PrimitiveSkillEnv
+from ...environments.primitiveskill.actions import join, read_primitives
 from ...environments.primitiveskill.expert import expert_action
+from ...environments.primitiveskill.tasks import KINDS, Scene, TaskKind, reached
 from ...solvers.primitiveskill import HELD_ABOVE, read_observation
 from ..episode import FailedEpisode
 from ..statements import Statement, count, statement

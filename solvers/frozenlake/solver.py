@@ -26,7 +26,7 @@ from ..base import (
     Unsolved,
     Verdict,
 )
-from ..puzzles import ACTIONS, INVALID, Search, answers, label, measure, translated
+from ..puzzles import ACTIONS, Search, answers, label, measure, translated
 
 VAGEN = {"P": "S", "_": "F", "O": "H", "G": "G"}
 """Player, ice, hole and goal in the text states of VAGEN; the player's position becomes the start."""
@@ -203,6 +203,3 @@ class FrozenLakeSolver(ExactSolver):
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> FrozenLakeDistances:
         """Search a level; see :meth:`ExactSolver.distance_map`."""
         return FrozenLakeDistances(split_state(initial_state)[0], _search(initial_state), depth_limit)
-
-
-__all__ = ["ACTIONS", "INVALID", "FrozenLakeDistances", "FrozenLakeSolver", "check_state", "split_state", "state_text"]

@@ -204,6 +204,3 @@ def read_state(text: str, threshold: float) -> State:
             f"the navigation state is not navigation-json-1: {type(error).__name__}: {error}; it needs agent, backend, "
             "target and, for the embedded backend, room"
         ) from error
-
-
-__all__ = ["TURN_OF_MOVE", "Pose", "Room", "State", "read_state"]

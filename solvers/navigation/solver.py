@@ -367,6 +367,3 @@ def _shortest_plan(room: Room, pose: Pose) -> tuple[str, ...]:
         pose, left = room.after(pose, action)[0], left - 1
         plan.append(action)
     return tuple(plan)
-
-
-__all__ = ["ACTIONS", "UNUSABLE", "NavigationSolver"]

@@ -235,6 +235,3 @@ def _primitives_left() -> dict[Supports, int]:
                 fewest[before] = fewest[state] + 1
                 queue.append(before)
     return fewest
-
-
-__all__ = ["FIXED", "THINGS", "fewest_turns", "read_observation"]

@@ -207,6 +207,3 @@ def _read_log(case: Case, start: int) -> list[int]:
         most = stages
         open_stages.append(stages)
     return open_stages
-
-
-__all__ = ["STAGES", "UNUSABLE", "PrimitiveSkillSolver"]

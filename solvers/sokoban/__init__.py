@@ -1,5 +1,6 @@
 """Solver of Sokoban: exact labels."""
 
-from .solver import SokobanSolver, sample_level
+from .levels import sample_level
+from .solver import SokobanSolver
 
 __all__ = ["SokobanSolver", "sample_level"]

@@ -125,6 +125,3 @@ def _draw(room: str, board: Board, state: State) -> str:
         lines[y] += " " * (x + 1 - len(lines[y]))
         lines[y][x] = on_target if lines[y][x] == "." else plain
     return "\n".join("".join(line) for line in lines)
-
-
-__all__ = ["MAX_STATES", "SokobanDistances", "read_board", "sample_level", "search_of"]

@@ -16,11 +16,10 @@ from pydantic import Field
 from ...core.errors import LevelError
 from ...core.plugins import Settings
 from ..base import Case, CertificateKind, CertificateUnit, ExactSolver, Needs, SolverSettings, Unsolved, Verdict
-from ..puzzles import ACTIONS, INVALID, answers, label, measure, translated
+from ..puzzles import ACTIONS, answers, label, measure, translated
 from .board import Board
-from .levels import MAX_STATES, Engine, SokobanDistances, read_board, sample_level, search_of
+from .levels import MAX_STATES, Engine, SokobanDistances, read_board, search_of
 from .search import SokobanSearch
-from .text import SokobanLevel, parse_level, parse_room
 
 VAGEN = {"#": "#", "_": " ", "O": ".", "√": "*", "X": "$", "P": "@", "S": "+"}
 """Wall, floor, target, box on a target, box, player, player on a target, in the text states of VAGEN."""
@@ -82,16 +81,3 @@ class SokobanSolver(ExactSolver):
         return SokobanDistances(
             search_of(read_board(initial_state), self.settings.max_states, depth_limit), depth_limit
         )
-
-
-__all__ = [
-    "ACTIONS",
-    "INVALID",
-    "MAX_STATES",
-    "SokobanDistances",
-    "SokobanLevel",
-    "SokobanSolver",
-    "parse_level",
-    "parse_room",
-    "sample_level",
-]

@@ -9,7 +9,8 @@ import pytest
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv as GymnasiumLake
 from pivot.core.errors import ConfigError, GenerationError, LevelError
 from pivot.environments import grid
-from pivot.environments.frozenlake.environment import LEGEND, FrozenLakeConfig, FrozenLakeEnv
+from pivot.environments.frozenlake.environment import FrozenLakeConfig, FrozenLakeEnv
+from pivot.environments.frozenlake.sprites import LEGEND
 from pivot.testing import EnvironmentContract
 
 GOLDEN_MAP = "FFFF\nFFFF\nHGFF\nFSHH"

@@ -11,9 +11,9 @@ import pytest
 from pivot.core.errors import GenerationError, LevelError
 from pivot.core.identity import digest
 from pivot.environments import grid
-from pivot.environments.sokoban.environment import LEGEND, SokobanConfig, SokobanEnv
+from pivot.environments.sokoban.environment import SokobanConfig, SokobanEnv
 from pivot.environments.sokoban.levels import carve_room
-from pivot.environments.sokoban.sprites import CELL_CODES, PLAYER, WALL, tiles
+from pivot.environments.sokoban.sprites import CELL_CODES, LEGEND, PLAYER, WALL, tiles
 from pivot.solvers.sokoban.solver import SokobanSolver
 from pivot.testing import EnvironmentContract
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 from pivot.datasets.export.describe import certificate_text, reference_text
-from pivot.environments.primitiveskill import Point, PrimitiveSkillConfig, Scene, SkillState
+from pivot.environments.primitiveskill import PrimitiveSkillConfig
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
 from pivot.environments.primitiveskill.expert import expert_action
-from pivot.environments.primitiveskill.tasks import KINDS, START_OPENING
+from pivot.environments.primitiveskill.state import SkillState
+from pivot.environments.primitiveskill.tasks import KINDS, START_OPENING, Point, Scene
 from pivot.labeling.action_log import log_lines
 from pivot.labeling.analyzer import analyzer_text
 from pivot.labeling.base import FailedEpisode, GuidanceRequest

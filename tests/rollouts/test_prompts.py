@@ -35,7 +35,7 @@ def text_of(prompt: PromptMessages) -> str:
 def test_says_what_the_student_needs(env: str) -> None:
     text = text_of(rendered(env))
     solver = plugins.load("solvers", env)
-    legend = importlib.import_module(f"pivot.environments.{env}").LEGEND
+    legend = importlib.import_module(f"pivot.environments.{env}.sprites").LEGEND
     for action in solver.actions:
         assert re.search(rf"\b{action}\b", text), action
     for thing, look in legend.items():

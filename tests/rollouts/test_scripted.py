@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from pivot.core import plugins
 from pivot.core.errors import CertifyError, ConfigError
-from pivot.core.identity import digest
 from pivot.core.images import decode, frame_id
 from pivot.environments import grid_player as grid
 from pivot.environments.grid_player import CACHED_LEVELS
-from pivot.environments.turns import ReplyOutcome
+from pivot.environments.turns import ReplyOutcome, Turn
 from pivot.rollouts.base import Status, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.parser import parse_reply
@@ -25,6 +24,7 @@ from pivot.solvers.base import Case, Verdict
 
 TARGETS = {"sokoban": 17.8, "frozenlake": 20.3}
 """Success of the paper's untrained model, percent."""
+PLAYERS = (*TARGETS, "svg", "navigation", "primitiveskill")
 
 
 def rolled(
@@ -107,19 +107,19 @@ def test_every_kind_of_reply_occurs(paper_sized: tuple[str, list[TaskRollouts]])
     assert len(set(replies)) > 1000
 
 
-def test_order_and_concurrency_change_no_reply() -> None:
-    count = CACHED_LEVELS + 3
-    forwards = rolled("sokoban", count)
-    env_type = plugins.load("environments", "sokoban")
-    tasks = [task.task for task in forwards]
-    backwards = roll_out_tasks(env_type, env_type.config_type(), tasks[::-1], ScriptedPolicy(), concurrency=1)
-    assert texts(backwards[::-1]) == texts(forwards)
-
-    async def interleaved() -> list[TaskRollouts]:
-        policy = Yielding()
-        return await asyncio.to_thread(roll_out_tasks, env_type, env_type.config_type(), tasks, policy, concurrency=50)
-
-    assert texts(asyncio.run(interleaved())) == texts(forwards)
+@pytest.mark.parametrize(
+    ("env", "count"),
+    [("sokoban", CACHED_LEVELS + 3), ("frozenlake", 3), ("svg", 2), ("navigation", 2), ("primitiveskill", 3)],
+)
+def test_order_and_concurrency_change_no_reply(env: str, count: int) -> None:
+    forwards = rolled(env, count, rollouts=2)
+    env_type = plugins.load("environments", env)
+    config, tasks = env_type.config_type(), [task.task for task in forwards]
+    backwards = roll_out_tasks(env_type, config, tasks[::-1], ScriptedPolicy(), 2, concurrency=1)
+    interleaved = roll_out_tasks(env_type, config, tasks, Yielding(), 2, concurrency=50)
+    steps = [[episode.steps for episode in task.episodes] for task in forwards]
+    for others in (backwards[::-1], interleaved):
+        assert [[episode.steps for episode in task.episodes] for task in others] == steps
 
 
 class Yielding(ScriptedPolicy):
@@ -131,17 +131,32 @@ class Yielding(ScriptedPolicy):
 
 
 DIGEST = """
+from pivot.core.identity import digest
 from pivot.tests.rollouts.test_scripted import *
-print(digest([texts(rolled(env, 3)) for env in sorted(TARGETS)]))
+print(*(digest(texts(rolled(env, 3 if env in TARGETS else 1, rollouts=2))) for env in PLAYERS))
 """
 
 
 def test_hash_randomisation_changes_no_reply() -> None:
-    command = [sys.executable, "-c", DIGEST]
-    output = subprocess.run(
-        command, env=os.environ | {"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True
+    one, other = (
+        subprocess.run(
+            [sys.executable, "-c", DIGEST], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout.split()
+        for seed in ("7", "8")
     )
-    assert output.stdout.strip() == digest([texts(rolled(env, 3)) for env in sorted(TARGETS)])
+    assert one == other
+    assert len(one) == len(PLAYERS)
+
+
+@pytest.mark.parametrize(
+    ("env", "message"), [("navigation", "embedded rooms"), ("primitiveskill", "primitiveskill only")]
+)
+def test_players_refuse_other_environments(env: str, message: str) -> None:
+    [task] = rolled("frozenlake", 1, rollouts=1)
+    lake = plugins.load("environments", "frozenlake")()
+    turn = Turn("episode", 0, 1, next(iter(task.prompts.values())), {}, task.task, lake)
+    with pytest.raises(ConfigError, match=message):
+        plugins.load("players", env)(env, {}).reply(turn)
 
 
 def test_habits_are_settings() -> None:

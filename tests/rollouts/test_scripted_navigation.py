@@ -10,10 +10,10 @@ import pytest
 from pivot.core.errors import ConfigError
 from pivot.core.images import decode, encode_png, frame_id
 from pivot.environments.base import Task
-from pivot.environments.navigation import ACTIONS
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.prompt import PROMPT
-from pivot.environments.turns import HistoryEntry, Turn
+from pivot.environments.navigation.world import ACTIONS
+from pivot.environments.turns import HistoryEntry
 from pivot.labeling.base import FailedEpisode
 from pivot.labeling.replay import DisagreementError, Replayer
 from pivot.rollouts.base import Episode, TaskRollouts
@@ -145,14 +145,6 @@ def test_every_kind_of_reply_occurs() -> None:
     assert len({step.response for step in steps}) > 100
 
 
-def test_equal_turns_get_equal_replies() -> None:
-    first, second = (
-        roll_out_tasks(NavigationEnv, NavigationConfig(), [rollouts()[0].task], ScriptedPolicy(), 2, concurrency=count)
-        for count in (1, 8)
-    )
-    assert [episode.steps for episode in first[0].episodes] == [episode.steps for episode in second[0].episodes]
-
-
 def test_skill_is_a_setting() -> None:
     perfect = {"skill": 1e9, "level_spread": 0, "episode_spread": 0, "lost_heart": 0, "bad_format": 0}
     [task] = roll_out_tasks(
@@ -164,15 +156,3 @@ def test_skill_is_a_setting() -> None:
     assert {len(episode.steps) for episode in task.episodes} == {room.turns(room.start)}
     with pytest.raises(ConfigError, match="lost_heart"):
         ScriptedPolicy(habits={"navigation": {"lost_heart": 2}})
-
-
-def test_other_environments_are_refused() -> None:
-    from pivot.environments.frozenlake.environment import FrozenLakeEnv
-    from pivot.environments.navigation.player import NavigationPlayer
-
-    env = FrozenLakeEnv()
-    task = FrozenLakeEnv.make_task(env.config, 1)
-    prompt = roll_out_tasks(FrozenLakeEnv, env.config, [task], ScriptedPolicy(), 1)[0].prompts
-    turn = Turn("episode", 0, 1, next(iter(prompt.values())), {}, task, env)
-    with pytest.raises(ConfigError, match="embedded rooms"):
-        NavigationPlayer("navigation", {}).reply(turn)

@@ -13,9 +13,7 @@ from pivot.environments.base import Frame
 from pivot.environments.primitiveskill.actions import read_primitives
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
 from pivot.environments.primitiveskill.expert import expert_action
-from pivot.environments.primitiveskill.player import PrimitiveSkillPlayer
 from pivot.environments.primitiveskill.tasks import KINDS, Scene
-from pivot.environments.turns import Turn
 from pivot.rollouts.base import Episode
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
@@ -138,14 +136,6 @@ def test_only_the_ids_of_the_changed_player_are_others() -> None:
     assert json.loads(many()[0][0].policy_config) == policy.config_for("primitiveskill")
 
 
-def test_equal_turns_get_equal_replies() -> None:
-    config = PrimitiveSkillConfig()
-    tasks = plan_tasks(PrimitiveSkillEnv, config, 1, 3)
-    once, again = (roll_out_tasks(Blind, config, tasks, ScriptedPolicy(), 2, concurrency=count) for count in (1, 8))
-    for first, second in zip(once, again, strict=True):
-        assert [episode.steps for episode in first.episodes] == [episode.steps for episode in second.episodes]
-
-
 def test_skill_is_a_setting() -> None:
     perfect = {"skill": 1e9, "level_spread": 0, "bad_format": 0, "spoilt": 0, "shaking": 0}
     policy = ScriptedPolicy(habits={"primitiveskill": perfect | {"baffled": 0}})
@@ -155,17 +145,6 @@ def test_skill_is_a_setting() -> None:
         assert len(group.episodes[0].steps) == 2
     with pytest.raises(ConfigError, match="baffled"):
         ScriptedPolicy(habits={"primitiveskill": {"baffled": 2}})
-
-
-def test_other_environments_are_refused() -> None:
-    from pivot.environments.frozenlake.environment import FrozenLakeEnv
-
-    env = FrozenLakeEnv()
-    task = FrozenLakeEnv.make_task(env.config, 1)
-    prompt = roll_out_tasks(FrozenLakeEnv, env.config, [task], ScriptedPolicy(), 1)[0].prompts
-    turn = Turn("episode", 0, 1, next(iter(prompt.values())), {}, task, env)
-    with pytest.raises(ConfigError, match="primitiveskill only"):
-        PrimitiveSkillPlayer("primitiveskill", {}).reply(turn)
 
 
 # The perfect player

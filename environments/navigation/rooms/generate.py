@@ -247,6 +247,3 @@ def _on_floor(layout: Layout, thing: Thing) -> Placed | None:
             layout.taken.append(rectangle)
             return placed
     return None
-
-
-__all__ = ["KINDS", "furnish", "scene_name"]

@@ -97,6 +97,3 @@ def _reading(answer: Answer, pixels: bytes) -> Reading:
         return Reading(answer["success"], Pose(*answer["pose"]), one_line(answer["message"]), frame)
     except (KeyError, TypeError, ValueError) as error:
         raise SimulatorError(f"AI2-THOR's answer {str(answer)[:200]} is malformed: {error}") from error
-
-
-__all__ = ["DOWNLOAD_SECONDS", "START_SECONDS", "STEP_SECONDS", "Reading", "ThorProcess"]

@@ -106,5 +106,3 @@ def _near(one: Pose, other: Pose) -> bool:
 
 
 assert set(COMMANDS) == set(ACTIONS)
-
-__all__ = ["COMMANDS", "ThorWorld"]

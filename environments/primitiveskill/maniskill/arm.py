@@ -73,6 +73,3 @@ def joint_angles(point: Vector, yaw: float = 0.0) -> list[float]:
 
 def _clipped(cosine: float) -> float:
     return min(1.0, max(-1.0, cosine))
-
-
-__all__ = ["Vector", "highest", "joint_angles", "nearest_yaw", "reachable"]

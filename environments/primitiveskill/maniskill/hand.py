@@ -206,6 +206,3 @@ def _ahead(before: list[float], now: list[float], after: list[float]) -> list[fl
 def _between(start: Vector, end: Vector, share: float) -> Vector:
     x, y, z = (a + (b - a) * share for a, b in zip(start, end, strict=True))
     return x, y, z
-
-
-__all__ = ["Hand"]

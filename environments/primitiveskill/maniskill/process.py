@@ -51,6 +51,3 @@ class ManiSkillProcess(SimulatorProcess):
         picture = self._request({"do": "draw"}, self._step_seconds if self._drawn else self._start_seconds)
         self._drawn = True
         return picture
-
-
-__all__ = ["START_SECONDS", "STEP_SECONDS", "ManiSkillProcess"]

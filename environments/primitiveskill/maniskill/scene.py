@@ -347,6 +347,3 @@ def _pose(at: Point) -> sapien.Pose:
 def _vector(row: torch.Tensor) -> tuple[float, float, float]:
     x, y, z = row[0].tolist()
     return x, y, z
-
-
-__all__ = ["OPEN", "SHUT", "Tabletop"]

@@ -107,6 +107,3 @@ def _frame(about: dict[str, Any], pixels: bytes, side: int) -> Frame:
     if about != {"picture": [side, side, 3], "type": "uint8"} or len(pixels) != side * side * 3:
         raise SimulatorError(f"ManiSkill's picture is {about} in {len(pixels)} bytes, expected {side}x{side} RGB bytes")
     return np.frombuffer(pixels, np.uint8).reshape(side, side, 3)
-
-
-__all__ = ["PHYSICS", "ManiSkillWorld"]

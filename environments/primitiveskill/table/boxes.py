@@ -77,6 +77,3 @@ def collision(box: Box, velocity: Point, other: Box) -> tuple[float, int] | None
         leaves = min(leaves, (past - TOUCH) / speed)
     enters = max(earliest, 0.0)
     return (enters, met_on) if met_on >= 0 and enters < leaves else None
-
-
-__all__ = ["TOUCH", "above_each_other", "box_around", "collision", "half_side", "highest_under", "overlap", "shifted"]

@@ -95,6 +95,3 @@ def core(thing: str, box: Box) -> Box:
     slack = GRASP_Y_SLACK["apple" if thing == "apple" else "cube"]
     (ax, ay, az), (bx, by, bz) = box
     return (ax, ay + slack, az), (bx, by - slack, bz)
-
-
-__all__ = ["FINGER_HALF_WIDTH", "OPEN", "PALM", "between_fingers", "core", "fingers", "grasped", "lowest_reach", "slip"]

@@ -373,6 +373,3 @@ def check_rest(state: SkillState) -> None:
     """
     if problem := Table(state.kind, state.scene).problem():
         raise LevelError(problem)
-
-
-__all__ = ["Table", "TabletopWorld", "check_rest"]

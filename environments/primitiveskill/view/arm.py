@@ -89,6 +89,3 @@ def _elbow(along: float, height: float) -> tuple[float, float]:
     foot = (square + _UPPER * _UPPER - _FORE * _FORE) / (2 * distance)
     above = math.sqrt(max(0.0, _UPPER * _UPPER - foot * foot))
     return (foot * along - above * height) / distance, (foot * height + above * along) / distance
-
-
-__all__ = ["BASE", "FINGERS_OPEN", "arm", "fingers"]

@@ -167,6 +167,3 @@ def _axes(camera: Camera) -> NDArray[np.float64]:
     right = (dy / level, -dx / level, 0.0)
     up = (-ahead[2] * dx / level, -ahead[2] * dy / level, level / length)
     return np.array([camera.eye, right, up, [camera.zoom * each for each in ahead]])
-
-
-__all__ = ["draw_parts", "draw_scene", "draw_whole", "fixed_solids", "moving_solids"]

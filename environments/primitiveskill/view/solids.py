@@ -45,6 +45,3 @@ def cylinder(start: Point, end: Point, radius: float, colour: str, gloss: float 
 def array_of(solids: list[Solid]) -> NDArray[np.float64]:
     """Return the kernel's array, float64 (n, COLUMNS)."""
     return np.array(solids).reshape(-1, COLUMNS)
-
-
-__all__ = ["Solid", "array_of", "ball", "box", "cylinder"]
