@@ -1,12 +1,12 @@
-"""Renderer of untrusted SVG documents: CairoSVG in worker processes without privileges.
+"""Renderer of untrusted SVG documents: CairoSVG in worker processes with limits.
 
 Every document gets an outcome, never an exception: pixels, or a typed reason. The parent checks size and first bytes
-(``raster.py``), sends the document to a worker over a pipe, and replaces a worker that may be compromised
+(``raster.py``), sends the document to a worker over a pipe, and replaces a worker that cannot be used again
 (``process.py``). The outcome depends only on the document and the installed libraries, not on the number of workers,
 earlier documents or the load of the machine. The one exception is a document that needs almost exactly ``CPU_SECONDS``,
 because processor time is not an exact measure: its outcome may be ``ok`` or ``timeout``.
 
-docs/SECURITY.md says what a worker can still do, ``guards.py`` how it is restricted. Text uses the machine's default
+docs/SECURITY.md says what a worker can do. Text uses the machine's default
 sans-serif font, so pictures *with text* differ between machines; other pictures depend only on the version of cairo.
 """
 
@@ -76,8 +76,8 @@ class Pool:
         with ThreadPoolExecutor(self.most, thread_name_prefix="svg") as threads:
             return list(threads.map(self.draw, documents))
 
-    def check(self) -> tuple[str, ...]:
-        """Return the active guards of a worker (``guards.py``).
+    def check(self) -> None:
+        """Start a worker if there is none.
 
         Raises:
             SimulatorError: no worker can be started.
@@ -85,7 +85,6 @@ class Pool:
         worker = self._take()
         try:
             worker.check()
-            return worker.guards
         finally:
             self._give_back(worker)
 
@@ -187,14 +186,14 @@ def rasterise(document: str) -> Raster:
     return _cache.get(document_key(document), lambda: _pool.draw(document))
 
 
-def check_sandbox() -> tuple[str, ...]:
-    """Start a worker if there is none; return the names of its active guards.
+def check_sandbox() -> None:
+    """Start a worker if there is none.
 
     Raises:
         ConfigError: no worker can be started, or :data:`WORKERS_VARIABLE` is not a valid number.
     """
     try:
-        return _pool.check()
+        _pool.check()
     except SimulatorError as error:
         raise ConfigError(str(error)) from error
 

@@ -4,8 +4,8 @@ The outcome of a document depends on the document only. Its limit is processor t
 by the wall clock means that something is wrong with the machine: a document without an answer, or whose worker was
 killed from outside, is retried in a new worker; if that fails too, the result is a
 :class:`~pivot.core.errors.SimulatorError`, and the episode stays pending. An out-of-memory error or a crash counts only
-in a worker that has rendered nothing else before. A worker that may be compromised is replaced; its successor starts at
-once in the background, to be ready for the next document.
+in a worker that has rendered nothing else before. A worker that cannot be used again is replaced; its successor
+starts at once in the background, to be ready for the next document.
 """
 
 import mmap
@@ -52,8 +52,6 @@ class Worker:
 
     def __init__(self) -> None:
         """Create the worker without starting its process."""
-        self.guards: tuple[str, ...] = ()
-        """Active guards of the current process; see ``guards.py``."""
         self._child: Child | None = None
         self._ready = False
         self._used = False
@@ -156,14 +154,13 @@ class Worker:
         if self._ready:
             return self._child
         try:
-            _, _, guards = _answer(self._child, monotonic() + START_SECONDS)
+            _answer(self._child, monotonic() + START_SECONDS)
         except OSError as error:  # includes TimeoutError
             self._kill()
             raise SimulatorError(
                 f"the SVG worker does not start ({error}); run '{sys.executable} -c \"import cairosvg\"' to see why: "
                 "CairoSVG and the cairo library (libcairo2) have to be installed"
             ) from error
-        self.guards = tuple(guards.split())
         self._ready = True
         return self._child
 
