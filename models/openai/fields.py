@@ -1,48 +1,83 @@
-"""Optional fields of a request that a server accepts, found with the first requests.
+"""Optional fields of a request, which some servers refuse; each one is left out alone.
 
-A single refusal proves nothing: the server may refuse a request temporarily, or because of its content. A field is
-dropped for the rest of the run only if the same request is answered without it and refused again with it.
+A refusal that names a field is believed once the request is answered without it. A refusal that names none proves
+nothing: the server may refuse a request temporarily, or because of its content. Then fields are left out one after the
+other until the request is answered, and it is sent once more to see which of them decided.
 """
 
-from ..base import ChatRequest
-from .wire import LEVELS, RequestEncoder
+import re
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
 
-RENAMED = frozenset({"max_tokens"})
-"""Field that is sent under a different name when it is left out."""
+OPTIONAL: Mapping[str, str] = {
+    "return_token_ids": r"return_token_ids",
+    "logprobs": r"log_?\s?prob|not json compliant",  # servers fail to send a log-probability that is not a number
+    "response_format": r"response_format|json_schema|guided|structured output",
+    "max_tokens": r"max_tokens",
+    "max_completion_tokens": r"max_completion_tokens",
+    "seed": r"\bseed\b",
+    "top_k": r"top_k",
+    "top_p": r"top_p",
+    "temperature": r"temperature",
+}
+"""What names a field in the words of a server. Fields with the least effect on the answers come first."""
+RENAMED = {"max_tokens": "max_completion_tokens"}
+"""Fields that are sent under their newer name when they are left out."""
+UNNAMED = frozenset({400, 422})
+"""Statuses of a refusal after which fields are left out although it names none."""
+NAMED = frozenset({403, 500})
+"""Statuses after which a field is left out only if the words of the server name it."""
+_VALUE_OF_LIMIT = re.compile(
+    r"too (large|long|many)|context (length|window)|maximum|exceed|at most|less than", re.IGNORECASE
+)
+_LIMITS = frozenset({*RENAMED, *RENAMED.values()})
 
 
-class FieldLevels:
-    """The level of ``LEVELS`` at which requests are sent to a server."""
+def sent(fields: Mapping[str, Any], without: frozenset[str]) -> dict[str, Any]:
+    """Return the fields of a request without some of them, under their newer names where they have one."""
+    renamed = {new: fields[old] for old, new in RENAMED.items() if old in without and old in fields}
+    return {name: value for name, value in {**fields, **renamed}.items() if name not in without}
 
-    def __init__(self, encoder: RequestEncoder) -> None:
-        """Start with all fields."""
-        self._encoder = encoder
-        self.level = 0
-        self.is_settled = False
-        """Whether the level holds for the rest of the run."""
 
-    def settle(self, level: int) -> None:
-        """Use ``level`` from now on."""
-        self.level, self.is_settled = level, True
+def suspect(fields: Mapping[str, Any], accepted: Set[str], status: int, words: str) -> tuple[str | None, bool]:
+    """Return the field of a refused request to leave out next, and whether the server named it.
 
-    def below(self, request: ChatRequest, level: int) -> int | None:
-        """Return the next level at which ``request`` has fewer fields than at ``level``; None when there is none."""
-        if self.is_settled:  # another request may have settled the level meanwhile
-            return self.level if self.level > level else None
-        return next((each for each in self._levels(request) if each > level), None)
+    Args:
+        fields: the fields that were sent.
+        accepted: fields with which the server has answered a request; only its own words make them suspect.
+        status: status of the refusal.
+        words: the server's own words.
+    """
+    present = [name for name in OPTIONAL if name in fields]
+    named = next((name for name in present if re.search(OPTIONAL[name], words, re.IGNORECASE)), None)
+    if _VALUE_OF_LIMIT.search(words) and named in {None, *_LIMITS}:
+        return None, True  # about the number of tokens, and an answer without any limit is not what was asked for
+    if named is not None or status not in UNNAMED:
+        return named, True
+    return next((name for name in present if name not in accepted), None), False
 
-    def above(self, request: ChatRequest, level: int) -> int | None:
-        """Return the next level at which ``request`` has more fields; None when there is none."""
-        return next((each for each in reversed(self._levels(request)) if each < level), None)
 
-    def left_out(self, request: ChatRequest, level: int) -> tuple[str, ...]:
-        """Name the fields that ``request`` lacks at ``level``."""
-        if level == 0:
-            return ()
-        return tuple(sorted((LEVELS[level] - RENAMED) & self._encoder.fields(request).keys()))
+def lacking(without: frozenset[str], fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name the fields that a request lacks; a renamed one counts only if it is missing under both names."""
+    missing = {name for name in without & fields.keys() if RENAMED.get(name, name) in without}
+    return tuple(sorted(missing))
 
-    def _levels(self, request: ChatRequest) -> list[int]:
-        """Return the levels at which the request differs from the one above, the first one included."""
-        levels = self._encoder.fields(request).keys()
-        kept = [levels - without for without in LEVELS]
-        return [level for level in range(len(LEVELS)) if level == 0 or kept[level] != kept[level - 1]]
+
+def words_of(body: Any) -> str:
+    """Return the server's own words in the body of an error: the texts of its ``error``, ``detail`` and ``message``."""
+    texts = dict.fromkeys(" ".join(text.split()) for text in _texts(body))
+    return "; ".join(text for text in texts if text)
+
+
+def _texts(value: Any, depth: int = 0) -> Sequence[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list) and depth < 5:
+        return [text for each in value[:20] for text in _texts(each, depth + 1)]
+    if not isinstance(value, dict) or depth >= 5:
+        return []
+    parts = [value[name] for name in ("error", "detail", "message", "msg", "errors") if name in value]
+    texts = [text for part in parts for text in _texts(part, depth + 1)]
+    where = value.get("loc") or value.get("param")
+    names = [str(each) for each in (where if isinstance(where, list) else [where]) if each and each != "body"]
+    return [f"{'.'.join(names)}: {texts[0]}", *texts[1:]] if names and texts else texts

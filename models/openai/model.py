@@ -24,9 +24,9 @@ from ..pacing import BROKEN, CROWDED, START, AdaptiveLimit, Breaker
 from ..service import Service
 from .connection import connect, retry_after, transport_errors
 from .failures import connection_failure, is_too_long
-from .fields import FieldLevels
+from .fields import NAMED, UNNAMED, lacking, suspect, words_of
 from .proxy import LOGIN_WANTED, is_about, proxy_of, speaks, status_of
-from .wire import ANSWER_LIMIT_BYTES, LEVELS, GarbledAnswerError, RequestEncoder, WireAnswer, read_answer
+from .wire import ANSWER_LIMIT_BYTES, GarbledAnswerError, RequestEncoder, WireAnswer, read_answer
 
 CHAT, MODELS = "/chat/completions", "/models"
 PACKAGES = ("openai", "httpx2", "tenacity")
@@ -72,11 +72,13 @@ class _TryAgainError(Exception):
 
 
 class _RefusedError(Exception):
-    """Refusal of a request because of its content, perhaps of a field that a lower level leaves out."""
+    """Refusal of a request because of its content, perhaps of a field that can be left out."""
 
     def __init__(self, error: Any, asked_in: int) -> None:
         super().__init__(str(error))
         self.error, self.asked_in = error, asked_in
+        self.status: int = error.status_code
+        self.words = words_of(error.body)
 
 
 class OpenAIModel(ChatModel):
@@ -105,7 +107,10 @@ class OpenAIModel(ChatModel):
         self._contacted = False
         self._contacting = asyncio.Lock()
         self._served_as: str | None = None
-        self._levels = FieldLevels(self._encoder)
+        self._without = frozenset[str]()
+        """Fields that the server refuses."""
+        self._accepted = set[str]()
+        """Fields with which it has answered a request."""
 
     @property
     def config(self) -> dict[str, Any]:
@@ -144,8 +149,7 @@ class OpenAIModel(ChatModel):
         try:
             async for attempt in retrying:
                 with attempt:
-                    answer, seconds, level = await self._try(request)
-                    return self._chat_answer(request, answer, seconds, level)
+                    return self._chat_answer(request, *await self._try(request))
         except (_TryAgainError, PolicyError) as error:
             sent, where = request.sent, self.service.base_url
             report = {"attempts": sent.tries, "answered": False, "broken_off": sent.broken_off}
@@ -164,7 +168,9 @@ class OpenAIModel(ChatModel):
         drawn = min(doubled, self.service.longest_pause) * self._jitter.uniform(0.5, 1.0)
         return max(drawn, error.retry_after or 0.0)
 
-    def _chat_answer(self, request: ChatRequest, answer: WireAnswer, seconds: float, level: int) -> ChatAnswer:
+    def _chat_answer(
+        self, request: ChatRequest, answer: WireAnswer, seconds: float, without: frozenset[str]
+    ) -> ChatAnswer:
         # A server with a reasoning parser removes the thoughts from the reply, but the grammar needs the whole reply.
         thought = f"<think>{answer.reasoning}</think>" if answer.reasoning and request.role == "student" else ""
         return ChatAnswer(
@@ -183,7 +189,7 @@ class OpenAIModel(ChatModel):
                 "cost": self.service.cost(answer.prompt_tokens, answer.completion_tokens),
                 "cache_hit": False,
                 "model_revision": self.revision or self._checkpoint(answer),
-                "left_out": self._levels.left_out(request, level),
+                "left_out": lacking(without, self._encoder.fields(request)),
             },
         )
 
@@ -191,52 +197,60 @@ class OpenAIModel(ChatModel):
         """Return the checkpoint that the list of models names, with model and build as the answer names them."""
         return ": ".join(each for each in (self._served_as, answer.revision) if each) or None
 
-    async def _try(self, request: ChatRequest) -> tuple[WireAnswer, float, int]:
-        """Send the request once, or once per level of fields while the server refuses some.
+    async def _try(self, request: ChatRequest) -> tuple[WireAnswer, float, frozenset[str]]:
+        """Send the request, without the fields that the server refuses; see ``fields``.
 
         Returns:
-            the answer, its time in seconds, and the level.
+            the answer, its time in seconds, and the fields that were left out.
 
         Raises:
             _TryAgainError, PolicyError, ConfigError, ServerGoneError
         """
-        levels = self._levels
-        level = first = levels.level
+        named, guessed = set[str](), list[str]()
+        of_server = True  # whether later requests are sent without these fields, too
         while True:
+            without = self._without | named | set(guessed)
             try:
-                answer, seconds = await self._send_at(request, level)
+                answer, seconds = await self._send_without(request, without)
                 break
             except _RefusedError as refused:
-                lower = levels.below(request, level)
-                if lower is None:
+                fields = self._encoder.fields(request, without)
+                field, is_named = suspect(fields, self._accepted, refused.status, refused.words)
+                if field is None:
                     raise self._judged(refused.error, refused.asked_in) from refused.error
-                level = lower
-        if level == first:
-            levels.settle(level)
-        while not levels.is_settled and (upper := levels.above(request, level)) is not None:
+                named.update([field] if is_named else [])
+                guessed += [] if is_named else [field]
+                of_server &= refused.status < FIRST_SERVER_ERROR
+        # A refusal that named no field may have been temporary: ask with all fields, then without the last one alone.
+        for fewer in [set[str](), set(guessed[-1:])] if guessed else []:
+            if fewer == set(guessed):
+                break
             try:
-                answer, seconds = await self._send_at(request, upper)
-                level = upper
+                without = self._without | named | fewer
+                answer, seconds = await self._send_without(request, without)
+                guessed = [*fewer]
+                break
             except _RefusedError:
-                levels.settle(level)
+                without = self._without | named | set(guessed)
             except (_TryAgainError, PolicyError):
-                break  # another request will find the level
-        else:
-            levels.settle(levels.level if levels.is_settled else level)
-        return answer, seconds, level
+                return answer, seconds, self._without | named | set(guessed)  # another request will find the fields
+        if of_server:
+            self._without |= named | set(guessed)
+        self._accepted.update(self._encoder.fields(request, without))
+        return answer, seconds, without
 
-    async def _send_at(self, request: ChatRequest, level: int) -> tuple[WireAnswer, float]:
-        """Send the request once, with the fields of a level; return the answer and its time in seconds.
+    async def _send_without(self, request: ChatRequest, without: frozenset[str]) -> tuple[WireAnswer, float]:
+        """Send the request once, without some fields; return the answer and its time in seconds.
 
         Raises:
-            _RefusedError: status 400 or 422; otherwise as :meth:`_try`.
+            _RefusedError: perhaps because of a field; otherwise as :meth:`_try`.
         """
         asked_in = await self.limit.acquire(request.t or 0)
         started = time.monotonic()
         try:
             request.sent.tries += 1
             async with asyncio.timeout(self.service.request_seconds):
-                raw = await self.send(self._encoder.body(request, LEVELS[level]))
+                raw = await self.send(self._encoder.body(request, without))
             answer = read_answer(raw)
         except BrokenOffError as error:
             request.sent.broken_off += 1
@@ -251,7 +265,7 @@ class OpenAIModel(ChatModel):
                 self.limit.complained(asked_in, BROKEN)
             raise self._refused_by_proxy(error) or self._failed(self._failure(error)) from error
         except self._sdk.APIStatusError as error:
-            if error.status_code in (400, 422):
+            if error.status_code in UNNAMED | NAMED:
                 raise _RefusedError(error, asked_in) from error
             raise self._judged(error, asked_in) from error
         finally:
@@ -342,10 +356,8 @@ class OpenAIModel(ChatModel):
         )
 
     def _quoted(self, error: Any) -> str:
-        body = error.body
-        message = body.get("message") if isinstance(body, dict) else None
-        text = message if isinstance(message, str) else str(error.message)
-        return cut_reply(censored(" ".join(text.split()), self._secrets), ERROR_BYTES)
+        text = words_of(error.body) or " ".join(str(error.message).split())
+        return cut_reply(censored(text, self._secrets), ERROR_BYTES)
 
     # First contact
 

@@ -2,34 +2,24 @@
 
 A request is JSON with pictures as data URLs; its messages are encoded once per prompt, for all samples. Answers are
 untrusted: an answer that is not a chat completion is a :class:`GarbledAnswerError`, and fields of a wrong type are
-ignored. Fields that not every server accepts are dropped one after the other (``LEVELS``).
+ignored.
 """
 
 import base64
 import json
 import math
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ...core.images import readable_formats
 from ...core.messages import EncodedFrame, cut_reply
 from ..base import ChatRequest, ending_of
+from .fields import sent
 
 ANSWER_LIMIT_BYTES = 16_000_000
 """Longest answer that is read; 512 tokens with log-probabilities are 60 kB, 100,000 of them 12 MB."""
-
-LEVELS: tuple[frozenset[str], ...] = (
-    frozenset(),
-    frozenset({"return_token_ids"}),
-    frozenset({"return_token_ids", "logprobs"}),
-    frozenset({"return_token_ids", "logprobs", "response_format"}),
-    frozenset({"return_token_ids", "logprobs", "response_format", "seed", "max_tokens"}),
-    frozenset({"return_token_ids", "logprobs", "response_format", "seed", "max_tokens", "temperature", "top_p"}),
-)
-"""Fields to leave out for servers that refuse a request with them, mildest first. Without ``max_tokens`` the limit is
-sent under its newer name, ``max_completion_tokens``. Without ``temperature`` the server's own sampling decides."""
 
 NEVER = -100
 """Bias of tokens that must not be sampled: the lowest of the interface."""
@@ -75,7 +65,7 @@ class RequestEncoder:
         """Return the JSON of a request, leaving out the fields ``without``."""
         return b'{"messages":' + self._messages(request) + b"," + json.dumps(self.fields(request, without)).encode()[1:]
 
-    def fields(self, request: ChatRequest, without: Collection[str] = ()) -> dict[str, Any]:
+    def fields(self, request: ChatRequest, without: frozenset[str] = frozenset()) -> dict[str, Any]:
         """Return the fields of a request except its messages, leaving out the fields ``without``."""
         sampling = request.sampling
         fields: dict[str, Any] = {
@@ -94,9 +84,7 @@ class RequestEncoder:
             fields["logit_bias"] = {str(token): NEVER for token in request.banned}
         if request.wants_logprobs:
             fields |= {"logprobs": True, "return_token_ids": True}
-        if "max_tokens" in without:
-            fields["max_completion_tokens"] = sampling.max_tokens
-        return {name: value for name, value in fields.items() if name not in without}
+        return sent(fields, without)
 
     def _messages(self, request: ChatRequest) -> bytes:
         encoded = self._kept.get(request.prompt_hash)

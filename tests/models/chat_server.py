@@ -105,7 +105,7 @@ class ChatServer:
         prefix: str = "/v1",
         keeps_bodies: bool = True,
         notes_meetings: bool = False,
-        refuses: Callable[[dict[str, Any]], str | None] = lambda body: None,
+        refuses: Callable[[dict[str, Any]], "str | tuple[int, Any] | None"] = lambda body: None,
     ) -> None:
         self.reply, self.fault, self.latency, self.slots = reply, fault, latency, slots
         self.unknown_fields, self.retry_after, self.key, self.prefix = unknown_fields, retry_after, key, prefix
@@ -207,7 +207,8 @@ class ChatServer:
             self.log.headers.append(headers)
         refusal = self._refusal_of(body)
         if refusal is not None:
-            return await self._send(writer, 400, {"error": {"message": refusal}})
+            status, answer = (400, {"error": {"message": refusal}}) if isinstance(refusal, str) else refusal
+            return await self._send(writer, status, answer)
         self._in_flight += 1
         self.log.most_in_flight = max(self.log.most_in_flight, self._in_flight)
         try:
@@ -215,7 +216,8 @@ class ChatServer:
         finally:
             self._in_flight -= 1
 
-    def _refusal_of(self, body: dict[str, Any]) -> str | None:
+    def _refusal_of(self, body: dict[str, Any]) -> str | tuple[int, Any] | None:
+        """Return the message of a refusal, or its status and body; None to answer."""
         if self.stray_refusals:
             self.stray_refusals -= 1
             return "not now"

@@ -326,45 +326,6 @@ def test_a_store_is_gone_on_with_at_another_address(tmp_path: Path) -> None:
             pivot.build(config_of(1, rollouts=1, policy=part), tmp_path)
 
 
-# Fields that a server does not know
-
-
-@pytest.mark.parametrize(
-    ("unknown", "given_up"),
-    [
-        (frozenset({"return_token_ids"}), ("return_token_ids",)),
-        (frozenset({"logprobs"}), ("logprobs", "return_token_ids")),
-        (frozenset({"seed", "max_tokens"}), ("logprobs", "return_token_ids", "seed")),
-        (frozenset({"temperature"}), ("logprobs", "return_token_ids", "seed", "temperature", "top_p")),
-    ],
-)
-def test_a_field_is_given_up_when_the_request_is_answered_without_it_and_refused_again_with_it(
-    unknown: frozenset[str], given_up: tuple[str, ...]
-) -> None:
-    with served(unknown_fields=unknown) as server:
-        answers = ask(server, 1, wants_logprobs=True) + ask(server, 1)
-        assert answers[0].call["left_out"] == given_up
-        assert answers[0].call["attempts"] + answers[1].call["attempts"] == server.log.requests
-        *_, without, again = server.log.bodies[: answers[0].call["attempts"]]
-        assert not unknown & set(without)
-        assert unknown & set(again)
-        before = server.log.requests
-        assert {answer.call["attempts"] for answer in ask(server, 6, wants_logprobs=True, one_first=True)[1:]} == {1}
-        assert server.log.requests - before == answers[0].call["attempts"] + 5
-
-
-@pytest.mark.parametrize("refused", [1, 2, 3])
-def test_stray_refusals_give_up_no_field(refused: int) -> None:
-    """The first requests are refused whatever they hold; the same ones are then answered with all fields."""
-    with served() as server:
-        server.stray_refusals = refused
-        (answer,) = ask(server, 1, wants_logprobs=True)
-        assert answer.call["left_out"] == ()
-        assert answer.logprobs and answer.token_ids
-        assert answer.call["attempts"] == server.log.requests == 2 * refused + 1
-        assert {"logprobs", "return_token_ids", "seed", "max_tokens"} <= set(server.log.bodies[-1])
-
-
 # Credentials
 
 

@@ -1,0 +1,93 @@
+"""Optional fields of requests: each one that a server refuses is left out alone, and recorded."""
+
+import itertools
+import json
+import re
+from typing import Any
+
+import pytest
+from pivot.core.errors import PolicyError
+from pivot.tests.models.chat_server import served
+from pivot.tests.models.test_openai import ask
+
+
+@pytest.mark.parametrize("count", [1, 2, 9])
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"error": {"message": "Unrecognized request argument supplied: {field}"}}),
+        (
+            422,
+            {"detail": [{"type": "extra_forbidden", "loc": ["body", "{field}"], "msg": "Extra inputs"}]},
+        ),
+        (422, {"object": "error", "message": {"detail": [{"loc": ["body", "{field}"], "msg": "Unknown"}]}}),
+        (403, {"error": {"message": "You are not allowed to request {field} from this model"}}),
+        (400, {"error": {"message": "bad request", "param": "{field}"}}),
+        (400, "{field}: unsupported"),
+    ],
+)
+def test_a_field_that_a_refusal_names_is_left_out_alone(status: int, body: Any, count: int) -> None:
+    """Every optional field alone, every two, and all of them, at one try per field, once per server."""
+    names = ("return_token_ids", "logprobs", "max_tokens", "max_completion_tokens", "seed", "top_p", "temperature")
+    for refused in {frozenset(each) for each in itertools.combinations(names, min(count, len(names)))}:
+        with served() as server:
+
+            def refuse(sent: dict[str, Any], refused: frozenset[str] = refused) -> tuple[int, Any] | None:
+                field = min(refused & sent.keys(), default=None)
+                return None if field is None else (status, json.loads(json.dumps(body).replace("{field}", str(field))))
+
+            server.refuses = refuse
+            first, *others = ask(server, 3, wants_logprobs=True, one_first=True)
+            renamed = {"max_tokens"} - ({"max_tokens"} if "max_completion_tokens" in refused else set())
+            expected = refused - renamed - {"max_completion_tokens"}
+            assert first.call["left_out"] == tuple(sorted(expected)), refused
+            tries = len(refused - (set() if "max_tokens" in refused else {"max_completion_tokens"})) + 1
+            assert [first.call["attempts"], *(each.call["attempts"] for each in others)] == [tries, 1, 1]
+
+
+@pytest.mark.parametrize("field", ["return_token_ids", "logprobs", "seed", "temperature"])
+def test_a_field_is_left_out_when_a_refusal_names_none(field: str) -> None:
+    """The request is answered without the field, and refused with it, before later requests lack it."""
+    with served() as server:
+        server.refuses = lambda sent: (400, {"error": {"message": "bad request"}}) if field in sent else None
+        first, *others = ask(server, 3, wants_logprobs=True, one_first=True)
+        assert first.call["left_out"] == (field,)
+        assert {each.call["attempts"] for each in others} == {1}
+
+
+def test_a_log_probability_that_is_no_number_costs_one_request_alone_its_log_probabilities() -> None:
+    words = "Out of range float values are not JSON compliant"
+    with served() as server:
+        server.refuses = lambda sent: (500, {"error": words}) if "logprobs" in sent else None
+        (first,) = ask(server, 1, wants_logprobs=True)
+        server.refuses = lambda sent: None
+        assert (first.call["left_out"], first.call["attempts"]) == (("logprobs",), 2)
+        (second,) = ask(server, 1, wants_logprobs=True)
+        assert second.call["left_out"] == ()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "max_tokens is too large: 4096. This model supports at most 1024 completion tokens",
+        "This model's maximum context length is 2048 tokens, however you requested 4096",
+    ],
+)
+def test_a_limit_that_is_too_large_is_not_taken_away(words: str) -> None:
+    with served() as server:
+        server.refuses = lambda sent: (400, {"error": {"message": words}})
+        with pytest.raises(PolicyError, match=re.escape(words[:40])):
+            ask(server, 1)
+        assert server.log.requests == 1
+
+
+@pytest.mark.parametrize("refused", [1, 2, 3])
+def test_stray_refusals_give_up_no_field(refused: int) -> None:
+    """The first requests are refused whatever they hold; the same ones are then answered with all fields."""
+    with served() as server:
+        server.stray_refusals = refused
+        (answer,) = ask(server, 1, wants_logprobs=True)
+        assert answer.call["left_out"] == ()
+        assert answer.logprobs and answer.token_ids
+        assert answer.call["attempts"] == server.log.requests == refused + 2
+        assert {"logprobs", "return_token_ids", "seed", "max_tokens"} <= set(server.log.bodies[-1])
