@@ -37,6 +37,47 @@ def bare_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
     ]
 
 
+_THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
+_THOUGHT_PARTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
+
+
+def is_thought(part: Mapping[str, Any]) -> bool:
+    """Whether a part of a message is a thought: Mistral's, Anthropic's and inspect_ai's are."""
+    return part.get("type") in _THOUGHT_PARTS
+
+
+def thought_of(message: Mapping[str, Any]) -> str:
+    """Return the thought that a server or a log keeps apart from the text of a message; empty if there is none.
+
+    It is in a field of the message (vLLM, DeepSeek, OpenRouter and others) or in parts of its content.
+    """
+    content = message.get("content")
+    parts = (
+        [part for part in content if isinstance(part, dict) and is_thought(part)] if isinstance(content, list) else []
+    )
+    for value in (*(message.get(name) for name in _THOUGHT_FIELDS), parts):
+        if (text := _thought_text(value)).strip():
+            return text
+    return ""
+
+
+def _thought_text(value: Any, depth: int = 0) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and depth < 4:
+        return "\n".join(filter(None, (_thought_text(each, depth + 1) for each in value)))
+    if not isinstance(value, dict) or depth >= 4:
+        return ""
+    found = (value.get(name) for name in ("thinking", "reasoning", "text", "summary"))
+    return next((text for each in found if (text := _thought_text(each, depth + 1))), "")
+
+
+def with_thought(message: Mapping[str, Any], text: str) -> str:
+    """Return the text of a message as a reply, with the thought that was kept apart in a think block before it."""
+    thought = thought_of(message)
+    return f"<think>{thought}</think>{text}" if thought and "</think>" not in text else text
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedFrame:
     """A frame as stored: one row of the ``frames`` table."""

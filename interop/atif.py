@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
+from ..core.messages import with_thought
 from ..core.plugins import Settings
 from .base import Importer, Place, UnreadableError, explained, folder_of, read_json_below, validated
 from .chat import ChatSettings, Message, call_of, episode_of, text_and_images
@@ -156,8 +157,8 @@ def _messages(step: _Step, folder: PurePosixPath) -> Iterator[Message]:
     metrics = step.metrics or _Metrics()
     if step.source == "agent" and step.is_copied_context:
         return  # an earlier trajectory has it
-    if step.source == "agent" and step.reasoning_content:
-        text = f"<think>{step.reasoning_content}</think>{text}"
+    if step.source == "agent":
+        text = with_thought({"reasoning_content": step.reasoning_content, "content": step.message}, text)
     facts = {"token_ids": metrics.completion_token_ids, "logprobs": metrics.logprobs} if step.source == "agent" else {}
     calls = [call_of(each.function_name, each.arguments) for each in step.tool_calls or ()]
     yield Message(_ROLES.get(step.source, step.source), text, [_beside(folder, each) for each in images], facts, calls)

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from ..core import plugins
 from ..core.errors import PluginError
+from ..core.messages import is_thought
 from ..environments.base import NamedActions, ParsedAction, PivotEnv
 from ..rollouts.dialect import Call, Dialect, Read, lenient, read_reply
 from ..rollouts.parser import parse_reply
@@ -107,17 +108,10 @@ def calls_of(message: Mapping[str, Any], content: Any) -> list[Call]:
     return calls + [call_of(each.get("name"), each.get("input")) for each in used]
 
 
-def with_reasoning(message: Mapping[str, Any], text: str) -> str:
-    """Return a reply with the thought that a server reported in a field of its own put back in front of it."""
-    for name in ("reasoning_content", "reasoning", "thinking"):
-        thought = message.get(name)
-        if isinstance(thought, str) and thought.strip() and "</think>" not in text:
-            return f"<think>{thought}</think>{text}"
-    return text
-
-
 def text_and_images(content: Any, images: list[str]) -> tuple[str, list[str]]:
     """Return the text of a message's content and its pictures: those of its parts, and one of ``images`` per tag.
+
+    Thoughts are left out; :func:`~pivot.core.messages.with_thought` puts them in front of the text of a reply.
 
     Raises:
         UnreadableError: the content is neither a text nor a list of parts, or there are fewer images than tags.
@@ -132,9 +126,7 @@ def text_and_images(content: Any, images: list[str]) -> tuple[str, list[str]]:
             texts.append(text)
             pictures += inner
             continue
-        text = part.get("text")
-        if part.get("type") == "thinking" and isinstance(part.get("thinking"), str):
-            text = f"<think>{part['thinking']}</think>"
+        text = None if is_thought(part) else part.get("text")
         if isinstance(text, str):
             texts.append(text)
             for _ in range(text.count("<image>")):

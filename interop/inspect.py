@@ -17,6 +17,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
+from ..core.messages import with_thought
 from ..core.plugins import Settings
 from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of, problem_of_file, validated
 from .chat import ChatSettings, Message, calls_of, episode_of, text_and_images
@@ -155,17 +156,15 @@ def _message(raw: Mapping[str, Any], attachments: _Attachments) -> Message:
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
     resolved = [_part(part, attachments) for part in parts]
     text, images = text_and_images(resolved, [])
+    text = with_thought({**raw, "content": resolved}, text) if raw.get("role") == "assistant" else text
     return Message(str(raw.get("role")), text, images, calls=calls_of(raw, content), raw=raw)
 
 
 def _part(part: Any, attachments: _Attachments) -> dict[str, Any]:
-    """Return a part of a message with its attachments in place; reasoning as a text in think tags."""
+    """Return a part of a message with its attachments in place."""
     if not isinstance(part, dict):
         raise UnreadableError(f"found a part of type {type(part).__name__}, expected an object")
-    whole = {name: attachments.put_into(value) for name, value in part.items()}
-    if whole.get("type") != "reasoning":
-        return whole
-    return {"type": "text", "text": f"<think>{whole.get('reasoning', '')}</think>"}
+    return {name: attachments.put_into(value) for name, value in part.items()}
 
 
 def _success(scores: Mapping[str, Mapping[str, Any]] | None) -> bool | None:

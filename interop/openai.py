@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
+from ..core.messages import with_thought
 from ..core.plugins import Settings
 from .base import (
     Importer,
@@ -24,7 +25,7 @@ from .base import (
     read_line,
     validated,
 )
-from .chat import ChatSettings, Message, calls_of, episode_of, text_and_images, with_reasoning
+from .chat import ChatSettings, Message, calls_of, episode_of, text_and_images
 from .episode import RecordedEpisode
 
 
@@ -96,7 +97,7 @@ class OpenAIImporter(Importer):
             content = raw.get("content")
             text, pictures = text_and_images(content, images)
             role = str(raw.get("role"))
-            text = with_reasoning(raw, text) if role == "assistant" else text
+            text = with_thought(raw, text) if role == "assistant" else text
             messages.append(Message(role, text, pictures, calls=calls_of(raw, content), raw=raw))
         if images:
             raise UnreadableError(f"found {total} images, but <image> tags for {total - len(images)} of them")

@@ -15,9 +15,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
+from ..core.messages import with_thought
 from ..core.plugins import Settings
 from .base import Importer, Place, UnreadableError, explained, line_places, read_line, validated
-from .chat import ChatSettings, Message, calls_of, episode_of, text_and_images, with_reasoning
+from .chat import ChatSettings, Message, calls_of, episode_of, text_and_images
 from .episode import RecordedEpisode
 
 _TRACES = "traces.jsonl"
@@ -152,5 +153,5 @@ def _message(node: _Node) -> Message:
         role = "user"  # an example in the prompt
     tokens = [token for token, own in zip(node.token_ids, node.mask, strict=False) if own]
     facts = {"token_ids": tokens or None, "logprobs": node.logprobs or None, "finish_reason": node.finish_reason}
-    text = with_reasoning(message, text) if role == "assistant" else text
+    text = with_thought(message, text) if role == "assistant" else text
     return Message(role, text, images, facts, calls_of(message, message.get("content")), message)

@@ -1,7 +1,8 @@
 """The reply grammar: the action, if any, in a reply.
 
 A reply is thought, then one pair of the environment's answer tag. Thought is everything up to the last closing think
-tag, and everything from a think tag that is opened after it and never closed; the rest is *visible*. The first
+tag, and everything from a think tag that is opened after it and never closed; the rest is *visible*. The opening tag
+may be missing, because chat templates of thinking models end the prompt with it. The first
 complete answer pair of the visible text, trimmed and (unless case matters) case-folded, must be exactly one action of
 the environment's grammar. Replies are untrusted: a fixed number of substring searches makes the time linear in any
 reply.
@@ -11,8 +12,9 @@ reply.
 | closed think block, then a pair with one action (any case, padded) | yes | true | ok |
 | the same with further pairs or chatter around the first pair | yes | true | ok |
 | an answer pair inside the thought *and* one after it: only the later one is read | yes | true | ok |
+| the same without the opening think tag, which the prompt ended with | yes | true | ok |
 | no think tags, or an answer pair before a think tag that is never closed | yes | false | no_think |
-| a closing think tag whose opening tag is missing, or has the other name | yes | false | no_think |
+| a closing think tag after an opening tag of the other name | yes | false | no_think |
 | a pair holding no action, several, an unknown word, other tags, nothing | no | false | not_an_action |
 | no complete pair in the visible text, but one in the thought | no | false | tag_in_think |
 | no complete pair anywhere; an empty reply; tags with attributes, spaces or capitals | no | false | no_answer |
@@ -74,7 +76,8 @@ def _visible_span(text: str) -> tuple[int, int, bool]:
         position = text.rfind(closing, start)
         if position >= 0:
             start, name = position + len(closing), candidate
-    has_block = name is not None and 0 <= text.find(f"<{name}>") < start
+    opened = [each for each in THINK_TAGS if 0 <= text.find(f"<{each}>") < start]
+    has_block = name is not None and (name in opened or not opened)
     end = len(text)
     for candidate in THINK_TAGS:
         position = text.find(f"<{candidate}>", start, end)

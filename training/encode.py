@@ -18,6 +18,8 @@ from ..models.extras import need
 from .config import EXTRA
 from .tensors import Grids, Patches
 
+OPENED, CLOSED = "<think>", "</think>"
+"""Tags of a thought; templates of thinking models end the prompt with the first."""
 IGNORED = -100
 """Label of a token that is not supervised."""
 
@@ -76,8 +78,9 @@ class Encoder:
         dialogue = [*question, {"role": "assistant", "content": [{"type": "text", "text": "answer"}]}]
         shown = self.processor.apply_chat_template(dialogue, tokenize=False)
         opening = self.processor.apply_chat_template(question, tokenize=False, add_generation_prompt=True)
-        rest = shown.removeprefix(opening + "answer")
-        after = self.tokenizer(rest, add_special_tokens=False)["input_ids"] if rest != shown else []
+        self.opens_thought = opening.rstrip().endswith(OPENED)
+        _, found, rest = shown.rpartition("answer")
+        after = self.tokenizer(rest, add_special_tokens=False)["input_ids"] if found else []
         if not after or after[0] != self.tokenizer.eos_token_id:
             raise TrainingError(
                 f"the chat template puts {rest[:40]!r} after a reply, expected {self.tokenizer.eos_token!r}, the "
@@ -90,7 +93,13 @@ class Encoder:
         return frozenset(self.tokenizer.all_special_ids) | set(self.placeholders)
 
     def reply_tokens(self, text: str) -> list[int]:
-        """Return the tokens of a reply, with the end token."""
+        """Return the tokens of a reply, with the end token.
+
+        Where the template opens a thought at the end of the prompt, the reply begins within it: the text loses its own
+        opening tag, or gets a closing one if it has no thought.
+        """
+        if self.opens_thought:
+            text = text.removeprefix(OPENED) if CLOSED in text else f"{CLOSED}\n\n{text}"
         return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end]
 
     def prompt_text(self, messages: Sequence[Mapping[str, Any]]) -> str:

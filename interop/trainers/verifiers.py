@@ -15,6 +15,7 @@ from openai import APIError, AsyncOpenAI
 from pydantic import Field
 from verifiers.v1.dialects.chat import message_to_wire  # pyright: ignore[reportMissingImports]
 
+from ...core.messages import with_thought
 from ...environments.base import Task
 from ...environments.turns import ReplyOutcome
 from .play import DEFAULT_RULE, Game, Play
@@ -132,8 +133,7 @@ class PivotTasksetEnv(vf.Env[PivotTasksetEnvConfig]):
 def _reply_of(segment: vf.Segment) -> str:
     """Return the text of a reply, with the thoughts that a server separated from it in a think block."""
     last = segment.messages[-1] if segment.messages else None
-    thoughts = getattr(last, "reasoning_content", None)
-    return f"<think>{thoughts}</think>{segment.last_reply}" if thoughts else segment.last_reply
+    return with_thought({"reasoning_content": getattr(last, "reasoning_content", None)}, segment.last_reply)
 
 
 def _record(trace: vf.Trace, play: Play) -> None:

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from ...core.errors import BrokenOffError, ConfigError, PolicyError, ServerGoneError
-from ...core.messages import cut_reply
+from ...core.messages import cut_reply, with_thought
 from ..address import censored, secrets_of, split_query
 from ..base import ChatAnswer, ChatModel, ChatRequest
 from ..extras import need
@@ -172,9 +172,9 @@ class OpenAIModel(ChatModel):
         self, request: ChatRequest, answer: WireAnswer, seconds: float, without: frozenset[str]
     ) -> ChatAnswer:
         # A server with a reasoning parser removes the thoughts from the reply, but the grammar needs the whole reply.
-        thought = f"<think>{answer.reasoning}</think>" if answer.reasoning and request.role == "student" else ""
+        is_reply = request.role == "student"
         return ChatAnswer(
-            text=thought + answer.text,
+            text=with_thought({"reasoning": answer.reasoning}, answer.text) if is_reply else answer.text,
             finish_reason=answer.finish_reason,
             token_ids=answer.token_ids,
             logprobs=answer.logprobs,

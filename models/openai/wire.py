@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.images import readable_formats
-from ...core.messages import EncodedFrame, cut_reply
+from ...core.messages import EncodedFrame, cut_reply, is_thought, thought_of
 from ..base import ChatRequest, ending_of
 from .fields import sent
 
@@ -147,7 +147,7 @@ def read_answer(raw: bytes) -> WireAnswer:
     usage = usage if isinstance(usage, dict) else {}
     return WireAnswer(
         text=text,
-        reasoning=_text(message.get("reasoning_content") or message.get("reasoning")),
+        reasoning=thought_of(message),
         finish_reason=ending_of(reason, refusal or text),
         token_ids=token_ids,
         logprobs=logprobs,
@@ -175,7 +175,7 @@ def _text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        parts = [part.get("text") for part in content if isinstance(part, dict) and not is_thought(part)]
         return "".join(part for part in parts if isinstance(part, str))
     raise GarbledAnswerError(f"a message whose content is a {type(content).__name__}")
 

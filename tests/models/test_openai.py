@@ -16,6 +16,7 @@ from pivot.core.errors import ConfigError, PivotError, PluginError, PolicyError,
 from pivot.core.plugins import read_settings
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.run import Run
+from pivot.interop.openai import OpenAIImporter
 from pivot.models import address
 from pivot.models.address import authorization, bare_url, censored
 from pivot.models.base import ChatAnswer, Sampling
@@ -218,10 +219,34 @@ def test_a_hanging_try_ends_at_its_wall_clock() -> None:
     assert answer.call["attempts"] == 2
 
 
-def test_the_reasoning_of_a_server_stays_part_of_the_reply() -> None:
-    with served(lambda body: {"text": "<action>up</action>", "message": {"reasoning_content": "so"}}) as server:
+UP = "<action>up</action>"
+THOUGHTS: dict[str, dict[str, Any]] = {
+    "DeepSeek, older vLLM": {"reasoning_content": "so"},
+    "newer vLLM, Ollama": {"reasoning": "so"},
+    "OpenRouter": {"reasoning": None, "reasoning_details": [{"type": "reasoning.text", "text": "so"}]},
+    "OpenRouter, summary": {"reasoning_details": [{"type": "reasoning.summary", "summary": "so"}]},
+    "Mistral": {
+        "content": [
+            {"type": "thinking", "thinking": [{"type": "text", "text": "so"}]},
+            {"type": "text", "text": UP},
+        ]
+    },
+    "Anthropic": {"content": [{"type": "thinking", "thinking": "so", "signature": "x"}, {"type": "text", "text": UP}]},
+    "in the text": {"content": f"<think>so</think>{UP}", "reasoning": ""},
+}
+
+
+@pytest.mark.parametrize("shape", THOUGHTS)
+def test_the_thought_of_a_server_or_a_log_stays_part_of_the_reply(shape: str, tmp_path: Path) -> None:
+    message = {"role": "assistant", "content": UP, **THOUGHTS[shape]}
+    with served(lambda body: {"text": UP, "message": message}) as server:
         (answer,) = ask(server)
-    assert answer.text == "<think>so</think><action>up</action>"
+    assert answer.text == f"<think>so</think>{UP}"
+    file = tmp_path / "chats.jsonl"
+    file.write_text(json.dumps({"messages": [{"role": "user", "content": "go"}, message]}))
+    importer = OpenAIImporter(env="sokoban")
+    (place,) = importer.places(file)
+    assert importer.read(file, place).turns[0].response == answer.text
 
 
 def test_what_is_sent() -> None:

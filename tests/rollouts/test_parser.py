@@ -99,7 +99,7 @@ def scanned(text: str) -> tuple[str | None, bool]:
             opened.add(piece[1:])
             visible = visible if visible is None else [*visible, "cut"]
         elif piece in ("</think>", "</redacted_thinking>"):
-            block = piece[2:] in opened
+            block = piece[2:] in opened or not opened
             visible = []
         elif visible is not None:
             visible.append(piece)

@@ -52,3 +52,28 @@ def test_lessons_teach_and_a_seed_decides_the_weights(small_store: Path, tmp_pat
     assert first is not None and taught is not None and taught < first / 2
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b", "c")]
     assert weights[0] == weights[1] != weights[2]
+
+
+OPENING = """{% for message in messages %}<|im_start|>{{ message.role }}
+{% for part in message.content %}{{ part.text }}{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+<think>
+{% endif %}"""
+"""A template that opens a thought in the prompt and leaves thoughts out of the history."""
+
+
+def test_a_template_may_open_the_thought(small_store: Path, tmp_path: Path) -> None:
+    pivot.make_tiny_model(tmp_path / "tiny", small_store, lessons=1)
+    processor = load_processor(str(tmp_path / "tiny"), "qwen2_5_vl")
+    closed = Encoder(processor)
+    processor.chat_template = OPENING
+    opened = Encoder(processor)
+    assert (closed.opens_thought, opened.opens_thought, closed.end) == (False, True, opened.end)
+    for reply, supervised in {
+        "<think>go</think><action>up</action>": "go</think><action>up</action>",
+        "go</think><action>up</action>": "go</think><action>up</action>",
+        '{"pivot_step": 3}': '</think>\n\n{"pivot_step": 3}',
+    }.items():
+        *tokens, end = opened.reply_tokens(reply)
+        assert (opened.tokenizer.decode(tokens), end) == (supervised, opened.end)
+        assert closed.tokenizer.decode(closed.reply_tokens(reply)[:-1]) == reply
