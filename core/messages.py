@@ -75,7 +75,7 @@ def _thought_text(value: Any, depth: int = 0) -> str:
 def with_thought(message: Mapping[str, Any], text: str) -> str:
     """Return the text of a message as a reply, with the thought that was kept apart in a think block before it."""
     thought = thought_of(message)
-    return f"<think>{thought}</think>{text}" if thought and "</think>" not in text else text
+    return f"<think>{thought}</think>{text}" if thought and thought not in text else text
 
 
 @dataclass(frozen=True, slots=True)

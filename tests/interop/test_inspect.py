@@ -70,7 +70,7 @@ def test_samples_are_labelled(tmp_path: Path, method: int) -> None:
     store = pivot.load_store(tmp_path / "store")
     assert sorted(store.episodes.collect()["success"].to_list()) == [False, True]
     assert store.labels.collect()["pivot_step"].to_list() == [2]
-    assert f"<think>so</think>\n{LOST[0]}" in store.steps.collect()["response"].to_list()
+    assert f"<think>so</think>{LOST[0]}" in store.steps.collect()["response"].to_list()
 
 
 def test_oddities_are_named(tmp_path: Path) -> None:
