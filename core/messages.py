@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from .images import CODECS, LOSSLESS, Frame, frame_id
 from .records import Stored
@@ -52,24 +52,21 @@ def thought_of(message: Mapping[str, Any]) -> str:
     It is in a field of the message (vLLM, DeepSeek, OpenRouter and others) or in parts of its content.
     """
     content = message.get("content")
-    parts = (
-        [part for part in content if isinstance(part, dict) and is_thought(part)] if isinstance(content, list) else []
-    )
-    for value in (*(message.get(name) for name in _THOUGHT_FIELDS), parts):
-        if (text := _thought_text(value)).strip():
-            return text
-    return ""
+    listed: list[Any] = content if isinstance(content, list) else []
+    parts = [part for part in listed if isinstance(part, dict) and is_thought(cast("dict[str, Any]", part))]
+    values = [*(message.get(name) for name in _THOUGHT_FIELDS), parts]
+    return next((text for each in values if (text := _thought_text(each)).strip()), "")
 
 
 def _thought_text(value: Any, depth: int = 0) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and depth < 4:
-        return "\n".join(filter(None, (_thought_text(each, depth + 1) for each in value)))
-    if not isinstance(value, dict) or depth >= 4:
-        return ""
-    found = (value.get(name) for name in ("thinking", "reasoning", "text", "summary"))
-    return next((text for each in found if (text := _thought_text(each, depth + 1))), "")
+    if isinstance(value, str) or depth > 4:
+        return value if isinstance(value, str) else ""
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        named = [fields.get(name) for name in ("thinking", "reasoning", "text", "summary")]
+        return next((text for each in named if (text := _thought_text(each, depth + 1))), "")
+    texts = [_thought_text(each, depth + 1) for each in cast("list[Any]", value)] if isinstance(value, list) else []
+    return "\n".join(text for text in texts if text)
 
 
 def with_thought(message: Mapping[str, Any], text: str) -> str:
