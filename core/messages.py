@@ -52,9 +52,9 @@ def thought_of(message: Mapping[str, Any]) -> str:
     It is in a field of the message (vLLM, DeepSeek, OpenRouter and others) or in parts of its content.
     """
     content = message.get("content")
-    listed: list[Any] = content if isinstance(content, list) else []
-    parts = [part for part in listed if isinstance(part, dict) and is_thought(cast("dict[str, Any]", part))]
-    values = [*(message.get(name) for name in _THOUGHT_FIELDS), parts]
+    listed = cast("list[Any]", content) if isinstance(content, list) else []
+    parts: list[Any] = [each for each in listed if isinstance(each, dict) and is_thought(cast("dict[str, Any]", each))]
+    values: list[Any] = [*(message.get(name) for name in _THOUGHT_FIELDS), parts]
     return next((text for each in values if (text := _thought_text(each)).strip()), "")
 
 
