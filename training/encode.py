@@ -79,8 +79,8 @@ class Encoder:
         shown = self.processor.apply_chat_template(dialogue, tokenize=False)
         opening = self.processor.apply_chat_template(question, tokenize=False, add_generation_prompt=True)
         self.opens_thought = opening.rstrip().endswith(OPENED)
-        _, found, rest = shown.rpartition("answer")
-        after = self.tokenizer(rest, add_special_tokens=False)["input_ids"] if found else []
+        before, _, rest = shown.rpartition("answer")
+        after = self.tokenizer(rest, add_special_tokens=False)["input_ids"] if before else []
         if not after or after[0] != self.tokenizer.eos_token_id:
             raise TrainingError(
                 f"the chat template puts {rest[:40]!r} after a reply, expected {self.tokenizer.eos_token!r}, the "

@@ -20,7 +20,7 @@ OPTIONAL: Mapping[str, str] = {
     "top_p": r"top_p",
     "temperature": r"temperature",
 }
-"""What names a field in the words of a server. Fields with the least effect on the answers come first."""
+"""Patterns that name a field in the words of a server. Fields with the least effect on the answers come first."""
 RENAMED = {"max_tokens": "max_completion_tokens"}
 """Fields that are sent under their newer name when they are left out."""
 UNNAMED = frozenset({400, 422})
