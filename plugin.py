@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from .datasets.store.schema import Column, TableSchema
     from .flows.engines.base import Engine, EngineSettings, WorkerPool
     from .flows.engines.cluster import ClusterPool, carry_out
-    from .flows.engines.nodes import ready_pool
     from .interop.base import Importer, Place, UnreadableError
     from .interop.episode import RecordedEpisode
     from .training.policy_rl.config import RlConfig
@@ -162,7 +161,6 @@ __all__ = [
     "complete_episodes",
     "derive_seed",
     "digest",
-    "ready_pool",
     "statement",
     "uniforms",
 ]

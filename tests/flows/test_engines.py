@@ -5,13 +5,15 @@ Two raylets are two nodes, and two processes two workers of Dask; both share thi
 
 import json
 import os
+import pickle
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,9 @@ import psutil
 import pytest
 from pivot.core.errors import ConfigError, PivotError, StoreError
 from pivot.core.progress import Silent
-from pivot.core.storage import open_storage
 from pivot.datasets.store.config import env_config, make_config
-from pivot.flows.engines import nodes
 from pivot.flows.engines.base import WorkerPool, Workers, open_pool
-from pivot.flows.engines.cluster import PREFETCH_PER_CORE, ClusterPool, Settle, carry_out
+from pivot.flows.engines.cluster import PREFETCH_PER_CORE, ClusterPool, carry_out, packed
 from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import build_store
 from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, clean_environment, config_of, fingerprint
@@ -127,7 +127,6 @@ def test_a_cluster_makes_the_bytes_of_one_process(
             list(pool.stream(env_config, [("sokoban", {"boxen": 2})]))
         assert "core/plugins.py" in str(caught.value.__cause__), "the traceback of the worker comes along"
     assert fingerprint(tmp_path / "store") == whole
-    assert [path.name for path in (tmp_path / "store").glob(".tmp/nodes*")] == []
 
 
 def test_a_served_teachers_shards_are_certified_and_written_by_the_cluster(two_workers: Any, tmp_path: Path) -> None:
@@ -206,38 +205,6 @@ def _assert_equal_and_kept(root: Path, whole: dict[str, str], before: dict[str, 
 # What is refused
 
 
-class Nodes(ClusterPool):
-    """A cluster of one node, whose answers pass through ``change``."""
-
-    def __init__(
-        self,
-        change: Callable[[nodes.NodeReport], nodes.NodeReport] = lambda report: report,
-        limit: int = 0,
-        address: str = "",
-    ) -> None:
-        super().__init__(limit, address)
-        self._change = change
-
-    def ask_nodes(self, order: bytes) -> Mapping[str, Callable[[], bytes]]:
-        import pickle
-
-        result, error, text = pickle.loads(carry_out(order))
-        changed = pickle.dumps((result and self._change(result), error, text))
-        return {"far": lambda: changed}
-
-    def hand_over(self, order: bytes, settle: Settle) -> Any:
-        settle(lambda: carry_out(order))
-
-    def give_up(self, handles: Any) -> None:
-        raise NotImplementedError
-
-    def cores(self) -> int:
-        return 1
-
-    def loss(self, error: Exception) -> StoreError:
-        return StoreError(str(error))
-
-
 @pytest.mark.parametrize(
     ("limit", "address", "most"),
     [
@@ -246,14 +213,17 @@ class Nodes(ClusterPool):
         pytest.param(0, "tcp://127.0.0.1:9", PREFETCH_PER_CORE, id="no limit, one core"),
     ],
 )
-def test_calls_wait_in_the_cluster_unless_their_number_is_limited(limit: int, address: str, most: int) -> None:
+def test_calls_wait_in_the_cluster_unless_their_number_is_limited(
+    limit: int, address: str, most: int, tmp_path: Path
+) -> None:
     waiting: list[bytes] = []
 
-    class Waits(Nodes):
-        def hand_over(self, order: bytes, settle: Settle) -> Any:
-            waiting.append(order)
+    def send(order: bytes) -> tuple["Future[bytes]", Callable[[], Any]]:
+        waiting.append(order)
+        return Future(), lambda: None
 
-    results = Waits(limit=limit, address=address).stream(abs, [(number,) for number in range(-20, 0)])
+    pool = ClusterPool(send, lambda: 1, tmp_path, limit, own=not address)
+    results = pool.stream(abs, [(number,) for number in range(-20, 0)])
     threading.Thread(target=next, args=(results,), daemon=True).start()  # it waits for an answer that never comes
     deadline = time.monotonic() + PATIENCE
     while len(waiting) < most and time.monotonic() < deadline:
@@ -262,59 +232,26 @@ def test_calls_wait_in_the_cluster_unless_their_number_is_limited(limit: int, ad
     assert len(waiting) == most
 
 
-def test_nodes_that_cannot_work_together_are_refused(tmp_path: Path) -> None:
-    def older(report: nodes.NodeReport) -> nodes.NodeReport:
-        return replace(report, versions={**report.versions, "pyarrow": "25.0", "Python": "3.12"})
-
-    with pytest.raises(ConfigError, match=r"node far has other versions.*Python 3\.12 \(here .*pyarrow 25\.0 \(here"):
-        nodes.check_nodes(Nodes(older), tmp_path, writes=True)
-    with pytest.raises(
-        StoreError, match=f"node far does not share the store: it finds nothing of this run at {tmp_path}"
-    ):
-        nodes.check_nodes(Nodes(lambda report: replace(report, seen=None)), tmp_path, writes=True)
-    with pytest.raises(StoreError, match="does not share the store: cannot write"):
-        nodes.check_nodes(Nodes(lambda report: replace(report, trouble="cannot write x")), tmp_path, writes=True)
-    nodes.check_nodes(Nodes(lambda report: report), tmp_path, writes=True)
-    assert [path.name for path in tmp_path.iterdir()] in ([], [".tmp"]), "the check leaves nothing"
-
-
-def test_what_nodes_write_has_to_be_seen_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def keeps_to_itself(report: nodes.NodeReport) -> nodes.NodeReport:
-        for reply in tmp_path.glob(".tmp/nodes-*/node-*"):
-            reply.unlink()
-        return report
-
-    with pytest.raises(StoreError, match=r"what nodes write into .* is not seen here"):
-        nodes.check_nodes(Nodes(keeps_to_itself), tmp_path, writes=True)
-
-
-def test_a_run_whose_temporary_files_another_run_removed_is_told_to_start_again(tmp_path: Path) -> None:
-    def ends_beside(report: nodes.NodeReport) -> nodes.NodeReport:
-        with open_storage(tmp_path).lock():
-            return report
-
-    with pytest.raises(StoreError, match=r"another run removed the temporary files of .*; start this run again"):
-        nodes.check_nodes(Nodes(ends_beside), tmp_path, writes=True)
-
-
-def test_a_node_without_pivot_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes, "look_around", _without_pivot)
-    with pytest.raises(ConfigError, match=r"node far cannot run PIVOT .*No module named 'pivot'.*install pivot-vlm"):
-        nodes.check_nodes(Nodes(lambda report: report), tmp_path, writes=True)
-
-
-def _without_pivot(*_: object) -> None:
-    raise ModuleNotFoundError("No module named 'pivot'")
+def test_a_worker_without_the_store_refuses_its_calls(tmp_path: Path) -> None:
+    assert pickle.loads(carry_out(packed(abs, (-3,), tmp_path / "none yet")))[0] == 3
+    (tmp_path / "run.json").write_text("{}")
+    order = packed(abs, (-3,), tmp_path)
+    assert pickle.loads(carry_out(order))[0] == 3
+    for content in ("{ }", None):
+        (tmp_path / "run.json").unlink() if content is None else (tmp_path / "run.json").write_text(content)
+        _, error, _ = pickle.loads(carry_out(order))
+        assert isinstance(error, StoreError)
+        assert re.search(r"does not share the store: it finds another run\.json at .*, or none", str(error))
 
 
 @pytest.mark.parametrize(
     ("engine", "address", "message"),
     [
         ("ray", "127.0.0.1:9", "nothing answers at 127.0.0.1:9 .*expected a Ray cluster"),
-        ("ray", "ray://127.0.0.1:{port}", "the program at .* is not a Ray cluster"),
+        ("ray", "ray://127.0.0.1:{port}", "no Ray cluster can be used at ray://127"),
         ("ray", "127.0.0.1:many", "Port could not be cast"),
         ("dask", "tcp://127.0.0.1:9", "nothing answers at .*expected a Dask scheduler"),
-        ("dask", "foo", "no Dask scheduler can be used at foo: missing port number"),
+        ("dask", "foo", "no Dask scheduler with workers can be used at foo: missing port number"),
         ("local", "127.0.0.1:9", "the engine local has no cluster"),
         ("dusk", "", "unknown engine 'dusk'; registered: dask, local, ray"),
     ],
@@ -334,17 +271,6 @@ def test_a_wrong_address_is_told_in_seconds(engine: str, address: str, message: 
             pass
         server.shutdown()
     assert time.monotonic() - began < 60
-
-
-def test_dask_workers_with_threads_are_refused(tmp_path: Path) -> None:
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=3, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
-        ) as threads,
-        pytest.raises(ConfigError, match=r"has 3 threads, expected 1.*--nworkers 3 --nthreads 1"),
-        open_pool(Workers("dask", threads.scheduler_address), ["sokoban"], tmp_path),
-    ):
-        pass
 
 
 @pytest.mark.parametrize(("engine", "package"), [("ray", "ray"), ("dask", "distributed")])
