@@ -9,10 +9,8 @@ gymnasium's ``desc`` of FrozenLake, with or without a mark of the player, are ro
 import re
 from collections.abc import Iterator
 
-from ..core import plugins
-from ..core.errors import LevelError, PluginError
+from ..core.errors import LevelError
 from ..environments.base import PivotEnv
-from ..solvers.base import Solver
 from ..solvers.puzzles import translated
 from ..solvers.sokoban.solver import VAGEN
 
@@ -24,18 +22,12 @@ _ANSI = re.compile(r"\x1b\[41m([SFHG])\x1b\[0m")
 """Gymnasium's mark of the player's cell."""
 
 
-def board_in(env: str, text: str) -> str | None:
-    """Return the level of the first board of VAGEN in a text that is one of an environment, as its state text."""
-    try:
-        solver: type[Solver] = plugins.load("solvers", env)
-    except PluginError:
-        return None
-    for match in _BOARD.finditer(text):
-        rows = match[0].strip("\n")
-        level = solver.read_level(rows)
-        if level != rows:
-            return level
-    return None
+def levels_in(kind: type[PivotEnv], text: str) -> list[str]:
+    """Return the levels that the boards of a text show: of FrozenLake a player stands on the start."""
+    levels = [
+        board.replace("P", "S") if kind.profile.name == "frozenlake" else board for board in boards_of(kind, text)
+    ]
+    return [each for each in levels if kind.profile.name != "frozenlake" or "S" in each]
 
 
 def boards_of(kind: type[PivotEnv], text: str) -> list[str]:

@@ -5,8 +5,10 @@ record has fields of PIVOT's own format (``env``, ``env_config``, ``initial_stat
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Literal
 
 from pydantic import Field
@@ -19,9 +21,15 @@ from ..rollouts.dialect import Call, Dialect, Read, lenient, read_reply
 from ..rollouts.parser import parse_reply
 from ..rollouts.policies.imported import LeftOut
 from .base import SourceSettings, UnreadableError
-from .episode import RecordedEpisode
+from .episode import ChatFacts, RecordedEpisode
 from .levels import LeftOutError
 
+_STATED = re.compile(
+    r"(?:up to|at most|max(?:imum)?(?: of)?|no more than|between 1 and|1\s?(?:-|–|to)) ?(\d{1,2}) ?"
+    r"(?:\w+ )?(?:actions?|moves?|steps?)(?:\(s\))? "
+    r"(?:at a time|at once|(?:per|each|a|every|in (?:one|a|each)) (?:turn|step|reply|response|message|round))",
+    re.IGNORECASE,
+)
 _OF_EPISODE = set(RecordedEpisode.model_fields) - {"format", "turns", "final_frame", "final_state", "actions_per_turn"}
 
 
@@ -37,9 +45,16 @@ class ChatSettings(SourceSettings, Dialect):
     examples: int | None = Field(default=None, ge=0, le=64)
     """Replies at the beginning of every chat that are examples of the prompt and were not played; by default none, and
     the audit asks where all chats begin with the same replies."""
+    trailing: int = Field(default=0, ge=0, le=64)
+    """Most replies after the end of an episode that hold actions, too, and were not played; by default none."""
     agent: str = ""
     """Name of the agent whose replies are read, where a record has replies of several; of traces by default the first
     that is trained and has replied."""
+
+
+def stated_limit(prompt: str) -> int:
+    """Return the most actions of a turn that a prompt names, such as "up to 3 actions at a time"; 0 for none."""
+    return max((int(each) for each in _STATED.findall(prompt)), default=0)
 
 
 def call_of(name: Any, arguments: Any) -> Call:
@@ -179,7 +194,7 @@ def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: Ch
             if other or example or (message.is_masked and settings.masked == "skipped"):
                 observation, frame = "", None
                 continue
-            actions, reading = _actions(kind, message, settings, most)
+            actions, reading = actions_of(kind, message, settings, most)
             if reading is not None and replied and reading.actions:
                 reading = replace(reading, dropped=(*reading.dropped, "a second reply without an observation between"))
             said = {"response": message.text, "actions": actions, **message.facts}
@@ -204,11 +219,37 @@ def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: Ch
         )
     episode = RecordedEpisode.model_validate({**other_fields, **recorded, **fixed})
     agents = {message.raw.get("name") for message in messages if message.role == "assistant"} - {None}
-    episode.note_chat(masked=masked, agents=tuple(sorted(map(str, agents))))
+    prompt = "\n".join(each.text for each in takewhile(lambda message: message.role != "assistant", messages))
+    limit = 0 if isinstance(config, dict) and "actions_per_turn" in config else stated_limit(prompt)
+    episode.note_chat(ChatFacts(masked, tuple(sorted(map(str, agents))), settings.trailing, limit))
     for turn, reading in zip(episode.turns, readings, strict=True):
         if reading is not None:
             turn.read_as(*reading)
     return episode
+
+
+def read_replies(episode: RecordedEpisode, settings: ChatSettings) -> None:
+    """Read the replies of an episode whose turns list no actions.
+
+    Raises:
+        LeftOutError: the environment is unknown.
+    """
+    kind = _environment(episode.env)
+    del episode.turns[: min(settings.examples or 0, len(episode.turns) - 1)]
+    unread = [turn for turn in episode.turns if turn.actions is None and turn.response is not None]
+    most = episode.env_config.get("actions_per_turn", 0)
+    if "actions_per_turn" not in kind.config_type.model_fields:
+        episode.actions_per_turn = max(episode.actions_per_turn, settings.actions_per_turn)
+    elif settings.actions_per_turn > 1 and not most:
+        episode.env_config = {**episode.env_config, "actions_per_turn": settings.actions_per_turn}
+    for turn in unread if issubclass(kind, NamedActions) else ():
+        message = Message("assistant", turn.response or "")
+        actions, reading = actions_of(kind, message, settings, most if isinstance(most, int) else 0)
+        turn.actions = None if actions is None else [*actions]
+        if reading is not None:
+            turn.read_as(reading)
+    limit = 0 if most else stated_limit(episode.turns[0].observation or "")
+    episode.note_chat(ChatFacts(trailing=settings.trailing, limit=limit))
 
 
 def _environment(env: str) -> type[PivotEnv]:
@@ -218,7 +259,7 @@ def _environment(env: str) -> type[PivotEnv]:
         raise LeftOutError(LeftOut.ENVIRONMENT, str(error)) from error
 
 
-def _actions(
+def actions_of(
     kind: type[PivotEnv], message: Message, settings: ChatSettings, most: int
 ) -> tuple[list[str] | None, Read | None]:
     """Return the actions of a reply, None to read it by the grammar of the environment, and how it was read."""

@@ -5,7 +5,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
@@ -99,6 +99,19 @@ class RecordedTurn(_Record):
         self._reading, self._calls = reading, tuple(calls)
 
 
+class ChatFacts(NamedTuple):
+    """Facts about the messages of an episode that no turn has."""
+
+    masked: int = 0
+    """Replies that a trainer would not learn from."""
+    agents: tuple[str, ...] = ()
+    """Names of the agents that replied, where the messages have them."""
+    trailing: int = 0
+    """Most replies after the end that hold actions and were not played, by the user's word."""
+    limit: int = 0
+    """Most actions of a turn by the text of the prompt; 0 where it does not say it."""
+
+
 class RecordedEpisode(_Record):
     """One episode."""
 
@@ -160,22 +173,16 @@ class RecordedEpisode(_Record):
     truncated: bool | None = None
     """Whether the budget of turns ended it."""
 
-    _masked: int = PrivateAttr(default=0)
-    _agents: tuple[str, ...] = PrivateAttr(default=())
+    _chat: ChatFacts = PrivateAttr(default=ChatFacts())
 
     @property
-    def masked(self) -> int:
-        """Return the number of replies that a trainer would not learn from."""
-        return self._masked
+    def chat(self) -> ChatFacts:
+        """Return facts about the messages that no turn has."""
+        return self._chat
 
-    @property
-    def agents(self) -> tuple[str, ...]:
-        """Return the names of the agents that replied, where the messages have them."""
-        return self._agents
-
-    def note_chat(self, *, masked: int, agents: tuple[str, ...]) -> None:
-        """Keep facts about the messages of a chat."""
-        self._masked, self._agents = masked, agents
+    def note_chat(self, chat: ChatFacts) -> None:
+        """Keep facts about the messages."""
+        self._chat = chat
 
     @model_validator(mode="before")
     @classmethod

@@ -1,17 +1,19 @@
-"""Guess of the dialect of a source, from all its replies: which options would read them.
+"""Guesses of the dialect of a source, from all its replies: which options would read them.
 
-A guess is tried like a command: the source is read and audited with its options, and only what imports more episodes
-and contradicts none of them is named. Words that are unknown, such as numbers, are matched with the actions by what was
-recorded: of all assignments exactly one must agree with it.
+A guess names a container (tags, a label, a field, an argument, the only direction of the last line), the words in it,
+and what separates them. :mod:`pivot.interop.remedy` tries guesses on the source.
 """
 
 import re
-import shlex
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import permutations
-from typing import Any, NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from unicodedata import combining, normalize
+
+import yaml
 
 from ..rollouts.dialect import Call, Dialect, contents_of, read_reply, without_thoughts, words_of
 from ..rollouts.parser import THINK_TAGS
@@ -19,58 +21,31 @@ from ..rollouts.parser import THINK_TAGS
 _NEARLY_ALL = 0.95
 _RARE = 0.02
 """Share of replies whose words are not looked at."""
-_MOST_WORDS = 5
+MOST_WORDS = 5
 """Most unknown words that are matched by evidence."""
 _MOST_CONTAINERS = 8
+_PILE = 4
+"""Least square of the number of longest replies, per reply, at which the longest one shows the limit of a turn."""
+_LINE = 400
+"""Most characters of a line of prose."""
+_MOST_PHRASES = 4
+"""Most phrases around the only direction of a last line that are a format, and not prose."""
 
-_DIRECTIONS = ("up", "down", "left", "right")
-_FAMILIES = tuple(
-    family.split()
-    for family in (
-        "north south west east",
-        "n s w e",
-        "u d l r",
-        "w s a d",
-        "↑ ↓ ← →",
-        "⬆ ⬇ ⬅ ➡",
-        "^ v < >",
-        "arrowup arrowdown arrowleft arrowright",
-        "upward downward leftward rightward",
-        "upwards downwards leftwards rightwards",
-        "haut bas gauche droite",
-        "oben unten links rechts",
-        "arriba abajo izquierda derecha",
-        "su giù sinistra destra",
-        "cima baixo esquerda direita",
-        "omhoog omlaag links rechts",
-        "upp ner vänster höger",
-        "op ned venstre højre",
-        "ylös alas vasen oikea",
-        "góra dół lewo prawo",
-        "nahoru dolů vlevo vpravo",
-        "yukarı aşağı sol sağ",
-        "вверх вниз влево вправо",
-        "вгору вниз вліво вправо",
-        "πάνω κάτω αριστερά δεξιά",
-        "atas bawah kiri kanan",
-        "上 下 左 右",
-        "向上 向下 向左 向右",
-        "위 아래 왼쪽 오른쪽",
-        "أعلى أسفل يسار يمين",
-        "ऊपर नीचे बाएं दाएं",
-        "למעלה למטה שמאלה ימינה",
-        "nord sud ouest est",
-        "norte sur oeste este",
-    )
-)
-"""Words for the four directions that leave no doubt together: compass, letters, arrows, languages."""
-_FILLERS = frozenset(
-    (
-        *("move", "go", "walk", "step", "push", "head", "to", "the", "player", "agent", "one"),
-        *("cell", "square", "tile", "action", "direction", "dir"),
-    )
-)
-_SEPARATORS = (",", ";", "->", "→", "|", "&", "\n")
+DIRECTIONS = ("up", "down", "left", "right")
+_SEPARATORS = (",", ";", "->", "→", "=>", "|", "&", "/", "+", "\n")
+
+
+@lru_cache(maxsize=1)
+def _words_of_directions() -> tuple[Mapping[str, Mapping[int, str]], frozenset[str]]:
+    """Return the directions that each word may mean, by the line of words.yaml that has it, and words to ignore."""
+    data = yaml.safe_load((Path(__file__).parent / "words.yaml").read_text(encoding="utf-8"))
+    meanings: defaultdict[str, dict[int, str]] = defaultdict(dict)
+    for number, line in enumerate(data["directions"]):
+        for word, direction in zip(line.split(), DIRECTIONS, strict=True):
+            plain = "".join(each for each in normalize("NFD", word) if not combining(each))
+            for each in {word, plain} if plain.isascii() else {word}:
+                meanings[each][number] = direction
+    return meanings, frozenset(data["fillers"].split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +54,8 @@ class Said:
 
     text: str
     calls: Sequence[Call] = ()
+    is_last: bool = False
+    """Whether it is the last one of its episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +69,8 @@ class Guess:
     """Description of the replies."""
     needs_proof: bool = False
     """Whether only recorded values can confirm it."""
+    unsure: bool = False
+    """Whether turns may hold more actions than the longest reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,44 +87,65 @@ class _Container:
         return {n for n, each in words.items() if each and all(map(_meanings, each))}
 
 
-def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: Dialect) -> list[Guess]:
-    """Return dialects that read more replies than the declared one, the best first."""
-    baseline = _read_whole(replies, names, tag, declared)
-    containers = [each for each in _containers(replies) if each.contents]
-    unions = list(_unions(containers, replies))
-    containers.sort(key=lambda each: -sum(content is not None for content in each.contents))
+def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: Dialect, stated: int = 0) -> list[Guess]:
+    """Return dialects that read more replies than the declared one, the best first.
+
+    Args:
+        replies: replies of the source.
+        names: actions of the environment.
+        tag: its answer tag.
+        declared: the dialect that is declared.
+        stated: most actions of a turn by the text of its prompts, 0 where they do not say it.
+    """
+    baseline = read_whole(replies, names, tag, declared)
+    own = {n for n, said in enumerate(replies) if read_reply(names, tag, declared, said.text, said.calls).actions}
+    distinct = {tuple(each.contents): each for each in reversed([*_containers(replies)]) if each.contents}
+    containers = [*reversed(distinct.values())]
+    unions = list(_unions(containers, replies, own))
+    parts = [own, *(each.readable() for each in containers if each.options.get("pattern") not in _FIXED)]
+    for mention in _mentions(replies):
+        lines = mention.readable()
+        mixed = any(0 < len(lines & part) < _NEARLY_ALL * len(lines) for part in parts)
+        containers += [replace(mention, needs_proof=mention.needs_proof or mixed)] if lines else []
+    containers.sort(key=lambda each: (-len(each.readable()), -sum(content is not None for content in each.contents)))
     guesses: list[Guess] = []
     for container in [*containers[:_MOST_CONTAINERS], *unions]:
         for options, proof in _vocabularies(container, names):
+            unsure = False
+            if (longest := options.get("actions_per_turn", 1)) > 1:
+                options["actions_per_turn"] = max(longest, stated)
+                unsure = not stated and not _is_limit(longest, container, replies, options)
             dialect = declared.model_copy(update=options)
-            count = _read_whole(replies, names, tag, dialect)
+            count = read_whole(replies, names, tag, dialect)
+            if str(options.get("words", "")).startswith("?"):
+                count = sum(content is not None for content in container.contents)
             look = container.look + _look(options)
-            guesses.append(Guess(options, count, look, container.needs_proof or proof))
+            guesses.append(Guess(options, count, look, container.needs_proof or proof, unsure))
     better = [each for each in guesses if each.read > baseline or each.needs_proof]
-    better.sort(key=lambda each: (each.needs_proof, -each.read, len(options_text(each.options))))
+    better.sort(key=lambda each: (each.needs_proof, -each.read, len(repr(each.options))))
     return better
 
 
-def explains(guess: Guess, replies: Sequence[Said]) -> bool:
-    """Return whether a guess reads nearly all replies."""
-    return guess.read >= _NEARLY_ALL * len(replies)
-
-
-def same_reading(
-    one: Guess, two: Guess, replies: Sequence[Said], names: Sequence[str], tag: str, base: Dialect
-) -> bool:
-    """Return whether two guesses read the same actions from all replies that both read."""
-    first, second = (base.model_copy(update=dict(each.options)) for each in (one, two))
-    for said in replies:
-        a, b = (read_reply(names, tag, each, said.text, said.calls).actions for each in (first, second))
-        if a and b and a != b:
-            return False
-    return True
-
-
-def _read_whole(replies: Sequence[Said], names: Sequence[str], tag: str, dialect: Dialect) -> int:
+def read_whole(replies: Sequence[Said], names: Sequence[str], tag: str, dialect: Dialect) -> int:
+    """Return the number of replies of which a dialect reads an action and drops nothing."""
     readings = (read_reply(names, tag, dialect, said.text, said.calls) for said in replies)
     return sum(bool(each.actions) and not each.dropped for each in readings)
+
+
+def _is_limit(longest: int, container: _Container, replies: Sequence[Said], options: Mapping[str, Any]) -> bool:
+    """Return whether so many replies are as long as the longest one that no turn could hold more.
+
+    Last replies that are shorter do not count: the episode may have ended within them.
+    """
+    split = Dialect(separator=options.get("separator", ""), spelling="loose")
+    lengths = [
+        (len(words_of(content, split)), said.is_last)
+        for content, said in zip(container.contents, replies, strict=True)
+        if content is not None
+    ]
+    full = sum(length == longest for length, _ in lengths)
+    others = sum(length < longest and not is_last for length, is_last in lengths)
+    return full * full >= _PILE * (full + others)
 
 
 def _look(options: Mapping[str, Any]) -> str:
@@ -171,6 +171,7 @@ _FIXED = {
     r"<\w+\s+\w+\s*=\s*([^<>]{1,60}?)/?>": "an attribute",
     r"\A\s*([^\n]{1,80}?)\s*\Z": "the reply as a whole",
     r"^([^\n]{1,60}?)\s*\Z": "the last line",
+    r">\s?([^<>\n]{1,60}?)\s*\Z": "the text after the last mark",
 }
 
 
@@ -187,12 +188,8 @@ def _containers(replies: Sequence[Said]) -> Iterator[_Container]:
     tags = Counter(name for text in visible for name in {*_TAGS.findall(text)})
     for name in [each for each, count in tags.most_common(6) if count >= least and each not in THINK_TAGS]:
         yield _filled({"tag": name, "pattern": ""}, f"<{name}>", replies)
-        opened = re.escape(name)
-        yield _filled({"pattern": rf"<{opened}\b[^>]*>\s*([^<]*)"}, f"<{name}>, open thoughts included", replies)
-        last = rf"(?s:.*)<{opened}>([^<]*)</{opened}>"
-        yield _filled({"pattern": last}, f"the last <{name}>", replies, needs_proof=True)
-        first = rf"(?s:\A.*?)<{opened}>([^<]*)</{opened}>(?s:.*)"
-        yield _filled({"pattern": first}, f"the first <{name}>", replies, needs_proof=True)
+        pattern = rf"<{re.escape(name)}\b[^>]*>\s*([^<]*)"
+        yield _filled({"pattern": pattern}, f"<{name}>, open thoughts included", replies)
     labels = Counter(name.strip() for text in visible for name in {*_LABELS.findall(text)})
     for name in [each for each, count in labels.most_common(8) if count >= least]:
         words = r"\s+".join(map(re.escape, name.split()))
@@ -206,6 +203,39 @@ def _containers(replies: Sequence[Said]) -> Iterator[_Container]:
         yield _filled({"pattern": rf"\W{re.escape(name)}\W\s*:\s*\[([^\]]*)\]"}, f"the list {name} of JSON", replies)
     for pattern, look in _FIXED.items():
         yield _filled({"pattern": pattern}, look, replies)
+
+
+def _mentions(replies: Sequence[Said]) -> Iterator[_Container]:
+    """Yield directions in prose: the only one of the last line, or the one after the words before the last one of it.
+
+    A direction in prose may be a remark. Where many phrases are around it, or other directions stand beside it, only
+    recorded values tell what was played.
+    """
+    lines = [without_thoughts(said.text).rstrip().rpartition("\n")[2][-_LINE:] for said in replies if not said.calls]
+    families: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for line in lines:
+        for word in {*re.findall(r"[^\W\d_]+|[^\w\s]", line.casefold())}:
+            for family in _meanings(word) if len(word) > 1 or not word.isascii() else ():
+                families[family][word] += 1
+    seen = {family: words for family, words in families.items() if len(words) > 2}
+    if not seen:
+        return
+    words = seen[max(seen, key=lambda each: seen[each].total())]
+    either = "|".join(map(re.escape, sorted(words)))
+    before, after = (r"(?<!\w)", r"(?!\w)") if re.fullmatch(r"[\w|\\]+", either) and either.isascii() else ("", "")
+    word = f"{before}(?:{either}){after}"
+    only = rf"^(?=[^\n]{{1,{_LINE}}}\s*\Z)(?!.*{word}.*{word}|.*\d).*?{before}({either})"
+    sentences = [re.split(r"[.!?:;]\s+", line.casefold().rstrip(" .!?"))[-1] for line in lines]
+    phrases = {re.sub(word, "", each) for each in sentences}
+    remarks = sum(re.search(word, each) is None for each in sentences)
+    is_prose = len(phrases) > _MOST_PHRASES or remarks > _RARE * len(lines)
+    yield _filled({"pattern": only}, "the only direction of the last line", replies, needs_proof=is_prose)
+    leads = Counter(
+        match[1] for line in lines if (match := re.match(rf"(?i).*?\b(\w+)[ :,-]+{word}(?!.*{word})", line))
+    )
+    for lead, _ in leads.most_common(2):
+        pattern = rf"\b{re.escape(lead)}\b[ :,-]+({either}){after}(?!.{{0,{_LINE}}}{word}).{{0,{_LINE}}}\s*\Z"
+        yield _filled({"pattern": pattern}, f"the direction after {lead!r}", replies, needs_proof=True)
 
 
 def _filled(options: Mapping[str, str], look: str, replies: Sequence[Said], *, needs_proof: bool = False) -> _Container:
@@ -232,8 +262,11 @@ def _argument(calls: Sequence[Call], options: Mapping[str, str]) -> str | None:
     return ",".join(texts) if texts and len(texts) == len(parts) else None
 
 
-def _unions(containers: Sequence[_Container], replies: Sequence[Said]) -> Iterator[_Container]:
-    """Yield the fewest containers that hold actions in nearly all replies together, and apart in fewer."""
+def _unions(containers: Sequence[_Container], replies: Sequence[Said], own: set[int]) -> Iterator[_Container]:
+    """Yield the fewest containers that hold actions in nearly all replies together, and apart in fewer.
+
+    Where the declared dialect reads some of the replies, or a container few, the others may have been unusable turns.
+    """
     chosen: list[int] = []
     covered: set[int] = set()
     certain = [(number, each.readable()) for number, each in enumerate(containers) if not each.needs_proof]
@@ -245,6 +278,7 @@ def _unions(containers: Sequence[_Container], replies: Sequence[Said]) -> Iterat
         covered |= mine
     if len(chosen) < 2:
         return
+    rare = bool(own) or any(len(containers[number].readable()) < len(replies) / 3 for number in chosen)
     parts = [containers[number] for number in sorted(chosen)]  # those of a whole line come last
     argument = next((each.options["argument"] for each in parts if "argument" in each.options), None)
     patterns = [p for each in parts if (p := _pattern_of(each.options))]
@@ -256,7 +290,7 @@ def _unions(containers: Sequence[_Container], replies: Sequence[Said]) -> Iterat
         else content
         for index, content in enumerate(filled.contents or [None] * len(replies))
     ]
-    yield _Container(options, filled.look, False, contents)
+    yield _Container(options, filled.look, rare, contents)
 
 
 def _pattern_of(options: Mapping[str, str]) -> str:
@@ -293,14 +327,17 @@ def _vocabularies(container: _Container, names: Sequence[str]) -> Iterator[tuple
     if not unknown:
         yield options, proof
         return
+    # Few letters may be those of another language: u is up in English, and down in German.
+    proof = proof or (any(len(each) == 1 and each.isascii() and each.isalpha() for each in words) and len(words) < 4)
     mapping = _known_words(unknown, names)
     if mapping is not None:
-        yield {**options, "words": _pairs(mapping)}, proof
-    elif len(words) <= _MOST_WORDS and len(unknown) == len(words):
+        yield {**options, "words": pairs_text(mapping)}, proof
+    elif len(words) <= MOST_WORDS and len(unknown) == len(words):
         yield {**options, "words": "?" + ",".join(sorted(words))}, True
 
 
-def _pairs(mapping: Mapping[str, str]) -> str:
+def pairs_text(mapping: Mapping[str, str]) -> str:
+    """Return the meaning of words as an option says it."""
     return ",".join(f"{action}:{word}" for word, action in sorted(mapping.items(), key=lambda each: (each[1], each[0])))
 
 
@@ -325,7 +362,7 @@ def _separator(contents: Sequence[str], names: Sequence[str]) -> str:
     if used:
         return "any"
     several = sum(
-        len(words) > 1 and all(word in names for word in words)
+        len(words) > 1 and all(word in names or _meanings(word) for word in words)
         for words in (content.casefold().split() for content in contents)
     )
     return "any" if several > _RARE * len(contents) else ""
@@ -333,14 +370,14 @@ def _separator(contents: Sequence[str], names: Sequence[str]) -> str:
 
 def _known_words(unknown: Sequence[str], names: Sequence[str]) -> dict[str, str] | None:
     """Return the actions of unknown words, if their families leave no doubt."""
-    if not {*_DIRECTIONS} <= {*names}:
+    if not {*DIRECTIONS} <= {*names}:
         return None
     meanings = {word: _meanings(word) for word in unknown}
     common = set.intersection(*({*each} for each in meanings.values())) - {_OWN}
     if common:  # one family has all of them
         mappings = {tuple(meanings[word][index] for word in unknown) for index in common}
         return dict(zip(unknown, mappings.pop(), strict=True)) if len(mappings) == 1 else None
-    if not all(len({*each.values()}) == 1 for each in meanings.values()):
+    if not all(len({*each.values()}) == 1 and len(word) > 1 for word, each in meanings.items()):
         return None
     return {word: next(iter(each.values())) for word, each in meanings.items()}
 
@@ -349,152 +386,11 @@ _OWN = -1
 """Family of the names of the actions, with fillers as in move_up."""
 
 
-def _meanings(word: str) -> dict[int, str]:
+def _meanings(word: str) -> Mapping[int, str]:
     """Return the actions that a word may mean, by family; -1 for the name of an action with fillers, as in move_up."""
     plain = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", word).casefold()
-    rest = [part for part in re.split(r"[\s_\-]+", plain) if part and part not in _FILLERS]
+    words, fillers = _words_of_directions()
+    rest = [part for part in re.split(r"[\s_\-]+", plain) if part and part not in fillers]
     if len(rest) != 1:
         return {}
-    directions = {_OWN: rest[0]} if rest[0] in _DIRECTIONS else {}
-    for index, family in enumerate(_FAMILIES):
-        if rest[0] in family:
-            directions[index] = _DIRECTIONS[family.index(rest[0])]
-    return directions
-
-
-class Yield(NamedTuple):
-    """Episodes of a source under some options."""
-
-    taken: int
-    contradicted: int
-    proved: int
-    """Episodes that recorded values confirm."""
-
-
-Trial = Callable[[Mapping[str, Any], int], Yield]
-"""Reads the source with further options; the number limits its episodes (0: no limit)."""
-
-_SAMPLE = 8
-"""Episodes on which assignments of words are tried first."""
-_MOST_CANDIDATES = 10
-_LEAST_PROVED = 3
-"""Least number of confirmed episodes at which a remedy may suggest to accept partly unused replies."""
-
-
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """Remedy of the audit for the dialect of a source."""
-
-    text: str
-    """Finding, and the options to paste, if there are any."""
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Options that were tried on the source and import more of it; none where no guess does, or several do."""
-
-
-def remedy_for(
-    replies: Sequence[Said], names: Sequence[str], tag: str, declared: Dialect, trial: Trial, before: Yield
-) -> Remedy | None:
-    """Return the dialect to declare; None where no guess reads the replies better than what is declared.
-
-    Args:
-        replies: replies of the source.
-        names: actions of the environment.
-        tag: its answer tag.
-        declared: the dialect that is declared.
-        trial: reads the source with other options.
-        before: what the source gives as it is declared.
-    """
-    read = _read_whole(replies, names, tag, declared)
-    candidates = [] if not read else [Guess({"words": declared.words}, read, f"<{declared.tag or tag}>")]
-    candidates += guesses(replies, names, tag, declared)
-    tried: list[tuple[Guess, Yield]] = []
-    doubtful: list[Guess] = []
-    partly: list[Guess] = []
-    """Guesses that nothing contradicts, and that read more than half of the replies."""
-    for candidate in candidates[:_MOST_CANDIDATES]:
-        guess: Guess = candidate
-        unknown = str(guess.options.get("words", "")).startswith("?")
-        counts = Yield(0, 1, 0) if unknown else trial(guess.options, 0)
-        if counts.contradicted:
-            named = _with_words(guess, names, declared, trial)
-            if named is None:
-                doubtful += [guess] if unknown and explains(guess, replies) else []
-                continue
-            guess, counts = named, trial(named.options, 0)
-        if not guess.needs_proof and guess.read > max(read, len(replies) // 2):
-            partly.append(guess)
-        certain = counts.proved > 0 if guess.needs_proof or not explains(guess, replies) else counts.taken > 0
-        if not certain or counts.contradicted or counts.taken <= before.taken:
-            continue
-        if not any(same_reading(guess, other, replies, names, tag, declared) for other, _ in tried):
-            tried.append((guess, counts))
-    where = "that the pattern finds" if declared.pattern else f"in <{declared.tag or tag}>"
-    head = f"{len(replies) - read} of {len(replies)} replies hold no action {where}, or more than was used"
-    if not tried:
-        if partly:
-            best_guess = max(partly, key=lambda each: each.read)
-            return Remedy(
-                f"{head}; {best_guess.read} of them look like {best_guess.look}: {options_text(best_guess.options)}; "
-                "nothing recorded shows what the others did; only if they were unusable turns, declare the evidence too"
-            )
-        drops = any(read_reply(names, tag, declared, said.text, said.calls).dropped for said in replies)
-        if (
-            len(replies) > read > len(replies) // 2
-            and not before.contradicted
-            and (before.proved >= _LEAST_PROVED or not drops)
-        ):
-            return Remedy(f"{head}; only if none of that moved anything: --option evidence=declared")
-        look = (
-            f"{doubtful[0].look.partition(', the words')[0]} with the words {doubtful[0].options['words'][1:]}"
-            if doubtful
-            else ""
-        )
-        words = "say what they mean, as in --option words=up:WORD,down:WORD,left:WORD,right:WORD"
-        return (
-            Remedy(f"{head}; they look like {look}, and nothing recorded shows what these mean: {words}")
-            if look
-            else None
-        )
-    best = max((counts.taken, counts.proved) for _, counts in tried)
-    winners = [guess for guess, counts in tried if (counts.taken, counts.proved) == best]
-    texts = [f"{guess.look}: {options_text(guess.options)}" for guess in winners]
-    if len(winners) > 1:
-        return Remedy(
-            f"{head}; several dialects read them differently, so say which one was played: {'; or '.join(texts)}"
-        )
-    return Remedy(f"{head}; they look like {texts[0]}", winners[0].options)
-
-
-def _with_words(guess: Guess, names: Sequence[str], declared: Dialect, trial: Trial) -> Guess | None:
-    """Return a guess with the only meaning of its words that agrees with what was recorded, if there is exactly one."""
-    words = str(guess.options.get("words", ""))
-    if words.startswith("?"):
-        said = words[1:].split(",")
-    elif words:
-        said = [each.partition(":")[2] for each in words.split(",")]
-    else:
-        said = [*declared.vocabulary] or list(names)
-    fitting: list[Guess] = []
-    contradicted = 0
-    for each in _assignments(guess, said, names):
-        counts = trial(each.options, _SAMPLE)
-        contradicted += counts.contradicted
-        if counts.proved and not counts.contradicted:
-            fitting.append(each)
-    return fitting[0] if len(fitting) == 1 and contradicted else None
-
-
-def _assignments(guess: Guess, words: Sequence[str], names: Sequence[str]) -> Iterator[Guess]:
-    """Yield a guess with its words matched to the actions in every way."""
-    chosen = [each for each in _DIRECTIONS if each in names] or list(names)
-    if len(words) > len(chosen) or len(chosen) > _MOST_WORDS:
-        return
-    for actions in permutations(chosen, len(words)):
-        pairs = _pairs(dict(zip(words, actions, strict=True)))
-        look = f"{guess.look.partition(', the words')[0]}, the words {pairs}"
-        yield Guess({**guess.options, "words": pairs}, guess.read, look, needs_proof=True)
-
-
-def options_text(options: Mapping[str, Any]) -> str:
-    """Return options as they are written in a command."""
-    return " ".join(f"--option {shlex.quote(f'{name}={value}')}" for name, value in options.items() if value != "")
+    return {**({_OWN: rest[0]} if rest[0] in DIRECTIONS else {}), **words.get(rest[0], {})}

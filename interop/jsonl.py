@@ -4,26 +4,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
 from ..core.plugins import Settings
-from ..rollouts.dialect import Words
-from .base import (
-    Importer,
-    Place,
-    SourceSettings,
-    UnreadableError,
-    explained,
-    line_places,
-    read_line,
-    validated,
-)
+from .base import Importer, Place, UnreadableError, explained, line_places, read_line, validated
+from .chat import ChatSettings, read_replies
 from .episode import RecordedEpisode
 
 
-class JsonlSettings(SourceSettings, Words):
-    """Settings of lines."""
+class JsonlSettings(ChatSettings):
+    """Settings of lines: the dialect of replies without recorded actions, and the words of recorded actions."""
+
+    examples: int | None = Field(default=0, ge=0, le=64)
+    """Turns at the beginning of every episode that are examples of the prompt and were not played."""
 
 
 class JsonlImporter(Importer):
@@ -49,11 +43,10 @@ class JsonlImporter(Importer):
         except RecursionError as error:
             raise UnreadableError("found JSON that is nested too deeply") from error
         for turn in episode.turns if self.settings.words else ():
-            if turn.actions is not None:
-                turn.actions = [
-                    self.settings.vocabulary.get(str(each).strip().casefold(), each)
-                    if isinstance(each, str | int)
-                    else each
-                    for each in turn.actions
-                ]
+            words = self.settings.vocabulary
+            turn.actions = turn.actions and [
+                words.get(str(each).strip().casefold(), each) if isinstance(each, str | int) else each
+                for each in turn.actions
+            ]
+        read_replies(episode, self.settings)
         return episode

@@ -13,6 +13,7 @@ from ..environments.turns import ParsedReply, Reply, ReplyOutcome
 from ..rollouts.parser import parse_reply
 from ..rollouts.policies.imported import LeftOut, StateSource
 from ..solvers.base import TURN_SEPARATOR
+from .boards import levels_in
 from .episode import RecordedAction, RecordedEpisode, RecordedTurn
 from .tiles import read_level
 
@@ -58,9 +59,20 @@ def recover_task(env: PivotEnv, episode: RecordedEpisode, picture: Callable[[str
     if episode.distances is not None:
         raise StatelessError("the log has distances to the target, but no state of its simulator")
     first = episode.turns[0].frame
-    if first is None:
-        raise StatelessError("it has neither initial_state nor seed, and no first picture")
-    level = read_level(kind.profile.name, picture(first))
+    text = episode.turns[0].observation or ""
+    boards = {*levels_in(kind, text)}
+    if len(boards) > 1 or (boards and "example" in text.casefold()):
+        raise StatelessError(
+            f"the text before its first reply shows {len(boards)} boards, and may show an example; record initial_state"
+        )
+    if not boards and first is None:
+        raise StatelessError("it has neither initial_state nor seed, and no first picture or board")
+    level = None if first is None else read_level(kind.profile.name, picture(first))
+    if boards:
+        board = boards.pop()
+        if level is not None and kind.canonical_state(level) != kind.canonical_state(board):
+            raise LeftOutError(LeftOut.DISAGREES, "the board in the text and the first picture show different levels")
+        return _task_of_state(kind, config, episode, board), StateSource.ROW
     if level is None:
         raise StatelessError(
             f"it has neither initial_state nor seed, and its first picture is not made of tiles of {kind.profile.name} "

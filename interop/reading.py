@@ -17,7 +17,7 @@ from ..core.errors import PivotError
 from ..core.plugins import read_settings
 from ..core.progress import Reporter, Silent
 from ..datasets.store.config import environment
-from ..environments.base import NamedActions, PivotEnv, Task
+from ..environments.base import NamedActions, PivotEnv, Task, actions_per_turn
 from ..rollouts.confirm import BOARD, PICTURE, STATE, Confirmation, confirm
 from ..rollouts.dialect import Dialect
 from ..rollouts.policies.imported import Compared, Evidence, LeftOut, StateSource
@@ -26,15 +26,14 @@ from .base import Importer, Pictures, Place, UnreadableError
 from .chat import ChatSettings
 from .distances import bound_by_distance
 from .episode import RecordedEpisode
-from .guess import Remedy, Said, Yield, remedy_for
 from .levels import LeftOutError, StatelessError, recover_task, slots_of
+from .remedy import Remedy, Search, Yield, replies_in
 from .replay import Agreement, Pixels, replay
 from .settings import check_options, made, settings_of
 
 READ = "read"
 EPISODES_AT_ONCE = 1024
 """Episodes of a shard, about: a shard is held in memory."""
-_MOST_REPLIES = 20_000
 _TRIED = 500
 """Episodes of a larger source on which a guess is tried."""
 _OF_DIALECT = frozenset({LeftOut.UNCONFIRMED, LeftOut.DISAGREES, LeftOut.ACTION})
@@ -205,30 +204,14 @@ class Reading:
         settings = self.importer.settings
         if not isinstance(settings, ChatSettings):
             return None
-        replies, env = self._replies(places)
+        replies, env, stated = replies_in(self.importer, self.source, places)
         kind = environment(env) if env else None
         if kind is None or not issubclass(kind, NamedActions):
             return None
         base = settings.model_copy(update={"dialect": "declared"})
         declared = Dialect(**{name: getattr(base, name) for name in Dialect.model_fields})
-        return remedy_for(replies, kind.actions, kind.profile.answer_tag, declared, self._trial, self._trial({}, 0))
-
-    def _replies(self, places: Sequence[Place]) -> tuple[list[Said], str]:
-        """Return replies of the source, all of them or at most ``_MOST_REPLIES``, and their environment."""
-        replies: list[Said] = []
-        envs = Counter[str]()
-        step = 1
-        for number, place in enumerate(places):
-            if number % step:
-                continue
-            try:
-                episode = self.importer.read(self.source, place)
-            except (LeftOutError, UnreadableError):
-                continue
-            envs[episode.env] += 1
-            replies += [Said(turn.response or "", turn.calls) for turn in episode.turns if turn.reading is not None]
-            step = 1 + len(replies) // _MOST_REPLIES * 16
-        return replies, envs.most_common(1)[0][0] if envs else ""
+        before = self._trial({}, 0)
+        return Search(replies, kind.actions, kind.profile.answer_tag, declared, self._trial, before, stated).remedy()
 
     def _trial(self, options: Mapping[str, Any], limit: int) -> Yield:
         """Read the source, or a sample of it, with more options."""
@@ -323,7 +306,7 @@ class Reading:
         """
         env, masked = plan.env, ""
         attempt = self._attempt(env, episode)
-        asks = getattr(self.importer.settings, "masked", None) == "" and 0 < episode.masked < len(episode.turns)
+        asks = getattr(self.importer.settings, "masked", None) == "" and 0 < episode.chat.masked < len(episode.turns)
         if asks:
             certain = [each for each in (attempt, *self._skipped(env, place)) if each.is_confirmed]
             if len(certain) == 1:
@@ -385,18 +368,24 @@ class Reading:
         episode = attempt.episode
         if asks:
             return (
-                f"{episode.masked} of its replies are masked (weight 0 or loss false)",
+                f"{episode.chat.masked} of its replies are masked (weight 0 or loss false)",
                 "say whether they were played with --option masked=played or --option masked=skipped",
             )
         if (
-            len(episode.agents) > 1
+            len(episode.chat.agents) > 1
             and not attempt.confirmation.whole
             and not getattr(self.importer.settings, "agent", "")
         ):
-            names = ", ".join(episode.agents)
+            names = ", ".join(episode.chat.agents)
             return (
                 f"several agents replied ({names})",
-                f"name the one that acts with --option agent={episode.agents[0]}",
+                f"name the one that acts with --option agent={episode.chat.agents[0]}",
+            )
+        limit, most = episode.chat.limit, max(episode.actions_per_turn, actions_per_turn(env.config))
+        if limit not in (0, most) and getattr(self.importer.settings, "evidence", "") != "declared":
+            return (
+                f"its prompt allows {limit} actions a turn, but turns of {most} are read",
+                f"say how many a turn could hold, as in --option separator=any --option actions_per_turn={limit}",
             )
         if attempt.source is StateSource.SEED and not self._is_own_level(env, attempt):
             return (

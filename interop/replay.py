@@ -156,7 +156,10 @@ class _Replay:
         """Compare the turns that the log has after the end of the replay."""
         episode, agreement = self._episode, self._agreement
         turns = {slot.turn for slot in rest}
-        if all(slot.action is None for slot in rest) and all(episode.turns[each].reading is not None for each in turns):
+        silent = all(slot.action is None for slot in rest)
+        if (silent and all(episode.turns[each].reading is not None for each in turns)) or (
+            episode.success is not None and len(turns) <= episode.chat.trailing
+        ):
             agreement.trailing = len(turns)
             return
         text = f"the replay is over before turn {turn}, the log has {len(episode.turns)} turns"

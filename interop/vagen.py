@@ -22,9 +22,10 @@ from pydantic import ValidationError
 
 from ..core.errors import ConfigError
 from ..core.plugins import Settings
+from ..environments.sokoban import SokobanEnv
 from ..rollouts.policies.imported import LeftOut
 from .base import Importer, Place, UnreadableError, explained, read_json_below
-from .boards import board_in
+from .boards import levels_in
 from .distances import StartSettings
 from .episode import RecordedEpisode
 from .levels import LeftOutError
@@ -135,7 +136,7 @@ class _Folder:
             return None
         parts = [{"text": content}] if isinstance(content, str) else content
         text = "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
-        return board_in(self.env, text)
+        return next(iter(levels_in(SokobanEnv, text)), None)
 
     def _turn(self, t: int) -> dict[str, Any]:
         metrics, config = self._metrics, self._config

@@ -12,8 +12,7 @@ agent was given before its first reply, gives the level; where both do, they hav
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
@@ -21,13 +20,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
 from ..core.plugins import Settings
-from ..rollouts.policies.imported import LeftOut
-from .base import Importer, Pictures, Place, UnreadableError, explained, folder_of, line_places, read_line, validated
-from .boards import board_in
+from .base import Importer, Place, UnreadableError, explained, folder_of, line_places, read_line, validated
 from .chat import ChatSettings, Message, episode_of
 from .episode import RecordedEpisode
-from .levels import LeftOutError
-from .tiles import read_level
 
 _ROLE = "(system|user|assistant|tool)"
 _CHATML = re.compile(rf"<\|im_start\|>{_ROLE}\n?(.*?)(?=<\|im_start\|>|\Z)", re.DOTALL)
@@ -76,12 +71,9 @@ class VerlImporter(Importer):
             line = validated(TypeAdapter(_Line), read_line(source, place))
             row = dict(line.model_extra or {})
             messages = self._messages(line, source, place)
-            env = str(row.get("env") or self.settings.env)
-            board = None if row.get("initial_state") else _board(env, messages, source)
-            said = row.get(self.settings.success)
-            derived = {"initial_state": board, "success": _success(said)}
+            success = _success(row.get(self.settings.success))
             kept = {"score": line.score, "step": line.step}
-            return episode_of(messages, {**derived, **row, "id": place.label, "verl": kept}, self.settings)
+            return episode_of(messages, {"success": success, **row, "id": place.label, "verl": kept}, self.settings)
         except ValidationError as error:
             raise explained(error) from error
 
@@ -107,24 +99,6 @@ class VerlImporter(Importer):
             said = words if role == "assistant" else _PICTURE.sub("", words)
             messages.append(Message(role, said.strip(), [each for each in names if _exists(source, each)]))
         return messages
-
-
-def _board(env: str, messages: Sequence[Message], source: Path) -> str | None:
-    """Return the level of the last board before the first reply; None to read the first picture.
-
-    Raises:
-        LeftOutError: the first picture shows another level.
-        UnreadableError: the first picture cannot be read.
-    """
-    prompt = list(takewhile(lambda message: message.role != "assistant", messages))
-    board = next((each for message in prompt[::-1] if (each := board_in(env, message.text)) is not None), None)
-    first = next((message.images[-1] for message in prompt[::-1] if message.images), None)
-    if board is None or first is None:
-        return board
-    shown = read_level(env, Pictures(source, data_urls=False).frame(first))
-    if shown is not None and shown != board:
-        raise LeftOutError(LeftOut.DISAGREES, "the board in the text and the first picture show different levels")
-    return board
 
 
 def _success(said: Any) -> bool | None:

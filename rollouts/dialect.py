@@ -193,7 +193,12 @@ def words_of(content: str, dialect: Dialect) -> list[str]:
     else:
         parts = content.split(dialect.separator) if dialect.separator else [content]
     loose = dialect.spelling == "loose" or dialect.separator in ("any", "each")
-    words = [each.strip(_AROUND) if loose else each.strip() for each in parts]
+    if dialect.separator == "each":
+        words = [each.strip(_AROUND.translate({60: None, 62: None})) for each in parts]  # < and > are arrows
+    elif loose:
+        words = [each.strip(_AROUND) or (each.strip() if dialect.separator != "any" else "") for each in parts]
+    else:
+        words = [each.strip() for each in parts]
     return [each.casefold() for each in words if each or not loose]
 
 

@@ -179,6 +179,82 @@ def test_a_source_with_turns_of_two_actions_is_left_out_and_its_remedy_works(tmp
     assert read == [["down|right", "right|up", "left"], ["right|left", "down|up", "down"]]
 
 
+WINS = ["right", "right"], ["down", "up", "right", "right"], ["up", "right", "right"]
+EXAMPLES = (["up", "left"], ["down", "left"], ["up", "up"])
+
+
+def _answers(words: Sequence[str]) -> list[str]:
+    return [f"<think>so</think><answer>{word}</answer>" for word in words]
+
+
+def _lines(turns: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"format": "pivot-episode-1", "turns": turns, **OWN}
+
+
+def _shown(moves: Sequence[str]) -> dict[str, Any]:
+    row = _chat(_answers(moves))
+    row["messages"][0]["content"] = f"The room:\n{LEVEL}"
+    return {name: value for name, value in row.items() if name != "initial_state"}
+
+
+ITALIAN = dict(zip(WORDS["names"], ["su", "giù", "sinistra", "destra"], strict=True))
+FOREIGN: dict[str, Any] = {
+    "Italian": lambda moves: _chat(_answers([ITALIAN[move] for move in moves])),
+    "the answer is": lambda moves: _chat([f"It is near.\nThe answer is {move}." for move in moves]),
+    "two directions": lambda moves: _chat([f"Going {moves[0]} is bad, so I choose: {move}" for move in moves]),
+    "text after a mark": lambda moves: _chat([f"<|channel|>final<|message|>{move}" for move in moves]),
+    "letters of another language": lambda moves: _chat(_answers(["OULR"["udlr".index(each[0])] for each in moves])),
+    "level in the text": _shown,
+    "pool of examples": lambda moves: _chat(_answers([*EXAMPLES[len(moves) % 3], *moves])),
+    "actions after the end": lambda moves: _chat(_answers([*moves, "up"])),
+    "lines": lambda moves: _lines([{"response": each} for each in _answers(moves)]),
+    "words of lines": lambda moves: _lines([{"actions": [ITALIAN[move]]} for move in moves]),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_the_remedy_of_a_foreign_dialect_reads_what_was_played(tmp_path: Path, name: str) -> None:
+    played = [FIRST, SECOND, *WINS]
+    rows = [{**FOREIGN[name](moves), "id": str(n), "success": n > 1} for n, moves in enumerate(played)]
+    source, format = _write(tmp_path, *rows), "jsonl" if "format" in rows[0] else "openai"
+    reading = _read(source, format)
+    assert _taken(reading) == 0
+    again = _read(source, format, **_options(reading.remedies[-1].text))
+    (plan,) = again.plans.values()
+    records = [again.read(entry.taken.place) for entry in plan.entries]
+    read = [[slot.action.name for slot in slots_of(plan.env, each) if slot.action] for each in records]
+    assert [moves[: len(own)] for moves, own in zip(read, played, strict=True)] == played
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([_chat(_answers([*EXAMPLES[0], *moves])) for moves in (FIRST, SECOND)], "examples=2"),
+        (
+            [_chat([f"<answer>{each}</answer>" for each in ("up, down", "left", "up", "up", "up")])],
+            "actions_per_turn=N",
+        ),
+        ([_chat([*_tagged(FIRST[:3]), *(f"Action: {each}" for each in FIRST[3:])])], "Action:"),
+        ([_chat([f"It is {move}, so I choose: {FIRST[0]}" for move in FIRST])], "the direction after 'choose'"),
+        ([_chat(_answers("2013"))], "words=up:WORD"),
+    ],
+)
+def test_a_guess_that_nothing_proves_is_a_question(tmp_path: Path, rows: list[Any], said: str) -> None:
+    reading = _read(_write(tmp_path, *rows))
+    assert said in reading.remedies[-1].text and not reading.remedies[-1].options
+    assert _taken(_read(tmp_path / "episodes.jsonl", dialect="auto")) == 0
+
+
+def test_a_prompt_says_how_many_actions_a_turn_holds(tmp_path: Path) -> None:
+    rows = [_chat(["<action>up</action>"] * 5), _chat(["<action>up,down</action>"] * 5)]
+    for row in rows:
+        row["messages"][0]["content"] = "You can take up to 3 action(s) at a time."
+    reading = _read(_write(tmp_path, *rows))
+    assert _taken(reading) == 0
+    again = _read(tmp_path / "episodes.jsonl", **_options(reading.remedies[0].text))
+    assert _taken(again) == 2 and next(iter(again.plans.values())).env.config.decisive()["actions_per_turn"] == 3
+
+
 @pytest.mark.parametrize(
     "reply",
     [

@@ -1,0 +1,256 @@
+"""Remedy for the dialect of a source: guesses are tried like commands, and the one that agrees is named.
+
+The source is read and audited with the options of a guess, and only what imports more episodes and contradicts none of
+them is named. Words that are unknown, such as numbers, are matched with the actions by what was recorded: of all
+assignments exactly one must agree with it. So are replies that were no play, at either end of the chats. What nothing
+recorded tells is the user's to say: the text then names the options that would, and none is applied.
+"""
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..rollouts.dialect import Call, Dialect, Read, read_reply
+from .base import Importer, Place, UnreadableError
+from .episode import RecordedAction
+from .guess import DIRECTIONS, MOST_WORDS, Guess, Said, guesses, pairs_text, read_whole
+from .levels import LeftOutError
+
+_NEARLY_ALL = 0.95
+_SAMPLE = 8
+"""Episodes on which assignments of words are tried first."""
+_MOST_CANDIDATES = 12
+_MOST_NO_PLAY = 4
+"""Most replies at either end of a chat that are tried as no play."""
+_MOST_REPLIES = 20_000
+_LEAST_PROVED = 3
+"""Least number of confirmed episodes at which a remedy may suggest to accept partly unused replies."""
+
+
+class Yield(NamedTuple):
+    """Episodes of a source under some options."""
+
+    taken: int
+    contradicted: int
+    proved: int
+    """Episodes that recorded values confirm."""
+
+
+Trial = Callable[[Mapping[str, Any], int], Yield]
+"""Reads the source with further options; the number limits its episodes (0: no limit)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Remedy of the audit for the dialect of a source."""
+
+    text: str
+    """Finding, and the options to paste, if there are any."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Options that were tried on the source and import more of it; none where no guess does, or several do."""
+
+
+def replies_in(importer: Importer, source: Path, places: Sequence[Place]) -> tuple[list[Said], str, int]:
+    """Return replies of the source (at most ``_MOST_REPLIES``), their environment, and the limit of a turn."""
+    limits = Counter[int]()
+    replies: list[Said] = []
+    envs = Counter[str]()
+    step = 1
+    for number, place in enumerate(places):
+        if number % step:
+            continue
+        try:
+            episode = importer.read(source, place)
+        except (LeftOutError, UnreadableError):
+            continue
+        envs[episode.env] += 1
+        limits[episode.chat.limit] += 1
+        last = len(episode.turns) - 1
+        for t, turn in enumerate(episode.turns):
+            if turn.reading is not None:
+                replies.append(Said(turn.response or "", turn.calls, t == last))
+            elif turn.actions and not any(isinstance(each, RecordedAction) for each in turn.actions):
+                replies.append(Said("", [Call(str(each), {}) for each in turn.actions], t == last))
+        step = 1 + len(replies) // _MOST_REPLIES * 16
+    most = max(limits.items(), key=lambda each: each[1], default=(0, 0))[0]
+    return replies, envs.most_common(1)[0][0] if envs else "", most
+
+
+@dataclass(slots=True)
+class Search:
+    """Search for the dialect to declare, in place of the one that is."""
+
+    replies: Sequence[Said]
+    names: Sequence[str]
+    """Actions of the environment."""
+    tag: str
+    """Its answer tag."""
+    declared: Dialect
+    trial: Trial
+    before: Yield
+    """Yield of the source as it is declared."""
+    stated: int = 0
+    """Most actions of a turn by the text of the prompts, 0 where they do not say it."""
+    read: int = 0
+    """Replies that the declared dialect reads."""
+    agreeing: list[tuple[Guess, Yield]] = field(default_factory=list[tuple[Guess, Yield]])
+    """Guesses that import more, one per reading."""
+    partly: list[Guess] = field(default_factory=list[Guess])
+    """Guesses that nothing contradicts, and that read more than half of the replies."""
+    unknown: list[Guess] = field(default_factory=list[Guess])
+    """Guesses whose words nothing explains."""
+    unproved: list[Guess] = field(default_factory=list[Guess])
+    """Guesses that read nearly all replies, and that nothing recorded confirms or contradicts."""
+
+    def remedy(self) -> Remedy | None:
+        """Return the remedy; None where no guess reads the replies better than what is declared."""
+        replies, declared, tag = self.replies, self.declared, self.tag
+        self.read = read_whole(replies, self.names, tag, declared)
+        candidates = [Guess({"words": declared.words}, self.read, f"<{declared.tag or tag}>")] if self.read else []
+        candidates += guesses(replies, self.names, tag, declared, self.stated)
+        for candidate in candidates[:_MOST_CANDIDATES]:
+            self._try(candidate)
+        where = "that the pattern finds" if declared.pattern else f"in <{declared.tag or tag}>"
+        head = f"{len(replies) - self.read} of {len(replies)} replies hold no action {where}, or more than was used"
+        if self.agreeing:
+            best = max((counts.taken, counts.proved) for _, counts in self.agreeing)
+            return _choice(head, [guess for guess, counts in self.agreeing if (counts.taken, counts.proved) == best])
+        question = self._question()
+        return Remedy(f"{head}; {question}") if question else None
+
+    def _question(self) -> str:
+        """Return what only the user can tell; nothing where no guess comes near."""
+        if self.partly:
+            guess = max(self.partly, key=lambda each: each.read)
+            return (
+                f"{guess.read} of them look like {guess.look}: {options_text(guess.options)}; nothing recorded shows "
+                "what the others did; only if they were unusable turns, declare the evidence too"
+            )
+        texts = [f"{guess.look}: {options_text(guess.options)}" for guess in self.unproved[:3]]
+        drops = any(self._reading(self.declared, said).dropped for said in self.replies)
+        if (
+            len(self.replies) > self.read > len(self.replies) // 2
+            and not self.before.contradicted
+            and (self.before.proved >= _LEAST_PROVED or not drops)
+        ):
+            texts.append("only if none of that moved anything: --option evidence=declared")
+            if len(texts) == 1:
+                return texts[0]
+        if texts:
+            return f"nothing recorded shows how they were read, so say which was played: {'; or '.join(texts)}"
+        if not self.unknown:
+            return ""
+        guess = self.unknown[0]
+        look = f"{guess.look.partition(', the words')[0]} with the words {guess.options['words'][1:]}"
+        words = options_text({**guess.options, "words": "up:WORD,down:WORD,left:WORD,right:WORD"})
+        return f"they look like {look}, and nothing recorded shows what these mean, so say it, as in {words}"
+
+    def _try(self, candidate: Guess) -> None:
+        """Try a guess on the source, and keep it where it belongs."""
+        explains = candidate.read >= _NEARLY_ALL * len(self.replies)
+        unknown = str(candidate.options.get("words", "")).startswith("?")
+        counts = Yield(0, 1, 0) if unknown else self.trial(candidate.options, 0)
+        fitting = [candidate]
+        if counts.contradicted:
+            fitting = [] if unknown or not explains else self._without_ends(candidate)
+            fitting = fitting or self._with_words(candidate)
+            if len(fitting) != 1:
+                self.unproved += fitting
+                self.unknown += [candidate] if unknown and explains else []
+                return
+            counts = self.trial(fitting[0].options, 0)
+        (guess,) = fitting
+        proved = counts.proved > self.before.proved if guess.needs_proof else counts.proved > 0
+        if counts.contradicted or (guess.needs_proof and not proved and not explains):
+            return
+        if counts.taken > self.before.taken and (proved or (explains and not guess.needs_proof)):
+            if not any(self._same_reading(guess, other) for other, _ in self.agreeing):
+                self.agreeing.append((guess, counts))
+        elif guess.needs_proof:
+            self.unproved.append(guess)
+        elif guess.read > max(self.read, len(self.replies) // 2):
+            self.partly.append(guess)
+
+    def _reading(self, dialect: Dialect, said: Said) -> Read:
+        return read_reply(self.names, self.tag, dialect, said.text, said.calls)
+
+    def _same_reading(self, one: Guess, two: Guess) -> bool:
+        """Return whether two guesses play the same replies, and read the same actions where both read some."""
+        if any(one.options.get(name) != two.options.get(name) for name in ("examples", "trailing")):
+            return False
+        first, second = (
+            self.declared.model_copy(update={k: v for k, v in each.options.items() if k in Dialect.model_fields})
+            for each in (one, two)
+        )
+        pairs = [(self._reading(first, said).actions, self._reading(second, said).actions) for said in self.replies]
+        return all(a == b for a, b in pairs if a and b)
+
+    def _agrees(self, options: Mapping[str, Any]) -> bool:
+        counts = self.trial(options, _SAMPLE)
+        return bool(counts.taken) and not counts.contradicted and not self.trial(options, 0).contradicted
+
+    def _without_ends(self, guess: Guess) -> list[Guess]:
+        """Return a guess with what its turns or chats have too much: actions, or replies that were no play."""
+        longest = guess.options.get("actions_per_turn", 1)
+        tried = [
+            ("examples", range(1, _MOST_NO_PLAY + 1), "replies of the prompt"),
+            ("trailing", range(1, _MOST_NO_PLAY + 1), "replies after the end"),
+            ("actions_per_turn", range(longest - 1, 0, -1), "actions of a turn that ran"),
+        ]
+        fitting: list[Guess] = []
+        for name, counts, look in tried:
+            options = [{**guess.options, name: count} for count in counts]
+            for chosen in [each for each in options if self._agrees(each)][:1]:
+                text = f"{guess.look}, with {chosen[name]} {look}"
+                fitting.append(replace(guess, options=chosen, look=text, needs_proof=True, unsure=False))
+        return fitting
+
+    def _with_words(self, guess: Guess) -> list[Guess]:
+        """Return a guess with the only meaning of its words that agrees with what was recorded, if there is one."""
+        words = str(guess.options.get("words", ""))
+        if words.startswith("?"):
+            said = words[1:].split(",")
+        elif words:
+            said = [each.partition(":")[2] for each in words.split(",")]
+        else:
+            said = [*self.declared.vocabulary] or list(self.names)
+        chosen = [each for each in DIRECTIONS if each in self.names] or list(self.names)
+        if len(said) > len(chosen) or len(chosen) > MOST_WORDS:
+            return []
+        look = guess.look.partition(", the words")[0]
+        mappings = [pairs_text(dict(zip(said, actions, strict=True))) for actions in permutations(chosen, len(said))]
+        left_out = 0
+        for limit in (_SAMPLE, 0):
+            tried = [(each, self.trial({**guess.options, "words": each}, limit)) for each in mappings]
+            mappings = [each for each, counts in tried if counts.proved and not counts.contradicted]
+            left_out += sum(counts.contradicted > 0 for _, counts in tried)
+        if len(mappings) != 1 or not left_out:
+            return []
+        options = {**guess.options, "words": mappings[0]}
+        return [replace(guess, options=options, look=f"{look}, the words {mappings[0]}", needs_proof=True)]
+
+
+def _choice(head: str, winners: Sequence[Guess]) -> Remedy:
+    texts = [f"{guess.look}: {options_text(guess.options)}" for guess in winners]
+    if len(winners) > 1:
+        return Remedy(
+            f"{head}; several dialects read them differently, so say which one was played: {'; or '.join(texts)}"
+        )
+    (guess,) = winners
+    if guess.unsure:
+        longest = guess.options["actions_per_turn"]
+        options = options_text({**guess.options, "actions_per_turn": "N"})
+        return Remedy(
+            f"{head}; they look like {guess.look}: {options}; the longest of them holds {longest} actions, which does "
+            "not show how many a turn could hold: name that number"
+        )
+    return Remedy(f"{head}; they look like {texts[0]}", guess.options)
+
+
+def options_text(options: Mapping[str, Any]) -> str:
+    """Return options as they are written in a command."""
+    return " ".join(f"--option {shlex.quote(f'{name}={value}')}" for name, value in options.items() if value != "")
