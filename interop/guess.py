@@ -26,6 +26,7 @@ MOST_WORDS = 5
 _MOST_CONTAINERS = 8
 _PILE = 4
 """Least square of the number of longest replies, per reply, at which the longest one shows the limit of a turn."""
+_LONGEST_CODE = 12
 _LINE = 400
 """Most characters of a line of prose."""
 _MOST_PHRASES = 4
@@ -86,6 +87,14 @@ class _Container:
         words = {n: words_of(content, split) for n, content in enumerate(self.contents) if content}
         return {n for n, each in words.items() if each and all(map(_meanings, each))}
 
+    def is_code(self) -> bool:
+        """Return whether it holds one of a few short words that are no directions in nearly all replies."""
+        held = [each for each in self.contents if each is not None]
+        words = {each.casefold() for each in held}
+        short = all(len(each) <= _LONGEST_CODE and not re.search(r"\s", each) for each in words)
+        few = 1 < len(words) <= MOST_WORDS and len(held) >= _NEARLY_ALL * len(self.contents)
+        return few and short and not any(_meanings(part) for each in words for part in re.findall(r"[^\W_]+", each))
+
 
 def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: Dialect, stated: int = 0) -> list[Guess]:
     """Return dialects that read more replies than the declared one, the best first.
@@ -108,6 +117,7 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
         mixed = any(0 < len(lines & part) < _NEARLY_ALL * len(lines) for part in parts)
         containers += [replace(mention, needs_proof=mention.needs_proof or mixed)] if lines else []
     containers.sort(key=lambda each: (-len(each.readable()), -sum(content is not None for content in each.contents)))
+    rivals = [each for each in containers if each.is_code()]  # beside the action there, a direction may be a remark
     guesses: list[Guess] = []
     for container in [*containers[:_MOST_CONTAINERS], *unions]:
         for options, proof in _vocabularies(container, names):
@@ -120,7 +130,8 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
             if str(options.get("words", "")).startswith("?"):
                 count = sum(content is not None for content in container.contents)
             look = container.look + _look(options)
-            guesses.append(Guess(options, count, look, container.needs_proof or proof, unsure))
+            doubt = proof or container.needs_proof or any(each is not container for each in rivals)
+            guesses.append(Guess(options, count, look, doubt, unsure))
     better = [each for each in guesses if each.read > baseline or each.needs_proof]
     better.sort(key=lambda each: (each.needs_proof, -each.read, len(repr(each.options))))
     return better

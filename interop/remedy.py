@@ -27,6 +27,7 @@ _MOST_CANDIDATES = 12
 _MOST_NO_PLAY = 4
 """Most replies at either end of a chat that are tried as no play."""
 _MOST_REPLIES = 20_000
+_MANY = 6
 _LEAST_PROVED = 3
 """Least number of confirmed episodes at which a remedy may suggest to accept partly unused replies."""
 
@@ -131,6 +132,10 @@ class Search:
                 "what the others did; only if they were unusable turns, declare the evidence too"
             )
         texts = [f"{guess.look}: {options_text(guess.options)}" for guess in self.unproved[:3]]
+        for guess in self.unknown[:1]:
+            look = f"{guess.look.partition(', the words')[0]} with the words {guess.options['words'][1:]}"
+            words = options_text({**guess.options, "words": "up:WORD,down:WORD,left:WORD,right:WORD"})
+            texts.append(f"{look}, as in {words}")
         drops = any(self._reading(self.declared, said).dropped for said in self.replies)
         if (
             len(self.replies) > self.read > len(self.replies) // 2
@@ -138,16 +143,9 @@ class Search:
             and (self.before.proved >= _LEAST_PROVED or not drops)
         ):
             texts.append("only if none of that moved anything: --option evidence=declared")
-            if len(texts) == 1:
-                return texts[0]
-        if texts:
-            return f"nothing recorded shows how they were read, so say which was played: {'; or '.join(texts)}"
-        if not self.unknown:
-            return ""
-        guess = self.unknown[0]
-        look = f"{guess.look.partition(', the words')[0]} with the words {guess.options['words'][1:]}"
-        words = options_text({**guess.options, "words": "up:WORD,down:WORD,left:WORD,right:WORD"})
-        return f"they look like {look}, and nothing recorded shows what these mean, so say it, as in {words}"
+        if not texts or (len(texts) == 1 and texts[0].startswith("only")):
+            return "".join(texts)
+        return f"nothing recorded shows how they were read, so say what was played: {'; or '.join(texts)}"
 
     def _try(self, candidate: Guess) -> None:
         """Try a guess on the source, and keep it where it belongs."""
@@ -156,7 +154,7 @@ class Search:
         counts = Yield(0, 1, 0) if unknown else self.trial(candidate.options, 0)
         fitting = [candidate]
         if counts.contradicted:
-            fitting = [] if unknown or not explains else self._without_ends(candidate)
+            fitting = [] if unknown or not explains else self._without_ends(candidate, counts.contradicted)
             fitting = fitting or self._with_words(candidate)
             if len(fitting) != 1:
                 self.unproved += fitting
@@ -193,8 +191,11 @@ class Search:
         counts = self.trial(options, _SAMPLE)
         return bool(counts.taken) and not counts.contradicted and not self.trial(options, 0).contradicted
 
-    def _without_ends(self, guess: Guess) -> list[Guess]:
-        """Return a guess with what its turns or chats have too much: actions, or replies that were no play."""
+    def _without_ends(self, guess: Guess, contradicted: int) -> list[Guess]:
+        """Return a guess with what its turns or chats have too much: actions, or replies that were no play.
+
+        Where many episodes were contradicted, and all of them have as many replies too much, that is no accident.
+        """
         longest = guess.options.get("actions_per_turn", 1)
         tried = [
             ("examples", range(1, _MOST_NO_PLAY + 1), "replies of the prompt"),
@@ -205,8 +206,10 @@ class Search:
         for name, counts, look in tried:
             options = [{**guess.options, name: count} for count in counts]
             for chosen in [each for each in options if self._agrees(each)][:1]:
-                text = f"{guess.look}, with {chosen[name]} {look}"
-                fitting.append(replace(guess, options=chosen, look=text, needs_proof=True, unsure=False))
+                text, less = f"{guess.look}, with {chosen[name]} {look}", {**chosen, name: max(chosen[name] - 1, 0)}
+                same = contradicted >= _MANY and (chosen[name] == 1 or self.trial(less, 0).contradicted == contradicted)
+                proof = guess.needs_proof or not same
+                fitting.append(replace(guess, options=chosen, look=text, needs_proof=proof, unsure=False))
         return fitting
 
     def _with_words(self, guess: Guess) -> list[Guess]:

@@ -237,6 +237,7 @@ def test_the_remedy_of_a_foreign_dialect_reads_what_was_played(tmp_path: Path, n
         ([_chat([*_tagged(FIRST[:3]), *(f"Action: {each}" for each in FIRST[3:])])], "Action:"),
         ([_chat([f"It is {move}, so I choose: {FIRST[0]}" for move in FIRST])], "the direction after 'choose'"),
         ([_chat(_answers("2013"))], "words=up:WORD"),
+        ([_chat([f"Box: {move}\nMove: {len(move)}" for move in FIRST])], "words=up:WORD"),
     ],
 )
 def test_a_guess_that_nothing_proves_is_a_question(tmp_path: Path, rows: list[Any], said: str) -> None:
