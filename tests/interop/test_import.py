@@ -172,7 +172,7 @@ def confirmed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for row in rows:
             row["evidence"] = next(words)
 
-    for path in sorted(root.glob("interop/*/*.parquet")):
+    for path in sorted(root.glob("imports/*/*.parquet")):
         change_rows(root, path.relative_to(root).as_posix(), confirm)
     rewrite_manifest(root)
     pivot.relabel(root, {})
