@@ -26,7 +26,6 @@ MOST_WORDS = 5
 _MOST_CONTAINERS = 8
 _PILE = 4
 """Least square of the number of longest replies, per reply, at which the longest one shows the limit of a turn."""
-_LONGEST_CODE = 12
 _LINE = 400
 """Most characters of a line of prose."""
 _MOST_PHRASES = 4
@@ -56,7 +55,7 @@ class Said:
     text: str
     calls: Sequence[Call] = ()
     is_last: bool = False
-    """Whether it is the last one of its episode."""
+    """Whether its episode ends with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +88,12 @@ class _Container:
 
     def is_code(self) -> bool:
         """Return whether it holds one of a few short words that are no directions in nearly all replies."""
-        held = [each for each in self.contents if each is not None]
-        words = {each.casefold() for each in held}
-        short = all(len(each) <= _LONGEST_CODE and not re.search(r"\s", each) for each in words)
-        few = 1 < len(words) <= MOST_WORDS and len(held) >= _NEARLY_ALL * len(self.contents)
-        return few and short and not any(_meanings(part) for each in words for part in re.findall(r"[^\W_]+", each))
+        texts = [each for each in self.contents if each is not None]
+        words = {each.casefold() for each in texts}
+        if not 1 < len(words) <= MOST_WORDS or len(texts) < _NEARLY_ALL * len(self.contents):
+            return False
+        parts = [part for each in words for part in re.findall(r"[^\W_]+", each)]
+        return all(re.fullmatch(r"\S{1,12}", each) for each in words) and not any(map(_meanings, parts))
 
 
 def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: Dialect, stated: int = 0) -> list[Guess]:
@@ -219,8 +219,8 @@ def _containers(replies: Sequence[Said]) -> Iterator[_Container]:
 def _mentions(replies: Sequence[Said]) -> Iterator[_Container]:
     """Yield directions in prose: the only one of the last line, or the one after the words before the last one of it.
 
-    A direction in prose may be a remark. Where many phrases are around it, or other directions stand beside it, only
-    recorded values tell what was played.
+    A direction in prose may be a remark. Where it has many phrases or other directions around it, only recorded values
+    prove what was played.
     """
     lines = [without_thoughts(said.text).rstrip().rpartition("\n")[2][-_LINE:] for said in replies if not said.calls]
     families: defaultdict[int, Counter[str]] = defaultdict(Counter)

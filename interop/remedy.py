@@ -57,28 +57,24 @@ class Remedy:
 
 def replies_in(importer: Importer, source: Path, places: Sequence[Place]) -> tuple[list[Said], str, int]:
     """Return replies of the source (at most ``_MOST_REPLIES``), their environment, and the limit of a turn."""
-    limits = Counter[int]()
     replies: list[Said] = []
-    envs = Counter[str]()
+    kinds = Counter[tuple[str, int]]()
     step = 1
-    for number, place in enumerate(places):
-        if number % step:
-            continue
+    for place in (place for number, place in enumerate(places) if not number % step):
         try:
             episode = importer.read(source, place)
         except (LeftOutError, UnreadableError):
             continue
-        envs[episode.env] += 1
-        limits[episode.chat.limit] += 1
-        last = len(episode.turns) - 1
-        for t, turn in enumerate(episode.turns):
+        kinds[episode.env, episode.chat.limit] += 1
+        for t, turn in enumerate(episode.turns, 1):
+            is_last = t == len(episode.turns)
             if turn.reading is not None:
-                replies.append(Said(turn.response or "", turn.calls, t == last))
+                replies.append(Said(turn.response or "", turn.calls, is_last))
             elif turn.actions and not any(isinstance(each, RecordedAction) for each in turn.actions):
-                replies.append(Said("", [Call(str(each), {}) for each in turn.actions], t == last))
+                replies.append(Said("", [Call(str(each), {}) for each in turn.actions], is_last))
         step = 1 + len(replies) // _MOST_REPLIES * 16
-    most = max(limits.items(), key=lambda each: each[1], default=(0, 0))[0]
-    return replies, envs.most_common(1)[0][0] if envs else "", most
+    env, limit = max(kinds, key=kinds.__getitem__, default=("", 0))
+    return replies, env, limit
 
 
 @dataclass(slots=True)
@@ -194,7 +190,7 @@ class Search:
     def _without_ends(self, guess: Guess, contradicted: int) -> list[Guess]:
         """Return a guess with what its turns or chats have too much: actions, or replies that were no play.
 
-        Where many episodes were contradicted, and all of them have as many replies too much, that is no accident.
+        Where many episodes were contradicted, and all of them have as many replies too much, that proves it.
         """
         longest = guess.options.get("actions_per_turn", 1)
         tried = [

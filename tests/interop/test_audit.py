@@ -249,7 +249,7 @@ def test_a_guess_that_nothing_proves_is_a_question(tmp_path: Path, rows: list[An
 def test_a_prompt_says_how_many_actions_a_turn_holds(tmp_path: Path) -> None:
     rows = [_chat(["<action>up</action>"] * 5), _chat(["<action>up,down</action>"] * 5)]
     for row in rows:
-        row["messages"][0]["content"] = "You can take up to 3 action(s) at a time."
+        row["messages"][0]["content"] = "Use up to 3 action(s) at a time."
     reading = _read(_write(tmp_path, *rows))
     assert _taken(reading) == 0
     again = _read(tmp_path / "episodes.jsonl", **_options(reading.remedies[0].text))

@@ -55,12 +55,11 @@ SOURCE = ("evidence", "generator")
 CHAT = (
     *SOURCE,
     *("env", "tag", "pattern", "separator", "actions_per_turn", "argument", "words", "spelling"),
-    *("dialect", "masked", "examples", "agent"),
+    *("dialect", "masked", "examples", "trailing", "agent"),
 )
 DIALECTS = {
-    "jsonl": (*SOURCE, "words"),
     "vagen": (*SOURCE, "nearest_start", "farthest_start"),
-    **dict.fromkeys(("openai", "inspect", "verifiers"), CHAT),
+    **dict.fromkeys(("jsonl", "openai", "inspect", "verifiers"), CHAT),
     "atif": (*CHAT, "reward"),
     "verl": (*CHAT, "template", "success"),
 }
