@@ -92,7 +92,7 @@ class _Container:
         words = {each.casefold() for each in texts}
         if not 1 < len(words) <= MOST_WORDS or len(texts) < _NEARLY_ALL * len(self.contents):
             return False
-        parts = [part for each in words for part in re.findall(r"[^\W_]+", each)]
+        parts = [part for each in words for part in re.findall(r"[^\W\d_]+|[^\w\s<>^]", each)]
         return all(re.fullmatch(r"\S{1,12}", each) for each in words) and not any(map(_meanings, parts))
 
 
