@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NoReturn
 
 from .core.errors import INTERRUPTED, StoreError
+from .core.guard import guard
 from .core.version import __version__
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def main() -> None:
 
     Before it, Ctrl-C meets the interpreter, so this module imports nothing that takes time.
     """
+    guard(next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
     usual = [each for each in _INTERRUPTS if signal.getsignal(each) in (signal.default_int_handler, signal.SIG_DFL)]
     # A library that is interrupted while it is imported, or while the process ends, raises or prints anything.
     _handle(usual, _interrupted)

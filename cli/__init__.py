@@ -126,12 +126,16 @@ def _at_the_root(
 
 def main() -> None:
     """Run the command line: errors as one line, Ctrl-C as an offer to resume."""
+    called = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     try:
-        called = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         status = command_line({called})(prog_name="pivot", standalone_mode=False)
     except PivotError as error:
         show_error(str(error))
         _leave(error.status)
+    except MemoryError:
+        more = "raise it with --max-memory, or restore" if called == "verify" else "restore"
+        show_error(f"reading needs more memory than this process may take; {more} the store from a copy")
+        _leave(1)
     except typer.TyperException as error:
         if message := usage_message(error):
             show_error(message)

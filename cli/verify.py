@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from ..core.errors import StoreError
-from ..datasets.verify.limits import MEMORY, SECONDS, Limits, end_process
+from ..core.guard import expect_progress, limit_memory
 from ..flows import verify as verification
 from .build import WORKERS
 from .console import ProgressBars, err, out, styled
@@ -22,10 +22,33 @@ class VerifyOptions(Options):
     """Read paths that run.json names outside the store, such as a folder of targets, to derive levels again."""
     export: AddressField | None = None
     """Folder of an export of this store, or its s3:// address; every row of it is checked against the store, too."""
-    max_seconds: float = Field(default=SECONDS, ge=1)
-    """Seconds that one shard, or one check of the whole store, may take."""
-    max_memory: int = Field(default=MEMORY, ge=64)
+    max_seconds: float = Field(default=600.0, ge=1)
+    """Seconds that one shard, or one check of the whole store, may take, on Linux."""
+    max_memory: int = Field(default=1024, ge=64)
     """MiB of memory that each process may take for it, on Linux."""
+
+
+class _WatchedBars(ProgressBars):
+    """Bars that end the command where nothing moves for too long."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+        expect_progress(seconds)
+
+    def __exit__(self, *error: object) -> None:
+        expect_progress(0)
+        super().__exit__(*error)
+
+    def start(self, stage: str, total: int) -> None:
+        """Show a new bar."""
+        expect_progress(self._seconds)
+        super().start(stage, total)
+
+    def advance(self, stage: str, amount: int) -> None:
+        """Move the bar on."""
+        expect_progress(self._seconds)
+        super().advance(stage, amount)
 
 
 OPTIONS = Form("verify", VerifyOptions, {"root": Flag(argument="DIR"), "sources": Flag(off="-")})
@@ -38,7 +61,7 @@ def verify(options: VerifyOptions, workers: WorkerOptions) -> None:
     Levels and episode ids are derived from run.json again, rewards and frames from a replay, frame ids from pixels, and
     every label from a second, independent search; retries of a rollback probe are replayed. The exit status is 1
     when a problem was found. No path that run.json names is followed without --sources, so a store from elsewhere can
-    be verified safely. A shard that takes more than the limits of time and memory is a problem.
+    be verified safely.
 
     [bold]Examples[/]
 
@@ -47,14 +70,12 @@ def verify(options: VerifyOptions, workers: WorkerOptions) -> None:
     pivot verify runs/first --export runs/first-pairs
     """
     root = options.root
-    ends = end_process if workers.engine == "local" else None  # a process of a cluster is not ours to end
-    limits = Limits(options.max_seconds, options.max_memory, ends)
-    with ProgressBars() as bars:
+    limit_memory(options.max_memory)
+    with _WatchedBars(options.max_seconds) as bars:
         report = verification.verify(
             root,
             sources=options.sources,
             export=options.export,
-            limits=limits,
             reporter=bars,
             **workers.model_dump(),
         )

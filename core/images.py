@@ -10,7 +10,6 @@ the pixels alone.
 import hashlib
 import io
 import threading
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -21,11 +20,12 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from .containers import JPEG_SIGNATURE, PNG_SIGNATURE, jpeg_problem, png_problem
 from .errors import ImageError
 
 Frame = NDArray[np.uint8]
 """RGB, shape (height, width, 3)."""
+
+PNG_SIGNATURE, JPEG_SIGNATURE = b"\x89PNG\r\n\x1a\n", b"\xff\xd8"
 
 MAX_PIXELS = 64_000_000
 """Largest picture that :func:`decode` opens; 192 MB of RGB."""
@@ -150,8 +150,6 @@ class Codec(ImageFormat):
     encode: Callable[[Frame], bytes]
     """Return a file that :func:`decode` reads, in exactly the pixels of the frame if the codec is lossless."""
     lossless: bool
-    problem: Callable[[bytes], str | None]
-    """Return what a file holds besides its pixels, or None; may raise IndexError or zlib.error if it is damaged."""
 
 
 def _begins(signature: bytes) -> Callable[[bytes], bool]:
@@ -162,10 +160,8 @@ LOSSLESS = "png"
 """Codec of pictures that PIVOT composes itself, such as collages for a model."""
 
 CODECS: dict[str, Codec] = {
-    "png": Codec("PNG", "image/png", "png", _begins(PNG_SIGNATURE), encode_png, lossless=True, problem=png_problem),
-    "jpeg": Codec(
-        "JPEG", "image/jpeg", "jpg", _begins(JPEG_SIGNATURE), encode_jpeg, lossless=False, problem=jpeg_problem
-    ),
+    "png": Codec("PNG", "image/png", "png", _begins(PNG_SIGNATURE), encode_png, lossless=True),
+    "jpeg": Codec("JPEG", "image/jpeg", "jpg", _begins(JPEG_SIGNATURE), encode_jpeg, lossless=False),
 }
 """Codecs by the name in column ``format``. The module of a plugin environment may add its own when it is imported."""
 
@@ -195,24 +191,6 @@ def readable_formats() -> dict[str, ImageFormat]:
 def container_format(data: bytes) -> str:
     """Return the name of the format that the first bytes of a file are of, else ``unknown``."""
     return next((name for name, each in readable_formats().items() if each.matches(data)), "unknown")
-
-
-def container_problem(data: bytes, expected: str) -> str | None:
-    """Return what a picture file holds that files of a store never hold, or None.
-
-    Args:
-        data: the file.
-        expected: the format that it should have, a name of :data:`CODECS`.
-    """
-    actual = container_format(data)
-    if actual != expected:
-        return f"the picture is {actual}, expected {expected}"
-    if expected not in CODECS:
-        return f"the picture is {actual}, expected one of {', '.join(CODECS)}"
-    try:
-        return CODECS[expected].problem(data)
-    except (IndexError, zlib.error) as error:
-        return f"the picture is damaged ({error})"
 
 
 class _Scratch(threading.local):

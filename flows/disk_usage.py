@@ -12,7 +12,7 @@ from ..core.storage.commit import COMMIT
 from ..datasets.store.location import no_store
 from ..datasets.store.schema import IMPORTS, LABELS, STORE_TABLES
 from ..datasets.store.store import DATASET_FOLDER, RECEIPTS, RUN
-from ..datasets.verify.inventory import PROBE_FOLDER
+from ..datasets.verify.files import PROBE_FOLDER
 from ..insight.report.site import MARKER
 
 _LEFTOVERS = re.compile(rf"(?:\{COMMIT}|\.tmp|\.{DATASET_FOLDER}-v\d+)/.*|(?:.*/)?\.[^/]*\.tmp")

@@ -18,10 +18,10 @@ from ..datasets.export.base import Exporter
 from ..datasets.export.on_disk import RECORD, ExportPlan, described, shard_tables
 from ..datasets.store.config import Shard
 from ..datasets.store.dataset_rows import ShardSplit, plan_split
+from ..datasets.store.location import refuse_while_written
 from ..datasets.store.nights import environments_of, nights_of
 from ..datasets.store.parquet import write_tables
 from ..datasets.store.store import RECEIPTS, Store, refuse_unfinished_relabel
-from ..datasets.verify.verify import refuse_while_written
 from .running import Running, address_of, pool_of, public, reporter_of
 
 BEGUN = f"{RECEIPTS}/{RECORD}"

@@ -17,6 +17,7 @@ from ..datasets.export.card import write_card
 from ..datasets.sql.views import write_database
 from ..datasets.store.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.store.dataset_rows import plan_split
+from ..datasets.store.guidance import EarlierGuidance
 from ..datasets.store.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, label_stage
 from ..datasets.store.location import refuse_inside_store
 from ..datasets.store.origin import refuse_unfinished_merge
@@ -38,7 +39,6 @@ from ..datasets.store.store import (
     home_of,
     stored_config,
 )
-from ..datasets.verify.replay import EarlierGuidance
 from ..environments.base import Task
 from ..labeling.base import UNANSWERED, ConcurrentWriter
 from .engines.local import Execute, InProcess, execute_with
@@ -411,6 +411,8 @@ def _older_label_versions(store: Store) -> dict[str, FileRecord]:
     for version in range(1, store.config.label_version):
         kept += store.storage.listing(store.labels_folder(version))
         kept += [name for name in others if name.endswith(f"-labels-v{version}.parquet")]
+        config = store.older_config_file(version)
+        kept += [config] if store.storage.stat(config) is not None else []
     return {name: store.storage.record(name) for name in kept}
 
 

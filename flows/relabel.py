@@ -18,11 +18,11 @@ from ..core.storage.commit import COMMIT, bind
 from ..datasets.export.card import write_card
 from ..datasets.sql.views import write_database
 from ..datasets.store.config import PartConfig, RunConfig, make_config
+from ..datasets.store.guidance import EarlierGuidance
 from ..datasets.store.inputs import ROLLOUT
 from ..datasets.store.run import Run
 from ..datasets.store.stages.base import ShardResult
 from ..datasets.store.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel, stored_config
-from ..datasets.verify.replay import EarlierGuidance
 from ..labeling.action_log import LogDetail
 from ..labeling.base import GuidanceSource
 from ..labeling.vocabulary import Vocabulary
@@ -185,6 +185,9 @@ def _bind(old: Store, store: Store, results: list[ShardResult], keep_old: bool) 
     made = {name: record for result in results for name, record in result.files.items()}
     made |= write_card(store, staged, made)
     files |= {name.replace(f"{staged}/", f"{DATASET_FOLDER}/", 1): record for name, record in made.items()}
+    if keep_old:
+        name = store.older_config_file(old.config.label_version)
+        files[name] = store.storage.write_json(name, old.config.model_dump(mode="json"))
     files[RUN] = store.write_run(f"{COMMIT}/{RUN}")
     write_database(store, f"{COMMIT}/{DATABASE}")
     store.write_manifest(files, f"{COMMIT}/{MANIFEST}")

@@ -3,11 +3,11 @@
 from typing import Unpack
 
 from ..core.storage import Address
+from ..datasets.store.location import refuse_while_written
 from ..datasets.store.nights import environments_of, nights_of
 from ..datasets.verify.exports import verify_export
-from ..datasets.verify.limits import Limits, within
 from ..datasets.verify.report import Report
-from ..datasets.verify.verify import refuse_huge, refuse_while_written, verify_store
+from ..datasets.verify.verify import verify_store
 from ..insight.probe.proof import probe_problems
 from .running import Running, address_of, pool_of, public, reporter_of
 
@@ -18,7 +18,6 @@ def verify(
     *,
     sources: bool = False,
     export: str | Address | None = None,
-    limits: Limits | None = None,
     **running: Unpack[Running],
 ) -> Report:
     """Re-derive every label of a store from its rows, and check that no file was changed, removed or added.
@@ -27,7 +26,6 @@ def verify(
         root: the finished store, or a folder of nights.
         export: folder of an export of this store or folder, whose rows are then checked against it, too.
         sources: read paths that ``run.json`` names outside the store, such as a folder of targets.
-        limits: time and memory for one shard, or one check of the whole store; by default 600 s and 1,024 MiB.
         **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
 
     Returns:
@@ -38,18 +36,16 @@ def verify(
         GenerationError, PluginError, ConfigError: its config cannot be carried out here.
     """
     store = address_of(root, running)
-    limits = limits or Limits()
     refuse_while_written(store)
-    refuse_huge(store, limits)
     nights, report = nights_of(store), Report()
     with pool_of(running, environments_of(nights), store, writes=False) as pool:
         for folder, night in nights.items():
-            proved = verify_store(night.root, reporter_of(running), pool.stream, follow=sources, limits=limits)
-            proved.problems += within(limits, "the probe", lambda night=night: probe_problems(night, follow=sources))
+            proved = verify_store(night.root, reporter_of(running), pool.stream, follow=sources)
+            proved.problems += probe_problems(night, follow=sources)
             report.add(folder.rstrip("/"), proved)
         if export is not None:
             target = address_of(export, running)
-            proved = verify_export(store, target, reporter_of(running), pool.stream, limits)
+            proved = verify_export(store, target, reporter_of(running), pool.stream)
             report.problems += proved.problems
             report.count(proved.checked)
     return report

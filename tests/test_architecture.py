@@ -143,6 +143,17 @@ def test_no_module_imports_itself_through_others() -> None:
     assert sorted(map(".".join, imports.keys())) == []
 
 
+def test_a_build_imports_nothing_that_verifies() -> None:
+    paths = {path.relative_to(ROOT).with_suffix("").parts: path for path in SHIPPED if path.name != "__init__.py"}
+    reached, ahead = set[tuple[str, ...]](), {("flows", "pipeline")}
+    while ahead:
+        name = ahead.pop()
+        reached.add(name)
+        ahead |= _imported_modules(paths[name], frozenset(paths)) - reached
+    assert len(reached) > 60
+    assert [name for name in reached if name[:2] == ("datasets", "verify")] == []
+
+
 def test_the_package_itself_imports_layers_only_when_asked() -> None:
     body = _tree(ROOT / "__init__.py").body
     imported = [node for node in body if isinstance(node, ast.ImportFrom) and node.level]

@@ -17,8 +17,7 @@ from ..store.dataset_rows import FrameReader, drawn_tiles
 from ..store.rows import check_steps
 from ..store.schema import EPISODES, FRAMES, LABELS, STEPS
 from ..store.store import Store
-from ..store.tables import Rows, parsed_cell, steps_by_episode
-from ..verify.labels import stored_verdict
+from ..store.tables import Rows, parsed_cell, steps_by_episode, stored_verdict
 
 
 class EpisodeView:

@@ -22,9 +22,9 @@ from huggingface_hub.errors import (
 
 from ...core.errors import ConfigError, HubError, StoreError
 from ...core.storage import Address, FileRecord
+from ..store.location import refuse_while_written
 from ..store.split import SIDES
 from ..store.store import DATASET_FOLDER, Store, refuse_unfinished_relabel
-from ..verify.verify import refuse_while_written
 from .card import CARD, PICTURE
 
 PREFIX = "hub:"

@@ -63,3 +63,17 @@ def _is_store(folder: Path) -> bool:
     except StoreError:
         return False
     return isinstance(content, dict) and "run_id" in content
+
+
+def refuse_while_written(root: Address) -> None:
+    """Refuse a store that a run is writing, whose files differ from its manifest and from each other.
+
+    Raises:
+        StoreError: a run holds its lock.
+    """
+    writer = open_storage(root).writer()
+    if writer is not None:
+        raise StoreError(
+            f"{root} is being written by another run (process {writer}), so there is nothing to verify yet; wait for "
+            "its end"
+        )

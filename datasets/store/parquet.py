@@ -6,7 +6,6 @@ schema and name it when it is torn.
 """
 
 import contextlib
-import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO
@@ -19,7 +18,6 @@ from ...core.errors import StoreError
 from ...core.storage import FileRecord, Storage
 from ...core.storage.base import Fill, storage_error
 from .schema import TableSchema
-from .sizes import read_rows, refuse_excess
 
 ROW_GROUP = 128
 """Rows a group where rows hold pictures: one of them is read in about a millisecond."""
@@ -95,19 +93,8 @@ def read_table(storage: Storage, name: str, schema: TableSchema, columns: Sequen
     Raises:
         StoreError: the file is missing or torn, or its columns are not the schema's.
     """
-    with _opened(storage, name, schema) as (file, file_bytes):
-        selected = None if columns is None else [each for each in columns if each in file.schema_arrow.names]
-        return read_rows(storage.address(name), file, file_bytes, selected, repeats=schema.repeats)
-
-
-def refuse_bombs(address: str, file: pq.ParquetFile, file_bytes: int) -> None:
-    """Raise StoreError if the footer announces more rows than an honest file of this size can hold.
-
-    What it says of columns is not looked at: PyArrow ends the process where some of that is damaged.
-    """
-    rows = file.metadata.num_rows
-    if not 0 <= rows <= file_bytes:
-        raise StoreError(f"{address} announces {rows} rows in {file_bytes} bytes; restore it from a copy")
+    with _opened(storage, name, schema) as file:
+        return file.read(None if columns is None else [each for each in columns if each in file.schema_arrow.names])
 
 
 def read_sparse(storage: Storage, name: str, schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
@@ -142,9 +129,7 @@ def read_files(
         contents = list(pool.map(storage.read_bytes, names))
     rows = pl.scan_parquet(contents, glob=False, schema=pl.DataFrame(empty).schema, extra_columns="ignore")
     numbers = [pl.col(name).cast(pl.Categorical).to_physical() for name in columns if name in numbered]
-    table = rows.with_columns(numbers).collect().rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
-    refuse_excess(" to ".join(dict.fromkeys(map(storage.address, (names[0], names[-1])))), table)
-    return table
+    return rows.with_columns(numbers).collect().rechunk().to_arrow(compat_level=pl.CompatLevel.newest())
 
 
 def check_file(storage: Storage, name: str, schema: TableSchema) -> None:
@@ -158,17 +143,17 @@ def check_file(storage: Storage, name: str, schema: TableSchema) -> None:
 
 
 @contextlib.contextmanager
-def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[tuple[pq.ParquetFile, int]]:
-    """Open a file with its length, its columns checked."""
+def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.ParquetFile]:
+    """Open a file, its columns checked."""
     address = storage.address(name)
     try:
         with storage.open(name) as stream, pq.ParquetFile(stream) as file:
             check_columns(address, schema, file.schema_arrow)
-            file_bytes = stream.seek(0, io.SEEK_END)
-            refuse_bombs(address, file, file_bytes)
-            yield file, file_bytes
+            yield file
     except FileNotFoundError as error:
         raise StoreError(f"{address} is missing; run the same build again to write it") from error
+    except MemoryError:
+        raise  # of PyArrow, too; the file may be whole
     except PermissionError as error:
         raise storage_error("read", address, error) from error
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -133,10 +133,13 @@ class Store:
             raise StoreError(f"{self.storage.address(RUN)} has no run id; see what else is wrong with: pivot verify")
         return stored
 
-    def run_record(self) -> dict[str, Any]:
-        """Return the content of ``run.json``: the resolved config, the versions that run now, and the format."""
+    def run_record(self, run_id: str | None = None) -> dict[str, Any]:
+        """Return the content of ``run.json``: the resolved config, the versions that run now, and the format.
+
+        ``run_id`` is that of stored rows, where the policy is not asked for it.
+        """
         config = self.config.model_dump(mode="json")
-        return {"run_id": self.run.run_id, "config": config, "versions": versions(), "format": FORMAT}
+        return {"run_id": run_id or self.run.run_id, "config": config, "versions": versions(), "format": FORMAT}
 
     def write_run(self, name: str = RUN) -> FileRecord:
         """Write ``run.json``, or the file ``name`` that replaces it later."""
@@ -165,6 +168,10 @@ class Store:
     def older_versions(self) -> list[int]:
         """Label versions before the current one whose folders are there."""
         return [each for each in _label_versions(self.root) if each < self.config.label_version]
+
+    def older_config_file(self, version: int) -> str:
+        """Relative path of the config under which kept labels of an older version were made."""
+        return f"run-v{version}.json"
 
     def label_prompts_file(self, shard: Shard) -> str:
         """Relative path of a shard's Analyzer and teacher prompts, a part of the ``prompts`` table."""

@@ -18,6 +18,7 @@ from ...environments.base import Task
 from ...labeling.base import Label
 from ...labeling.episode import PLAYED, FailedEpisode, inside_frames
 from ...rollouts.base import Episode, Step, TaskRollouts
+from ...solvers.base import Certificate, Verdict
 from .rows import check_steps
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 
@@ -176,3 +177,19 @@ def prompt_table(prompts: Sequence[PromptMessages]) -> pa.Table:
     """Turn rendered prompts into rows of the ``prompts`` table, once per hash."""
     distinct = {prompt.prompt_hash: prompt for prompt in prompts}
     return PROMPTS.table(list(map(to_row, distinct.values())))
+
+
+def stored_verdict(label: dict[str, Any]) -> Verdict:
+    """Rebuild the verdict of a stored label row."""
+    witness = label["witness"]
+    return Verdict(
+        pivot_step=label["pivot_step"],
+        failure_mode=label["failure_mode"],
+        certificate=Certificate(**label["certificate"]),
+        secondary_modes=tuple(label["secondary_modes"] or ()),
+        fallback=label["fallback"],
+        infeasible_at_start=label["infeasible_at_start"],
+        witness=None if witness is None else tuple(witness),
+        feasible_actions=tuple(label["feasible_actions"] or ()),
+        pivot_action=label["pivot_action"],
+    )

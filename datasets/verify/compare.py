@@ -1,10 +1,27 @@
 """Compare a stored table with the recomputed one, cell by cell, and describe every difference."""
 
+import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from ...core.errors import ImageError
+from ...core.images import decode, frame_id
+from ...core.storage import Storage
+from ..store.parquet import as_parquet
+from ..store.schema import CALLS, FRAMES, PROMPTS, STEPS, TableSchema
+
+KEYS = {
+    STEPS.name: ["episode_id", "t"],
+    FRAMES.name: ["frame_id"],
+    PROMPTS.name: ["prompt_hash"],
+    CALLS.name: ["request_id"],
+}
+"""Columns that name a row, where it is not the episode alone."""
 
 Same = Callable[[Any, Any], bool | str]
 """Returns whether two different cells have the same meaning, or a description of the problem of the stored one."""
@@ -15,22 +32,22 @@ _BEFORE = 20
 
 
 def differences(
-    name: str, key: Sequence[str], stored: pa.Table, derived: pa.Table, same: dict[str, Same] | None = None
+    name: str, schema: TableSchema, stored: pa.Table, derived: pa.Table, same: Mapping[str, Same] | None = None
 ) -> list[str]:
     """Describe every row that is missing, unexpected, doubled, out of order or changed.
 
     Args:
         name: name of the table in the descriptions.
-        key: columns that name a row.
+        schema: the table, which says by which columns a row is looked up.
         stored: what the store holds.
-        derived: what it should hold; a row is looked up by its key.
+        derived: what it should hold.
         same: comparison of columns whose bytes may differ with the same meaning (encoded pictures).
     """
     stored = stored.select(derived.column_names).replace_schema_metadata(None)
     derived = derived.replace_schema_metadata(None)
     if stored.equals(derived):
         return []
-    same = same or {}
+    same, key = same or {}, KEYS.get(schema.name, ["episode_id"])
     problems: list[str] = []
     expected = {_key(row, key): row for row in derived.to_pylist()}
     seen: list[tuple[Any, ...]] = []
@@ -120,7 +137,7 @@ def _first_difference(one: Sequence[Any], other: Sequence[Any]) -> int:
 
 
 def _cells(
-    name: str, place: tuple[Any, ...], row: dict[str, Any], right: dict[str, Any], same: dict[str, Same]
+    name: str, place: tuple[Any, ...], row: dict[str, Any], right: dict[str, Any], same: Mapping[str, Same]
 ) -> list[str]:
     problems = []
     for column, value in right.items():
@@ -145,3 +162,75 @@ def _short(value: Any, start: int = 0) -> str:
     start = max(0, start)
     head, tail = "…" if start else "", "…" if len(text) > start + SHOWN else ""
     return f"{head}{text[start : start + SHOWN]}{tail}"
+
+
+# Files
+
+
+def footer_problems(storage: Storage, name: str, schema: TableSchema, table: pa.Table) -> list[str]:
+    """Compare a file with one that is written of its rows, ``table``: readers count, skip and sort rows by its footer.
+
+    Another version of PyArrow may write other bytes; then what the footers say is compared.
+    """
+    rows = schema.table(table.select(schema.names).to_pylist()).replace_schema_metadata(table.schema.metadata)
+    written, stored = io.BytesIO(), storage.read_bytes(name)
+    as_parquet(schema, rows)(written)
+    if written.getvalue() == stored:
+        return []
+    one, other = _footer(stored), _footer(written.getvalue())
+    return [] if repr(one) == repr(other) else [f"{name}: {contrast('footer', one, other)}"]
+
+
+_OF_WRITERS = {
+    *("file_offset", "compression", "encodings", "total_compressed_size", "total_uncompressed_size", "geo_statistics"),
+    *("has_dictionary_page", "dictionary_page_offset", "data_page_offset", "index_page_offset", "has_index_page"),
+}
+"""Fields of a column in a footer that do not depend on the rows alone."""
+
+
+def _footer(data: bytes) -> dict[str, Any]:
+    with pq.ParquetFile(io.BytesIO(data)) as file:
+        footer = file.metadata
+        groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+        columns = [[group.column(index) for index in range(group.num_columns)] for group in groups]
+        leaves = [file.schema.column(index) for index in range(len(file.schema))]
+        return {
+            "writer": footer.created_by.partition(" version ")[0],
+            "rows": footer.num_rows,
+            "columns": [(leaf.path, leaf.physical_type, str(leaf.logical_type)) for leaf in leaves],
+            "groups": [(group.num_rows, group.sorting_columns) for group in groups],
+            "statistics": [
+                [{key: value for key, value in each.to_dict().items() if key not in _OF_WRITERS} for each in group]
+                for group in columns
+            ],
+            "indexes": [[(each.has_column_index, each.has_offset_index) for each in group] for group in columns],
+        }
+
+
+def picture_problem(stored: bytes, made: bytes, *, lossless: bool = True) -> str | None:
+    """Return how a picture differs from the one that is made, in what any reader sees of its file; None if in nothing.
+
+    With ``lossless=False`` the pixels are not compared.
+    """
+    try:
+        if lossless and frame_id(decode(stored)) != frame_id(decode(made)):
+            return "its pixels differ from the recomputed ones"
+        one, other = _beside_pixels(stored), _beside_pixels(made)
+    except (ImageError, OSError, ValueError, SyntaxError) as error:
+        return f"it cannot be decoded ({error})"
+    return None if one == other else contrast("its file", one, other)
+
+
+def _beside_pixels(data: bytes) -> dict[str, Any]:
+    """Return what programs show or apply of a picture file besides its pixels."""
+    with Image.open(io.BytesIO(data)) as picture:
+        picture.verify()  # checksums, which OpenCV reads
+    with Image.open(io.BytesIO(data)) as picture:
+        picture.load()
+        return {
+            "format": picture.format,
+            "mode": picture.mode,
+            "frames": getattr(picture, "n_frames", 1),
+            "info": picture.info,
+            "tags": dict(picture.getexif()),
+        }

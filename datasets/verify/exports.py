@@ -1,11 +1,9 @@
 """``pivot verify STORE --export DIR``: prove an export against its store.
 
 The record must name this store as it is, every file must have its recorded digest, and no other file may be there.
-Every row is then checked twice: derived again from the store with the code of the format, and compared with the proved
-labels by the checks of ``export_rows.py``, which share no code with it. The card is derived again, too.
+Tables and card are then rebuilt from the store with the code of the format, and compared.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,22 +19,17 @@ from ..store.nights import Nights, nights_of
 from ..store.parquet import read_table
 from ..store.schema import TableSchema
 from ..store.store import Store
-from .export_rows import Facts, row_problems
-from .limits import Limits, within
+from .compare import contrast
 from .report import Report
 
 Stream = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
 STAGE = "verify export"
-SHOWN = 5
-"""Most wrong rows that are named per file."""
 
 ShardOutcome = tuple[list[str], int, list[str]]
 """Problems, number of rows, and the names of the files that the shard has to have."""
 
 
-def verify_export(
-    root: Address, target: Address, progress: Reporter, stream: Stream, limits: Limits | None = None
-) -> Report:
+def verify_export(root: Address, target: Address, progress: Reporter, stream: Stream) -> Report:
     """Verify an export against the store that it was made from, whose own rows are verified apart.
 
     Args:
@@ -44,13 +37,12 @@ def verify_export(
         target: folder of the export.
         progress: gets the progress, in shards.
         stream: runs the shards.
-        limits: time and memory per shard.
 
     Raises:
         StoreError: the store or the export is missing or unfinished.
         PluginError, ConfigError: the format of the export is not installed, or its settings cannot be used.
     """
-    limits, report = limits or Limits(), Report()
+    report = Report()
     nights, storage = nights_of(root), open_storage(target)
     record, files = read_record(storage)
     plan = ExportPlan.of(str(record["format"]), dict(record["settings"]), list(record["environments"]), nights)
@@ -62,7 +54,7 @@ def verify_export(
             )
     report.problems += _file_problems(storage, files)
     calls = [
-        (plan, store, shard, split, target, prefix, limits)
+        (plan, store, shard, split, target, prefix)
         for prefix, store in nights.items()
         for shard, split in plan_split(store).items()
         if shard.env in plan.environments
@@ -80,8 +72,7 @@ def verify_export(
     report.problems += [
         f"{storage.address(name)}: the store has no rows for this file" for name in sorted(parquet.keys() - expected)
     ]
-    described_problems = lambda: list(_description_problems(plan, nights, storage, files, parquet))  # noqa: E731
-    report.problems += within(limits, "the card of the export", described_problems)
+    report.problems += _description_problems(plan, nights, storage, files, parquet)
     report.count({f"rows of the export {plan.name}": rows, "files of the export": len(files)})
     report.problems.sort()
     return report
@@ -121,67 +112,28 @@ def _description_problems(
 
 
 def _verify_shard(
-    plan: ExportPlan,
-    store: Store,
-    shard: Shard,
-    split: ShardSplit,
-    target: Address,
-    prefix: str,
-    limits: Limits,
+    plan: ExportPlan, store: Store, shard: Shard, split: ShardSplit, target: Address, prefix: str
 ) -> ShardOutcome:
-    """Verify the files of one shard."""
-    outcome: ShardOutcome = ([], 0, [])
-
-    def work() -> list[str]:
-        nonlocal outcome
-        outcome = _checked_shard(plan, store, shard, split, open_storage(target), prefix)
-        return outcome[0]
-
-    problems = within(limits, f"the export of shard {prefix}{shard.stem}", work)
-    return problems, outcome[1], outcome[2]
-
-
-def _checked_shard(
-    plan: ExportPlan, store: Store, shard: Shard, split: ShardSplit, storage: Storage, prefix: str
-) -> ShardOutcome:
+    storage = open_storage(target)
     problems, rows, names = list[str](), 0, list[str]()
-    facts = Facts(store, shard)
-    try:
-        for name, schema, right in shard_tables(plan.exporter(), store, shard, split, prefix):
-            if not right.num_rows:
-                continue
-            names.append(name)
-            if storage.stat(name) is None:
-                continue
-            address = storage.address(name)
-            try:
-                stored = read_table(storage, name, schema)
-            except StoreError as error:
-                problems.append(str(error))
-                continue
-            rows += stored.num_rows
-            problems += [f"{address}: {problem}" for problem in _table_problems(schema, stored, right)]
-            problems += [f"{address}: {problem}" for problem in _proved_rows(plan.name, stored, facts)]
-    finally:
-        facts.close()
+    for name, schema, right in shard_tables(plan.exporter(), store, shard, split, prefix):
+        if not right.num_rows:
+            continue
+        names.append(name)
+        if storage.stat(name) is None:
+            continue
+        try:
+            stored = read_table(storage, name, schema)
+        except StoreError as error:
+            problems.append(str(error))
+            continue
+        rows += stored.num_rows
+        problems += [f"{storage.address(name)}: {problem}" for problem in _table_problems(schema, stored, right)]
     return problems, rows, names
 
 
-def _proved_rows(kind: str, stored: pa.Table, facts: Facts) -> Iterator[str]:
-    wrong = 0
-    for number, row in enumerate(stored.to_pylist()):
-        try:
-            problems = list(row_problems(kind, row, facts))
-        except (PivotError, KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-            problems = [f"it cannot be checked: {error!r}"]
-        yield from (f"row {number} ({_named(row)}): {problem}" for problem in problems)
-        wrong += bool(problems)
-        if wrong == SHOWN:
-            return
-
-
 def _table_problems(schema: TableSchema, stored: pa.Table, right: pa.Table) -> Iterator[str]:
-    """Yield where a table differs from the derived one: its columns, its features, or the first cells that differ."""
+    """Yield where a table differs from the derived one: its columns, its features, or the first row that differs."""
     if not stored.schema.equals(right.schema) or (stored.schema.metadata or {}) != (right.schema.metadata or {}):
         yield f"its columns or features are not those of {schema.name} in this version"
         return
@@ -190,24 +142,7 @@ def _table_problems(schema: TableSchema, stored: pa.Table, right: pa.Table) -> I
     stored, right = stored.slice(0, right.num_rows), right.slice(0, stored.num_rows)
     if stored.equals(right):
         return
-    shown = 0
-    ids = right.select([name for name in ("episode_id", "t") if name in right.column_names]).to_pylist()
-    for name in right.column_names:
-        if stored[name].equals(right[name]):
-            continue
-        pairs = zip(stored[name].to_pylist(), right[name].to_pylist(), strict=True)
-        cells = enumerate(pairs)
-        number, one, other = next((number, *pair) for number, pair in cells if repr(pair[0]) != repr(pair[1]))
-        yield f"row {number} ({_named(ids[number])}): {name} is {_short(one)}, the store gives {_short(other)}"
-        shown += 1
-        if shown == SHOWN:
+    for number, (one, other) in enumerate(zip(stored.to_pylist(), right.to_pylist(), strict=True)):
+        if repr(one) != repr(other):
+            yield contrast(f"row {number} ({other['episode_id']})", one, other)
             return
-
-
-def _named(row: Mapping[str, Any]) -> str:
-    return f"{row.get('episode_id')}, step {row['t']}" if "t" in row else str(row.get("episode_id"))
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, default=lambda each: f"{len(each)} bytes" if isinstance(each, bytes) else str(each))
-    return text if len(text) <= 120 else f"{text[:120]}…"

@@ -1,125 +1,159 @@
-"""Verify run.json, the card with its picture, and receipts."""
+"""Verify the files of a store: the manifest, ``run.json``, and the card with its picture.
 
+DuckDB and polars read ``**/*.parquet`` in hidden files and folders, too, and pandas reads every file of a folder, so a
+file that nobody proved would be read with the others. ``pivot verify`` therefore refuses in the folders of tables and
+of the dataset every file that the run does not make, and elsewhere in the store every Parquet file.
+"""
+
+import itertools
+import os
 import re
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from ...core.images import LOSSLESS, container_problem, decode, frame_id
-from ...core.storage import FileRecord, Storage
-from ...core.storage.receipts import Receipt
+from ...core.errors import ForbiddenError, StoreError
+from ...core.storage import Storage
+from ...core.storage.commit import COMMIT
 from ..export.card import CARD, PICTURE, card_text, example_picture
-from ..store.config import Shard, versions
-from ..store.inputs import EXPORT, LABEL, ROLLOUT, export_stage
-from ..store.origin import ORIGIN
-from ..store.store import DATASET_FOLDER, MANIFEST, RECEIPTS, RUN, Store
-from .compare import contrast
-from .inventory import dataset_files
+from ..store.dataset_rows import dataset_file
+from ..store.schema import CALLS, DATASET, DATASET_EPISODES, LABELS, PROMPTS, STORE_TABLES
+from ..store.split import SIDES
+from ..store.store import AUDIT, DATASET_FOLDER, MANIFEST, RUN, Store, data_files
+from .compare import contrast, picture_problem
+
+PROBE_FOLDER = "probe"
+"""The files of a rollback probe, which ``insight.probe.proof`` compares with the run."""
+
+
+# The manifest
+
+
+def file_problems(store: Store) -> list[str]:
+    """Compare the manifest, the files on disk, and the files that the run makes."""
+    return [*_digest_problems(store), *_name_problems(store)]
+
+
+def _digest_problems(store: Store) -> list[str]:
+    problems = []
+    for name, record in store.manifest().items():
+        status = store.storage.stat(name)
+        if status is None:
+            problems.append(f"{name}: the file is missing")
+            continue
+        if status.bytes != record.bytes:
+            problems.append(f"{name}: its length is not that of {MANIFEST}")
+            continue
+        try:
+            actual = store.storage.record(name)
+        except ForbiddenError:
+            raise
+        except StoreError as error:
+            problems.append(f"{name}: {error}")
+            continue
+        if actual != record:
+            problems.append(f"{name}: its sha256 is not that of {MANIFEST}")
+    return problems
+
+
+def _name_problems(store: Store) -> list[str]:
+    manifest = store.manifest()
+    # Whether a shard makes files of labels and of the dataset depends on its rows, which are compared one by one.
+    made = {RUN, f"{DATASET_FOLDER}/{CARD}", *((AUDIT,) if store.is_imported else ())}
+    possible = {f"{DATASET_FOLDER}/{PICTURE}", *map(store.older_config_file, store.older_versions)}
+    for schema in (*STORE_TABLES, LABELS):
+        made.update(store.files(schema))
+    for shard in store.config.shards():
+        made.update(store.rollout_files(shard))
+        exported = itertools.product((DATASET, DATASET_EPISODES), SIDES)
+        possible |= {dataset_file(DATASET_FOLDER, schema, shard, side) for schema, side in exported}
+        for version in store.older_versions:
+            possible.add(f"{store.labels_folder(version)}/{shard.file}")
+            possible |= {f"{each.name}/{shard.stem}-labels-v{version}.parquet" for each in (PROMPTS, CALLS)}
+    present = {*data_files(store), RUN}
+    missing = f"the file is not in {MANIFEST}"
+    problems = [_unlisted(name, store.config.label_version, missing) for name in sorted(present - manifest.keys())]
+    lost = sorted(made - manifest.keys() - present)
+    problems += [f"{name}: the file is missing, and {MANIFEST} does not list it" for name in lost]
+    listed = {name for name in manifest if not name.startswith(f"{PROBE_FOLDER}/")}
+    problems += [f"{name}: a file that the run does not make" for name in sorted(listed - made - possible)]
+    stray = f"a Parquet file outside of the tables, which readers of {store.root} may find; remove it"
+    for name in sorted(_all_files(store.storage) - present - listed):
+        folder = name.partition("/")[0]
+        if folder == COMMIT:
+            problems.append(f"{name}: a step that a writer left unfinished; run the command again that was interrupted")
+        elif folder != PROBE_FOLDER and name.lower().endswith(".parquet"):
+            problems.append(_unlisted(name, store.config.label_version, stray))
+    return problems
+
+
+_OF_LABELS = re.compile(rf"(?:labels/v(\d+)|\.{DATASET_FOLDER}-v(\d+))/.*|(?:prompts|calls)/.*-labels-v(\d+)\.parquet")
+"""Files of one label version: its labels, its staged dataset, its prompts and requests."""
+
+
+def _unlisted(name: str, version: int, otherwise: str) -> str:
+    """Describe a file that the manifest does not list; ``otherwise`` where no relabelling explains it."""
+    match = _OF_LABELS.fullmatch(name)
+    if match and int(next(filter(None, match.groups()))) == version + 1:
+        return (
+            f"{name}: a file of label version {version + 1}, left by a relabelling that did not finish; run the same "
+            "pivot relabel again, or remove the file"
+        )
+    return f"{name}: {otherwise}"
+
+
+def _all_files(storage: Storage) -> set[str]:
+    """Return the names of all files of a store, temporary ones included, which a listing leaves out."""
+    names = set(storage.listing())
+    if storage.remote:
+        return names
+    root = storage.local_path()
+    paths = (Path(folder) / file for folder, _, files in os.walk(root) for file in files)
+    return names | {path.relative_to(root).as_posix() for path in paths}
+
+
+# run.json
 
 
 def run_problems(store: Store, run_id: str) -> list[str]:
-    """Check that ``run.json`` has exactly the content that a build writes; ``run_id`` is that of its rows."""
-    raw, config = store.storage.read_json(RUN), store.config.model_dump(mode="json")
-    expected = {"run_id", "config", "versions", "format"}
-    problems = [f"{RUN}: unknown field {name!r}" for name in sorted(map(str, raw.keys() - expected))]
-    problems += [f"{RUN}: the field {name!r} is missing" for name in sorted(expected - raw.keys())]
-    if raw.get("run_id") not in (run_id, None):
-        problems.append(f"{RUN}: {contrast('run_id', raw['run_id'], run_id)}")
-    if not isinstance(raw["config"], dict):
-        return [*problems, f"{RUN}: the config is not an object"]
-    if raw["config"] != config:
-        problems.append(f"{RUN}: {_config_contrast(raw['config'], config)}")
-    return problems + _version_problems(raw)
+    """Check that ``run.json`` has exactly the content that a build writes; ``run_id`` is that of its rows.
+
+    Versions of packages cannot be derived, so nothing rests on them; which packages are named can.
+    """
+    raw, expected = store.storage.read_json(RUN), store.run_record(run_id)
+    versions = raw.get("versions")
+    if isinstance(versions, dict) and versions.keys() == expected["versions"].keys():
+        texts: dict[str, Any] = versions
+        if all(isinstance(each, str) for each in texts.values()):
+            expected["versions"] = texts
+    names = sorted(raw.keys() | expected.keys())
+    absent = object()
+    return [
+        f"{RUN}: {contrast(name, raw.get(name, 'nothing'), expected.get(name, 'nothing'))}"
+        for name in names
+        if raw.get(name, absent) != expected.get(name, absent)
+    ]
 
 
-def _config_contrast(stored: dict[str, Any], complete: dict[str, Any]) -> str:
-    missing = sorted(complete.keys() - stored.keys())
-    return f"config lacks the field {missing[0]!r}" if missing else contrast("config", stored, complete)
-
-
-def _version_problems(raw: Mapping[str, Any]) -> list[str]:
-    """Check which packages the versions name; the versions themselves cannot be derived, so nothing rests on them."""
-    stored, names = raw.get("versions"), versions().keys()
-    if not isinstance(stored, dict) or not all(isinstance(value, str) for value in stored.values()):
-        return [f"{RUN}: versions are not texts by package name"]
-    odd = sorted(stored.keys() ^ names)
-    return [f"{RUN}: versions name other packages than a build does: {', '.join(odd)}"] if odd else []
+# The card
 
 
 def card_problems(store: Store) -> list[str]:
     """Derive the card and its picture from the tables and compare."""
-    storage = store.storage
+    storage, card, shown = store.storage, f"{DATASET_FOLDER}/{CARD}", f"{DATASET_FOLDER}/{PICTURE}"
     try:
         picture = example_picture(store)
-        run, manifest, stored = storage.read_json(RUN), store.manifest(), storage.read_bytes(f"{DATASET_FOLDER}/{CARD}")
+        text = card_text(store, DATASET_FOLDER, storage.read_json(RUN), store.manifest(), picture is not None)
         problems = []
-        if stored != card_text(store, DATASET_FOLDER, run, manifest, picture is not None).encode():
-            problems.append(f"{DATASET_FOLDER}/{CARD}: its text is not the one that the tables and {RUN} give")
-        return problems + _picture_problems(storage, f"{DATASET_FOLDER}/{PICTURE}", picture)
+        if storage.read_bytes(card) != text.encode():
+            problems.append(f"{card}: its text is not the one that the tables and {RUN} give")
+        stored = None if storage.stat(shown) is None else storage.read_bytes(shown)
+        if stored == picture:
+            return problems
+        if stored is None or picture is None:
+            return [*problems, f"{shown}: it is not the picture that the tables give"]
+        strange = picture_problem(stored, picture)
+        return problems if strange is None else [*problems, f"{shown}: {strange}"]
+    except MemoryError:
+        raise
     except Exception as error:  # noqa: BLE001 - tables that contradict each other break what is counted in any way
-        return [f"{DATASET_FOLDER}/{CARD}: it cannot be recomputed ({type(error).__name__}: {error})"]
-
-
-def _picture_problems(storage: Storage, name: str, picture: bytes | None) -> list[str]:
-    """Check that a file shows the pixels of ``picture``; without a picture there must be no file."""
-    if picture is None or storage.stat(name) is None:
-        wrong = picture is not None or storage.stat(name) is not None
-        return [f"{name}: it is not the picture that the tables give"] if wrong else []
-    stored = storage.read_bytes(name)
-    if stored == picture:
-        return []
-    if frame_id(decode(stored)) != frame_id(decode(picture)):
-        return [f"{name}: it is not the picture that the tables give"]
-    strange = container_problem(stored, LOSSLESS)
-    return [] if strange is None else [f"{name}: {strange}"]
-
-
-# Receipts
-
-_STAGES = re.compile(rf"{RECEIPTS}/(?:{ROLLOUT}|{LABEL}-v\d+|{EXPORT}-v\d+(?:-staged)?)/\w+/\d{{5}}\.json")
-
-
-def receipt_problems(
-    store: Store, manifest: Mapping[str, FileRecord], expected: Mapping[Shard, Mapping[str, Receipt]]
-) -> list[str]:
-    """Compare the receipts that are there with what the shards' rows give; a store may be published without any."""
-    problems = [
-        f"{name}: a receipt that no stage leaves"
-        for name in store.storage.listing(RECEIPTS)
-        if not _STAGES.fullmatch(name) and name != ORIGIN
-    ]
-    in_place, staged = (export_stage(store.config, staged=each) for each in (False, True))
-    for shard, stages in expected.items():
-        for stage, right in stages.items():
-            name = store.receipt_file(stage, shard)
-            # A relabel leaves a staged export; a build after it, which then is the newer one, an export in place.
-            older = stage == staged and store.storage.stat(store.receipt_file(in_place, shard)) is not None
-            if store.storage.stat(name) is None or older:
-                continue
-            receipt = store.receipt(stage, shard)
-            if receipt is None:
-                problems.append(f"{name}: it cannot be read; the next build makes the shard again")
-                continue
-            problems += [f"{name}: {what}" for what in _receipt_problems(store, receipt, right, manifest)]
-            made = {file.replace(f"{store.staged_folder}/", f"{DATASET_FOLDER}/", 1) for file in receipt.files}
-            if made != _stage_files(store, stage, shard) & manifest.keys():
-                problems.append(f"{name}: it names other files than its stage makes")
-    return problems
-
-
-def _stage_files(store: Store, stage: str, shard: Shard) -> set[str]:
-    if stage == ROLLOUT:
-        return set(store.rollout_files(shard))
-    return set(store.label_files(shard)) if stage.startswith(LABEL) else dataset_files(shard)
-
-
-def _receipt_problems(store: Store, receipt: Receipt, right: Receipt, manifest: Mapping[str, FileRecord]) -> list[str]:
-    problems = []
-    for made_as, record in receipt.files.items():
-        name = made_as.replace(f"{store.staged_folder}/", f"{DATASET_FOLDER}/", 1)
-        if manifest.get(name) != record:
-            problems.append(f"its record of {name} is not that of {MANIFEST}")
-    if receipt.facts != right.facts:
-        problems.append(contrast("facts", receipt.facts, right.facts))
-    if right.inputs and receipt.inputs != right.inputs:
-        problems.append("its inputs are not those of the run; the next build makes the shard again")
-    return problems
+        return [f"{card}: it cannot be recomputed ({type(error).__name__}: {error})"]

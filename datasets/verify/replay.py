@@ -1,22 +1,24 @@
-"""Policies and teachers that repeat the replies of a store, so that everything else can be recomputed from them."""
+"""A run that gives the stored replies and guidance again, so that everything else can be made from them once more."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
-from ...core.errors import PolicyError
-from ...core.identity import canonical_json
-from ...core.messages import Call, PromptMessages
+import pyarrow as pa
+
+from ...core.errors import PolicyError, StoreError
 from ...core.plugins import Settings
-from ...core.records import from_row
 from ...environments.base import ParsedAction
 from ...environments.turns import ParsedReply, Reply, ReplyOutcome, Turn
-from ...labeling.base import Guidance, GuidanceRequest, GuidanceWriter, Objection
-from ...labeling.label import TEACHER
+from ...labeling.base import GuidanceWriter
 from ...rollouts.base import EndOfLogError, Policy
 from ..store.config import Shard
-from ..store.schema import CALLS, LABELS
+from ..store.guidance import StoredGuidance, stored_guidance
+from ..store.run import Run
+from ..store.schema import EPISODES, STEPS, TableSchema
 from ..store.store import Store
-from ..store.tables import Rows
+from ..store.tables import Rows, steps_by_episode
 
 
 class StoredReplies(Policy):
@@ -66,116 +68,56 @@ def _stored_parse(row: Mapping[str, Any]) -> ParsedReply:
     return ParsedReply(action, bool(row["action_valid"]), outcome)
 
 
-class StoredGuidance(GuidanceWriter):
-    """Gives the stored guidance of every label, under the name and config of the teacher that wrote it."""
+class ReplayedRun(Run):
+    """A run whose models are replaced by their stored words; settings name no path of this machine."""
 
-    config_type = Settings
+    def __init__(self, run: Run, policy: Policy | None, writer: GuidanceWriter | None, *, follow: bool) -> None:
+        """Copy ``run``; a policy or writer that is None stays its own, and ``follow`` keeps the paths."""
+        vars(self).update({name: value for name, value in vars(run).items() if name != "run_id"})
+        self._policy, self._writer = policy, writer
+        if not follow:
+            self._envs = {name: replace(env, config=env.config.without_locations()) for name, env in run.envs.items()}
 
-    def __init__(
-        self, teacher: GuidanceWriter, stored: Mapping[str, Guidance], config: dict[str, Any] | None = None
-    ) -> None:
-        """Repeat ``stored``, the guidance by episode; ``config`` is that of its writer if the rows have it."""
-        self.name = teacher.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
-        self.is_stand_in = teacher.is_stand_in  # pyright: ignore[reportAttributeAccessIssue]
-        self.needs_pictures = teacher.needs_pictures  # pyright: ignore[reportAttributeAccessIssue]
-        self._teacher = teacher
-        self._config = teacher.config if config is None else config
-        self._stored = stored
+    def policy(self) -> Policy:
+        """Return the policy."""
+        return self._policy or super().policy()
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """The config of the teacher that wrote the texts."""
-        return self._config
-
-    def prompt(self, request: GuidanceRequest) -> PromptMessages | None:
-        """Return the prompt of the teacher, which is recomputed, not stored."""
-        return self._teacher.prompt(request)
-
-    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
-        """Give the stored texts, in order."""
-        return [self._stored.get(request.episode.episode_id, Guidance()) for request in requests]
+    def writer(self) -> GuidanceWriter:
+        """Return the guidance writer."""
+        return self._writer or super().writer()
 
 
-class KeptGuidance(StoredGuidance):
-    """Gives the stored guidance where there is some, and asks the teacher for the rest."""
+def replayed(
+    store: Store, shard: Shard, stored: Mapping[TableSchema, pa.Table], labels: Rows | None, *, follow: bool
+) -> Store:
+    """Return the store with a run that repeats the words of models in ``stored``; without ``labels`` no guidance.
 
-    def __init__(
-        self, teacher: GuidanceWriter, stored: Mapping[str, Guidance], shown: Mapping[str, str] | None = None
-    ) -> None:
-        """Keep ``stored``, the guidance by episode.
-
-        With ``shown``, the digests of the stored prompts, guidance is kept only if its prompt has not changed.
-        """
-        super().__init__(teacher, stored)
-        self._shown = shown
-
-    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
-        """Answer ``requests``, in order; the errors are the teacher's."""
-        kept = [self.kept(request) for request in requests]
-        rest = [request for request, each in zip(requests, kept, strict=True) if each is None]
-        fresh = iter(self._teacher.write(rest))
-        return [next(fresh) if each is None else each for each in kept]
-
-    def kept(self, request: GuidanceRequest) -> Guidance | None:
-        """Return the stored guidance; None for a label that the teacher has to be asked about."""
-        episode = request.episode.episode_id
-        if self._shown is not None:
-            prompt = self.prompt(request)
-            if prompt is None or self._shown.get(episode) != prompt.prompt_hash:
-                return None
-        return self._stored.get(episode)
-
-
-class EarlierGuidance(NamedTuple):
-    """Guidance of an earlier label version, which is kept where the teacher would be asked the same."""
-
-    version: int
-    only_accepted: bool = False
-    """Whether the teacher is asked again about labels that were rejected for its answer."""
-
-
-def guidance_of_version(store: Store, shard: Shard, earlier: EarlierGuidance, writer: GuidanceWriter) -> GuidanceWriter:
-    """Return a writer that keeps its earlier guidance if the request has not changed.
-
-    ``writer`` itself is returned if the labels of that version are missing, or another writer wrote them.
+    Raises:
+        StoreError: the rows name another model than the config, or cannot be read.
     """
-    then = Store(store.root, store.config.model_copy(update={"label_version": earlier.version}))
-    if store.storage.stat(then.table_file(LABELS, shard)) is None:
-        return writer
-    config = canonical_json({**writer.config, "is_stand_in": writer.is_stand_in})
-    labels = [
-        row
-        for row in then.read(LABELS, shard).to_pylist()
-        if (row["teacher"], row["teacher_config"]) == (writer.name, config) and row["teacher_prompt_hash"] is not None
-    ]
-    if earlier.only_accepted:
-        judges = {TEACHER, *(rule.name for rule in then.run.filters(shard.env) if rule.judges_text)}
-        labels = [row for row in labels if judges.isdisjoint(reason["name"] for reason in row["reject_reasons"])]
-    calls = then.label_calls_file(shard)
-    spent = [] if calls is None else then.read_file(calls, CALLS).to_pylist()
-    shown = {row["episode_id"]: row["teacher_prompt_hash"] for row in labels}
-    return KeptGuidance(writer, stored_guidance(labels, spent), shown) if labels else writer
+    policy, writer = stored_policy(store, stored), None
+    if labels is not None and not store.run.writer().is_stand_in:
+        text = labels[0]["teacher_config"] if labels else None
+        config = {name: value for name, value in json.loads(text or "{}").items() if name != "is_stand_in"}
+        writer = StoredGuidance(store.run.writer(), stored_guidance(store, shard, labels), config)
+    return Store(store.root, store.config, ReplayedRun(store.run, policy, writer, follow=follow))
 
 
-def stored_guidance(
-    labels: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]] = ()
-) -> dict[str, Guidance]:
-    """Return the guidance of stored label rows by episode, with the rows of the ``calls`` table that it took.
+def stored_policy(store: Store, stored: Mapping[TableSchema, pa.Table]) -> Policy | None:
+    """Return the policy that repeats the stored replies of a model; None for one that can be played again.
 
-    The text of a store of release 0.1.0, which has no other columns, is taken as a rendered one; the
-    verification of the store decides what that means.
+    Raises:
+        StoreError: the rows name another model than the run's config.
     """
-    spent: dict[str, list[Call]] = {}
-    for call in calls:
-        spent.setdefault(call["episode_id"], []).append(from_row(Call, call))
-    guidance: dict[str, Guidance] = {}
-    for row in labels:
-        problems = [
-            Objection(reason["kind"], reason["detail"]) for reason in row["reject_reasons"] if reason["name"] == TEACHER
-        ]
-        episode, prose = row["episode_id"], row.get("guidance_prose") or ""
-        rendered = row.get("guidance_facts") or ("" if prose else row["failure_reason"] or "")
-        guidance[episode] = Guidance(
-            prose, problems[0] if problems else None, tuple(spent.get(episode, ())), rendered=rendered
-        )
-    return guidance
+    policy = store.run.policy()
+    if policy.is_stand_in:
+        return None
+    texts = dict.fromkeys(stored[EPISODES]["policy_config"].to_pylist())
+    unplayed: dict[str, Any] = {} if policy.plays else policy.config  # an import of bounds alone has no episodes
+    config: dict[str, Any] = json.loads(next(iter(texts))) if texts else unplayed
+    options = {name: value for name, value in store.config.policy.options.items() if value is not None}
+    stored_options = {**config, **config.get("sampling", {})}
+    wrong = [name for name, value in options.items() if stored_options.get(name, value) != value]
+    if wrong:
+        raise StoreError(f"episodes name a policy with another {wrong[0]} than run.json")
+    return StoredReplies(policy, config, steps_by_episode(stored[STEPS].to_pylist()))

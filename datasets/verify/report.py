@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...core.storage.receipts import Receipt
 from ..store.config import Shard
 from ..store.schema import LABELS, STORE_TABLES
 from ..store.store import DATABASE, DATASET_FOLDER, Store
@@ -22,8 +21,8 @@ class ShardReport:
     """Number of labels that no independent search could decide."""
     prose: int = 0
     """Number of accepted labels whose guidance a teacher wrote freely, so that nothing proves it."""
-    receipts: dict[str, Receipt] = field(default_factory=dict)
-    """Expected receipt of each stage, without the digests of its files."""
+    simulated: bool = False
+    """Whether rewards and pictures are those of a simulator that draws no picture twice."""
 
 
 @dataclass(slots=True)

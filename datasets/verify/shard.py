@@ -1,65 +1,51 @@
-"""Verify one shard: recompute every row from the run's config and prove every label by an independent search.
+"""Verify one shard: run the stages of the build once more in memory, compare their tables, and prove each label apart.
 
-The replies of a real model cannot be derived, so they are taken as given; everything around them (parsing, states,
-rewards, frames, ids, labels, collages) is. The replies of an embedded policy are derived too.
+The words of a model cannot be derived, so replies and guidance are taken from the rows; what follows from them (states,
+rewards, frames, ids, labels, collages) is not. Stages read the stored tables before theirs, so that a wrong table is
+named itself and not by what follows from it.
 """
 
-import io
-import itertools
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pyarrow as pa
-from PIL import Image
 
 from ...core.admission import missing
 from ...core.errors import ImageError, StoreError
 from ...core.identity import canonical_json
-from ...core.images import container_format, container_problem, decode, frame_id
+from ...core.images import codec, decode, frame_id
+from ...core.plugins import STORED
 from ...core.storage import Address
-from ...core.storage.receipts import Receipt
 from ...environments.base import Task
-from ...rollouts.base import Policy, Status, StopReason
-from ...rollouts.loop import roll_out_tasks
-from ..export.dataset import dataset_tables
-from ..store.config import RunConfig, Shard
-from ..store.dataset_rows import ShardSplit, dataset_file, shard_sides
-from ..store.inputs import (
-    ROLLOUT,
-    export_inputs,
-    export_stage,
-    label_facts,
-    label_inputs,
-    label_stage,
-    rollout_facts,
-    rollout_inputs,
-)
+from ...labeling.episode import FailedEpisode
+from ...rollouts.base import Status, StopReason
+from ...rollouts.loop import roll_out_batch
+from ..store.config import RunConfig, Shard, make_config
+from ..store.dataset_rows import ShardSplit
 from ..store.parquet import read_table
 from ..store.run import RunEnv
 from ..store.schema import (
     CALLS,
     DATASET,
-    DATASET_EPISODES,
     EPISODES,
     FRAMES,
     LABELS,
     PROMPTS,
     STEPS,
-    STORE_TABLES,
     TableSchema,
 )
-from ..store.split import SIDES
-from ..store.store import DATASET_FOLDER, Store
-from ..store.tables import rollout_tables, steps_by_episode
-from .compare import Same, differences, schema_differences
-from .labels import are_current, stored_config, verify_labels
-from .limits import Limits, is_out_of_memory, within
-from .replay import StoredReplies
+from ..store.stages.base import Pending
+from ..store.stages.export import ExportStage
+from ..store.stages.label import LabelStage
+from ..store.stages.rollout import RolloutStage
+from ..store.store import Store
+from ..store.tables import Rows, stored_verdict
+from .compare import Same, differences, footer_problems, picture_problem, schema_differences
+from .replay import replayed
 from .report import ShardReport
-from .statistics import size_problems, statistics_problems
 
 
 def verify_shard(
@@ -69,7 +55,6 @@ def verify_shard(
     tasks: Sequence[Task] | None,
     split: ShardSplit | None,
     follow: bool = False,
-    limits: Limits | None = None,
 ) -> ShardReport:
     """Verify one shard of a store; every problem found is described, none raises.
 
@@ -77,28 +62,20 @@ def verify_shard(
         root: the store.
         config: its run config.
         shard: what to verify.
-        tasks: the levels of the shard, planned again from the config; None to take the stored ones.
+        tasks: the levels of the shard, planned from the config once more; None to take the stored ones.
         split: facts of other shards that decide the splits of this one; None if they cannot be recomputed.
         follow: whether files of this machine that settings name are read.
-        limits: the time and memory that it may take.
     """
-    report, store, limits = ShardReport(shard), Store(root, config), limits or Limits()
-
-    def work() -> list[str]:
-        try:
-            _verify(store, shard, tasks, split, report, limits, follow=follow)
-        except StoreError as error:
-            if is_out_of_memory(error):
-                raise
-            report.problems.append(str(error))
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            # Rows that contradict each other break the derivation itself; earlier problems name them.
-            report.problems.append(f"{shard.stem}: the rows do not fit together ({type(error).__name__}: {error})")
-        return []
-
-    report.problems += within(limits, f"shard {shard.stem}", work)
+    report, store = ShardReport(shard), Store(root, config)
+    try:
+        _verify(store, shard, tasks, split, report, follow=follow)
+    except MemoryError:
+        raise
+    except StoreError as error:
+        report.problems.append(str(error))
+    except Exception as error:  # noqa: BLE001
+        # Rows that contradict each other break the derivation itself; earlier problems name them.
+        report.problems.append(f"{shard.stem}: the rows do not fit together ({type(error).__name__}: {error})")
     return report
 
 
@@ -108,62 +85,59 @@ def _verify(
     tasks: Sequence[Task] | None,
     split: ShardSplit | None,
     report: ShardReport,
-    limits: Limits,
     *,
     follow: bool,
 ) -> None:
-    files = _files(store, shard)
-    if reached := size_problems(store.storage, files, limits):
-        report.problems += reached
-        return
-    stored = {schema: _read(store, store.table_file(schema, shard), schema, report) for schema in STORE_TABLES}
-    if reached := _large_pictures(stored[FRAMES], limits):
-        report.problems += reached
-        return
-    for name, schema in files.items():
-        report.problems += statistics_problems(store.storage, name, schema.arrow)
-    if refused_code(store.run.env(shard.env), follow=follow):
+    stored = {schema: _read(store, name, schema, report) for name, schema in store.rollout_files(shard).items()}
+    env = store.run.env(shard.env)
+    if refused_code(env, follow=follow):
         return  # the report of the store says so
-    tasks = stored_tasks(stored[EPISODES]) if tasks is None else tasks
-    _verify_rollouts(store, shard, tasks, stored, report, follow=follow)
-    as_configured = _settings_are_the_runs(store, shard, stored[EPISODES], report)
-    if as_configured:
-        verify_labels(store, shard, report, stored)
-    sides = None if split is None else shard_sides(store, shard, split)
-    if as_configured and sides is not None:
-        _verify_dataset(store, shard, sides, report)
-    _note_receipts(store, shard, tasks, sides, stored[EPISODES], report)
+    report.checked |= {schema.name: stored[schema].num_rows for schema in (EPISODES, STEPS, FRAMES)}
+    if env.config.repeats_exactly:
+        _compare_rollouts(replayed(store, shard, stored, None, follow=follow), shard, tasks, stored, report)
+    else:  # a simulator draws no picture twice: labels and dataset are derived from the stored rows alone
+        report.simulated = True
+        report.problems += _frame_problems(stored[FRAMES]) + cost_problems(stored[CALLS])
+    expected = (shard.env, canonical_json(env.config.decisive()))
+    settings = zip(stored[EPISODES]["env"].to_pylist(), stored[EPISODES]["env_config"].to_pylist(), strict=True)
+    if not {*settings} <= {expected}:
+        report.problems.append(
+            f"{shard.stem}: rows with other settings than those of the run; labels and dataset were not derived from "
+            "them"
+        )
+        return
+    rows = store.read(LABELS, shard).to_pylist()
+    replay = replayed(store, shard, stored, rows, follow=follow)
+    _compare_labels(replay, LabelStage(replay, shard), rows, report)
+    report.prose = sum(
+        bool(row["accepted"] and row["failure_reason"] and row["guidance_source"] != "facts") for row in rows
+    )
+    for version in store.older_versions:
+        _verify_older(store, shard, version, stored, report, follow=follow)
+    if split is None:
+        return  # the sides of its episodes are unknown
+    report.checked["training rows"] = 0
+    for name, schema, made in ExportStage(replay, shard, split).make(Pending("")).tables:
+        there = store.storage.stat(name) is not None
+        table = _read(store, name, schema, report, made.schema) if there else made.slice(0, 0)
+        same: dict[str, Same] = {path.split(".")[0]: _same_pictures for path in schema.image_paths}
+        report.problems += differences(name, schema, table, made, same)
+        report.checked["training rows"] += table.num_rows if schema is DATASET else 0
+
+
+def _read(
+    store: Store, name: str, schema: TableSchema, report: ShardReport, expected: pa.Schema | None = None
+) -> pa.Table:
+    """Read a table of the store and check its columns, their metadata and the footer of its file."""
+    table = read_table(store.storage, name, schema)
+    report.problems += schema_differences(name, table.schema, schema.arrow if expected is None else expected)
+    report.problems += footer_problems(store.storage, name, schema, table)
+    return table
 
 
 def refused_code(env: RunEnv, *, follow: bool) -> dict[str, str]:
     """Return the code that the settings of an environment name and that this call does not allow."""
     return missing((env.config if follow else env.config.without_locations()).code)
-
-
-_CONCURRENT_EPISODES = 8
-"""Episodes that are re-executed at the same time: each takes the memory of an environment, and perhaps of a thread."""
-
-_PER_PIXEL = 24
-"""Bytes of memory per pixel while a picture is decoded, converted and composed into others."""
-
-
-def _large_pictures(frames: pa.Table, limits: Limits) -> list[str]:
-    """Describe pictures that are too large to be decoded within the limit of memory, from their headers."""
-    most = (limits.memory << 20) // _PER_PIXEL
-    return [
-        limits.problem(f"frames {name} of {pixels} pixels", "memory")
-        for name, image in zip(frames["frame_id"].to_pylist(), frames["image"].to_pylist(), strict=True)
-        if (pixels := _pixels(image or b"")) > most
-    ]
-
-
-def _pixels(image: bytes) -> int:
-    """Return how many pixels the header of a picture states; 0 where it has none, which decoding reports."""
-    try:
-        with Image.open(io.BytesIO(image)) as picture:
-            return picture.width * picture.height
-    except Exception:  # noqa: BLE001 - untrusted bytes make decoders fail in many ways
-        return 0
 
 
 def stored_tasks(episodes: pa.Table) -> list[Task]:
@@ -172,254 +146,206 @@ def stored_tasks(episodes: pa.Table) -> list[Task]:
     return list(dict.fromkeys(Task(**row) for row in episodes.select(names).to_pylist()))
 
 
-def _files(store: Store, shard: Shard) -> dict[str, TableSchema]:
-    """Return every Parquet file of a shard that readers open, with its schema."""
-    files = store.rollout_files(shard)
-    files |= dict(zip(store.label_files(shard), (LABELS, PROMPTS, CALLS), strict=False))
-    for version in store.older_versions:
-        files[f"{store.labels_folder(version)}/{shard.file}"] = LABELS
-        files |= {f"{each.name}/{shard.stem}-labels-v{version}.parquet": each for each in (PROMPTS, CALLS)}
-    exported = itertools.product((DATASET, DATASET_EPISODES), SIDES)
-    return files | {dataset_file(DATASET_FOLDER, schema, shard, side): schema for schema, side in exported}
+# Rollouts
 
 
-def _read(store: Store, name: str, schema: TableSchema, report: ShardReport) -> pa.Table:
-    """Read a table of the store and check its schema to the last key."""
-    table = read_table(store.storage, name, schema)
-    report.problems += schema_differences(name, table.schema, schema.arrow)
-    return table
-
-
-def _settings_are_the_runs(store: Store, shard: Shard, episodes: pa.Table, report: ShardReport) -> bool:
-    """Whether rows name the environment and settings of the run: others would be made, whatever they load."""
-    expected = (shard.env, canonical_json(store.run.env(shard.env).config.decisive()))
-    rows = set(zip(episodes["env"].to_pylist(), episodes["env_config"].to_pylist(), strict=True))
-    if rows <= {expected}:
-        return True
-    report.problems.append(
-        f"{shard.stem}: rows with other settings than those of the run; labels and dataset were not derived from them"
-    )
-    return False
-
-
-def _verify_rollouts(
+def _compare_rollouts(
     store: Store,
     shard: Shard,
-    tasks: Sequence[Task],
-    stored: dict[TableSchema, pa.Table],
+    tasks: Sequence[Task] | None,
+    stored: Mapping[TableSchema, pa.Table],
     report: ShardReport,
-    *,
-    follow: bool,
 ) -> None:
-    run, env = store.run, store.run.env(shard.env)
-    report.checked |= {schema.name: stored[schema].num_rows for schema in (EPISODES, STEPS, FRAMES)}
-    report.problems += _frame_problems(stored[FRAMES])
-    settings = env.config if follow else env.config.without_locations()
-    if not settings.repeats_exactly:
-        return  # a simulator draws no picture twice: labels and dataset are derived from the stored rows alone
-    policy, policy_config = stored_policy(store, stored)
-    rollouts = roll_out_tasks(
-        env.type,
-        settings,
-        tasks,
-        policy,
-        run.config.rollouts,
-        run_id=run.run_ids(shard, policy_config),
-        prompt=env.prompt,
-        only=None if policy.plays else set(stored[EPISODES]["episode_id"].to_pylist()),
-        concurrency=_CONCURRENT_EPISODES,
-    )
-    derived = rollout_tables(rollouts)
-    keys = {EPISODES: ["episode_id"], STEPS: ["episode_id", "t"], FRAMES: ["frame_id"], PROMPTS: ["prompt_hash"]}
-    for schema, key in keys.items():
-        actual, right = stored[schema], derived[schema]
-        same: dict[str, Same] = {}
-        if schema is FRAMES:
-            # Encoded bytes may differ between machines; pixels and what else the file holds are checked apart.
-            actual, right = actual.drop(["image", "byte_size"]), right.drop(["image", "byte_size"])
-        elif settings.tolerance:
-            same = dict.fromkeys(schema.names, _near(settings.tolerance))
-        if schema is EPISODES:
-            same |= {"error": _both_texts, "stop_reason": _both_broke}
-        report.problems += differences(schema.name, key, actual, right, same)
-    of_a_model = ["request_id", "episode_id", "t", "role"]
-    derivable = [name for name in CALLS.names if name not in _COSTS]
-    report.problems += _call_problems(
-        stored[CALLS],
-        derived[CALLS],
-        stored[EPISODES].to_pylist(),
-        derivable=[*derivable, "prompt_tokens", "completion_tokens", "cost"] if policy.is_stand_in else of_a_model,
-    )
+    policy, tolerance = store.run.policy(), store.run.env(shard.env).config.tolerance
+    stage = RolloutStage(store, shard, stored_tasks(stored[EPISODES]) if tasks is None else tasks)
+    only = None if policy.plays else frozenset(stored[EPISODES]["episode_id"].to_pylist())
+    rollouts = roll_out_batch(stage.batch(Pending("", only)), policy)
+    made = {each: table for _, each, table in stage.product(Pending(""), rollouts).tables}
+    names = [name for schema in (EPISODES, STEPS, PROMPTS) for name in schema.names]
+    near: dict[str, Same] = dict.fromkeys(names, _near(tolerance)) if tolerance else {}
+    sizes = stored[FRAMES].select(["frame_id", "image", "byte_size"]).to_pylist()
+    report.problems += [
+        f"frames {row['frame_id']}: byte_size is {row['byte_size']}, found {len(row['image'] or b'')}"
+        for row in sizes
+        if row["byte_size"] != len(row["image"] or b"")
+    ]
+    same: dict[TableSchema, dict[str, Same]] = {
+        EPISODES: near | {"error": _both_texts, "stop_reason": _both_broke},
+        STEPS: near,
+        FRAMES: {"image": _same_pictures, "byte_size": lambda *_: True},
+        PROMPTS: near,
+    }
+    for schema, equalities in same.items():
+        report.problems += differences(schema.name, schema, stored[schema], made[schema], equalities)
+    # Times and costs differ between equal runs; of a model only who asked and when can be derived.
+    columns = [name for name in CALLS.names if name not in COSTS[: 2 if policy.is_stand_in else None]]
+    columns = columns if policy.is_stand_in else ["request_id", "episode_id", "t", "role"]
+    episodes = stored[EPISODES].select(["episode_id", "num_steps", "status"]).to_pylist()
+    broken = {row["episode_id"]: row["num_steps"] for row in episodes if row["status"] == Status.ERROR}
+    calls = [_of_steps(table, broken).select(columns) for table in (stored[CALLS], made[CALLS])]
+    report.problems += differences(CALLS.name, CALLS, *calls) + cost_problems(stored[CALLS])
 
 
-def stored_policy(store: Store, stored: dict[TableSchema, pa.Table]) -> tuple[Policy, dict[str, Any]]:
-    """Return the policy of the run with its config; a model's replies, and how it was set, are taken from the rows.
-
-    Raises:
-        StoreError: the rows name another model than the run's config.
-    """
-    policy = store.run.policy()
-    if policy.is_stand_in:
-        return policy, policy.config
-    texts = dict.fromkeys(stored[EPISODES]["policy_config"].to_pylist())
-    unplayed: dict[str, Any] = {} if policy.plays else policy.config  # an import of bounds alone has no episodes
-    config: dict[str, Any] = json.loads(next(iter(texts))) if texts else unplayed
-    options = {name: value for name, value in store.config.policy.options.items() if value is not None}
-    stored_options = {**config, **config.get("sampling", {})}
-    wrong = [name for name, value in options.items() if stored_options.get(name, value) != value]
-    if wrong:
-        raise StoreError(f"episodes name a policy with another {wrong[0]} than run.json")
-    return StoredReplies(policy, config, steps_by_episode(stored[STEPS].to_pylist())), config
+def _of_steps(calls: pa.Table, broken: Mapping[str, int]) -> pa.Table:
+    """Drop the reply that broke an episode: an earlier try may have made more of them."""
+    kept = [row["t"] < broken.get(row["episode_id"], row["t"] + 1) for row in calls.to_pylist()]
+    return calls.filter(pa.array(kept, type=pa.bool_()))
 
 
 def _near(tolerance: float) -> Same:
     """Equality of cells whose numbers may be off by ``tolerance``, also within JSON."""
 
-    def same(stored: Any, derived: Any) -> bool:
-        if isinstance(stored, float) and isinstance(derived, float):
-            return math.isclose(stored, derived, rel_tol=0, abs_tol=tolerance)
-        if isinstance(stored, list) and isinstance(derived, list):
-            return len(stored) == len(derived) and all(map(same, stored, derived))
-        if isinstance(stored, dict) and isinstance(derived, dict):
-            return stored.keys() == derived.keys() and all(same(stored[key], derived[key]) for key in stored)
-        if isinstance(stored, str) and isinstance(derived, str) and stored[:1] in ("{", "[") and stored != derived:
+    def same(stored: Any, made: Any) -> bool:
+        if isinstance(stored, float) and isinstance(made, float):
+            return math.isclose(stored, made, rel_tol=0, abs_tol=tolerance)
+        if isinstance(stored, list) and isinstance(made, list):
+            return len(stored) == len(made) and all(map(same, stored, made))
+        if isinstance(stored, dict) and isinstance(made, dict):
+            return stored.keys() == made.keys() and all(same(stored[key], made[key]) for key in stored)
+        if isinstance(stored, str) and isinstance(made, str) and stored[:1] in ("{", "[") and stored != made:
             try:
-                return same(json.loads(stored), json.loads(derived))
+                return same(json.loads(stored), json.loads(made))
             except ValueError:
                 return False
-        return bool(stored == derived)
+        return bool(stored == made)
 
     return same
 
 
-def _both_texts(stored: Any, derived: Any) -> bool:
+def _both_texts(stored: Any, made: Any) -> bool:
     """Return whether both cells have an error: the text of a server cannot be recomputed."""
-    return isinstance(stored, str) and isinstance(derived, str)
+    return isinstance(stored, str) and isinstance(made, str)
 
 
-def _both_broke(stored: Any, derived: Any) -> bool:
+def _both_broke(stored: Any, made: Any) -> bool:
     """Whether both episodes broke: a reply that broke the environment is not stored and cannot break it again."""
-    return {stored, derived} <= {StopReason.POLICY_ERROR, StopReason.ENV_ERROR}
+    return {stored, made} <= {StopReason.POLICY_ERROR, StopReason.ENV_ERROR}
 
 
-_COSTS = ("attempts", "latency", "prompt_tokens", "completion_tokens", "cost")
-"""Columns of ``calls`` that differ between equal runs, or that a server reports."""
-
-
-_LATER_OF_CALLS = ("answered", "left_out")
-"""Columns that are null in calls of older stores, also after a migration."""
-
-
-def _call_problems(
-    stored: pa.Table, derived: pa.Table, episodes: list[dict[str, Any]], *, derivable: Sequence[str]
-) -> list[str]:
-    """Check that there is one call per reply, with the ``derivable`` columns of the derived one and possible costs."""
-    broken = {row["episode_id"]: row["num_steps"] for row in episodes if row["status"] == Status.ERROR}
-
-    def made_a_step(calls: pa.Table) -> pa.Table:
-        """Drop the reply that broke an episode: an earlier try may have made more of them."""
-        kept = [row["t"] < broken.get(row["episode_id"], row["t"] + 1) for row in calls.to_pylist()]
-        return calls.filter(pa.array(kept, type=pa.bool_())).select(derivable)
-
-    same: dict[str, Same] = dict.fromkeys(_LATER_OF_CALLS, _null_or_equal)
-    return differences(CALLS.name, ["request_id"], made_a_step(stored), made_a_step(derived), same) + cost_problems(
-        stored
-    )
-
-
-def _null_or_equal(stored: Any, derived: Any) -> bool:
-    """Accept a null in a column that calls of older stores do not have."""
-    return stored is None or stored == derived
+COSTS = ("attempts", "latency", "prompt_tokens", "completion_tokens", "cost")
+"""Columns of ``calls`` that differ between equal runs (the first two), or that a server reports."""
 
 
 def cost_problems(calls: pa.Table) -> list[str]:
     """Describe times, counts and costs of requests that no request can have."""
     return [
         f"{CALLS.name} {row['request_id']}: column {name} holds {row[name]!r}, expected a finite number, not below zero"
-        for row in calls.select(["request_id", *_COSTS]).to_pylist()
-        for name in _COSTS
+        for row in calls.select(["request_id", *COSTS]).to_pylist()
+        for name in COSTS
         if row[name] is not None and not 0 <= row[name] < math.inf
     ]
 
 
+# Pictures
+
+
 def _frame_problems(frames: pa.Table) -> list[str]:
+    """Describe frames whose id, size or file is not that of their pixels."""
     problems = []
     for row in frames.to_pylist():
         image = row["image"] or b""
         try:
-            actual = frame_id(decode(image))
+            pixels = decode(image)
+            strange = picture_problem(image, codec(row["format"]).encode(pixels), lossless=False)
         except ImageError as error:
             problems.append(f"frames {row['frame_id']}: the picture cannot be decoded ({error})")
             continue
-        if actual != row["frame_id"]:
-            problems.append(f"frames {row['frame_id']}: the pixels have the id {actual}")
-        if row["byte_size"] != len(image):
-            problems.append(f"frames {row['frame_id']}: byte_size is {row['byte_size']}, found {len(image)}")
-        if strange := container_problem(image, str(row["format"])):
-            problems.append(f"frames {row['frame_id']}: {strange}")
+        if frame_id(pixels) != row["frame_id"] or row["byte_size"] != len(image):
+            strange = f"{len(image)} bytes hold a picture with the id {frame_id(pixels)}, stored as {row['byte_size']}"
+        problems += [f"frames {row['frame_id']}: {strange}"] if strange else []
     return problems
 
 
-def _verify_dataset(store: Store, shard: Shard, sides: dict[str, str], report: ShardReport) -> None:
-    rows = 0
-    for (schema, side), derived in dataset_tables(store, shard, sides).items():
-        path = dataset_file(DATASET_FOLDER, schema, shard, side)
-        there = store.storage.stat(path) is not None
-        stored = read_table(store.storage, path, schema) if there else derived.slice(0, 0)
-        report.problems += schema_differences(path, stored.schema, derived.schema)
-        same: dict[str, Same] = dict.fromkeys(_image_columns(schema), _same_pictures)
-        report.problems += differences(path, ["episode_id"], stored, derived, same)
-        rows += stored.num_rows if schema is DATASET else 0
-    report.checked["training rows"] = rows
-
-
-def _image_columns(schema: TableSchema) -> set[str]:
-    return {path.split(".")[0] for path in schema.image_paths}
-
-
-def _same_pictures(stored: Any, derived: Any) -> bool | str:  # a picture or a list of them
-    """Whether pictures show the same pixels and their files nothing else, whatever their encoded bytes."""
-    if stored == derived:
+def _same_pictures(stored: Any, made: Any) -> bool | str:  # a picture, a struct of one, or a list of them
+    """Whether pictures show every reader the same, whatever their encoded bytes."""
+    if stored == made:
         return True
-    if isinstance(stored, list) and isinstance(derived, list) and len(stored) == len(derived):
-        answers = (_same_pictures(one, other) for one, other in zip(stored, derived, strict=True))
+    if isinstance(stored, list) and isinstance(made, list) and len(stored) == len(made):
+        answers = (_same_pictures(one, other) for one, other in zip(stored, made, strict=True))
         return next((answer for answer in answers if answer is not True), True)
-    if isinstance(stored, dict) and isinstance(derived, dict):
-        return _picture_problem(stored, derived) or True
+    if isinstance(stored, dict) and isinstance(made, dict):
+        same_path = stored["path"] == made["path"]
+        return _same_pictures(stored["bytes"], made["bytes"]) if same_path else f"it has the path {stored['path']!r}"
+    if isinstance(stored, bytes) and isinstance(made, bytes):
+        return picture_problem(stored, made) or True
     return "the pictures differ from the recomputed ones"
 
 
-def _picture_problem(stored: dict[str, Any], derived: dict[str, Any]) -> str | None:
-    if stored["path"] != derived["path"]:
-        return f"it has the path {stored['path']!r}, recomputed {derived['path']!r}"
-    try:
-        if frame_id(decode(stored["bytes"])) != frame_id(decode(derived["bytes"])):
-            return "its pixels differ from the recomputed ones"
-    except (ImageError, TypeError) as error:
-        return f"it cannot be decoded ({error})"
-    return container_problem(stored["bytes"], container_format(derived["bytes"]))
+# Labels
 
 
-def _note_receipts(
+def _compare_labels(store: Store, stage: LabelStage, rows: Rows, report: ShardReport, where: str = "") -> None:
+    """Compare labels, their prompts and their requests with those of the stage, and prove each by a second search."""
+    shard, problems = stage.shard, list[str]()
+    for name, schema, made in stage.make(Pending("")).tables:
+        there = store.storage.stat(name) is not None
+        stored = _read(store, name, schema, report) if there else made.slice(0, 0)
+        if schema is CALLS:
+            problems += _teacher_call_problems(name, stored, rows)
+        else:
+            problems += differences(schema.name, schema, stored, made)
+    prover, episodes = store.run.env(shard.env).prover(), {each.episode_id: each for each in stage.failures()}
+    for label in rows:
+        episode = episodes.get(label["episode_id"])
+        if episode is None or label["pivot_step"] is None:
+            continue
+        if prover is None:
+            report.unproved += 1
+            continue
+        proof = prover.prove(episode.case(), stored_verdict(label))
+        report.unproved += proof.undecided is not None
+        # A label that is stored as refuted is known to be wrong, and no training data.
+        if label["proved"] is not False:
+            problems += [f"labels {label['episode_id']}: {problem}" for problem in proof.problems]
+    report.problems += [f"{where}{problem}" for problem in problems]
+    kind = "older labels" if where else "labels"
+    report.checked[kind] = report.checked.get(kind, 0) + len(rows)
+
+
+def _teacher_call_problems(name: str, calls: pa.Table, labels: Rows) -> list[str]:
+    """Check that the requests of a teacher belong to the labels; what they cost cannot be derived."""
+    labelled = {row["episode_id"] for row in labels}
+    return cost_problems(calls) + [
+        f"{name}: request {call['request_id']} is none of a teacher about a label of this shard"
+        for call in calls.to_pylist()
+        if call["role"] != "teacher" or call["episode_id"] not in labelled
+    ]
+
+
+@dataclass(frozen=True)
+class _OlderLabels(LabelStage):
+    """Labels of a version from before the shard grew by whole levels."""
+
+    names: frozenset[str] = frozenset()
+    """Ids of the episodes that were there."""
+
+    def failures(self) -> list[FailedEpisode]:
+        """Return the failures that were there."""
+        return [each for each in super().failures() if each.episode_id in self.names]
+
+
+def _verify_older(
     store: Store,
     shard: Shard,
-    tasks: Sequence[Task],
-    sides: dict[str, str] | None,
-    episodes: pa.Table,
+    version: int,
+    stored: Mapping[TableSchema, pa.Table],
     report: ShardReport,
+    *,
+    follow: bool,
 ) -> None:
-    """Derive what the receipts of a shard say; digests of what decided its files only where nothing is a model."""
-    run, stand_ins = store.run, store.run.policy().is_stand_in and store.run.writer().is_stand_in
-    inputs = rollout_inputs(run, shard, tasks) if stand_ins else ""
-    report.receipts[ROLLOUT] = Receipt(inputs, {}, rollout_facts(episodes))
-    labels = store.read(LABELS, shard)
-    teacher = None if are_current(run.writer(), rows := labels.to_pylist()) else stored_config(rows)
-    inputs = label_inputs(store, run, shard, teacher) if stand_ins else ""
-    report.receipts[label_stage(store.config)] = Receipt(inputs, {}, label_facts(labels))
-    if sides is None:
-        return  # the rows of the export are unknown
-    for staged in (True, False):
-        folder = store.staged_folder if staged else DATASET_FOLDER
-        inputs = export_inputs(store, run, shard, sides, folder) if stand_ins else ""
-        facts = {"rows": report.checked.get("training rows", 0)}
-        report.receipts[export_stage(store.config, staged=staged)] = Receipt(inputs, {}, facts)
+    """Verify kept labels of an older version by the config that was in use then."""
+    name = store.older_config_file(version)
+    config = make_config(store.storage.read_json(name), STORED)
+    then = next((each for each in config.shards() if each.stem == shard.stem), None)
+    if then is None and store.storage.stat(f"{store.labels_folder(version)}/{shard.file}") is None:
+        return  # the store has grown since
+    if config.label_version != version or then is None:
+        report.problems.append(f"{name}: found a config of other labels than version {version} of {shard.stem}")
+        return
+    count = (then.stop - then.first) * config.rollouts
+    older = Store(store.root, config)
+    rows = older.read(LABELS, shard).to_pylist()
+    replay = replayed(older, shard, stored, rows, follow=follow)
+    names = frozenset(stored[EPISODES]["episode_id"].to_pylist()[:count])
+    where = f"{store.labels_folder(version)}/{shard.file}: "
+    _compare_labels(replay, _OlderLabels(replay, shard, names=names), rows, report, where)

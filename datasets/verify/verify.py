@@ -1,8 +1,8 @@
-"""``pivot verify``: prove a store again from its rows.
+"""``pivot verify``: make a store once more in memory and compare, then prove each label by a second search.
 
-Nothing that the store says about itself is trusted but its config: levels, episode ids and the split are derived from
-``run.json``, frame ids from pixels, rewards and frames from a replay, labels from an independent search. The manifest
-is checked too, but every change of a row is found without it. The config is trusted to say what was made, not where to
+Nothing that the store says about itself is trusted but its config: the stages of the build run again from ``run.json``
+and the words of models, and their tables are compared with the stored ones. The manifest is checked too, but every
+change of a row is found without it. The config is trusted to say what was made, not where to
 look: no path that it names is followed unless the user says so.
 """
 
@@ -13,19 +13,19 @@ from typing import Any
 from ...core.admission import refusal
 from ...core.errors import ConfigError, ForbiddenError, GenerationError, StoreError
 from ...core.progress import Reporter
-from ...core.storage import Address, open_storage
+from ...core.storage import Address
 from ...environments.base import Task
-from ..store.config import RunConfig, Shard
+from ..store.config import Shard
 from ..store.dataset_rows import ShardSplit, plan_split
 from ..store.inputs import episodes_of
+from ..store.location import refuse_while_written
 from ..store.schema import EPISODES, STEPS
-from ..store.store import MANIFEST, RUN, Store, refuse_unfinished_relabel
-from .files import card_problems, receipt_problems, run_problems
+from ..store.store import MANIFEST, Store, refuse_unfinished_relabel
+from .files import card_problems, file_problems, run_problems
 from .imports import import_problems
-from .inventory import file_problems
-from .limits import LimitProblem, Limits, within
+from .replay import stored_policy
 from .report import Report, ShardReport
-from .shard import refused_code, stored_policy, verify_shard
+from .shard import refused_code, verify_shard
 from .views import view_problems
 
 Stream = Callable[[Callable[..., ShardReport], Sequence[tuple[Any, ...]]], Iterator[ShardReport]]
@@ -38,89 +38,44 @@ def verify_store(
     stream: Stream | None = None,
     *,
     follow: bool = False,
-    limits: Limits | None = None,
 ) -> Report:
     """Verify a finished store; ``stream`` runs the shards, by default one by one in this process.
 
-    With ``follow`` the places that ``run.json`` names (folders of targets, task files, checkpoints) are read. A shard
-    or check that reaches one of the ``limits`` is a problem.
+    With ``follow`` the places that ``run.json`` names (folders of targets, task files, checkpoints) are read.
 
     Raises:
         StoreError: the store at ``root`` is missing or unfinished, a run writes it, its last one was interrupted, or
             one of its files may not be read.
         GenerationError, PluginError, ConfigError: its config cannot be carried out here, so nothing can be derived.
     """
-    limits = limits or Limits()
     refuse_while_written(root)
-    refuse_huge(root, limits)
     store = Store.open(root)
     refuse_unfinished_relabel(root)
     before = store.storage.stat(MANIFEST)
-    report = _verify(store, progress, stream or _one_by_one, limits, follow=follow)
+    report = _verify(store, progress, stream or _one_by_one, follow=follow)
     refuse_while_written(root)
     if store.storage.stat(MANIFEST) != before:
         raise StoreError(f"{root} was changed by a run while it was verified; verify it again")
     return report
 
 
-def refuse_huge(root: Address, limits: Limits) -> None:
-    """Refuse a store whose ``run.json`` or manifest would take more memory than the limit.
-
-    Raises:
-        StoreError: one is too large.
-    """
-    storage, most = open_storage(root), (limits.memory << 20) // _PARSED
-    for name in (RUN, MANIFEST):
-        status = storage.stat(name)
-        if status is not None and status.bytes > most:
-            raise StoreError(
-                f"limit reached: {storage.address(name)} has {status.bytes} bytes, at most {most} are read within "
-                f"{limits.memory} MiB; raise it with --max-memory"
-            )
-
-
-_PARSED = 16
-"""Bytes of memory per byte of JSON."""
-
-
-def refuse_while_written(root: Address) -> None:
-    """Refuse a store that a run is writing, whose files differ from its manifest and from each other.
-
-    Raises:
-        StoreError: a run holds its lock.
-    """
-    writer = open_storage(root).writer()
-    if writer is not None:
-        raise StoreError(
-            f"{root} is being written by another run (process {writer}), so there is nothing to verify yet; wait for "
-            "its end"
-        )
-
-
-def _verify(store: Store, progress: Reporter, stream: Stream, limits: Limits, *, follow: bool) -> Report:
+def _verify(store: Store, progress: Reporter, stream: Stream, *, follow: bool) -> Report:
     report = Report()
-    manifest = store.manifest()
     for check in (file_problems, _run_problems):
-        report.problems += _described(check, store, limits)
+        report.problems += _described(check, store)
     tasks: dict[Shard, list[Task] | None] = {}
     split: dict[Shard, ShardSplit] = {}
-
-    def plan() -> list[str]:
-        tasks.update(_planned(store, report, follow=follow))
-        return []
 
     def split_shards(store: Store) -> list[str]:
         split.update(plan_split(store))
         return []
 
-    if reached := within(limits, "planning the levels", plan):
-        report.problems += reached
-        return report
-    report.problems += _described(split_shards, store, limits)
+    tasks.update(_planned(store, report, follow=follow))
+    report.problems += _described(split_shards, store)
     shards = store.config.shards()
     episodes = {shard: episodes_of(store, shard) for shard in shards}
     progress.start(STAGE, sum(episodes.values()))
-    arguments = [(store.root, store.config, shard, tasks[shard], split.get(shard), follow, limits) for shard in shards]
+    arguments = [(store.root, store.config, shard, tasks[shard], split.get(shard), follow) for shard in shards]
     reports: dict[Shard, ShardReport] = {}
     for part in stream(verify_shard, arguments):
         reports[part.shard] = part
@@ -131,30 +86,22 @@ def _verify(store: Store, progress: Reporter, stream: Stream, limits: Limits, *,
         report.unproved += reports[shard].unproved
         report.count(reports[shard].checked)
     if prose := sum(each.prose for each in reports.values()):
-        report.notes.append(prose_note(store.config, prose))
+        report.notes.append(
+            f"the guidance of {prose} accepted labels is prose and was not proved: the run asked for free text of the "
+            "teacher; render it from facts with: pivot relabel --guidance facts"
+        )
+    if simulated := sorted({shard.env for shard in shards if reports[shard].simulated}):
+        report.notes.append(
+            f"rewards and pictures of {', '.join(simulated)} are unproved: its simulator draws no picture twice, so "
+            "they were taken as they are stored"
+        )
     if any(refused_code(env, follow=follow) for env in store.run.envs.values()):
-        report.notes.append("receipts, card and views were not derived: they need the labels")
-        return report
-    expected = {shard: reports[shard].receipts for shard in shards}
-    report.problems += _described(lambda store: receipt_problems(store, manifest, expected), store, limits)
-    if any(isinstance(problem, LimitProblem) for problem in report.problems):
-        report.notes.append("card and views were not derived: rows that reach a limit are not read again")
+        report.notes.append("card and views were not derived: they need the labels")
         return report
     for check in (card_problems, view_problems, *((import_problems,) if store.is_imported else ())):
-        report.problems += _described(check, store, limits)
+        report.problems += _described(check, store)
     report.vouches_for(store)
     return report
-
-
-def prose_note(config: RunConfig, count: int) -> str:
-    """Say in plain words that guidance is not proved, and how many labels have such a text."""
-    what, remedy = "is prose and was not proved", "render it from facts with: pivot relabel --guidance facts"
-    if config.guidance == "facts":
-        return (
-            f"the guidance of {count} accepted labels was not proved: an earlier version rendered it in wordings that "
-            "have changed since; render it again with: pivot relabel"
-        )
-    return f"the guidance of {count} accepted labels {what}: the run asked for free text of the teacher; {remedy}"
 
 
 def _one_by_one(call: Callable[..., ShardReport], arguments: Sequence[tuple[Any, ...]]) -> Iterator[ShardReport]:
@@ -162,11 +109,11 @@ def _one_by_one(call: Callable[..., ShardReport], arguments: Sequence[tuple[Any,
         yield call(*each)
 
 
-def _described(check: Callable[[Store], list[str]], store: Store, limits: Limits) -> list[str]:
-    """Run a check of files that a stranger made within limits; what breaks it is a problem of the store."""
+def _described(check: Callable[[Store], list[str]], store: Store) -> list[str]:
+    """Run a check of files that a stranger made; what breaks it is a problem of the store."""
     try:
-        return within(limits, f"a check of {store.root}", lambda: check(store))
-    except ForbiddenError:
+        return check(store)
+    except (ForbiddenError, MemoryError):
         raise  # nothing is known of the store then
     except StoreError as error:
         return [str(error)]
@@ -177,7 +124,8 @@ def _described(check: Callable[[Store], list[str]], store: Store, limits: Limits
 def _run_problems(store: Store) -> list[str]:
     shard = store.config.shards()[0]
     stored = {schema: store.read(schema, shard) for schema in (EPISODES, STEPS)}
-    return run_problems(store, store.run.run_id_with(stored_policy(store, stored)[1]))
+    policy = stored_policy(store, stored) or store.run.policy()
+    return run_problems(store, store.run.run_id_with(policy.config))
 
 
 def _planned(store: Store, report: Report, *, follow: bool) -> Mapping[Shard, list[Task] | None]:
@@ -196,7 +144,7 @@ def _planned(store: Store, report: Report, *, follow: bool) -> Mapping[Shard, li
                 f"levels, replies and actions of {name} are taken as they are stored; they were imported from "
                 f"{store.config.policy.options.get('source')}"
             )
-            report.problems += _described(lambda store, name=name: _count_problems(store, name), store, Limits())
+            report.problems += _described(lambda store, name=name: _count_problems(store, name), store)
             tasks[name] = None
             continue
         reason = "give --sources to make them from there again"
@@ -210,7 +158,7 @@ def _planned(store: Store, report: Report, *, follow: bool) -> Mapping[Shard, li
                     raise
                 reason = str(error)
         report.notes.append(f"levels of {name} are taken as they are stored; they were made from {source}: {reason}")
-        report.problems += _described(lambda store, name=name: _count_problems(store, name), store, Limits())
+        report.problems += _described(lambda store, name=name: _count_problems(store, name), store)
     return {
         shard: None if (planned := tasks[shard.env]) is None else planned[shard.first : shard.stop]
         for shard in store.config.shards()

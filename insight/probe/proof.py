@@ -16,7 +16,7 @@ from ...core.records import from_row
 from ...datasets.store.config import Shard
 from ...datasets.store.parquet import read_table
 from ...datasets.store.store import Store
-from ...datasets.verify.statistics import statistics_problems
+from ...datasets.verify.compare import footer_problems
 from ...environments.turns import Reply, Turn
 from ...rollouts.base import Policy, TaskRollouts
 from ...rollouts.loop import Batch, run_batches
@@ -96,8 +96,9 @@ class StoredReplies(Policy):
 
 def _shard_problems(store: Store, shard: Shard, *, follow: bool) -> list[str]:
     name, version = probe_file(shard), str(store.config.label_version)
-    problems = statistics_problems(store.storage, name, PROBE.arrow)
-    stored = [from_row(Retry, row) for row in read_table(store.storage, name, PROBE).to_pylist()]
+    table = read_table(store.storage, name, PROBE)
+    problems = footer_problems(store.storage, name, PROBE, table)
+    stored = [from_row(Retry, row) for row in table.to_pylist()]
     stored = [row for row in stored if row.label_version == version]
     if not stored:
         return problems  # relabelled since: the next probe retries the new pivots

@@ -25,8 +25,7 @@ from ...datasets.store.parquet import read_table
 from ...datasets.store.schema import DATASET, EPISODES, FRAMES, LABELS, STEPS
 from ...datasets.store.split import SIDES
 from ...datasets.store.store import DATASET_FOLDER, Store
-from ...datasets.store.tables import steps_by_episode
-from ...datasets.verify.labels import stored_verdict
+from ...datasets.store.tables import steps_by_episode, stored_verdict
 from ...labeling.action_log import FLOAT_DECIMALS, log_decimals
 from ...labeling.episode import FailedEpisode, inside_frames
 from ...labeling.replay import DisagreementError, Replays

@@ -70,10 +70,10 @@ class Finder:
     def find_spec(name, path, target=None):
         if name == moment:
             os.kill(os.getpid(), signal.SIGINT)
+        if (name, moment) == ("pivot.cli", "end"):
+            threading.Thread(target=interrupt_at_the_end).start()
 
 sys.meta_path.insert(0, Finder)
-if moment == "end":
-    threading.Thread(target=interrupt_at_the_end).start()
 main()
 """
 """The command line, which gets Ctrl-C when it first looks for the module ``moment``, or after its last line."""

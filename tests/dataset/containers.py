@@ -56,23 +56,12 @@ def _with_text(data: bytes) -> bytes:
     return data[:place] + _chunk(b"tEXt", b"Comment\x00pivot_step: 0") + data[place:]
 
 
-def _with_more_rows(data: bytes) -> bytes:
-    if data.startswith(b"\xff\xd8"):
-        return _with_text(data)
-    place = data.index(b"IDAT")
-    length = int.from_bytes(data[place - 4 : place], "big")
-    rows = data[place + 4 : place + 4 + length]
-    return data[: place - 4] + _chunk(b"IDAT", rows + b"and more") + data[place + 8 + length :]
-
-
 CONTAINERS: dict[str, Callable[[bytes], bytes]] = {
     "turned by its orientation": _rotated,
     "with alpha": _with_alpha,
     "with a second frame": _animated,
     "with a comment": _with_text,
     "WebP": _saved("WEBP", lossless=True),
-    "with bytes after its rows": _with_more_rows,
-    "followed by bytes": lambda data: data + b"PK\x03\x04 and more",
 }
 
 

@@ -20,7 +20,6 @@ from pivot.core.errors import PivotError
 from pivot.core.images import decode, encode_png
 from pivot.core.progress import Silent
 from pivot.datasets.export.card import CARD, PICTURE, card_text
-from pivot.datasets.store.inputs import PENDING_EPISODES
 from pivot.datasets.store.schema import CALLS, DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
 from pivot.datasets.store.store import DATABASE, RUN, Store
 from pivot.flows.engines.local import InProcess, execute_with
@@ -296,7 +295,7 @@ def pictures(env: str) -> Iterator[Plant]:
     yield Plant("panel named a file", rows_of(record, lambda rows: rows[0]["panel"].update(path="elsewhere.png")))
 
 
-# Card, config, views, receipts, older labels
+# Card, config, views, older labels
 
 
 def _text(name: str, old: str, new: str) -> Damage:
@@ -392,32 +391,6 @@ def views(env: str) -> Iterator[Plant]:
     yield Plant("views: no database", lambda patient, env: (patient.root / DATABASE).unlink())
 
 
-def _receipt(change: Callable[[dict[str, Any]], Any], stage: str) -> Damage:
-    def plant(patient: Patient, env: str) -> None:
-        path = patient.root / f".receipts/{stage}/{env}/00000.json"
-        receipt = json.loads(path.read_text())
-        change(receipt)
-        path.write_text(json.dumps(receipt))
-
-    return plant
-
-
-def receipts(env: str) -> Iterator[Plant]:
-    """Receipts from which an interrupted build would resume."""
-    del env
-    yield Plant("receipt: a count", _receipt(lambda each: each["facts"].update(failed=1000), "rollout"))
-    yield Plant("receipt: labels", _receipt(lambda each: each["facts"].update(accepted=1000), "label-v2"))
-    yield Plant("receipt: inputs", _receipt(lambda each: each.update(inputs="0" * 64), "rollout"))
-    yield Plant(
-        "receipt: a digest",
-        _receipt(lambda each: next(iter(each["files"].values())).update(sha256="0" * 64), "rollout"),
-    )
-    yield Plant(
-        "receipt: an episode is pending",
-        _receipt(lambda each: each["facts"].update({PENDING_EPISODES: ["episode-v1-0"]}), "rollout"),
-    )
-
-
 def older_labels(env: str) -> Iterator[Plant]:
     """Labels of a version that was kept."""
     del env
@@ -430,6 +403,15 @@ def older_labels(env: str) -> Iterator[Plant]:
         "schema of kept labels: a column more", _table(BEFORE, lambda table: table.append_column("x", table[0]))
     )
     yield Plant("a kept prompt", _older_prompt)
+    for name, change in _OLDER_CONFIGS.items():
+        yield Plant(f"config of kept labels: {name}", _file("run-v1.json", change))
+
+
+_OLDER_CONFIGS: dict[str, Callable[[bytes], bytes]] = {
+    "another version": lambda text: text.replace(b'"label_version": 1', b'"label_version": 2'),
+    "other words": lambda text: text.replace(b'"target_vocabulary": "certificate"', b'"target_vocabulary": "paper"'),
+    "no JSON": lambda text: text[:-3],
+}
 
 
 def _older_prompt(patient: Patient, env: str) -> None:
@@ -441,5 +423,5 @@ def _older_prompt(patient: Patient, env: str) -> None:
 
 
 CELL_KINDS = (
-    cells, near_cells, rows_and_order, ids, schemas, pictures, cards, configs, views, receipts, older_labels
+    cells, near_cells, rows_and_order, ids, schemas, pictures, cards, configs, views, older_labels
 )  # fmt: skip

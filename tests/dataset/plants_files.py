@@ -1,9 +1,7 @@
-"""Lies about files: strays that readers find, footers, checksums, views, calls, receipts, names in run.json."""
+"""Lies about files: strays that readers find, footers, checksums, views, calls, names in run.json."""
 
-import json
 import shutil
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 import duckdb
 import pyarrow.parquet as pq
 from pivot.datasets.sql.views import VIEWS
-from pivot.datasets.store.store import DATABASE, RUN
+from pivot.datasets.store.store import DATABASE
 from pivot.tests.dataset.plants import BEFORE, DATASETS, NOW, Damage, Plant, change_run, rows_of
 from pivot.tests.dataset.thrift import with_row_count
 from pivot.tests.stores import Patient, Rows
@@ -98,23 +96,17 @@ def footers(env: str) -> Iterator[Plant]:
 
 
 def _checksum(kind: bytes) -> Callable[[bytes], bytes]:
-    """Change the checksum of the last chunk of a kind; of a JPEG a byte of its end."""
+    """Change the checksum of the last chunk of a kind; cut the end off a JPEG."""
 
     def changed(data: bytes) -> bytes:
         if data.startswith(b"\xff\xd8"):
-            return {b"IHDR": data[:-2], b"IDAT": data + data[-2:]}.get(kind, data[:-1] + b"\x00")
+            return data[:-2]
         index = data.rindex(kind)
         length = struct.unpack(">I", data[index - 4 : index])[0]
         end = index + 4 + length
         return data[:end] + bytes([data[end] ^ 1]) + data[end + 1 :]
 
     return changed
-
-
-def _longer_end(data: bytes) -> bytes:
-    if data.startswith(b"\xff\xd8"):
-        return data + b"\xff\xd9"
-    return data[:-12] + struct.pack(">I", 2) + b"IENDhi" + struct.pack(">I", zlib.crc32(b"IENDhi"))
 
 
 def checksums(env: str) -> Iterator[Plant]:
@@ -136,7 +128,7 @@ def checksums(env: str) -> Iterator[Plant]:
 
         return changed
 
-    changes = {kind.decode(): _checksum(kind) for kind in (b"IHDR", b"IDAT", b"IEND")} | {"longer end": _longer_end}
+    changes = {kind.decode(): _checksum(kind) for kind in (b"IHDR", b"IDAT")}
     for name, change in changes.items():
         yield Plant(f"checksum of a frame: {name}", rows_of("frames", frame(change)))
         yield Plant(f"checksum of a panel: {name}", rows_of(record, cell("panel", change)))
@@ -178,7 +170,7 @@ def stored_views(env: str) -> Iterator[Plant]:
         yield Plant(f"view {name} forged, of another DuckDB", _replaced(name, forged, "1.0.0"))
 
 
-# Calls, receipts, run.json
+# Calls, run.json
 
 
 def calls(env: str) -> Iterator[Plant]:
@@ -195,37 +187,6 @@ def calls(env: str) -> Iterator[Plant]:
 
 def _cell(index: int, column: str, value: Any) -> Callable[[Rows], None]:
     return lambda rows: rows[index].update({column: value})
-
-
-def _json(name: str, change: Callable[[Any], Any]) -> Damage:
-    def plant(patient: Patient, env: str) -> None:
-        path = patient.root / name.format(env=env)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        value = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps(change(value)))
-
-    return plant
-
-
-def more_receipts(env: str) -> Iterator[Plant]:
-    """Receipts that an interrupted build would trust."""
-    del env
-    for stage in ("rollout", "label-v2", "export-v2-staged"):
-        name = f".receipts/{stage}/{{env}}/00000.json"
-        changes: dict[str, Callable[[Any], Any]] = {
-            "inputs": lambda value: value | {"inputs": "0" * 32},
-            "a file less": lambda value: value | {"files": dict([*value["files"].items()][1:])},
-            "a file more": lambda value: value | {"files": value["files"] | {RUN: {"sha256": "0" * 64, "bytes": 1}}},
-            "a file outside": lambda value: (
-                value | {"files": value["files"] | {"../../x": {"sha256": "0" * 64, "bytes": 1}}}
-            ),
-            "a fact more": lambda value: value | {"facts": value["facts"] | {"checked": 1}},
-            "a list": lambda value: [value],
-        }
-        for what, change in changes.items():
-            yield Plant(f"receipt of {stage}: {what}", _json(name, change))
-    for name in ("trust/{env}/00000.json", "rollout/{env}/0.json", "label-v2/readme.json", "x.json"):
-        yield Plant(f"receipt that no stage leaves: {name}", _json(f".receipts/{name}", lambda value: value))
 
 
 def names(env: str) -> Iterator[Plant]:
@@ -269,4 +230,4 @@ def names(env: str) -> Iterator[Plant]:
             yield Plant(f"run.json names: {name}", change_run(change))
 
 
-FILE_KINDS = (strays, footers, checksums, stored_views, calls, more_receipts, names)
+FILE_KINDS = (strays, footers, checksums, stored_views, calls, names)

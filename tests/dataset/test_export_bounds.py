@@ -11,8 +11,8 @@ from pivot.core.plugins import names
 from pivot.core.progress import Silent
 from pivot.datasets.store.config import solver_type
 from pivot.datasets.store.store import Store
-from pivot.datasets.verify.export_rows import Facts, row_problems
 from pivot.datasets.verify.exports import verify_export
+from pivot.tests.dataset.export_rows import Facts, row_problems
 
 KINDS = ("credit", "corrections", "pairs", "privileged", "processbench", "analyzer")
 STRENGTH = {

@@ -17,8 +17,8 @@ from pivot.core.storage import LocalStorage
 from pivot.datasets.export.on_disk import RECORD, ExportPlan
 from pivot.datasets.store.parquet import write_tables
 from pivot.datasets.store.store import Store
-from pivot.datasets.verify.export_rows import Facts, row_problems
 from pivot.datasets.verify.exports import verify_export
+from pivot.tests.dataset.export_rows import Facts, row_problems
 
 KINDS = ("credit", "corrections", "pairs", "privileged", "processbench", "analyzer")
 Row = dict[str, Any]

@@ -11,10 +11,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pivot.core.errors import StoreError
-from pivot.core.storage import LocalStorage, Storage, open_storage
-from pivot.datasets.store.parquet import ROW_GROUP, as_parquet, read_files, read_table, write_tables
-from pivot.datasets.store.schema import DATASET_EPISODES, EPISODES, FRAMES, LABELS, STEPS
+from pivot.core.storage import LocalStorage, open_storage
+from pivot.datasets.store.parquet import ROW_GROUP, as_parquet, read_table, write_tables
+from pivot.datasets.store.schema import DATASET_EPISODES, EPISODES, FRAMES, STEPS
 from pivot.datasets.store.store import Store
 from pivot.tests.stores import read_rows, schema_of, table_files
 
@@ -171,84 +170,12 @@ def test_only_the_asked_for_columns_are_read(small_store: Path) -> None:
     assert table.column_names == ["t", "action"]
 
 
-def _written(folder: Path, rows: int, text: str, *, unique: bool = True) -> Storage:
-    table = EPISODES.arrow.empty_table()
-    columns = {name: pa.nulls(rows, table.schema.field(name).type) for name in table.column_names}
-    columns["episode_id"] = pa.array([os.urandom(8).hex() if unique else "same" for _ in range(rows)])
-    columns["instruction"] = pa.array([text] * rows)
-    pq.write_table(pa.table(columns, schema=table.schema), folder / "bomb.parquet", compression="zstd")
-    return open_storage(folder)
-
-
-@pytest.mark.parametrize(
-    ("rows", "letters", "message"),
-    [
-        (2_000_000, 1, r"announces 2000000 rows in \d+ bytes"),
-        (4, 30_000_000, "column instruction takes 114 MiB for 4 rows, expected at most 20 MiB"),
-        (1_500, 1_000_000, "column instruction takes 1430 MiB for 1500 rows, expected at most 1024 MiB"),
-    ],
-)
-def test_a_small_file_that_would_fill_the_memory_is_refused(
-    tmp_path: Path, rows: int, letters: int, message: str
-) -> None:
-    storage = _written(tmp_path, rows, "x" * letters, unique=rows < 10_000)
-    with pytest.raises(StoreError, match=message):
-        read_table(storage, "bomb.parquet", EPISODES)
-
-
-def test_long_texts_that_repeat_are_read(tmp_path: Path) -> None:
-    storage = _written(tmp_path, 2_000, "x" * 60_000)
-    read = read_table(storage, "bomb.parquet", EPISODES, ["instruction"])
-    assert read["instruction"].nbytes > 100_000_000
-
-
-def _labels_with(folder: Path, column: str, cell: Any, rows: int = 8) -> Storage:
-    """Write labels of which one row has a cell that Parquet stores in a few bytes."""
-    others = {name: pa.nulls(rows, LABELS.arrow.field(name).type) for name in LABELS.names if name != column}
-    repeated = pa.array([cell, *[None] * (rows - 1)], LABELS.arrow.field(column).type)
-    table = pa.table(others | {column: repeated}).select(LABELS.names)
-    pq.write_table(table, folder / "bomb.parquet", compression="zstd")
-    assert (folder / "bomb.parquet").stat().st_size < 100_000
-    return open_storage(folder)
-
-
-_REASON = {"name": "target", "kind": "x", "detail": "y"}
-
-
-@pytest.mark.parametrize(
-    ("column", "cell", "message"),
-    [
-        ("witness", ["up"] * 5_000_000, r"column witness takes \d+ MiB for 8 rows, expected at most 24 MiB"),
-        ("witness", [""] * 1_200_000, "lists of column witness have 1200000 items in 8 rows, expected at most 1081344"),
-        ("reject_reasons", [_REASON] * 2_000_000, r"column reject_reasons takes \d+ MiB for 8 rows"),
-        ("reject_reasons", [_REASON | {"detail": "x" * 30_000_000}], r"column reject_reasons takes \d+ MiB for 8 rows"),
-    ],
-)
-def test_a_long_list_in_a_small_file_is_refused(tmp_path: Path, column: str, cell: Any, message: str) -> None:
-    storage = _labels_with(tmp_path, column, cell)
-    with pytest.raises(StoreError, match=message):
-        read_table(storage, "bomb.parquet", LABELS)
-    with pytest.raises(StoreError, match=message):
-        read_files(storage, ["bomb.parquet"], LABELS, [column])
-    assert read_table(storage, "bomb.parquet", LABELS, ["episode_id"]).num_rows == 8
-
-
 def test_the_tokens_of_long_replies_are_read(tmp_path: Path) -> None:
     rows = {name: pa.nulls(4, STEPS.arrow.field(name).type) for name in STEPS.names}
     rows["response_token_ids"] = pa.array([list(range(1_000_000))] * 4, pa.list_(pa.int32()))
     pq.write_table(pa.table(rows), tmp_path / "steps.parquet")
     read = read_table(open_storage(tmp_path), "steps.parquet", STEPS)
     assert len(read["response_token_ids"][3]) == 1_000_000
-
-
-def test_pictures_that_unfold_from_a_small_file_are_refused(tmp_path: Path) -> None:
-    bomb = b"\x89PNG\r\n\x1a\n" + bytes(12_000_000)
-    rows = [row | {"image": bomb} for row in _frame_rows(8)]
-    pq.write_table(FRAMES.table(rows), tmp_path / "frames.parquet", compression="zstd")
-    storage = open_storage(tmp_path)
-    with pytest.raises(StoreError, match=r"its pictures take more than \d+ MiB, more than a file of \d+ bytes can"):
-        read_table(storage, "frames.parquet", FRAMES)
-    assert read_table(storage, "frames.parquet", FRAMES, ["frame_id"]).num_rows == 8
 
 
 def test_the_order_and_metadata_of_columns_with_pictures_stay(tmp_path: Path) -> None:

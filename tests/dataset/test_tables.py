@@ -27,8 +27,8 @@ from pivot.datasets.store.tables import (
     rollout_tables,
     steps_by_episode,
     stored_rollouts,
+    stored_verdict,
 )
-from pivot.datasets.verify.labels import stored_verdict
 from pivot.environments.turns import Reply, Turn
 from pivot.rollouts.base import Policy, Status, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks

@@ -31,8 +31,8 @@ def test_a_clean_store_has_no_problems(small_store: Path, patient: Patient, lake
 
 @pytest.fixture
 def rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the rows only: each must be found without card, views and receipts, and in half the time."""
-    for name in ("card_problems", "view_problems", "receipt_problems"):
+    """Look at the rows only: each must be found without card and views, and in half the time."""
+    for name in ("card_problems", "view_problems"):
         monkeypatch.setattr(f"pivot.datasets.verify.verify.{name}", lambda *_: [])
 
 
@@ -226,7 +226,7 @@ def test_statistics_by_which_readers_skip_rows_are_compared(lake: Patient, table
     path.write_bytes(true[: _footer(true)] + forged[_footer(forged) :])
     if _footer(true) == _footer(forged):  # places of columns are those of the true file
         assert pq.read_table(path).equals(whole)
-    assert any(each.startswith(f"{name}: column {column} is stated to lie between") for each in lake.found())
+    assert any(each.startswith(f"{name}: footer.statistics") for each in lake.found())
 
 
 @pytest.mark.usefixtures("rows_alone")
@@ -236,7 +236,7 @@ def test_a_row_group_without_rows_is_found(lake: Patient) -> None:
     with pq.ParquetWriter(lake.root / name, whole.schema) as writer:
         writer.write_table(whole.slice(0, 0))
         writer.write_table(whole)
-    assert f"{name}: a row group without rows" in lake.found()
+    assert any(each.startswith(f"{name}: footer.groups") for each in lake.found())
 
 
 def test_the_prompts_of_the_analyzer_are_checked_too(patients: dict[str, Patient]) -> None:

@@ -82,7 +82,7 @@ def test_deeply_nested_json_in_a_row(lake: Patient, table: str, column: str) -> 
     assert all(len(problem) < 1000 for problem in messages)
 
 
-@pytest.mark.parametrize("name", [RUN, MANIFEST, ".receipts/rollout/frozenlake/00000.json"])
+@pytest.mark.parametrize("name", [RUN, MANIFEST])
 def test_deeply_nested_json_in_a_file(lake: Patient, name: str) -> None:
     (lake.root / name).write_text(NESTED)
     messages = _found(lake.root)
@@ -261,13 +261,9 @@ def _set_version(root: Path, package: str, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0.0", duckdb.__version__])
-def test_views_are_compared_by_their_rows_whatever_duckdb_wrote_them(lake: Patient, version: str) -> None:
-    """Another wording is fine, another answer is not, and what could answer otherwise elsewhere is never run."""
+def test_views_are_compared_by_their_meaning_whatever_duckdb_wrote_them(lake: Patient, version: str) -> None:
     _set_version(lake.root, "duckdb", version)
-    worded = "SELECT env, name, kind, count(*) AS labels FROM (SELECT * FROM rejects) GROUP BY ALL ORDER BY ALL"
-    _replace_views(
-        lake.root, reject_kinds=worded, groups="SELECT b.* EXCLUDE (rollouts, whole) FROM blocks b WHERE whole"
-    )
+    _replace_views(lake.root, groups=DERIVED["groups"].sql.replace("SELECT", "select  ", 1))
     assert problems(lake.root) == []
 
 
@@ -279,6 +275,7 @@ def test_a_view_that_answers_otherwise_or_could_elsewhere_is_found(lake: Patient
         "proofs": f"SELECT * FROM ({DERIVED['proofs'].sql}) WHERE now() < '2100-01-01'::TIMESTAMPTZ",
         "writers": f"SELECT * FROM ({DERIVED['writers'].sql}) WHERE current_date < '2100-01-01'::DATE",
         "pivot_steps": f"SELECT * FROM ({DERIVED['pivot_steps'].sql}), (SELECT count(*) FROM read_text('/etc/hosts'))",
+        "groups": "SELECT b.* EXCLUDE (rollouts, whole) FROM blocks b WHERE whole",
         "episodes": "SELECT * FROM read_parquet('episodes/*/*.parquet', union_by_name = true)",
     }
     for name, sql in lies.items():
@@ -291,16 +288,6 @@ def test_a_view_that_answers_otherwise_or_could_elsewhere_is_found(lake: Patient
     assert problems(lake.root) == ["pivot.duckdb: a function main.round that the run does not make"]
 
 
-def test_a_view_that_takes_for_ever_is_interrupted(lake: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pivot.datasets.verify.views.SECONDS", 1.0)
-    endless = "WITH RECURSIVE r AS (SELECT 1 AS x UNION ALL SELECT x - 0 FROM r WHERE x < 2)"
-    counts = DERIVED["proofs"].sql.replace("FROM pivots", "FROM pivots, (SELECT count(*) AS n FROM r) WHERE n > 0")
-    _replace_views(lake.root, proofs=f"{endless} {counts}")
-    [problem] = problems(lake.root)
-    assert "cannot be run" in problem
-    assert "nterrupt" in problem
-
-
 def test_views_and_card_name_the_files_of_the_manifest(lake: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few files are named one by one; more of them by a pattern."""
     card, database = lake.root / "dataset/README.md", lake.root / "pivot.duckdb"
@@ -310,7 +297,7 @@ def test_views_and_card_name_the_files_of_the_manifest(lake: Patient, monkeypatc
             "steps/frozenlake/00000.parquet"
             in connection.execute("SELECT sql FROM duckdb_views()").fetchall().__repr__()
         )
-    for module in ("card", "views"):
+    for module in ("export.card", "sql.views"):
         monkeypatch.setattr(f"pivot.datasets.{module}.NAMED_FILES", 0)
     write_database(Store.open(lake.root))
     rewrite_card(lake.root)
@@ -337,18 +324,8 @@ def test_the_word_of_a_version_switches_no_check_off(lake: Patient, version: str
     (lake.root / RUN).write_text(json.dumps(run))
     rewrite_card(lake.root)
     rewrite_manifest(lake.root)
-    messages = [problem for problem in problems(lake.root) if not problem.startswith(".receipts/")]
-    assert [problem.split(":")[0] for problem in messages] == [RUN, RUN]
-
-
-@pytest.mark.parametrize("stage", ["rollout", "label-v1", "export-v1"])
-def test_inputs_of_receipts_are_derived_whatever_version_made_them(lake: Patient, stage: str) -> None:
-    _set_version(lake.root, "pivot-vlm", "0.0.1")
-    assert problems(lake.root) == []
-    path = lake.root / f".receipts/{stage}/frozenlake/00000.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"inputs": "0" * 32}))
     messages = problems(lake.root)
-    assert any("its inputs are not those of the run" in problem for problem in messages), messages
+    assert [problem.split(" ")[1] for problem in messages] == ["config", "versions"]
 
 
 def test_run_json_names_what_draws_and_encodes(lake: Patient) -> None:

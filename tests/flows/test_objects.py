@@ -16,9 +16,10 @@ from pivot.core.storage import Url, objects, open_storage
 from pivot.core.storage.lease import LOCK, VARIABLE
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.config import make_config
+from pivot.datasets.store.location import refuse_while_written
 from pivot.datasets.store.nights import nights_of, write_nights_card
 from pivot.datasets.store.store import DATABASE, RUN, Store
-from pivot.datasets.verify.verify import refuse_while_written, verify_store
+from pivot.datasets.verify.verify import verify_store
 from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings

@@ -9,9 +9,9 @@ import pyarrow as pa
 from ....core.messages import Call
 from ....core.records import from_row, to_row
 from ....labeling.base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter
+from ....labeling.episode import FailedEpisode
 from ....labeling.label import Certified, certify_episodes, guidance_requests, make_labels, with_prompt, write_guidance
-from ...verify.replay import EarlierGuidance, KeptGuidance, guidance_of_version, stored_guidance
-from ..config import Shard
+from ..guidance import EarlierGuidance, KeptGuidance, guidance_of_version, stored_guidance
 from ..inputs import LABEL, label_facts, label_inputs, label_stage
 from ..schema import CALLS, LABELS, PROMPTS, TableSchema
 from ..store import Store, shard_frames, stored_failures
@@ -47,17 +47,20 @@ class LabelStage(Stage):
     def certify(self) -> tuple[list[Certified], dict[int, GuidanceRequest]]:
         """Return the certified failures, and the requests to the teacher by the index of the failure."""
         store, config = self.store, self.store.config
-        failures = stored_failures(store, self.shard)
         frames = shard_frames(store, self.shard) if store.run.writer().needs_pictures else {}
         solver = store.run.env(self.shard.env).solver()
-        certified = certify_episodes(failures, solver, config.target_vocabulary, config.log)
+        certified = certify_episodes(self.failures(), solver, config.target_vocabulary, config.log)
         return certified, guidance_requests(certified, config.target_vocabulary, frames)
+
+    def failures(self) -> list[FailedEpisode]:
+        """Return the failures of the shard, in stored order."""
+        return stored_failures(self.store, self.shard)
 
     def writer(self, pending: Pending) -> GuidanceWriter:
         """Return the teacher of the run; stored guidance that still answers is taken instead of asking it."""
         store, writer = self.store, self.store.run.writer()
         if pending.episodes is not None:
-            stored = _stored_guidance(store, self.shard)
+            stored = stored_guidance(store, self.shard, store.read(LABELS, self.shard).to_pylist())
             return KeptGuidance(writer, {name: each for name, each in stored.items() if name not in pending.episodes})
         if self.earlier is not None and store.run.writer_is_served:
             return guidance_of_version(store, self.shard, self.earlier, writer)
@@ -109,11 +112,3 @@ def _all_calls(store: Store, name: str, pending: Pending, made: pa.Table) -> pa.
     before = [call for call in stored if call.episode_id in pending.episodes]
     after = [from_row(Call, row) for row in made.to_pylist()]
     return CALLS.table([to_row(call) for call in calls_in_all(before, after, pending.episodes)])
-
-
-def _stored_guidance(store: Store, shard: Shard) -> dict[str, Guidance]:
-    calls = store.label_calls_file(shard)
-    return stored_guidance(
-        store.read(LABELS, shard).to_pylist(),
-        [] if calls is None else store.read_file(calls, CALLS).to_pylist(),
-    )

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ...core.images import decode, frame_id
-from ...labeling.episode import PLAYED
-from ...rollouts.parser import parse_reply
-from ...solvers.base import TURN_SEPARATOR, Solver
-from ..store.config import Shard, environment
-from ..store.schema import EPISODES, LABELS, PROMPTS, STEPS
-from ..store.store import Store
-from ..store.tables import Rows, evidence_by_episode, steps_by_episode
+from pivot.core.images import decode, frame_id
+from pivot.datasets.store.config import Shard, environment
+from pivot.datasets.store.schema import EPISODES, LABELS, PROMPTS, STEPS
+from pivot.datasets.store.store import Store
+from pivot.datasets.store.tables import Rows, evidence_by_episode, steps_by_episode
+from pivot.labeling.episode import PLAYED
+from pivot.rollouts.parser import parse_reply
+from pivot.solvers.base import TURN_SEPARATOR, Solver
 
 Row = Mapping[str, Any]
 Problems = Iterator[str]
