@@ -16,8 +16,8 @@ from pydantic import Field
 
 from ...core.errors import CertifyError, ConfigError, GenerationError, LevelError
 from ...core.identity import canonical_json
-from ...solvers.closure.game import IDLE, Game, GameSettings, Level, close, first_level
-from ...solvers.closure.graph import OUT_OF_BUDGET
+from ...solvers.closure.game import Game, GameSettings, Level, close, first_level
+from ...solvers.closure.graph import IDLE, OUT_OF_BUDGET
 from ...solvers.closure.success import rule_of
 from ..base import NO_FRAME, EnvConfig, EnvProfile, Frame, Info, ParsedAction, PivotEnv, Source, Task
 from .first_levels import FirstLevels, first_levels

@@ -1,6 +1,7 @@
 """Actions of an environment: their names, the members of the action space, and which of them a mask allows."""
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from functools import cache
 from itertools import product
 from typing import Any, cast
@@ -8,6 +9,7 @@ from typing import Any, cast
 import gymnasium
 import numpy as np
 
+from ...core.errors import CertifyError
 from .advice import AdvisedError, advised, plain, short
 
 MAX_ACTIONS = 64
@@ -74,6 +76,26 @@ def named_actions(env: Any, declared: Mapping[str, int | list[int]] | None = Non
     return dict(zip((name.lower() for name in names), values, strict=True))
 
 
+def members(env: Any, declared: Any = None) -> dict[str, Any]:
+    """Return the actions of an environment as members of its space, by name.
+
+    Args:
+        env: the environment.
+        declared: actions by name, or a list of them, whose text is the name; None for all of a discrete space.
+
+    Raises:
+        CertifyError: there are none, two have one name, or the action space is neither discrete nor a small tuple of
+            discrete ones.
+    """
+    if declared is not None and not len(declared):
+        raise CertifyError("actions: found none, expected at least one")
+    listed: list[Any] = [] if declared is None or hasattr(declared, "keys") else list(declared)
+    named: dict[str, Any] = {str(plain(each)): each for each in listed} or dict(declared or named_actions(env))
+    if listed and len(named) != len(listed):
+        raise CertifyError(f"actions: found equal names in {short(listed)}, expected different ones")
+    return {name: member(env.action_space, each) for name, each in named.items()}
+
+
 def member(space: Any, value: Any) -> Any:
     """Return what ``space.sample()`` would return for a number or a list of numbers; other values as they are."""
     if isinstance(space, gymnasium.spaces.Discrete) and type(value) is int:
@@ -88,6 +110,11 @@ def member(space: Any, value: Any) -> Any:
     ):  # pyright: ignore[reportUnknownArgumentType]
         return tuple(member(part, each) for part, each in zip(space.spaces, value, strict=True))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     return value
+
+
+def own(action: Any) -> Any:
+    """Return an action that its environment may change."""
+    return action if isinstance(action, int | str | np.generic) else deepcopy(action)
 
 
 def allowed(space: Any, actions: Sequence[Any], info: Any) -> tuple[bool, ...] | None:
@@ -128,4 +155,4 @@ def allowed(space: Any, actions: Sequence[Any], info: Any) -> tuple[bool, ...] |
     return tuple(all(part[each] for part, each in zip(parts, place, strict=True)) for place in places)
 
 
-__all__ = ["MASK", "allowed", "member", "named_actions"]
+__all__ = ["MASK", "allowed", "members", "named_actions", "own"]

@@ -10,12 +10,11 @@ import numpy as np
 
 from ...core.errors import CertifyError
 from ..base import Unsolved, Verdict
-from .actions import member, named_actions
+from .actions import members, own
 from .advice import plain, short
 from .explore import explore
-from .game import IDLE
 from .graph import Graph
-from .worlds import Env, own
+from .worlds import Env
 
 CACHED_LEVELS = 64
 DEPTH = 200
@@ -37,9 +36,8 @@ def certify_played(
         CertifyError: the episode succeeded, does not fit the level, has other rewards, or a limit was hit.
     """
     made = env if hasattr(env, "unwrapped") and not isinstance(env, type) else env()  # pyright: ignore[reportCallIssue]
-    named = _named(made, settings.pop("actions_by_name", None))
-    depth = max(DEPTH, 4 * horizon)
-    graph = explore(env, actions=named, seed=seed, **{"horizon": horizon, "max_depth": depth, **settings})
+    named = members(made, settings.pop("actions_by_name", None))
+    graph = explore(env, actions=named, seed=seed, **(_limits(horizon) | settings))
     names = [_name(named, action) for action in actions]
     answer = graph.certify(names, horizon)
     if isinstance(answer, Unsolved):
@@ -48,6 +46,11 @@ def certify_played(
         played = [None if graph.is_illegal(names[: step + 1]) else named.get(name) for step, name in enumerate(names)]
         _compare_rewards(made, played, rewards, seed, settings.get("options"))
     return answer
+
+
+def _limits(horizon: int) -> dict[str, Any]:
+    """Return the limits of a search for one turn budget, which also end states that count turns."""
+    return {"horizon": horizon, "max_depth": max(DEPTH, 4 * horizon)}
 
 
 def _compare_rewards(env: Env, actions: Sequence[Any], rewards: Sequence[float], seed: Any, options: Any) -> None:
@@ -66,13 +69,6 @@ def _compare_rewards(env: Env, actions: Sequence[Any], rewards: Sequence[float],
                 f"rewards[{step}]: found {stated:g}, but the environment gives {reward:g}; pass the seed, the options "
                 "and the settings of the recorded episode"
             )
-
-
-def _named(env: Env, declared: Any) -> dict[str, Any]:
-    if declared is None:
-        declared = named_actions(env)
-    named = dict(declared) if hasattr(declared, "keys") else {str(plain(each)): each for each in declared}
-    return {name: member(env.action_space, each) for name, each in named.items()}
 
 
 def _name(named: dict[str, Any], action: Any) -> str:
@@ -108,7 +104,7 @@ class Certified(gymnasium.Wrapper[Any, Any, Any, Any]):
         """
         super().__init__(env)
         self._horizon, self._settings = horizon, settings
-        self._actions = _named(env, actions)
+        self._actions = members(env, actions)
         self._graphs: OrderedDict[Any, Graph] = OrderedDict()
         self._taken: list[str] = []
         self._graph: Graph | None = None
@@ -135,7 +131,8 @@ class Certified(gymnasium.Wrapper[Any, Any, Any, Any]):
             seed = int(self.np_random.integers(2**31))
         key = (seed, repr(options))
         if key not in self._graphs:
-            self._graphs[key] = explore(self.env, actions=self._actions, seed=seed, options=options, **self._settings)
+            limits = _limits(self._horizon) | self._settings
+            self._graphs[key] = explore(self.env, actions=self._actions, seed=seed, options=options, **limits)
             if len(self._graphs) > CACHED_LEVELS:
                 self._graphs.popitem(last=False)
         self._graph, self._taken = self._graphs[key], []
@@ -184,4 +181,4 @@ class Certified(gymnasium.Wrapper[Any, Any, Any, Any]):
         }
 
 
-__all__ = ["IDLE", "Certified", "certify_played"]
+__all__ = ["Certified", "certify_played"]

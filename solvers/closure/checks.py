@@ -1,22 +1,27 @@
 """Checks that the graph of a level describes its environment: replays, walks, pictures, and later turns of a clock."""
 
+import pickle
 import random
+import re
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from ...core.admission import allowed_names, allowing
 from ...core.errors import CertifyError
 from .advice import IF_RANDOM, AdvisedError, ClockError, ContradictionError, advised, difference, plain, short
 from .graph import ILLEGAL, WON
 from .packages import package_of
 from .search import Search
-from .state import RANDOM, Keys
+from .state import Keys, random_step
 from .values import Reader
-from .worlds import Outcome, World, two_resets
+from .worlds import Env, Outcome, Reading, Replays, World, two_resets
 
 WALK = 60
 """Least number of steps of a walk that checks the graph."""
@@ -62,9 +67,9 @@ class Check:
         package = package_of(world.env)
         is_known = package.key is not None
         if package.dice and (name := package.dice(world.env)):
-            raise advised(f"a step draws a random number from {name}: the environment is random", *RANDOM)
+            raise random_step(name)
         if is_known and not package.dice and world.seed is not None and _has_drawn(world):
-            raise advised("a step draws a random number from np_random: the environment is random", *RANDOM)
+            raise random_step("np_random")
         is_own = world.reading.key is None or isinstance(world.reading.key, Keys)
         checks = max(self.checks, 24) if is_own else self.checks
         walks = enumerate(walks_of(search, checks))
@@ -318,13 +323,95 @@ def _timed(world: World, path: Sequence[Any]) -> ClockError:
 
 
 def _contradiction(search: Search, state: int, path: Sequence[Any], expected: Outcome, actual: Outcome) -> AdvisedError:
+    level = type(search.world.env.unwrapped).__name__
+    attribute = re.search(rf"\b{level}\.(\w+)", difference(expected.key, actual.key))
+    drawn = "" if attribute is None else f"drawing={[attribute[1]]} if that decides nothing but pictures; else "
     return advised(
         f"the actions {plain(search.path_of(state))} and {plain(list(path[:-1]))} lead to the same key "
         f"{short(search.keys[state])}, but then {plain(path[-1])!r} gives {expected.shown}, and {actual.shown}"
         f"{_apart(expected, actual)}; the environment is random, has state that key does not show, or does not come "
         f"back to a state by {search.world.how}",
-        f"add that state to key, name counters of turns in clock, or use how='replay'; {IF_RANDOM}",
-        "use gym.key=state, keep all state in attributes that a copy contains (a counter of turns may decide "
-        f"rewards only), and draw random numbers in reset alone, from its seed; {IF_RANDOM}",
+        f"{drawn}add that state to key, name counters of turns in clock, or use how='replay'; {IF_RANDOM}",
+        f"{drawn and 'gym.' + drawn}use gym.key=state, keep all state in attributes that a copy contains (a counter of "
+        f"turns may decide rewards only), and draw random numbers in reset alone, from its seed; {IF_RANDOM}",
         ContradictionError,
     )
+
+
+# ---- walks in a new process, which shares no counters, caches or files in memory with the one that searched
+
+
+TIME_LIMIT = 600.0
+"""Maximum time of the process, seconds."""
+_RUN = "from pivot.solvers.closure.checks import answer; answer()"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A level and the walks to replay, as data that can be sent to another process."""
+
+    factory: Callable[[], Env]
+    seed: int | None
+    options: dict[str, Any] | None
+    reading: Callable[[Env], Reading]
+    walks: Sequence[Sequence[Any]]
+    allowed: Sequence[str] = field(default_factory=allowed_names)
+    """Names of modules that the new process may load."""
+
+    def outcomes(self) -> list[list[Outcome]]:
+        """Replay the walks; each ends with its episode."""
+        env = self.factory()
+        world = Replays(env, self.seed, self.options, self.reading(env))
+        replayed: list[list[Outcome]] = []
+        for walk in self.walks:
+            world.reset()
+            steps: list[Outcome] = []
+            for action in walk:
+                steps.append(world.act(env, action))
+                if steps[-1].won or steps[-1].ended:
+                    break
+            replayed.append(steps)
+        return replayed
+
+
+def elsewhere(question: Question, seconds: float = TIME_LIMIT) -> list[list[Outcome]]:
+    """Return the outcomes of the walks in a new process, which has some seconds, 60 in any case.
+
+    Raises:
+        CertifyError: the question cannot be sent, or the process ended with an error.
+    """
+    try:
+        sent = pickle.dumps(sys.path) + pickle.dumps(question)
+    except Exception as error:  # foreign objects
+        raise CertifyError(
+            f"fresh: found an environment or a function that cannot be sent to another process ({error}), expected "
+            "functions and classes of a module; define them in a module, or pass fresh=False"
+        ) from error
+    limit = min(TIME_LIMIT, max(seconds, 60.0))
+    try:
+        run = subprocess.run(
+            [sys.executable, "-c", _RUN],
+            input=sent,
+            capture_output=True,
+            check=False,
+            timeout=limit,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CertifyError(
+            f"fresh: the new process took longer than {limit:g} s; raise max_seconds, or lower checks"
+        ) from error
+    if run.returncode:
+        last = run.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise CertifyError(f"fresh: the new process ended with {run.returncode}: {''.join(last)}")
+    return pickle.loads(run.stdout)  # noqa: S301 - our own process wrote it
+
+
+def answer() -> None:
+    """Answer the question on standard input."""
+    output, sys.stdout = sys.stdout, sys.stderr  # the environment may print
+    sys.path[:] = pickle.load(sys.stdin.buffer)  # noqa: S301 - the caller, our own process, wrote both
+    question: Question = pickle.load(sys.stdin.buffer)  # noqa: S301
+    with allowing(question.allowed):
+        outcomes = question.outcomes()
+    output.buffer.write(pickle.dumps(outcomes))
+    output.flush()

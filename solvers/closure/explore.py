@@ -12,10 +12,9 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from ...core.errors import CertifyError
-from .actions import allowed, member, named_actions
+from .actions import allowed, members
 from .advice import ClockError, ContradictionError, raised, short
-from .checks import CHECK_SECONDS, WALK, Check, compare, walks_of
-from .fresh import Question, elsewhere
+from .checks import CHECK_SECONDS, WALK, Check, Question, compare, elsewhere, walks_of
 from .graph import Graph
 from .packages import package_of
 from .search import Limits, Search
@@ -83,7 +82,8 @@ def explore(
         horizon: turns from the start after which the search ends if no step led back to an earlier turn, as where a
             clock is part of the state, whose states would not end otherwise; None for no limit.
         checks: number of states whose successors are tried again by replay, by each of two paths that lead there, and
-            of random walks that are replayed. A level with no more states is checked completely in this respect.
+            of random walks that are replayed, at most: once eight of each are, the checks end after a second, or twice
+            the time of the search if that is longer.
         fresh: whether walks are also replayed in a new process, which takes about a second and shows state outside of
             the environment, such as global variables. The environment must then be a function or class of a module.
         joins: whether a clock that was found by play becomes part of the state if more than rewards depends on it.
@@ -101,13 +101,13 @@ def explore(
         env, played = env(), env
     observed = key == "observation"
     env = bare(env, observed=observed)
-    named = _named(env, actions)
-    members = tuple(named.values())
+    named = members(env, actions)
+    listed = tuple(named.values())
     counted = ()
     if clock is None or horizon:
         with suppress(Exception):  # windows, sockets and generators cannot be copied
             played = deepcopy(env) if played is None else bare(played(), observed=observed)
-        counted = _clock(env if played is None else played, members, seed, options, illegal)
+        counted = _clock(env if played is None else played, listed, seed, options, illegal)
         if played is not None and getattr(env, "render_mode", None) == "rgb_array":
             with suppress(Exception):  # what drawing keeps for later is there before the search
                 cast(Any, env).reset(seed=seed, options=options)
@@ -122,7 +122,7 @@ def explore(
         key=key,
         clock=turns,
         drawing=tuple(drawing),
-        actions=members,
+        actions=listed,
         illegal=illegal,
         is_declared=declared,
     )
@@ -271,17 +271,3 @@ def _reading(
         _mask(env, actions),
         keys_of(env, (*clock, *drawing)) if illegal == "invalid" else None,
     )
-
-
-def _named(env: Env, actions: Mapping[str, Any] | Sequence[Any] | None) -> dict[str, Any]:
-    if actions is None:
-        actions = named_actions(env)
-    if isinstance(actions, Mapping):
-        named = dict(cast(Mapping[str, Any], actions))
-    else:
-        named = {str(action): action for action in actions}
-        if len(named) != len(actions):
-            raise CertifyError(f"actions: found equal names in {short(list(actions))}, expected different ones")
-    if not named:
-        raise CertifyError("actions: found none, expected at least one")
-    return {name: member(env.action_space, action) for name, action in named.items()}

@@ -20,13 +20,12 @@ from ...core.plugins import WORD, Settings
 from ..base import FAILURE_MODES
 from .actions import allowed, member, named_actions
 from .advice import ClockError, naming_settings, raised
+from .graph import IDLE
 from .packages import PACKAGES, blind, package_of
 from .state import Keys, bare, counters, keys_of
 from .success import PREDICATE, check_rule, is_predicate
 from .worlds import How, Illegal, hashable
 
-IDLE = "invalid"
-"""Name of a turn without a usable action."""
 _KNOWN = frozenset({"", *(each.module for each in PACKAGES)})
 """Modules that are imported without ``--allow``; the empty name stands for no module."""
 
@@ -49,9 +48,9 @@ class GameSettings(Settings):
     observation."""
     success: str = ""
     """Rule of success: ``terminated``, ``reward>=X``, ``reward>X``, either after ``terminated and``, ``info.KEY`` (a
-    bool), ``goal-reward``, or a predicate, ``module:function``, of environment, reward, ``terminated`` and ``info``.
-    Empty for ``info.success`` or ``info.is_success`` where the environment sets one, else ``goal-reward``: a positive
-    reward that nothing but ends of the episode pays."""
+    bool), ``info.KEY==VALUE``, ``goal-reward``, or a predicate, ``module:function``, of environment, reward,
+    ``terminated`` and ``info``. Empty for ``info.success`` or ``info.is_success`` where the environment sets one, else
+    ``goal-reward``: a positive reward that nothing but ends of the episode pays."""
     clock: tuple[str, ...] | None = Field(default=None, strict=False)
     """Attributes that count turns and decide nothing but rewards; they are no part of a state. By default found by
     play; empty for none, so that all attributes are part of the state."""
@@ -461,4 +460,4 @@ def level_env(level: Level) -> Any:
     return env
 
 
-__all__ = ["IDLE", "Game", "GameSettings", "Level", "close", "first_level"]
+__all__ = ["Game", "GameSettings", "Level", "close", "first_level"]

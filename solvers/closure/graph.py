@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import networkx
     import polars
 
+IDLE = "invalid"
+"""Name of a turn without a usable action, which leaves the state as it is."""
 UNSEEN, WON, LOST, ILLEGAL = -1, -2, -3, -4
 """Successors that are no states of the graph: not searched, success, an end without success, and none at all: the
 environment does not allow the action there."""
@@ -62,8 +64,6 @@ class Graph:
     by_machine: bool = False
     """Whether that is one of time or memory, so that the search ends elsewhere on a different machine."""
     won_at_start: bool = False
-    idle: str = "invalid"
-    """Name of a turn without an action, which leaves the state as it is."""
     success: SuccessSteps = SuccessSteps("")
     """Steps that succeed."""
     illegal: Illegal = "refuse"
@@ -145,12 +145,12 @@ class Graph:
         index = {action: place for place, action in enumerate(self.actions)}
         states = [WON if self.won_at_start else 0]
         for step, action in enumerate(actions):
-            if action not in index and action != self.idle:
+            if action not in index and action != IDLE:
                 raise ValueError(f"unknown action {action!r} at step {step}; use one of {', '.join(self.actions)}")
             state = states[-1]
             if state in (WON, LOST):
                 raise ValueError(f"action {action!r} at step {step} follows the end of the episode")
-            stays = action == self.idle or state == UNSEEN
+            stays = action == IDLE or state == UNSEEN
             target = state if stays else int(self.successors[state, index[action]])
             if target == ILLEGAL and self.illegal == "refuse":
                 raise ValueError(
@@ -168,9 +168,7 @@ class Graph:
         """
         state = self.walk(actions)[-2]
         return (
-            state >= 0
-            and actions[-1] != self.idle
-            and (self.successors[state, self.actions.index(actions[-1])] == ILLEGAL)
+            state >= 0 and actions[-1] != IDLE and (self.successors[state, self.actions.index(actions[-1])] == ILLEGAL)
         )
 
     def _states_of(self, actions: Sequence[str], horizon: int) -> list[int] | Unsolved:

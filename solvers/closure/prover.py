@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from importlib import import_module
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from pydantic import Field
@@ -19,7 +19,8 @@ from ...core.plugins import Settings
 from ..base import Case, Proof, Prover, Verdict
 from ..replay import ILLEGAL, MAX_STEPS, WON, Game, prove
 from .advice import naming_settings, raised
-from .game import IDLE, Level, level_keys
+from .game import Level, level_keys
+from .graph import IDLE
 from .packages import blind, package_of
 from .worlds import hashable
 
@@ -59,6 +60,16 @@ def _allows(level: Level, env: Any, name: str, info: Mapping[str, Any]) -> bool:
     return all(bool(part[place]) for part, place in zip(mask, places, strict=True))
 
 
+def _text(value: Any) -> str:
+    """Return a value of ``info`` as the rule ``info.KEY==VALUE`` writes it."""
+    value = value.tolist() if hasattr(value, "tolist") else getattr(value, "name", value)
+    if isinstance(value, float):
+        value = int(value) if value.is_integer() else round(value, 9)
+    if isinstance(value, list | tuple):
+        return " ".join(map(_text, value)) or "empty"
+    return " ".join(str(value).split())
+
+
 @dataclass
 class _Success:
     """Rule of success of a level, by code of the prover's own, and what its steps showed of it."""
@@ -80,7 +91,9 @@ class _Success:
 
     def __call__(self, env: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
         """Return whether a step succeeded."""
-        self.flags |= {"success", "is_success", self.level.success[5:]} & set(info or ())
+        self.flags |= {"success", "is_success"} & set(info or ())
+        if self.level.success.startswith("info.") and self._told(info) is not None:
+            self.flags.add(self.level.success)
         if reward > 0:
             (self.goals if terminated else self.on_the_way).add(reward)
         won = self._won(env, reward, terminated, info)
@@ -107,12 +120,22 @@ class _Success:
 
     def at_start(self, info: Mapping[str, Any]) -> bool:
         """Return the flag of ``info`` that the rule names; False for other rules."""
-        key = self.level.success[5:]
-        if not self.level.success.startswith("info.") or key not in info:
+        found = self._told(info) if self.level.success.startswith("info.") else None
+        if found is None:
             return False
-        if type(info[key]) not in (bool, np.bool_):
-            raise CertifyError(f"info[{key!r}] is of type {type(info[key]).__name__}, expected a bool")
-        return bool(info[key])
+        _, equals, text = self.level.success.partition("==")
+        if equals:
+            return _text(found) == text
+        if type(found) not in (bool, np.bool_):
+            raise CertifyError(f"{self.level.success} is of type {type(found).__name__}, expected a bool")
+        return bool(found)
+
+    def _told(self, info: Mapping[str, Any]) -> Any:
+        """Return what ``info`` holds at the place that the rule names; None if that is nothing."""
+        key, found = self.level.success[5:].partition("==")[0], cast(Any, info)
+        for part in [key] if key in info else key.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else getattr(found, part, None)
+        return found
 
     def contradiction(self, first: Sequence[Any]) -> str | None:
         """Return what of the level contradicts the rule; ``first`` are the successors of its start."""

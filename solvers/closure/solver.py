@@ -24,7 +24,7 @@ from ..base import (
 )
 from .advice import naming_settings
 from .explore import explore
-from .game import IDLE, Level, close, level_env, search_of
+from .game import Level, close, level_env, search_of
 from .graph import OUT_OF_BUDGET, Graph, SuccessSteps
 
 Answer = TypeVar("Answer")
@@ -167,7 +167,7 @@ class ClosureSolver(ExactSolver):
                 f"success ({level.success}) {_ends(graph.success)} in this level, and {_ends(first)} in the first "
                 "levels of the run; name a rule in gym.success that fits all levels"
             )
-        return replace(graph, idle=IDLE)
+        return graph
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """Label cases; see :meth:`Solver.certify`."""

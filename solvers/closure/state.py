@@ -8,21 +8,17 @@ from typing import Any
 import gymnasium
 from gymnasium import wrappers
 
-from .advice import IF_RANDOM, AdvisedError, advised
+from .actions import own
+from .advice import IF_RANDOM, AdvisedError
 from .outside import Outside, Scope, global_dice
 from .packages import package_of
 from .parts import Part, parts_of
 from .values import Reader
-from .worlds import own
 
 Env = Any
 
 _WRAPPER = frozenset({"env", "_saved_kwargs", "_cached_spec", "checked_reset", "checked_step", "checked_render"})
 """Attributes of wrappers that are no part of a state."""
-RANDOM = (
-    f"draw random numbers in reset alone, from its seed; {IF_RANDOM}",
-    f"draw random numbers in reset alone, from its seed; {IF_RANDOM}",
-)
 _COUNTING: tuple[type, ...] = (
     *(wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker, wrappers.RecordEpisodeStatistics),
     *(wrappers.RecordVideo, wrappers.HumanRendering, wrappers.RenderCollection, wrappers.Autoreset),
@@ -98,7 +94,7 @@ class Keys:
             name = next(name for name in now if now[name] != self._shared[name])
             self._shared, self._draws = now, self._draws + 1
             if self._draws >= (1 if threading.active_count() == 1 else 3):
-                raise _random(f"the generator of {name}, which all code shares")
+                raise random_step(f"the generator of {name}, which all code shares")
 
     def __call__(self, env: Env) -> Hashable:
         """Return the key of the current state.
@@ -126,7 +122,7 @@ class Keys:
         elif dice != self._dice:
             for name, state in dice.items():
                 if self._dice.setdefault(name, state) != state:
-                    raise _random(name)
+                    raise random_step(name)
         return (inside, token) if token else inside
 
     def _inside(self, layers: Sequence[Env], reader: Reader) -> Hashable:
@@ -150,8 +146,12 @@ class Keys:
         return type(layer).__name__, tuple(read)
 
 
-def _random(where: str) -> AdvisedError:
-    return advised(f"a step drew a random number from {where}: the environment is random", *RANDOM)
+def random_step(where: str) -> AdvisedError:
+    """Return the error of a step that drew a random number."""
+    return AdvisedError(
+        f"a step drew a random number from {where}: the environment is random; draw random numbers in reset alone, "
+        f"from its seed; {IF_RANDOM}"
+    )
 
 
 def _layers(env: Env) -> list[Env]:

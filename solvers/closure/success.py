@@ -1,12 +1,14 @@
 """Meaning of success in a foreign environment: rules by name, and the rule that a searched level shows by itself.
 
 The rule is ``info["success"]`` or ``info["is_success"]`` where a level sets one of them, else ``goal-reward``: the
-positive reward that nothing but ends of the episode pays. Where neither fits, the user names a rule.
+positive reward that nothing but ends of the episode pays. Where neither fits, or where ``info`` says different things
+of the ends that pay, the user names a rule.
 """
 
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +16,7 @@ import numpy as np
 
 from ...core import admission
 from ...core.errors import CertifyError
-from .advice import AdvisedError, IllegalActionError, advised, raised, short
+from .advice import AdvisedError, IllegalActionError, advised, plain, raised, short
 from .graph import ILLEGAL, LOST, WON, SuccessSteps
 from .worlds import Env, Success
 
@@ -23,13 +25,22 @@ if TYPE_CHECKING:
 
 FLAGS = ("success", "is_success")
 """Keys of ``info`` that say whether a step reached the goal."""
-_TELLING = re.compile(r"(is_|has_)?(success(ful)?|won|win|solved|goal(_reached)?|reached(_goal)?|completed?)")
-"""Names of other flags of ``info``, in lower case, that would say whether a step reached the goal."""
+_TELLING = re.compile(r"(.*\.)?(is_|has_)?(success(ful)?|won|win|solved|goal(_reached)?|reached(_goal)?|completed?)")
+"""Places of other flags of ``info``, in lower case, that would say whether a step reached the goal."""
 GOAL_REWARD = "goal-reward"
 PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _REWARD = re.compile(r"(terminated and )?reward(>=|>)(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 _WITNESSES = 5
-RULES = "terminated, reward>=X, terminated and reward>=X (or > in place of >=), info.KEY, module:function"
+RULES = (
+    "terminated, reward>=X, terminated and reward>=X (or > in place of >=), info.KEY, info.KEY==VALUE, module:function"
+)
+_MISSING = "nothing"
+"""Value of what ``info`` lacks, for comparisons and messages."""
+_MOST_VALUES = 64
+"""Maximum number of different values per place of ``info`` that are told apart."""
+_LONGEST = 16
+"""Maximum number of members of a list that is compared."""
+_DIGIT = re.compile(r"\d")
 
 
 class NoSuccessError(AdvisedError):
@@ -44,8 +55,8 @@ def check_rule(text: str) -> str:
     Raises:
         ValueError: no rule has this name.
     """
-    text = re.sub(r" ?(>=|>) ?", r"\1", " ".join(text.split()))
-    named = text in ("", "terminated", GOAL_REWARD) or (text.startswith("info.") and len(text) > len("info."))
+    text = re.sub(r" ?(>=|>|==) ?", r"\1", " ".join(text.split()))
+    named = text in ("", "terminated", GOAL_REWARD) or re.fullmatch(r"info\.[^=]+(==.+)?", text)
     if not named and not _REWARD.fullmatch(text) and not PREDICATE.fullmatch(text):
         raise ValueError(f"found {text!r}, expected one of {RULES}")
     return text
@@ -56,6 +67,50 @@ def is_predicate(rule: str) -> bool:
     return not rule.startswith("info.") and PREDICATE.fullmatch(rule) is not None
 
 
+def _mapping(value: Any) -> Mapping[Any, Any] | None:
+    """Return a mapping or the attributes of an object; None for anything else."""
+    if isinstance(value, Mapping):
+        return cast(Mapping[Any, Any], value)
+    if hasattr(value, "_asdict"):
+        return value._asdict()
+    return None if isinstance(value, Enum) or callable(value) else getattr(value, "__dict__", None)
+
+
+def _find(info: Any, name: str) -> tuple[Any, ...]:
+    """Return the value of ``info`` at a key, or at keys with dots between them; nothing if there is none."""
+    fields = _mapping(info) or {}
+    if name in fields:
+        return (fields[name],)
+    first, _, rest = name.partition(".")
+    return _find(fields[first], rest) if rest and first in fields else ()
+
+
+def word(value: Any) -> str | None:
+    """Return a value of ``info`` as a word or number to compare; None for a picture or a large object."""
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, np.ndarray) and value.size > _LONGEST:
+        return None
+    value = plain(value)
+    if isinstance(value, float):
+        value = int(value) if value.is_integer() else round(value, 9)
+    if isinstance(value, bool | int | float | str | bytes | None):
+        return " ".join(str(value).split())
+    if isinstance(value, list | tuple) and len(cast(Any, value)) <= _LONGEST:
+        words = [word(each) for each in cast(Any, value)]
+        return None if None in words else " ".join(map(str, words)) or "empty"
+    return None
+
+
+def _words(info: Any, where: str = "", depth: int = 3) -> Iterator[tuple[str, str]]:
+    """Yield each place of ``info`` with what :func:`word` reads there."""
+    for name, value in (_mapping(info) or {}).items():
+        if depth and _mapping(value) is not None:
+            yield from _words(value, f"{where}{name}.", depth - 1)
+        elif (text := word(value)) is not None:
+            yield f"{where}{name}", text
+
+
 def flag(info: Any, name: str) -> bool:
     """Return a flag of ``info``; a missing one is False.
 
@@ -64,7 +119,9 @@ def flag(info: Any, name: str) -> bool:
     """
     if not isinstance(info, Mapping):
         raise CertifyError(f"info: found {short(info)}, expected a mapping; return a dict from reset and step")
-    value: Any = info.get(name, False)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    if not (found := _find(info, name)):
+        return False
+    (value,) = found
     if not isinstance(value, bool | np.bool_):
         raise advised(
             f"info[{name!r}]: found {short(value)} of type {type(value).__name__}, expected True or False",
@@ -90,7 +147,12 @@ class Rule:
         self.differ = False
         """Whether the two flags contradicted each other."""
         self.denied = ""
-        """Name of a flag that is False at a rewarded end."""
+        """Place of a flag that is False at a rewarded end."""
+        self._goals: dict[tuple[tuple[str, str], ...], None] = {}
+        """What ``info`` says at each rewarded end."""
+        self._way: dict[str, Counter[str]] = defaultdict(Counter)
+        """Values of each place of ``info`` on the way, and how often it has them."""
+        self._steps = 0
         self._judge = success if callable(success) else self._named(success)
         self.closed: Success | str = success if callable(success) else self.text
         """The rule that decides every step by itself, once the level is searched."""
@@ -101,12 +163,12 @@ class Rule:
         except ValueError as error:
             raise CertifyError(f"success: {error}") from error
         if self.is_open:
-            return lambda _env, reward, terminated, info: self._shown(info, terminated and reward > 0)
+            return lambda _env, reward, terminated, info: self._shown(info, terminated, reward)
         if text == "terminated":
             return lambda _env, _reward, terminated, _info: terminated
         if text.startswith("info."):
-            name = text.removeprefix("info.")
-            return lambda _env, _reward, _terminated, info: self._flag(info, name)
+            name, _, value = text.removeprefix("info.").partition("==")
+            return lambda _env, _reward, _terminated, info: self._flag(info, name, value)
         if match := _REWARD.fullmatch(text):
             at_ends, least, strictly = bool(match[1]), float(match[3]), match[2] == ">"
             return lambda _env, reward, terminated, _info: (
@@ -129,7 +191,9 @@ class Rule:
 
     def won_at_start(self, info: Any) -> bool:
         """Return whether ``info`` of reset says that the goal is reached already; only flags can."""
-        return self.won(None, 0.0, False, info) if self.is_open or self.text.startswith("info.") else False
+        if self.is_open:
+            return True in {self._flag(info, name) for name in FLAGS}
+        return self.text.startswith("info.") and self.won(None, 0.0, False, info)
 
     def settled(self, text: str) -> None:
         """Judge by a rule that the level showed from now on."""
@@ -137,29 +201,41 @@ class Rule:
         self._judge = self._named(self.closed)
         self.text = text
 
-    def _flag(self, info: Any, name: str) -> bool:
-        value = flag(info, name)
-        if name in info:
+    def _flag(self, info: Any, name: str, expected: str = "") -> bool:
+        if found := _find(info, name):
             self.seen[name] = None
-        return value
+        return bool(found) and word(found[0]) == expected if expected else flag(info, name)
 
-    def _shown(self, info: Any, is_rewarded_end: bool) -> bool:
-        values = {self._flag(info, name) for name in FLAGS}
-        if is_rewarded_end and not self.denied:
-            self.denied = _denied(info)
-        self.differ = self.differ or len(values) > 1
-        return True in values
+    def _shown(self, info: Any, terminated: bool, reward: float) -> bool:
+        flags = {self._flag(info, name) for name in FLAGS}
+        self.differ = self.differ or len(flags) > 1
+        if terminated and reward > 0:
+            words = tuple(_words(info))
+            denied = (place for place, text in words if text == "False" and _TELLING.fullmatch(place.lower()))
+            self.denied = self.denied or next(denied, "")
+            self._goals[words] = None
+        elif not terminated:
+            self._steps += 1
+            for place, text in _words(info):
+                values = self._way[place]
+                values[text if len(values) < _MOST_VALUES else "…"] += 1
+        return True in flags
 
+    def telling(self) -> tuple[str, list[str]] | None:
+        """Return a place of ``info`` that tells rewarded ends apart, and its values there; None if there is none.
 
-def _denied(info: Mapping[Any, Any], where: str = "info", depth: int = 3) -> str:
-    """Return the place of a flag that says "no success", however it is called; empty if there is none."""
-    for name, value in info.items():
-        place = f"{where}[{name!r}]"
-        if isinstance(value, bool | np.bool_) and not value and _TELLING.fullmatch(str(name).lower()):
-            return place
-        if depth and isinstance(value, Mapping) and (deeper := _denied(cast(Any, value), place, depth - 1)):
-            return deeper
-    return ""
+        A number or a text with digits counts only where it is the same on the way, because counters, places and times
+        always differ; a word counts if an end alone shows it.
+        """
+        goals = [dict(each) for each in self._goals]
+        for place in dict.fromkeys(name for each in goals for name in each):
+            values = sorted({each.get(place, _MISSING) for each in goals})
+            way = self._way.get(place, Counter[str]())
+            others = {*way, *([_MISSING] if way.total() < self._steps else [])}
+            is_new = any(each not in others for each in values if not _DIGIT.search(each))
+            if len(values) > 1 and (len(others) <= 1 or is_new):
+                return place, values
+        return None
 
 
 def rule_of(text: str) -> Rule:
@@ -203,11 +279,7 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
         CertifyError: the level does not show what success is, or every first action succeeds. NoSuccessError: no step
             of it succeeds.
     """
-    rule, targets, rewards = (
-        cast(Rule, search.world.reading.success),
-        np.array(search.targets),
-        np.array(search.rewards),
-    )
+    rule, targets, rewards = search.world.reading.success, np.array(search.targets), np.array(search.rewards)
     pays = rewards > 0
     if rule.is_open:
         text = _shown_rule(rule, targets, rewards)
@@ -229,7 +301,7 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
         rule.settled(text if succeeds or rule.seen or rule.text else "")
     elif rule.text.startswith("info.") and not rule.seen and (paid := int(((targets == LOST) & pays).sum())):
         raise CertifyError(
-            f"no step of this level shows info[{rule.text.removeprefix('info.')!r}], but ends of the episode pay a "
+            f"no step of this level shows {rule.text}, but ends of the episode pay a "
             f"positive reward ({paid}), expected the flag on them; set it in every step"
         )
     won = np.flatnonzero(targets == WON).tolist()
@@ -317,9 +389,23 @@ def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
             AdvisedError,
         )
     if rule.denied:
-        raise _unclear(f"{rule.denied} is False at an end that pays a positive reward", at_ends, AdvisedError)
+        raise _unclear(
+            f"info.{rule.denied} is False at an end that pays a positive reward",
+            at_ends,
+            AdvisedError,
+            [f"info.{rule.denied}"],
+        )
     if len(goals) > 1:
         raise _unclear("ends of the episode pay different positive rewards", at_ends, AdvisedError)
+    if told := rule.telling():
+        place, values = told
+        raise _unclear(
+            f"ends that pay a positive reward differ in info.{place}: {', '.join(map(short, values[:5]))}",
+            at_ends,
+            AdvisedError,
+            [f"'info.{place}=={each}'" for each in values[:5] if each != _MISSING and len(each) <= 60]
+            + ["'terminated and reward>0' if all of them are"],
+        )
     return GOAL_REWARD
 
 
@@ -328,12 +414,14 @@ def _listed(rewards: Mapping[float, int]) -> str:
     return ", ".join(shown if len(shown) <= 5 else (*shown[:2], "...", *shown[-2:]))
 
 
-def _unclear(finding: str, ends: Mapping[float, int], kind: type[AdvisedError]) -> AdvisedError:
-    """Return an error that names the rules which tell the ends of a level apart."""
+def _unclear(
+    finding: str, ends: Mapping[float, int], kind: type[AdvisedError], told: Sequence[str] = ()
+) -> AdvisedError:
+    """Return an error that names the rules which tell the ends of a level apart, first those that were found."""
     if ends:
         highest = min(each for each in ends if max(ends) - each < 1e-9)
         finding += f"; ends of the episode: {sum(ends.values())}, with the rewards {_listed(ends)}"
-        choices = ["terminated if every end is success"]
+        choices = [*told, "terminated if every end is success"]
         if len(ends) > 1:
             choices.append(f"'terminated and reward>={highest!r}' if only ends with the highest reward are")
         if len([each for each in ends if each > 0]) > 1 or (len(ends) > 1 and max(ends) > 0 >= min(ends)):

@@ -8,12 +8,13 @@ from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 from gymnasium.utils import EzPickle
 
 from ...core.errors import CertifyError
+from .actions import own
 from .advice import (
     IF_RANDOM,
     AdvisedError,
@@ -27,7 +28,11 @@ from .advice import (
 )
 from .outside import touches
 from .parts import is_value
+from .state import Keys
 from .values import Reader
+
+if TYPE_CHECKING:
+    from .success import Rule
 
 Env = Any
 """A ``gymnasium.Env``, wrapped or not."""
@@ -39,41 +44,11 @@ Path = Callable[[], Sequence[Any]]
 Success = Callable[[Env, float, bool, Mapping[str, Any]], bool]
 
 
-@runtime_checkable
-class Watching(Protocol):
-    """A key that also watches what is outside of the environment, and generators of random numbers."""
-
-    changed: str
-
-    def begin(self) -> None:
-        """Let the next reading be that of a start."""
-        ...
-
-    def finish(self) -> None:
-        """Refuse the steps since then, if they did what no state shows."""
-        ...
-
-
-class Judge(Protocol):
-    """Rule of success; see :class:`.success.Rule`."""
-
-    closed: Success | str
-    """The rule that decides every step by itself, once the level is searched."""
-
-    def won(self, env: Env, reward: float, terminated: bool, info: Any) -> bool:
-        """Return whether a step succeeded."""
-        ...
-
-    def won_at_start(self, info: Any) -> bool:
-        """Return whether ``info`` of reset says that the goal is reached already."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """Meaning of an environment's answers."""
 
-    success: Judge
+    success: "Rule"
     """Judge of whether a step reached the goal."""
     key: Callable[[Env], Hashable] | None = None
     """Return the state key: equal keys mean states with equal futures. None: the observation is the key."""
@@ -119,7 +94,7 @@ class World(ABC):
         self.env, self.seed, self.options, self.reading = env, seed, options, reading
         self.still: dict[str, Any] = {}
         """Values of the clock after ``reset``."""
-        self._watch = reading.key if isinstance(reading.key, Watching) else None
+        self._watch = reading.key if isinstance(reading.key, Keys) else None
         self.seen: int | None = None
         """Hash of the last observation, where the environment is not of a known package."""
         self.allowed: tuple[bool, ...] | None = None
@@ -259,11 +234,6 @@ class World(ABC):
     @abstractmethod
     def here(self) -> Any:
         """Return a handle of the state after the last ``reset`` or ``step``."""
-
-
-def own(action: Any) -> Any:
-    """Return an action that its environment may change."""
-    return action if isinstance(action, int | str | np.generic) else deepcopy(action)
 
 
 def _glance(observation: Any) -> int | None:

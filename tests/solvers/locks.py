@@ -54,6 +54,19 @@ class Lock(gymnasium.Env[Any, Any]):
         return 0, float(digit == GOAL), digit in (GOAL, TRAP), False, {}
 
 
+class Windowed(Lock):
+    """Keeps the last picture that it drew."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - of the base class
+
+    def make(self) -> None:
+        self.render_mode, self.window = "rgb_array", np.zeros((4, 4, 3), np.uint8)
+
+    def render(self) -> Any:
+        self.window = np.full((4, 4, 3), 40 * self.digit, np.uint8)
+        return self.window
+
+
 class Slow(Lock):
     """A door that shuts for good after thirty steps, which it counts."""
 

@@ -134,6 +134,9 @@ def test_remedies_of_refusals_work() -> None:
         assert compare(graph, "Ticking") > 25
     counted = pivot.explore(locks.Late, clock=(), checks=16, horizon=HORIZON)
     assert compare(counted, "Late") > 25
+    with pytest.raises(CertifyError, match=r"drawing=\['window'\] if that decides nothing but pictures"):
+        pivot.explore(locks.Windowed, checks=16)
+    assert compare(pivot.explore(locks.Windowed, drawing=["window"], checks=16), "Windowed") > 25
     lake = pivot.explore(lambda: locks.Wrapped(gymnasium.make("FrozenLake-v1", is_slippery=False)), checks=16)
     plain = pivot.explore(lambda: gymnasium.make("FrozenLake-v1", is_slippery=False), checks=16)
     assert (plain.safe_actions(0, 6), lake.safe_actions(0, 6)) == (("down", "right"), ("right",))
