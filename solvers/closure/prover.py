@@ -92,8 +92,6 @@ class _Success:
     def __call__(self, env: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
         """Return whether a step succeeded."""
         self.flags |= {"success", "is_success"} & set(info or ())
-        if self.level.success.startswith("info.") and self._told(info) is not None:
-            self.flags.add(self.level.success)
         if reward > 0:
             (self.goals if terminated else self.on_the_way).add(reward)
         won = self._won(env, reward, terminated, info)
@@ -103,8 +101,8 @@ class _Success:
 
     def _won(self, env: Any, reward: float, terminated: bool, info: Mapping[str, Any]) -> bool:
         rule = self.level.success
-        if rule.startswith("info."):
-            return self.at_start(info)
+        if rule.startswith(("info.", "terminated and info.")):
+            return self._says(info) and (terminated or rule.startswith("info."))
         if rule == "goal-reward":
             return terminated and reward > 0
         if ":" in rule:
@@ -119,23 +117,22 @@ class _Success:
         return enough and (terminated or not first)
 
     def at_start(self, info: Mapping[str, Any]) -> bool:
-        """Return the flag of ``info`` that the rule names; False for other rules."""
-        found = self._told(info) if self.level.success.startswith("info.") else None
-        if found is None:
-            return False
-        _, equals, text = self.level.success.partition("==")
-        if equals:
-            return _text(found) == text
-        if type(found) not in (bool, np.bool_):
-            raise CertifyError(f"{self.level.success} is of type {type(found).__name__}, expected a bool")
-        return bool(found)
+        """Return what ``info`` says of success under the rule; False for other rules."""
+        return self.level.success.startswith("info.") and self._says(info)
 
-    def _told(self, info: Mapping[str, Any]) -> Any:
-        """Return what ``info`` holds at the place that the rule names; None if that is nothing."""
-        key, found = self.level.success[5:].partition("==")[0], cast(Any, info)
+    def _says(self, info: Mapping[str, Any]) -> bool:
+        """Return whether ``info`` holds what the rule names."""
+        key, equals, text = self.level.success.removeprefix("terminated and ")[5:].partition("==")
+        found, missing = cast(Any, info), object()
         for part in [key] if key in info else key.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else getattr(found, part, None)
-        return found
+            found = found.get(part, missing) if isinstance(found, Mapping) else getattr(found, part, missing)
+        if found is not missing:
+            self.flags.add(self.level.success)
+        if equals:
+            return ("nothing" if found is missing else _text(found)) == text
+        if type(found) not in (bool, np.bool_) and found is not missing:
+            raise CertifyError(f"{self.level.success} is of type {type(found).__name__}, expected a bool")
+        return found is not missing and bool(found)
 
     def contradiction(self, first: Sequence[Any]) -> str | None:
         """Return what of the level contradicts the rule; ``first`` are the successors of its start."""

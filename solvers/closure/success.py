@@ -30,12 +30,14 @@ _TELLING = re.compile(r"(.*\.)?(is_|has_)?(success(ful)?|won|win|solved|goal(_re
 GOAL_REWARD = "goal-reward"
 PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _REWARD = re.compile(r"(terminated and )?reward(>=|>)(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
+_INFO = re.compile(r"(?P<ends>terminated and (?=.*==))?info\.(?P<key>[^=]+)(==(?P<value>.+))?")
 _WITNESSES = 5
 RULES = (
-    "terminated, reward>=X, terminated and reward>=X (or > in place of >=), info.KEY, info.KEY==VALUE, module:function"
+    "terminated, reward>=X, terminated and reward>=X (or > in place of >=), info.KEY, info.KEY==VALUE, terminated and "
+    "info.KEY==VALUE, module:function"
 )
 _MISSING = "nothing"
-"""Value of what ``info`` lacks, for comparisons and messages."""
+"""Value of what ``info`` lacks, in rules and messages."""
 _MOST_VALUES = 64
 """Maximum number of different values per place of ``info`` that are told apart."""
 _LONGEST = 16
@@ -56,7 +58,7 @@ def check_rule(text: str) -> str:
         ValueError: no rule has this name.
     """
     text = re.sub(r" ?(>=|>|==) ?", r"\1", " ".join(text.split()))
-    named = text in ("", "terminated", GOAL_REWARD) or re.fullmatch(r"info\.[^=]+(==.+)?", text)
+    named = text in ("", "terminated", GOAL_REWARD) or _INFO.fullmatch(text)
     if not named and not _REWARD.fullmatch(text) and not PREDICATE.fullmatch(text):
         raise ValueError(f"found {text!r}, expected one of {RULES}")
     return text
@@ -125,7 +127,8 @@ def flag(info: Any, name: str) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise advised(
             f"info[{name!r}]: found {short(value)} of type {type(value).__name__}, expected True or False",
-            "return a bool, or pass success=, a function from environment, reward, terminated and info to a bool",
+            f"return a bool, or pass success='info.{name}==VALUE', or a function from environment, reward, terminated "
+            "and info to a bool",
             f"return a bool, or name another rule in gym.success: {RULES}",
         )
     return bool(value)
@@ -153,6 +156,8 @@ class Rule:
         self._way: dict[str, Counter[str]] = defaultdict(Counter)
         """Values of each place of ``info`` on the way, and how often it has them."""
         self._steps = 0
+        self.claims: list[str] = []
+        """Rules of flags of other names that were True."""
         self._judge = success if callable(success) else self._named(success)
         self.closed: Success | str = success if callable(success) else self.text
         """The rule that decides every step by itself, once the level is searched."""
@@ -166,9 +171,9 @@ class Rule:
             return lambda _env, reward, terminated, info: self._shown(info, terminated, reward)
         if text == "terminated":
             return lambda _env, _reward, terminated, _info: terminated
-        if text.startswith("info."):
-            name, _, value = text.removeprefix("info.").partition("==")
-            return lambda _env, _reward, _terminated, info: self._flag(info, name, value)
+        if match := _INFO.fullmatch(text):
+            ends, key, value = match["ends"], match["key"], match["value"]
+            return lambda _env, _reward, terminated, info: (terminated or not ends) and self._flag(info, key, value)
         if match := _REWARD.fullmatch(text):
             at_ends, least, strictly = bool(match[1]), float(match[3]), match[2] == ">"
             return lambda _env, reward, terminated, _info: (
@@ -201,28 +206,33 @@ class Rule:
         self._judge = self._named(self.closed)
         self.text = text
 
-    def _flag(self, info: Any, name: str, expected: str = "") -> bool:
+    def _flag(self, info: Any, name: str, expected: str | None = None) -> bool:
         if found := _find(info, name):
             self.seen[name] = None
-        return bool(found) and word(found[0]) == expected if expected else flag(info, name)
+        if expected is None:
+            return flag(info, name)
+        return (word(found[0]) if found else _MISSING) == expected
 
     def _shown(self, info: Any, terminated: bool, reward: float) -> bool:
         flags = {self._flag(info, name) for name in FLAGS}
         self.differ = self.differ or len(flags) > 1
+        words = tuple(_words(info))
+        for place, text in words:
+            if text == "True" and _TELLING.fullmatch(place.lower()) and f"info.{place}" not in self.claims:
+                self.claims.append(f"info.{place}")
         if terminated and reward > 0:
-            words = tuple(_words(info))
             denied = (place for place, text in words if text == "False" and _TELLING.fullmatch(place.lower()))
             self.denied = self.denied or next(denied, "")
             self._goals[words] = None
         elif not terminated:
             self._steps += 1
-            for place, text in _words(info):
+            for place, text in words:
                 values = self._way[place]
                 values[text if len(values) < _MOST_VALUES else "…"] += 1
         return True in flags
 
-    def telling(self) -> tuple[str, list[str]] | None:
-        """Return a place of ``info`` that tells rewarded ends apart, and its values there; None if there is none.
+    def telling(self) -> tuple[str, list[str], list[str]] | None:
+        """Return a place of ``info`` that tells rewarded ends apart, its values there, and the rules for these.
 
         A number or a text with digits counts only where it is the same on the way, because counters, places and times
         always differ; a word counts if an end alone shows it.
@@ -234,7 +244,12 @@ class Rule:
             others = {*way, *([_MISSING] if way.total() < self._steps else [])}
             is_new = any(each not in others for each in values if not _DIGIT.search(each))
             if len(values) > 1 and (len(others) <= 1 or is_new):
-                return place, values
+                rules = [f"info.{place}=={each}" for each in values]
+                both = [
+                    f"terminated and {rule}" if each in others else rule
+                    for each, rule in zip(values, rules, strict=True)
+                ]
+                return place, values, both
         return None
 
 
@@ -290,14 +305,12 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
         succeeds = bool((targets == WON).any())
         ends = Counter(rewards[targets == LOST].tolist())
         if rule.seen and not succeeds and pays.any():
-            raise _unclear(
-                f"{text} is never True, but steps pay a positive reward ({int(pays.sum())})", ends, AdvisedError
-            )
+            raise _unclear(f"{text} is never True, but steps pay a positive reward ({int(pays.sum())})", ends)
         if not (rule.text or rule.seen or succeeds) and (limit is None or ends):
             until = (
                 f" until {limit} ended the search; raise that limit (before a run gym.first_search)" if limit else ""
             )
-            raise _unclear(f"no step succeeds{until}", ends, NoSuccessError)
+            raise _unclear(f"no step succeeds{until}", ends, rule.claims, NoSuccessError)
         rule.settled(text if succeeds or rule.seen or rule.text else "")
     elif rule.text.startswith("info.") and not rule.seen and (paid := int(((targets == LOST) & pays).sum())):
         raise CertifyError(
@@ -355,7 +368,7 @@ def check_goal_reward(search: "Search", counters: Sequence[str], turns: int) -> 
         if terminated:
             ends[float(reward)] += 1
     if min(ends, default=1.0) <= 0 and len([each for each in ends if each > 0]) > 1:
-        raise _unclear(f"the reward of an end shrinks with {', '.join(counters)}, until it is none", ends, AdvisedError)
+        raise _unclear(f"the reward of an end shrinks with {', '.join(counters)}, until it is none", ends)
 
 
 def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
@@ -386,25 +399,22 @@ def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
             f"steps that do not end the episode pay a positive reward ({_listed(on_the_way)}; number of such steps: "
             f"{on_the_way.total()})",
             at_ends,
-            AdvisedError,
+            rule.claims,
         )
     if rule.denied:
         raise _unclear(
             f"info.{rule.denied} is False at an end that pays a positive reward",
             at_ends,
-            AdvisedError,
             [f"info.{rule.denied}"],
         )
     if len(goals) > 1:
-        raise _unclear("ends of the episode pay different positive rewards", at_ends, AdvisedError)
+        raise _unclear("ends of the episode pay different positive rewards", at_ends, rule.claims)
     if told := rule.telling():
-        place, values = told
+        place, values, rules = told
         raise _unclear(
             f"ends that pay a positive reward differ in info.{place}: {', '.join(map(short, values[:5]))}",
             at_ends,
-            AdvisedError,
-            [f"'info.{place}=={each}'" for each in values[:5] if each != _MISSING and len(each) <= 60]
-            + ["'terminated and reward>0' if all of them are"],
+            [f"'{rule}'" for rule in rules[:5]] + ["'terminated and reward>0' if all of them are"],
         )
     return GOAL_REWARD
 
@@ -415,13 +425,13 @@ def _listed(rewards: Mapping[float, int]) -> str:
 
 
 def _unclear(
-    finding: str, ends: Mapping[float, int], kind: type[AdvisedError], told: Sequence[str] = ()
+    finding: str, ends: Mapping[float, int], told: Sequence[str] = (), kind: type[AdvisedError] = AdvisedError
 ) -> AdvisedError:
     """Return an error that names the rules which tell the ends of a level apart, first those that were found."""
     if ends:
         highest = min(each for each in ends if max(ends) - each < 1e-9)
         finding += f"; ends of the episode: {sum(ends.values())}, with the rewards {_listed(ends)}"
-        choices = [*told, "terminated if every end is success"]
+        choices = ["terminated if every end is success"]
         if len(ends) > 1:
             choices.append(f"'terminated and reward>={highest!r}' if only ends with the highest reward are")
         if len([each for each in ends if each > 0]) > 1 or (len(ends) > 1 and max(ends) > 0 >= min(ends)):
@@ -429,7 +439,7 @@ def _unclear(
     else:
         finding += "; no step ends the episode"
         choices = ["'reward>=X' if a reward of X or more is success"]
-    choices += ["info.KEY for a flag of info", "module:function for anything else"]
+    choices = [*told, *choices, "info.KEY for a flag of info", "module:function for anything else"]
     rules = ", ".join(choices)
     return kind(
         f"what success is cannot be seen: {finding}; say it with success=, which is {rules}",

@@ -338,6 +338,26 @@ class Numbered(Named):
         return {"cell": self.cell, "result": {"code": np.int64((WALK, GOAL, TRAP).index(self.event))}}
 
 
+class Alive(Named):
+    """The number of lives at the goal is that of every walk."""
+
+    default = r"differ in info.lives: '0', '3'; .*'info.lives==0', 'terminated and info.lives==3'"
+    rule = "terminated and info.lives==3"
+
+    def info(self) -> Any:
+        return {"lives": 3 * (self.event != TRAP)}
+
+
+class Crashing(Named):
+    """A key that only the trap sets."""
+
+    default = r"differ in info.crash: '2', 'nothing'; .*'info.crash==2', 'terminated and info.crash==nothing'"
+    rule = "terminated and info.crash==nothing"
+
+    def info(self) -> Any:
+        return {"crash": self.cell} if self.event == TRAP else {}
+
+
 class NamedInParts(Named):
     """A flag of its own name in a part of the info says which is which."""
 

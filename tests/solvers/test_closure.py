@@ -405,7 +405,7 @@ def test_the_lake_of_gymnasium() -> None:
     graph = pivot.explore(lambda: gymnasium.make("FrozenLake-v1", is_slippery=False))
     assert len(graph.successors) == 11  # 16 cells, four holes and the goal
     assert graph.need(0) == 6
-    with pytest.raises(CertifyError, match=r"a step draws a random number from P, .*: the environment is random"):
+    with pytest.raises(CertifyError, match=r"a step drew a random number from P, .*: the environment is random"):
         pivot.explore(lambda: gymnasium.make("FrozenLake-v1", is_slippery=True))
 
 
