@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 FLAGS = ("success", "is_success")
 """Keys of ``info`` that say whether a step reached the goal."""
-_TELLING = re.compile(r"(.*\.)?(is_|has_)?(success(ful)?|won|win|solved|goal(_reached)?|reached(_goal)?|completed?)")
+_TELLING = re.compile(
+    r"(.*\.)?(is_|has_|task_)?(success(ful)?|won|win|solved|goal(_reached)?|reached(_goal)?|completed?)"
+)
 """Places of other flags of ``info``, in lower case, that would say whether a step reached the goal."""
 GOAL_REWARD = "goal-reward"
 PREDICATE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
@@ -295,7 +297,7 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
             of it succeeds.
     """
     rule, targets, rewards = search.world.reading.success, np.array(search.targets), np.array(search.rewards)
-    pays = rewards > 0
+    pays, ends = rewards > 0, Counter[float](rewards[targets == LOST].tolist())
     if rule.is_open:
         text = _shown_rule(rule, targets, rewards)
         if text == GOAL_REWARD:
@@ -303,7 +305,6 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
                 search.targets[step] = WON
                 targets[step] = WON
         succeeds = bool((targets == WON).any())
-        ends = Counter(rewards[targets == LOST].tolist())
         if rule.seen and not succeeds and pays.any():
             raise _unclear(f"{text} is never True, but steps pay a positive reward ({int(pays.sum())})", ends)
         if not (rule.text or rule.seen or succeeds) and (limit is None or ends):
@@ -317,6 +318,8 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
             f"no step of this level shows {rule.text}, but ends of the episode pay a "
             f"positive reward ({paid}), expected the flag on them; set it in every step"
         )
+    elif "==" in rule.text and pays.any() and not (targets == WON).any():
+        raise _unclear(f"{rule.text} never holds, but steps pay a positive reward ({int(pays.sum())})", ends)
     won = np.flatnonzero(targets == WON).tolist()
     width = len(search.actions)
     first = targets[:width][targets[:width] != ILLEGAL]
@@ -399,7 +402,7 @@ def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
             f"steps that do not end the episode pay a positive reward ({_listed(on_the_way)}; number of such steps: "
             f"{on_the_way.total()})",
             at_ends,
-            rule.claims,
+            [*rule.claims, f"'reward>={max(on_the_way | at_ends)!r}' if only steps with the highest reward are"],
         )
     if rule.denied:
         raise _unclear(
