@@ -123,16 +123,16 @@ class _Success:
     def _says(self, info: Mapping[str, Any]) -> bool:
         """Return whether ``info`` holds what the rule names."""
         key, equals, text = self.level.success.removeprefix("terminated and ")[5:].partition("==")
-        found, missing = cast(Any, info), object()
+        value, missing = cast(Any, info), object()
         for part in [key] if key in info else key.split("."):
-            found = found.get(part, missing) if isinstance(found, Mapping) else getattr(found, part, missing)
-        if found is not missing:
+            value = value.get(part, missing) if isinstance(value, Mapping) else getattr(value, part, missing)
+        if value is not missing:
             self.flags.add(self.level.success)
         if equals:
-            return ("nothing" if found is missing else _text(found)) == text
-        if type(found) not in (bool, np.bool_) and found is not missing:
-            raise CertifyError(f"{self.level.success} is of type {type(found).__name__}, expected a bool")
-        return found is not missing and bool(found)
+            return ("nothing" if value is missing else _text(value)) == text
+        if type(value) not in (bool, np.bool_) and value is not missing:
+            raise CertifyError(f"{self.level.success} is of type {type(value).__name__}, expected a bool")
+        return value is not missing and bool(value)
 
     def contradiction(self, first: Sequence[Any]) -> str | None:
         """Return what of the level contradicts the rule; ``first`` are the successors of its start."""

@@ -41,7 +41,7 @@ RULES = (
 _MISSING = "nothing"
 """Value of what ``info`` lacks, in rules and messages."""
 _MOST_VALUES = 64
-"""Maximum number of different values per place of ``info`` that are told apart."""
+"""Maximum number of different values that are counted per place of ``info``."""
 _LONGEST = 16
 """Maximum number of members of a list that is compared."""
 _DIGIT = re.compile(r"\d")
@@ -123,9 +123,9 @@ def flag(info: Any, name: str) -> bool:
     """
     if not isinstance(info, Mapping):
         raise CertifyError(f"info: found {short(info)}, expected a mapping; return a dict from reset and step")
-    if not (found := _find(info, name)):
+    if not (values := _find(info, name)):
         return False
-    (value,) = found
+    (value,) = values
     if not isinstance(value, bool | np.bool_):
         raise advised(
             f"info[{name!r}]: found {short(value)} of type {type(value).__name__}, expected True or False",
@@ -154,7 +154,7 @@ class Rule:
         self.denied = ""
         """Place of a flag that is False at a rewarded end."""
         self._goals: dict[tuple[tuple[str, str], ...], None] = {}
-        """What ``info`` says at each rewarded end."""
+        """Words of ``info`` at each rewarded end."""
         self._way: dict[str, Counter[str]] = defaultdict(Counter)
         """Values of each place of ``info`` on the way, and how often it has them."""
         self._steps = 0
@@ -209,11 +209,11 @@ class Rule:
         self.text = text
 
     def _flag(self, info: Any, name: str, expected: str | None = None) -> bool:
-        if found := _find(info, name):
+        if values := _find(info, name):
             self.seen[name] = None
         if expected is None:
             return flag(info, name)
-        return (word(found[0]) if found else _MISSING) == expected
+        return (word(values[0]) if values else _MISSING) == expected
 
     def _shown(self, info: Any, terminated: bool, reward: float) -> bool:
         flags = {self._flag(info, name) for name in FLAGS}
@@ -296,7 +296,11 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
         CertifyError: the level does not show what success is, or every first action succeeds. NoSuccessError: no step
             of it succeeds.
     """
-    rule, targets, rewards = search.world.reading.success, np.array(search.targets), np.array(search.rewards)
+    rule, targets, rewards = (
+        cast(Rule, search.world.reading.success),
+        np.array(search.targets),
+        np.array(search.rewards),
+    )
     pays, ends = rewards > 0, Counter[float](rewards[targets == LOST].tolist())
     if rule.is_open:
         text = _shown_rule(rule, targets, rewards)
@@ -412,8 +416,8 @@ def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
         )
     if len(goals) > 1:
         raise _unclear("ends of the episode pay different positive rewards", at_ends, rule.claims)
-    if told := rule.telling():
-        place, values, rules = told
+    if difference := rule.telling():
+        place, values, rules = difference
         raise _unclear(
             f"ends that pay a positive reward differ in info.{place}: {', '.join(map(short, values[:5]))}",
             at_ends,
@@ -428,9 +432,9 @@ def _listed(rewards: Mapping[float, int]) -> str:
 
 
 def _unclear(
-    finding: str, ends: Mapping[float, int], told: Sequence[str] = (), kind: type[AdvisedError] = AdvisedError
+    finding: str, ends: Mapping[float, int], rules: Sequence[str] = (), kind: type[AdvisedError] = AdvisedError
 ) -> AdvisedError:
-    """Return an error that names the rules which tell the ends of a level apart, first those that were found."""
+    """Return an error that names the rules which tell the ends of a level apart, ``rules`` first."""
     if ends:
         highest = min(each for each in ends if max(ends) - each < 1e-9)
         finding += f"; ends of the episode: {sum(ends.values())}, with the rewards {_listed(ends)}"
@@ -442,9 +446,9 @@ def _unclear(
     else:
         finding += "; no step ends the episode"
         choices = ["'reward>=X' if a reward of X or more is success"]
-    choices = [*told, *choices, "info.KEY for a flag of info", "module:function for anything else"]
-    rules = ", ".join(choices)
+    choices = [*rules, *choices, "info.KEY for a flag of info", "module:function for anything else"]
+    listed = ", ".join(choices)
     return kind(
-        f"what success is cannot be seen: {finding}; say it with success=, which is {rules}",
-        f"what success is cannot be seen: {finding}; say it with gym.success, which is {rules}",
+        f"what success is cannot be seen: {finding}; say it with success=, which is {listed}",
+        f"what success is cannot be seen: {finding}; say it with gym.success, which is {listed}",
     )

@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 from gymnasium.utils import EzPickle
@@ -31,9 +31,6 @@ from .parts import is_value
 from .state import Keys
 from .values import Reader
 
-if TYPE_CHECKING:
-    from .success import Rule
-
 Env = Any
 """A ``gymnasium.Env``, wrapped or not."""
 How = Literal["snapshot", "deepcopy", "replay"]
@@ -44,11 +41,26 @@ Path = Callable[[], Sequence[Any]]
 Success = Callable[[Env, float, bool, Mapping[str, Any]], bool]
 
 
+class Judge(Protocol):
+    """Rule of success; see :class:`.success.Rule`."""
+
+    closed: Success | str
+    """The rule that decides every step by itself, once the level is searched."""
+
+    def won(self, env: Env, reward: float, terminated: bool, info: Any) -> bool:
+        """Return whether a step succeeded."""
+        ...
+
+    def won_at_start(self, info: Any) -> bool:
+        """Return whether ``info`` of reset says that the goal is reached already."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """Meaning of an environment's answers."""
 
-    success: "Rule"
+    success: Judge
     """Judge of whether a step reached the goal."""
     key: Callable[[Env], Hashable] | None = None
     """Return the state key: equal keys mean states with equal futures. None: the observation is the key."""

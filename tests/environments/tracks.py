@@ -315,69 +315,6 @@ class DeadFlag(Track):
         return {"success": False}
 
 
-class Named(Track):
-    """The trap pays as much as the goal, and only a word says which is which."""
-
-    default = r"differ in info.outcome: .*'arrived', 'fallen'; .*'info.outcome==arrived', 'info.outcome==fallen'"
-    rule = "info.outcome==arrived"
-
-    def reward(self, new: bool) -> Any:
-        return float(self.event != WALK)
-
-    def info(self) -> Any:
-        return {"cell": self.cell} | {GOAL: {"outcome": "arrived"}, TRAP: {"outcome": "fallen"}, WALK: {}}[self.event]
-
-
-class Numbered(Named):
-    """A number in a part of the info says which is which, and walks have one, too."""
-
-    default = r"differ in info.result.code: '1', '2'; .*'info.result.code==1'"
-    rule = "info.result.code==1"
-
-    def info(self) -> Any:
-        return {"cell": self.cell, "result": {"code": np.int64((WALK, GOAL, TRAP).index(self.event))}}
-
-
-class Alive(Named):
-    """The number of lives at the goal is that of every walk."""
-
-    default = r"differ in info.lives: '0', '3'; .*'info.lives==0', 'terminated and info.lives==3'"
-    rule = "terminated and info.lives==3"
-
-    def info(self) -> Any:
-        return {"lives": 3 * (self.event != TRAP)}
-
-
-class Crashing(Named):
-    """A key that only the trap sets."""
-
-    default = r"differ in info.crash: '2', 'nothing'; .*'info.crash==2', 'terminated and info.crash==nothing'"
-    rule = "terminated and info.crash==nothing"
-
-    def info(self) -> Any:
-        return {"crash": self.cell} if self.event == TRAP else {}
-
-
-class NamedInParts(Named):
-    """A flag of its own name in a part of the info says which is which."""
-
-    default = r"info.stats.solved is False at an end that pays .* is info.stats.solved"
-    rule = "info.stats.solved"
-
-    def info(self) -> Any:
-        return {"stats": {"solved": self.event == GOAL}}
-
-
-class BothNamed(Track):
-    """The info says where the episode was, which differs among ends, and nothing of success."""
-
-    def terminated(self) -> bool:
-        return self.event == GOAL or (self.event == TRAP and self.seed < 0)
-
-    def info(self) -> Any:
-        return {"cell": self.cell, "visited": len(self.visited), "event": self.event, "message": f"cell {self.cell}"}
-
-
 class OwnFlag(Track):
     """The flag has a name of its own, and the trap pays as much as the goal."""
 
