@@ -167,7 +167,7 @@ def test_a_restart_that_fails_owes_the_episode_and_does_not_end_the_run(
         environment, "ManiSkillWorld", lambda physics, camera: ManiSkillWorld(physics, start, camera=camera)
     )
     config = environment.PrimitiveSkillConfig(backend=MANISKILL, maniskill_version="3.0.1", tasks=("align",))
-    task = environment.PrimitiveSkillEnv.make_task(config, 1)
+    task = environment.PrimitiveSkillEnv.make_task(config, 2)
     (rollouts,) = roll_out_tasks(environment.PrimitiveSkillEnv, config, [task], ScriptedPolicy(), 3, prompt=PROMPT)
     assert [(each.status, each.stop_reason) for each in rollouts.episodes] == [(Status.ERROR, StopReason.ENV_ERROR)] * 3
     assert [len(each.steps) > 0 for each in rollouts.episodes] == [True, False, False]
