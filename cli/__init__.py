@@ -205,5 +205,15 @@ def _leave(status: int) -> NoReturn:
         except PivotError as error:
             status = status or error.status
             show_error(str(error))
-    atexit.register(os._exit, status)
+    atexit.register(_end, status)
     sys.exit(status)
+
+
+def _end(status: int) -> NoReturn:
+    """End the process with what libraries leave running: Prefect's temporary server, and semaphores of worker pools."""
+    if servers := sys.modules.get("prefect.server.api.server"):
+        for server in list(servers.SubprocessASGIServer._instances.values()):
+            server.stop()
+    if processes := sys.modules.get("multiprocessing.util"):
+        processes._run_finalizers(0)
+    os._exit(status)
