@@ -59,9 +59,9 @@ def _members(values: Iterable[Any]) -> list[Part]:
     return [(None, each) for each in values]
 
 
-def _mapping(value: Any) -> list[Part]:
+def _mapping(value: Any, kind: type[dict[Any, Any]] = dict) -> list[Part]:
     parts: list[Part] = []
-    for name, each in dict.items(value):
+    for name, each in kind.items(value):
         if type(name) is str or type(name) is int:
             parts.append((name, each))
         else:
@@ -159,7 +159,7 @@ _PARTS: dict[Any, Callable[[Any], list[Part]]] = {
     tuple: lambda value: _members(tuple.__iter__(value)),
     list: lambda value: _members(list.__iter__(value)),
     dict: _mapping,
-    OrderedDict: _mapping,
+    OrderedDict: lambda value: _mapping(value, OrderedDict),  # keeps an order of its own
     defaultdict: lambda value: [*_mapping(value), ("", value.default_factory)],
     set: lambda value: _members(set.__iter__(value)),
     frozenset: lambda value: _members(frozenset.__iter__(value)),

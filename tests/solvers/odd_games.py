@@ -453,6 +453,13 @@ def _locks_elsewhere() -> dict[str, type[Lock]]:
             lambda self, digit: setattr(self, "held", types.MappingProxyType({"digit": digit})),
             lambda self: self.held["digit"],
         ),
+        "order of an OrderedDict": (
+            lambda self, digit: (
+                setattr(self, "held", collections.OrderedDict.fromkeys("012345")),
+                self.held.move_to_end(str(digit), last=False),
+            ),
+            lambda self: int(next(iter(self.held))),
+        ),
         "order of a dict": (_order, lambda self: list(itertools.permutations("abc")).index(tuple(self.names))),
         "sign of zero": (_zeros, lambda self: sum((str(each)[0] == "-") << bit for bit, each in enumerate(self.bits))),
         "sentinels": (_sentinels, lambda self: sum((each is ONE) << bit for bit, each in enumerate(self.bits))),
