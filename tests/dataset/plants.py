@@ -409,7 +409,6 @@ def older_labels(env: str) -> Iterator[Plant]:
 
 _OLDER_CONFIGS: dict[str, Callable[[bytes], bytes]] = {
     "another version": lambda text: text.replace(b'"label_version": 1', b'"label_version": 2'),
-    "other words": lambda text: text.replace(b'"target_vocabulary": "certificate"', b'"target_vocabulary": "paper"'),
     "no JSON": lambda text: text[:-3],
 }
 
