@@ -13,6 +13,7 @@ from ...datasets.store.config import Shard
 from ...datasets.store.schema import CALLS, PROMPTS
 from ...datasets.store.store import Store
 from ...environments.turns import Turn, turn_seed
+from ...models.openai.fields import RENAMED
 from ...models.openai.wire import RequestEncoder
 from ...rollouts.policies import ModelPolicy
 from .plain import parsed, plain
@@ -118,7 +119,9 @@ class ShardRequests:
         # A request is made of prompt and seed alone: the level and the environment of a turn are for embedded policies.
         turn = Turn(episode_id, t, turn_seed(episode_id, t), prompt, {}, cast(Any, None), cast(Any, None))
         encoder = RequestEncoder(str(self.policy.config.get("model")))
-        return json.dumps(encoder.fields(self.policy.request(turn), (call or {}).get("left_out") or ()), indent=1)
+        without = frozenset((call or {}).get("left_out") or ())
+        without |= {RENAMED[name] for name in without & RENAMED.keys()}
+        return json.dumps(encoder.fields(self.policy.request(turn), without), indent=1)
 
     def prompt(self, prompt_hash: str | None, texts: Texts, collage: str | None = None) -> Record:
         """Return a stored prompt; its messages are None where the store lacks it."""
