@@ -16,9 +16,10 @@ from pivot.benchmarks.bench_serving import Measured, bare_loop, measured
 from pivot.benchmarks.harness import Row
 from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
 from pivot.labeling.target import build_target
+from pivot.models.base import ChatModel
 from pivot.models.openai.backend import OpenAIBackend, OpenAIOptions
 from pivot.models.service import Service
-from pivot.training.analyzer import ROLE, Analyzer, AnalyzerCase, case_of_record
+from pivot.training.analyzer import ROLE, Analyzer, AnalyzerCase, Reading, ask_all, case_of_record, reading_of
 from pivot.training.records import SHOWN_COLUMNS, Records, open_records
 
 SLOTS = 32
@@ -71,7 +72,12 @@ def _ours(server: LatencyServer, records: Records, requests: int) -> Measured:
 
     ends: list[float] = []
     started = time.process_time()
-    Analyzer(backend).read_all(islice(repeated(), requests), lambda _: ends.append(time.monotonic()))
+    analyzer = Analyzer(backend)
+
+    async def ask(model: ChatModel, case: AnalyzerCase) -> Reading:
+        return reading_of(await model.answer(analyzer.request(case)), case)
+
+    ask_all(backend, islice(repeated(), requests), ask, lambda _: ends.append(time.monotonic()))
     cpu = time.process_time() - started
     if requests <= 2 * SLOTS + 100:
         server.changes()

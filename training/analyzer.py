@@ -6,17 +6,19 @@ mode, no guidance), so that callers can continue and count it. Any model of the 
 Analyzer.
 """
 
+import asyncio
 import hashlib
 import json
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from itertools import islice
+from typing import Any, Literal, TypeVar
 
 from ..collage import collage, episode_tiles
 from ..core import plugins
-from ..core.errors import PolicyError, TrainingError
+from ..core.errors import TrainingError
 from ..core.identity import derive_seed, digest
 from ..core.images import container_format, decode
 from ..core.messages import EncodedFrame, bare_messages
@@ -28,7 +30,6 @@ from ..labeling.target import BadTargetError, TargetProblem, parse_target
 from ..labeling.vocabulary import PAPER_MODES, Vocabulary, profile_under, target_modes
 from ..models.base import CUT, Backend, ChatAnswer, ChatModel, ChatRequest, Role
 from ..rollouts.ids import request_id
-from .asking import ask_all
 
 ROLE: Role = "analyzer"
 TEMPERATURE = 0.0
@@ -40,7 +41,6 @@ ReadingProblem = TargetProblem | Literal["cut", "empty", "refused", "out_of_rang
 CUT_DETAIL = "the reply was cut at the token limit; raise --max-tokens (pivot train rl: --analyzer-tokens)"
 _THOUGHT = re.compile(r"\A.*</think>", re.DOTALL)
 _FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
-_STEP = re.compile(r'"pivot_step"\s*:\s*(\d+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,6 @@ class Reading:
     """Reason why the reply could not be read; step and mode are then the fallback's."""
     detail: str = ""
     """Details of the problem, for messages."""
-    step_probability: float | None = None
-    """The model's own probability of the step that it named; None if the engine returns none."""
     reply: str = ""
     call: Mapping[str, Any] | None = None
     """Usage of the request, as columns of the ``calls`` table."""
@@ -155,28 +153,7 @@ def read_reply(text: str, num_steps: int, modes: Sequence[str]) -> Reading:
 
 def fallback(problem: ReadingProblem, detail: str, num_steps: int, modes: Sequence[str], reply: str = "") -> Reading:
     """Return the reading that replaces an unreadable reply: the last step, the first mode, no guidance."""
-    return Reading(num_steps - 1, modes[0], "", problem, detail, None, reply)
-
-
-def step_probability(tokens: Sequence[str], logprobs: Sequence[float]) -> float | None:
-    """Return the product of the probabilities of the tokens that spell the pivot step; None if the reply has none.
-
-    Thoughts before the answer, which may name a step, too, are not read. A token that contains other characters, too,
-    counts as a whole.
-    """
-    if len(tokens) != len(logprobs):
-        return None
-    text = "".join(tokens)
-    number = _STEP.search(text, text.rfind("</think>") + 1)
-    if number is None:
-        return None
-    start, end = number.span(1)
-    total, position = 0.0, 0
-    for token, logprob in zip(tokens, logprobs, strict=True):
-        if position < end and position + len(token) > start:
-            total += logprob
-        position += len(token)
-    return min(1.0, math.exp(total))
+    return Reading(num_steps - 1, modes[0], "", problem, detail, reply)
 
 
 # The role
@@ -208,28 +185,6 @@ class Analyzer:
             **({"shots": examples} if examples else {}),
         }
 
-    def read_all(
-        self, cases: Iterable[AnalyzerCase], on_reading: Callable[[Reading], None] | None = None
-    ) -> list[Reading]:
-        """Return a reading of every case, in order, with enough requests at a time to keep the model busy.
-
-        A separate thread reads a few cases ahead. A case without an answer gets a fallback with problem
-        ``unanswered``.
-
-        Raises:
-            ServerGoneError: the server does not answer.
-            ConfigError, PluginError: the model cannot be used with these settings.
-        """
-        return ask_all(self.backend, cases, self.read, on_reading)
-
-    async def read(self, model: ChatModel, case: AnalyzerCase) -> Reading:
-        """Send the request about a case and return the reading of its reply."""
-        try:
-            answer = await model.answer(self.request(case))
-        except PolicyError as error:
-            return replace(fallback("unanswered", str(error), case.num_steps, case.modes), call=error.call)
-        return reading_of(answer, case)
-
     def request(self, case: AnalyzerCase) -> ChatRequest:
         """Return the request about a case, with the worked examples in front."""
         messages: list[Mapping[str, Any]] = []
@@ -248,8 +203,6 @@ class Analyzer:
             prompt_hash=digest(messages),
             sampling=self.sampling,
             seed=derive_seed(case.episode_id, ROLE),
-            wants_logprobs=True,
-            wants_tokens=True,
         )
 
 
@@ -261,10 +214,7 @@ def reading_of(answer: ChatAnswer, case: AnalyzerCase) -> Reading:
         reading = read_reply(answer.text, case.num_steps, case.modes)
         if reading.problem is not None and answer.finish_reason == CUT:
             reading = replace(reading, problem="cut", detail=CUT_DETAIL)
-    probability = None
-    if reading.problem is None and answer.tokens is not None and answer.logprobs is not None:
-        probability = step_probability(answer.tokens, answer.logprobs)
-    return replace(reading, step_probability=probability, call=answer.call)
+    return replace(reading, call=answer.call)
 
 
 def _named(case: AnalyzerCase, images: dict[str, EncodedFrame]) -> list[Mapping[str, Any]]:
@@ -282,3 +232,69 @@ def _named(case: AnalyzerCase, images: dict[str, EncodedFrame]) -> list[Mapping[
                 content.append(part)
         named.append({"role": message["role"], "content": content})
     return named
+
+
+# Requests about many cases
+
+READ_AHEAD = 8
+"""Cases that one thread call reads, because a thread switch costs more than a read, and the least number that waits for
+the model, so that a slow read does not leave it idle. A collage has up to 1 MB."""
+
+Case = TypeVar("Case")
+Result = TypeVar("Result")
+
+
+def ask_all(
+    backend: Backend,
+    cases: Iterable[Case],
+    ask: Callable[[ChatModel, Case], Awaitable[Result]],
+    on_result: Callable[[Result], None] | None = None,
+) -> list[Result]:
+    """Return the result of every case, in order; a separate thread reads a few cases ahead.
+
+    Args:
+        backend: model to connect to.
+        cases: the cases, read when they are needed.
+        ask: sends the requests about one case; what it raises ends the run.
+        on_result: receives every result, in the order in which they come.
+
+    Raises:
+        ServerGoneError: the server does not answer.
+        ConfigError, PluginError: the model cannot be used with these settings.
+    """
+    return asyncio.run(_ask_all(backend, iter(cases), ask, on_result or (lambda _: None)))
+
+
+async def _ask_all(
+    backend: Backend,
+    cases: Iterator[Case],
+    ask: Callable[[ChatModel, Case], Awaitable[Result]],
+    on_result: Callable[[Result], None],
+) -> list[Result]:
+    model = backend.connect()
+    results: dict[int, Result] = {}
+    numbered = enumerate(cases)
+    reading, ready = asyncio.Lock(), deque[tuple[int, Case]]()
+
+    async def work() -> None:
+        while True:
+            async with reading:
+                if not ready:
+                    ready.extend(await asyncio.to_thread(lambda: list(islice(numbered, READ_AHEAD))))
+                if not ready:
+                    return
+                number, case = ready.popleft()
+            results[number] = await ask(model, case)
+            on_result(results[number])
+
+    # More workers than requests at a time: some read from disk while the others wait for answers.
+    count = backend.in_flight + max(READ_AHEAD, backend.in_flight // 4)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(count):
+                group.create_task(work())
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from errors
+    finally:
+        await model.aclose()
+    return [results[number] for number in sorted(results)]

@@ -21,7 +21,7 @@ from ..labeling.vocabulary import Vocabulary
 from ..models.extras import need
 from ..models.transformers.processors import VIDEO_PART
 from ..models.weights import is_local
-from .config import EXTRA, differing_fields
+from .config import EXTRA
 
 CHECKPOINTS = "checkpoints"
 FINAL, STAGED_FINAL, BEST = "final", ".final", "best"
@@ -140,7 +140,8 @@ def check_run(
     if storage.stat(RUN) is None:
         return  # killed before its first write: it starts from the beginning
     stored = storage.read_json(RUN)
-    differing = differing_fields(stored["config"], config, free)
+    now = config.model_dump(mode="json")
+    differing = [name for name in now if name not in free and stored["config"].get(name) != now[name]]
     if differing:
         name = differing[0]
         raise TrainingError(

@@ -7,8 +7,7 @@ FILE``, the help and ``docs/reference/configuration.md`` come from it. Everythin
 (where results go, whether it resumes) and are not stored.
 """
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -39,8 +38,7 @@ def setting(
     Args:
         default: its default; leave it out with ``default_factory``.
         panel: heading in the help of the command; empty for ``Options``.
-        added: whether release 0.2.0 did not have it: runs of that release resume, because a default of such a field
-            stays out of what identifies a run.
+        added: whether a default of it stays out of the ids of episodes, and so of their random streams.
         by_rounding: whether it changes results by rounding alone, so that it may differ when a run is resumed.
         checks: further arguments of ``pydantic.Field``, such as ``ge=1``.
     """
@@ -105,17 +103,3 @@ def checked(kind: type[AnyConfig], fields: Mapping[str, Any]) -> AnyConfig:
         return kind.model_validate(dict(fields))
     except ValidationError as error:
         raise TrainingError(explain(error, "training setting ", kind)) from error
-
-
-def differing_fields(stored: Mapping[str, Any], config: Settings, ignored: Collection[str]) -> list[str]:
-    """Return the names of the settings in which ``config`` differs from the one in ``run.json``, except ``ignored``.
-
-    A setting that ``run.json`` lacks, because an older version wrote it, counts as having its default.
-    """
-    now, defaults = json.loads(config.model_dump_json()), type(config).model_fields
-    unchanged = {
-        name
-        for name in now
-        if name not in stored and getattr(config, name) == defaults[name].get_default(call_default_factory=True)
-    }
-    return [name for name in now if name not in {*ignored, *unchanged} and stored.get(name) != now[name]]

@@ -12,10 +12,9 @@ from typing import Any
 from ..core.errors import TrainingError
 from ..models.extras import need
 from ..models.weights import is_local
-from .adapters import adapter_config
 from .analyzer_sft.config import SftConfig
 from .config import Shape
-from .loading import uses_bf16
+from .loading import adapter_config, uses_bf16
 from .policy_rl.config import RlConfig
 
 torch: Any = need("torch", "train")

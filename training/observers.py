@@ -100,22 +100,11 @@ class Observers:
         )
         self._control: Any = handler.TrainerControl()
 
-    def begin(self, done: int) -> None:
-        """Call ``on_train_begin`` of a run that has made ``done`` updates."""
+    def call(self, event: str, *details: Any, updates: int | None = None) -> None:
+        """Call the callbacks at an event, such as ``on_step_end``, after a number of updates if it changed."""
         if self._handler is not None:
-            self._state.global_step = done
-            self._handler.on_train_begin(self._args, self._state, self._control)
-
-    def begin_update(self) -> None:
-        """Call ``on_step_begin``."""
-        if self._handler is not None:
-            self._handler.on_step_begin(self._args, self._state, self._control)
-
-    def end_update(self, number: int) -> None:
-        """Call ``on_step_end``."""
-        if self._handler is not None:
-            self._state.global_step = number
-            self._handler.on_step_end(self._args, self._state, self._control)
+            self._state.global_step = self._state.global_step if updates is None else updates
+            getattr(self._handler, event)(self._args, self._state, self._control, *details)
 
     def log(self, line: Mapping[str, Any]) -> None:
         """Call ``on_log``, and ``on_evaluate`` if the line holds a validation; the state keeps the history."""
@@ -123,20 +112,9 @@ class Observers:
             return
         metrics = flat_metrics(line)
         self._state.log_history.append(metrics | {"step": self._state.global_step})
-        self._handler.on_log(self._args, self._state, self._control, metrics)
+        self.call("on_log", metrics)
         if "validation" in line:
-            validation = flat_metrics(line["validation"], "eval_")
-            self._handler.on_evaluate(self._args, self._state, self._control, validation)
-
-    def saved(self) -> None:
-        """Call ``on_save``."""
-        if self._handler is not None:
-            self._handler.on_save(self._args, self._state, self._control)
-
-    def end(self) -> None:
-        """Call ``on_train_end``."""
-        if self._handler is not None:
-            self._handler.on_train_end(self._args, self._state, self._control)
+            self.call("on_evaluate", flat_metrics(line["validation"], "eval_"))
 
     def wants(self, what: str) -> bool:
         """Whether a callback of the main process set a field of its control, such as ``should_save``; it is reset."""

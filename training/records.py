@@ -212,9 +212,14 @@ class Records:
             TrainingError: a file is damaged, has other columns or an invalid row, or a prompt cannot be reworded.
         """
         for name, env in self.files.by_side[side]:
-            for where, row in rows_of(self.files.storage, name, columns):
-                check_row(row, where, env)
-                yield row if self.vocabulary is None else _in_words(row, self.vocabulary, where)
+            for _, row in self.rows_of(name, env, columns):
+                yield row
+
+    def rows_of(self, name: str, env: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield the checked rows of one file, whose config is that of ``env``, each with file and row for messages."""
+        for where, row in rows_of(self.files.storage, name, columns):
+            check_row(row, where, env)
+            yield where, row if self.vocabulary is None else _in_words(row, self.vocabulary, where)
 
 
 def open_records(address: str, config: str = ALL, vocabulary: Vocabulary | None = None) -> Records:
@@ -226,56 +231,32 @@ def open_records(address: str, config: str = ALL, vocabulary: Vocabulary | None 
     return Records(address, config, find_files(address, (config,)), vocabulary)
 
 
-def prompt_in_words(
-    env: str, prompt: Sequence[Mapping[str, Any]], vocabulary: Vocabulary, where: str
-) -> tuple[dict[str, Any], ...]:
-    """Return the messages of a prompt with the failure modes of ``vocabulary``.
-
-    Args:
-        env: environment of the record.
-        prompt: chat messages whose parts have the keys ``type`` and ``text``.
-        vocabulary: vocabulary of the result.
-        where: file and row, for messages.
+def _in_words(row: dict[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Any]:
+    """Return a row whose prompt and target, if it has them, use the label names of a vocabulary.
 
     Raises:
         TrainingError: the prompt does not list the failure modes as this version does.
     """
-    profile = environment(env).profile
+    profile = environment(row["env"]).profile
     other: Vocabulary = "certificate" if vocabulary == "paper" else "paper"
     old, new = mode_lines(profile, other), mode_lines(profile, vocabulary)
-
-    def reworded(text: str) -> str:
-        if old == new or all(lines in text for lines in new):
-            return text
+    for part in (part for message in row.get("prompt", ()) for part in message["content"]):
+        text = part["text"]
+        if not text or old == new or all(lines in text for lines in new):
+            continue
         if any(text.count(lines) != 1 for lines in old):
             raise TrainingError(
                 f"{where}: its prompt does not list failure modes as this version does, so they cannot be renamed to "
                 f"{vocabulary!r}; remove --target-vocabulary, or run: pivot relabel STORE --target-vocabulary "
                 f"{vocabulary}"
             )
-        return text.replace(old[0], new[0]).replace(old[1], new[1])
-
-    def renamed(part: Mapping[str, Any]) -> dict[str, Any]:
-        return {**part, "text": reworded(part["text"])} if part["text"] else {**part}
-
-    return tuple({**message, "content": [renamed(part) for part in message["content"]]} for message in prompt)
-
-
-def target_in_words(env: str, target: str, failure_mode: str, vocabulary: Vocabulary) -> str:
-    """Return a target with the name of ``failure_mode``, the certificate's, in ``vocabulary``."""
-    fields, name = parse_target(target), target_mode(env, failure_mode, vocabulary)
-    return target if fields.failure_mode == name else build_target(fields.pivot_step, name, fields.failure_reason)
-
-
-def _in_words(row: dict[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Any]:
-    """Return a row whose prompt and target, if it has them, use the label names of a vocabulary."""
-    if "prompt" in row:
-        row["prompt"] = prompt_in_words(row["env"], row["prompt"], vocabulary, where)
+        part["text"] = text.replace(old[0], new[0]).replace(old[1], new[1])
     if "completion" in row:
-        (message,) = row["completion"]
-        (part,) = message["content"]
-        text = target_in_words(row["env"], part["text"], row["failure_mode"], vocabulary)
-        row["completion"] = [message | {"content": [part | {"text": text}]}]
+        target = parse_target(target_text(row))
+        name = target_mode(row["env"], row["failure_mode"], vocabulary)
+        if target.failure_mode != name:
+            text = build_target(target.pivot_step, name, target.failure_reason)
+            row["completion"][0]["content"][0]["text"] = text
     return row
 
 

@@ -25,7 +25,6 @@ import pivot
 from PIL import Image
 from pivot.core.errors import TrainingError
 from pivot.core.storage import open_storage
-from pivot.datasets.store.split import VALIDATION
 from pivot.labeling.target import BadTargetError, parse_target
 from pivot.models.extras import need
 from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
@@ -35,7 +34,8 @@ from pivot.training.analyzer_sft.trainer import IDS, AnalyzerTrainer, Plan, argu
 from pivot.training.checkpoint import save_final
 from pivot.training.encode import Batch, Encoder, Reply
 from pivot.training.evaluation.baselines import fit_baselines
-from pivot.training.evaluation.dataset import Choice, fitting_of
+from pivot.training.evaluation.config import RecordChoice
+from pivot.training.evaluation.dataset import chosen_rows, fitting_of
 from pivot.training.evaluation.items import canonical_level
 from pivot.training.loading import load_weights
 from pivot.training.records import open_records
@@ -271,7 +271,7 @@ def interval(right: Sequence[bool], levels: Sequence[str], draws: int = 2000) ->
 
 def from_the_log(store: Path, samples: Sequence[Sample]) -> dict[str, tuple[float, float, float]]:
     """Return how often predictors that see no picture name the pivot step of the very same records."""
-    rows, others = Choice(VALIDATION, full_length=True).rows(open_records(str(store), "sokoban"))
+    rows, others = chosen_rows(open_records(str(store), "sokoban"), RecordChoice(full_length=True))
     labelled = {row["episode_id"]: row for row in rows}
     tests = [labelled[sample.episode_id] for sample in samples]
     levels = [canonical_level(row) for row in tests]

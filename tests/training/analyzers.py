@@ -3,10 +3,12 @@
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
-from pivot.models.base import Backend
+from pivot.models.base import Backend, ChatModel
 from pivot.tests.models.chat_server import MODEL, pictures_of
+from pivot.training.analyzer import Analyzer, AnalyzerCase, Reading, ask_all, reading_of
 from pivot.training.evaluation.run import make_backend
 
 RANGE = re.compile(r"Valid range of pivot_step: \[0, (\d+)\]")
@@ -20,11 +22,8 @@ def asked(body: dict[str, Any]) -> tuple[str, int, list[str]]:
 
 
 def answered(step: int, mode: str, reason: str = "") -> dict[str, Any]:
-    """A reply of the target's shape, with a probability of 0.25 for the token of the step."""
-    text = json.dumps({"pivot_step": step, "failure_mode": mode, "failure_reason": reason})
-    head, tail = text.split(str(step), 1)
-    tokens = [head, str(step), tail]
-    return {"text": text, "tokens": tokens, "logprobs": [-0.01, -1.3862943611198906, -0.01], "token_ids": [1, 2, 3]}
+    """A reply of the target's shape."""
+    return {"text": json.dumps({"pivot_step": step, "failure_mode": mode, "failure_reason": reason})}
 
 
 def sees(body: dict[str, Any]) -> dict[str, Any]:
@@ -39,6 +38,16 @@ def reads(body: dict[str, Any]) -> dict[str, Any]:
     text, last, modes = asked(body)
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
     return answered(number % (last + 1), modes[number % len(modes)])
+
+
+def readings(backend: Backend, cases: Iterable[AnalyzerCase], shots: Any = None) -> list[Reading]:
+    """The readings of a model's replies to cases, in order."""
+    analyzer = Analyzer(backend, shots)
+
+    async def ask(model: ChatModel, case: AnalyzerCase) -> Reading:
+        return reading_of(await model.answer(analyzer.request(case)), case)
+
+    return ask_all(backend, cases, ask)
 
 
 def served_backend(url: str, **service: Any) -> Backend:

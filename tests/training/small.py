@@ -5,14 +5,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from pivot.labeling.target import build_target
 from pivot.tests.models.from_scratch import DEVIATION
 from pivot.tests.models.tiny_vlm import save_tiny_vlm
 from pivot.training.analyzer_sft.config import SftConfig, make_sft_config
-from pivot.training.analyzer_sft.samples import Sample, Samples, TrainingData, read_dataset
+from pivot.training.analyzer_sft.samples import Sample, TrainingData, read_dataset
 
 pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 
@@ -24,7 +24,7 @@ def text_of(sample: Sample) -> str:
 
 def held(dataset: Path, *configs: str) -> Sequence[Sample]:
     """The training side, held in memory."""
-    return cast(Samples, read_dataset(str(dataset), configs or ("all",)).train)
+    return list(read_dataset(str(dataset), configs or ("all",)).train)
 
 
 def save_small_model(folder: Path, dataset: Path) -> Path:

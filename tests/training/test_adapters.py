@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 from pivot.core.storage.local import LocalStorage
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
-from pivot.training.adapters import add_adapters, load_adapters, merged, without_adapters
-from pivot.training.config import differing_fields
-from pivot.training.loading import load_weights
+from pivot.training.loading import add_adapters, load_adapters, load_weights, merged, without_adapters
 from pivot.training.policy_rl import loop
-from pivot.training.policy_rl.config import MAY_CHANGE
 
 pytestmark = pytest.mark.train
 pytest.importorskip("peft")
@@ -81,15 +78,6 @@ def test_a_run_trains_adapters_alone_and_goes_on_where_it_was(start: Path, tmp_p
     adapters = next(stat.bytes for name, stat in kept.items() if name.endswith("adapter_model.safetensors"))
     assert adapters < (start / "model.safetensors").stat().st_size / 2
     assert not any(name.endswith("/model.safetensors") for name in kept)
-
-
-def test_a_run_of_an_older_version_goes_on_where_new_settings_have_their_defaults() -> None:
-    now, later = short("start"), _config(Path("start"))
-    old = {name: value for name, value in now.model_dump(mode="json").items() if not name.startswith("lora")}
-    assert differing_fields(old, now, ()) == []
-    assert differing_fields(old, later.model_copy(update={"lr": now.lr}), MAY_CHANGE) == [
-        name for name in ("prompts", "lora", "lora_rank") if getattr(now, name) != getattr(later, name)
-    ]
 
 
 def test_in_bfloat16_adapters_learn_over_half_weights(start: Path, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Test the Analyzer: reading its replies, the fallback, and equal cases from a row and from an episode."""
 
-import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from pivot.datasets.store.schema import LABELS
 from pivot.datasets.store.store import Store, shard_frames, stored_failures
 from pivot.labeling.target import build_target
 from pivot.tests.models.chat_server import ChatServer, pictures_of, served
-from pivot.tests.training.analyzers import answered, reads, sees, served_backend
+from pivot.tests.training.analyzers import answered, readings, reads, sees, served_backend
 from pivot.training.analyzer import (
     Analyzer,
     AnalyzerCase,
@@ -20,7 +19,6 @@ from pivot.training.analyzer import (
     case_of_episode,
     case_of_record,
     read_reply,
-    step_probability,
 )
 from pivot.training.records import SHOWN_COLUMNS, open_records
 
@@ -61,27 +59,6 @@ def test_unreadable_replies_become_the_fallback(reply: str, problem: str) -> Non
     assert reading.problem == problem
 
 
-@pytest.mark.parametrize(
-    ("tokens", "expected"),
-    [
-        (['{"pivot_step', '": ', "3", ', "failure_mode": "x"}'], -3.0),
-        (['{"pivot_step": 3', ', "x'], -1.0),
-        (['{"pivot_step": ', "1", "2", ", "], -5.0),
-        (["no", " step"], None),
-        ([], None),
-    ],
-)
-def test_the_probability_of_the_step_is_that_of_its_tokens(tokens: list[str], expected: float | None) -> None:
-    """Token k has log-probability -(k + 1)."""
-    probability = step_probability(tokens, [-float(place + 1) for place in range(len(tokens))])
-    assert probability is None if expected is None else probability == pytest.approx(math.exp(expected))
-    assert step_probability([*tokens, "x"], [-1.0] * len(tokens)) is None
-    thoughts = ["<think>", '{"pivot_step": 7}', "</think>"]
-    assert step_probability([*thoughts, *tokens], [-9.0, -9.0, -9.0, *(-float(i + 1) for i in range(len(tokens)))]) == (
-        pytest.approx(probability)
-    )
-
-
 def cases(store: Path, config: str = "sokoban") -> list[AnalyzerCase]:
     return [case_of_record(row) for row in open_records(str(store), config).rows("train", SHOWN_COLUMNS)]
 
@@ -109,46 +86,26 @@ def test_a_case_is_the_same_from_a_row_and_from_the_episode(small_store: Path) -
 
 def ask(server: ChatServer, some: list[AnalyzerCase], **shots: Any) -> list[Any]:
     backend = served_backend(server.url, tries=3, pause_seconds=0.01)
-    return Analyzer(backend, **shots).read_all(some)
+    return readings(backend, some, **shots)
 
 
-def test_readings_come_back_in_order_with_their_probabilities(small_store: Path) -> None:
+def test_readings_come_back_in_order(small_store: Path) -> None:
     some = cases(small_store)
     with served(reads) as server:
-        readings = ask(server, some)
-        again = ask(server, some)
-    assert [each.pivot_step for each in again] == [each.pivot_step for each in readings]
-    for case, reading in zip(some, readings, strict=True):
+        shown = ask(server, some)
+    for case, reading in zip(some, shown, strict=True):
         assert reading.reply == reads({"messages": [{"content": case.messages[0]["content"]}]})["text"]
-    assert [each.step_probability for each in readings] == [pytest.approx(0.25)] * len(some)
-    assert all(each.problem is None for each in readings)
-    body = server.log.bodies[0]
-    assert body["temperature"] == 0
-    assert body["logprobs"] is True
+    assert all(each.problem is None for each in shown)
+    assert server.log.bodies[0]["temperature"] == 0
 
 
-@pytest.mark.parametrize("fault", ["400", "filtered"])
-def test_unreadable_and_unanswered_cases_are_typed(small_store: Path, fault: str) -> None:
-    some = cases(small_store)
-
+def test_cut_and_unreadable_replies_are_typed(small_store: Path) -> None:
     def reply(body: dict[str, Any]) -> dict[str, Any]:
         kinds = [{"text": GOOD, "finish_reason": "length"}, {"text": "{", "finish_reason": "length"}, {"text": "no"}]
         return kinds[len(pictures_of(body)[0]) % 3]
 
     with served(reply) as server:
-        problems = {each.problem for each in ask(server, some)}
-    assert problems == {None, "cut", "not_json"}
-
-    def refused(key: str, tried: int) -> str | None:
-        del tried
-        return fault if int(key[:2], 16) % 2 else None
-
-    with served(reads, fault=refused) as server:
-        readings = ask(server, some)
-    assert len(readings) == len(some)
-    lost = [each for each in readings if each.problem == "unanswered"]
-    assert 0 < len(lost) < len(some)
-    assert all(each.pivot_step == case.num_steps - 1 for case, each in zip(some, readings, strict=True) if each in lost)
+        assert {each.problem for each in ask(server, cases(small_store))} == {None, "cut", "not_json"}
 
 
 def test_worked_examples_stand_before_the_question(small_store: Path) -> None:
@@ -169,12 +126,11 @@ def test_a_server_is_kept_busy(small_store: Path) -> None:
     """Eight slots of 400 ms: at least nine tenths of them are busy from the first request to the last answer."""
     some = cases(small_store) * 5
     with served(lambda _: answered(0, "timeout"), latency=0.4, slots=8, keeps_bodies=False) as server:
-        Analyzer(served_backend(server.url, max_concurrency=8)).read_all(iter(some[:8]))  # connections, imports
+        readings(served_backend(server.url, max_concurrency=8), some[:8])  # connections, imports
         shares = [0.0]
         while len(shares) < 4 and shares[-1] < 0.9:  # a crowded machine may hold one reading up
             server.log.busy.clear()
-            readings = Analyzer(served_backend(server.url, max_concurrency=8)).read_all(iter(some))
-            assert len(readings) == len(some) > 60
+            assert len(readings(served_backend(server.url, max_concurrency=8), some)) == len(some) > 60
             changes = list(server.log.busy)
             busy = sum(count * (after - now) for (now, count), (after, _) in pairwise(changes))
             shares.append(busy / (8 * (changes[-1][0] - changes[0][0])))

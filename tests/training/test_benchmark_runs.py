@@ -19,12 +19,12 @@ from pivot.tests.models.chat_server import MODEL, pictures_of, served
 from pivot.tests.training.conftest import BENCHMARK_LEVELS, CHART
 from pivot.training.evaluation import tables
 from pivot.training.evaluation.baselines import log_of
-from pivot.training.evaluation.controls import Mixture, stand_in
+from pivot.training.evaluation.controls import Mixture
 from pivot.training.evaluation.episodes import PLAYERS
 from pivot.training.evaluation.items import Benchmark, fingerprint, open_benchmark
 from pivot.training.evaluation.make import FAILURES, LEVELS, OTHERS, make_benchmark, quota, selected
 from pivot.training.evaluation.predictions import read_predictions
-from pivot.training.evaluation.run import HEADER, PREDICTIONS, run_benchmark, score_file
+from pivot.training.evaluation.run import PREDICTIONS, run_benchmark, score_file
 from pivot.training.evaluation.scores import score
 
 LOCATE = ("locate", "full")
@@ -314,4 +314,3 @@ def test_the_whole_benchmark_holds_what_it_promises(tmp_path: Path) -> None:
         assert values == pytest.approx([1.0] * len(values))
     blind = run_benchmark({"stand_in": "uniform", "data": made.root, "out": tmp_path / "uniform"})
     assert score(made, read_predictions(tmp_path / "uniform" / PREDICTIONS, made)) == blind.result
-    assert (tmp_path / "uniform" / HEADER).exists() and stand_in("oracle", made)

@@ -17,8 +17,8 @@ from pivot.tests.models.chat_server import MODEL, pictures_of, served
 from pivot.tests.training.analyzers import answered, asked, reads, sees, served_backend
 from pivot.training.analyzer import Analyzer, case_of_record
 from pivot.training.analyzer_sft.samples import read_dataset
-from pivot.training.evaluation.config import AnalyzerEvaluationConfig, ScoreConfig
-from pivot.training.evaluation.dataset import Choice, items_of_dataset
+from pivot.training.evaluation.config import AnalyzerEvaluationConfig, RecordChoice, ScoreConfig
+from pivot.training.evaluation.dataset import chosen_rows, items_of_dataset
 from pivot.training.evaluation.items import Benchmark, canonical_level, open_benchmark
 from pivot.training.evaluation.run import (
     ITEMS,
@@ -31,7 +31,7 @@ from pivot.training.evaluation.run import (
 from pivot.training.records import LABEL_COLUMNS, SHOWN_COLUMNS, Records, find_files, open_records
 
 Reply = Callable[[dict[str, Any]], dict[str, Any]]
-TRAIN = Choice(side="train")
+TRAIN = RecordChoice(side="train", learned=False)
 
 
 def config_of(store: Path, url: str, out: Path, **fields: Any) -> AnalyzerEvaluationConfig:
@@ -61,8 +61,8 @@ def value(cell: Any, name: str, reader: str = "strict") -> float:
     return cell["figures"][reader][name]["value"]
 
 
-def items_in(store: Path, out: Path, choice: Choice = TRAIN, env: str = "all") -> Benchmark:
-    return items_of_dataset(open_records(str(store), env), choice, out, learned=False)
+def items_in(store: Path, out: Path, choice: RecordChoice = TRAIN, env: str = "all") -> Benchmark:
+    return items_of_dataset(open_records(str(store), env), choice, out)
 
 
 def test_items_are_the_prompts_pictures_and_targets_of_the_dataset(small_store: Path, tmp_path: Path) -> None:
@@ -170,11 +170,11 @@ def test_levels_on_both_sides_are_counted(small_store: Path, tmp_path: Path) -> 
 
 def test_choices(small_store: Path, tmp_path: Path) -> None:
     records = open_records(str(small_store))
-    everything, others = TRAIN.rows(records)
-    few, _ = Choice(side="train", limit=3).rows(records)
+    everything, others = chosen_rows(records, TRAIN)
+    few, _ = chosen_rows(records, RecordChoice(side="train", limit=3))
     assert [sum(row["env"] == env for row in few) for env in ("sokoban", "frozenlake")] == [3, 3]
     assert {row["episode_id"] for row in few} <= {row["episode_id"] for row in everything}
-    full, _ = Choice(side="train", full_length=True).rows(records)
+    full, _ = chosen_rows(records, RecordChoice(side="train", full_length=True))
     assert all(row["num_steps"] == row["horizon"] for row in full) and len(full) < len(everything)
     shown = items_in(small_store, tmp_path).examples
     assert {each.item.item_id.rpartition("/")[2] for each in shown} <= {row["episode_id"] for row in others}
@@ -312,7 +312,7 @@ def test_what_is_no_dataset_is_said(small_store: Path, tmp_path: Path) -> None:
     for path in (empty / "sokoban").glob("validation-*"):
         path.unlink()
     with pytest.raises(TrainingError, match="has no validation record"):
-        Choice().rows(open_records(str(empty), "sokoban"))
+        chosen_rows(open_records(str(empty), "sokoban"), RecordChoice())
 
 
 def test_training_and_evaluation_refuse_a_row_in_the_same_words(small_store: Path, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """``pivot evaluate``: a server's model, a checkpoint of this machine, baselines, and what cannot be meant."""
 
-import asyncio
 import json
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,11 +13,8 @@ from pivot.tests.cli.test_hostile_server import TEXT, obeys_nothing
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.training.analyzers import reads
 from pivot.tests.training.conftest import CHART
-from pivot.training.analyzer import Analyzer, case_of_record
 from pivot.training.evaluation import run as evaluation
 from pivot.training.evaluation import tables
-from pivot.training.evaluation.run import make_backend
-from pivot.training.evaluation.tables import put_into_card
 from pivot.training.records import SHOWN_COLUMNS, Records, absolute_source, open_records
 
 pictures = pytest.mark.train
@@ -93,12 +89,6 @@ def test_a_run_of_training_is_evaluated_in_this_process(
     assert result["name"] == "run"
     for cell in result["cells"]:
         assert cell["env"] == "sokoban" and sum(cell["problems"].values()) == cell["records"] == 6
-    backend = make_backend("transformers", {"model": str(folder / "final"), "max_tokens": 6}, {})
-    request = Analyzer(backend).request(case_of_record(rows[0]))
-    answer = asyncio.run(backend.connect().answer(request))
-    assert answer.tokens is not None and answer.logprobs is not None
-    assert len(answer.tokens) == len(answer.logprobs) == 6
-    assert answer.text in "".join(answer.tokens)
 
 
 def test_a_run_with_a_relative_dataset_is_evaluated_from_any_folder(
@@ -117,30 +107,6 @@ def test_a_run_with_a_relative_dataset_is_evaluated_from_any_folder(
     record["dataset_address"] = str(tmp_path / "moved")
     (tmp_path / "run" / "run.json").write_text(json.dumps(record), encoding="utf-8")
     assert evaluation.training_run("run") == {"dataset": small_store.name}, "moved: named as the user wrote it"
-
-
-def test_the_card_of_a_run_gets_the_accuracies(tmp_path: Path) -> None:
-    hub: Any = pytest.importorskip("huggingface_hub")
-    card = tmp_path / "run" / "final" / "README.md"
-    pivot, mode = {"correct": {"value": 0.52345}, "both": {"value": 0.5}}, {"correct": {"value": 0.948}}
-    cells = [
-        {"task": task, "env": "lake", "records": 40, "levels": 5, "figures": {"lenient": figures}}
-        for task, figures in (("pivot", pivot), ("mode", mode))
-    ]
-    put_into_card(tmp_path / "run", {"cells": cells}, "validation")
-    assert not card.exists(), "a checkpoint without a card gets none"
-    card.parent.mkdir(parents=True)
-    card.write_text("---\nlibrary_name: transformers\n---\n\n# PIVOT Analyzer\n", encoding="utf-8")
-    for _ in range(2):
-        put_into_card(tmp_path / "run", {"cells": cells}, "validation")
-    text = card.read_text(encoding="utf-8")
-    assert "model-index:" in text and text.endswith("# PIVOT Analyzer\n")
-    results = hub.ModelCard(text).data.eval_results
-    assert [(each.metric_name, each.metric_value) for each in results] == [
-        ("pivot step, lake", 0.5234),
-        ("pivot step and failure mode, lake", 0.5),
-        ("failure mode, lake", 0.948),
-    ]
 
 
 @pictures

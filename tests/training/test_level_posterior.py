@@ -9,7 +9,8 @@ import pytest
 from pivot.datasets.export.predictors import LoggedFailure
 from pivot.datasets.store.config import environment, solver_type
 from pivot.training.evaluation import level_posterior
-from pivot.training.evaluation.dataset import Choice, fitting_of
+from pivot.training.evaluation.config import RecordChoice
+from pivot.training.evaluation.dataset import chosen_rows, fitting_of
 from pivot.training.evaluation.level_posterior import (
     ACTIONS,
     FAR,
@@ -60,7 +61,7 @@ def test_every_reachable_state_moves_and_is_as_far_as_the_solver_says(env: str) 
 @pytest.fixture(scope="module")
 def failures(small_store: Path) -> dict[str, list[LoggedFailure]]:
     """Labelled failures of both puzzles, with their levels."""
-    rows, others = Choice(side="validation").rows(open_records(str(small_store)))
+    rows, others = chosen_rows(open_records(str(small_store)), RecordChoice())
     rows = [fitting_of(row).log for row in (*others, *rows)]
     return {env: [each for each in rows if each.env == env and each.initial_state] for env in ("sokoban", "frozenlake")}
 

@@ -22,8 +22,8 @@ from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.loading import load_weights  # noqa: E402
 from pivot.training.memory import estimate_rl  # noqa: E402
 from pivot.training.observers import flat_metrics  # noqa: E402
-from pivot.training.policy_rl import figures, loop  # noqa: E402
-from pivot.training.policy_rl.config import RECIPES, make_rl_config, settings_of_episodes  # noqa: E402
+from pivot.training.policy_rl import loop, mixture  # noqa: E402
+from pivot.training.policy_rl.config import RECIPES, make_rl_config  # noqa: E402
 from pivot.training.policy_rl.learner import learning_rate  # noqa: E402
 from pivot.training.policy_rl.levels import plan_levels  # noqa: E402
 from pivot.training.policy_rl.losses import clipped_surrogate, is_clipped, sampler_weights  # noqa: E402
@@ -133,30 +133,12 @@ def test_every_update_has_the_figures_of_its_policy_and_its_cost(player: Path, t
     assert line["lr"] == 1e-3 and line["resampled"] == 0 and line["sampler_weight"] is None
 
 
-def test_runs_of_the_last_landing_resume(player: Path, tmp_path: Path) -> None:
-    """A run.json without the new fields has their defaults, and its episodes their ids."""
-    whole = _run(tmp_path / "whole", player, updates=2, save_every=1)
-    _run(tmp_path / "old", player, updates=1, save_every=1)
-    record = json.loads((tmp_path / "old" / "run.json").read_text(encoding="utf-8"))
-    new = (
-        *("schedule", "warmup", "clip_high", "sampler_cap", "resample", "advantages", "advantages_set"),
-        *("objective_set", "report_to", "shape", "environments"),
-    )
-    for name in new:
-        del record["config"][name]
-        assert name not in settings_of_episodes(short(player)), name
-    (tmp_path / "old" / "run.json").write_text(json.dumps(record), encoding="utf-8")
-    assert _run(tmp_path / "old", player, updates=2, save_every=1, resume=True) == whole
-    with pytest.raises(TrainingError, match=r"was started with clip_high None, found 0\.3"):
-        _run(tmp_path / "old", player, updates=2, save_every=1, clip_high=0.3, resume=True)
-
-
 def test_silent_levels_are_replaced_and_stored_as_played(
     player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All levels count as silent but one: the others are replaced as often as the config says, also after a kill."""
     seen: list[list[int]] = []
-    play = figures.play_update
+    play = mixture.play_update
 
     def played(*arguments: Any) -> Any:
         made = play(*arguments)
@@ -164,7 +146,7 @@ def test_silent_levels_are_replaced_and_stored_as_played(
         return made
 
     monkeypatch.setattr(loop, "play_update", played)
-    monkeypatch.setattr(figures, "is_silent", lambda task, _: int(task.task.task_id[-1], 16) % 2 == 0)
+    monkeypatch.setattr(mixture, "is_silent", lambda task, _: int(task.task.task_id[-1], 16) % 2 == 0)
     fields: dict[str, Any] = {"prompts": 3, "levels": 24, "resample": 2, "save_every": 1}
     whole = _run(tmp_path / "whole", player, updates=2, **fields)
     assert sum(line["resampled"] for line in whole) > 0
@@ -188,12 +170,12 @@ def test_the_weights_of_the_sampler_scale_the_gradient(
     equal = _run(tmp_path / "equal", player, updates=1, kl=0.0, sampler_cap=2.0)[0]
     assert equal["sampler_weight"] == pytest.approx(1.0, abs=1e-4), "this engine computes as the trainer does"
     assert equal["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-3)
-    logprobs = figures.generator_logprobs
+    logprobs = mixture.generator_logprobs
 
     def unlikely(rollouts: Any) -> Any:
         return {key: [each - 1 for each in value or ()] for key, value in logprobs(rollouts).items()}
 
-    monkeypatch.setattr(figures, "generator_logprobs", unlikely)
+    monkeypatch.setattr(mixture, "generator_logprobs", unlikely)
     capped = _run(tmp_path / "capped", player, updates=1, kl=0.0, sampler_cap=1.5)[0]
     assert capped["sampler_weight"] == pytest.approx(1.5)
     assert capped["grad_norm"] == pytest.approx(1.5 * plain["grad_norm"], rel=1e-3)

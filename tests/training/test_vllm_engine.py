@@ -18,8 +18,8 @@ from pivot.tests.flow_runs import clean_environment
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, save_grammatical, torch
 from pivot.tests.training.teacher_server import teacher_server
-from pivot.training.adapters import add_adapters, load_adapters
 from pivot.training.encode import Encoder
+from pivot.training.loading import add_adapters, load_adapters
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.engines import vllm
 from pivot.training.policy_rl.engines.probe import Probe

@@ -15,9 +15,9 @@ from ...core.images import encode_png
 from ...core.storage import Storage, open_storage
 from ...models.weights import revision_of
 from .. import checkpoint as on_disk
-from ..adapters import merged
 from ..curves import draw_losses
 from ..encode import Encoder
+from ..loading import merged
 from ..memory import Estimate, estimate
 from ..observers import check_trackers
 from ..ranks import Ranks

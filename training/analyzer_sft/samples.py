@@ -1,50 +1,31 @@
 """Records of a dataset as training samples, each checked when it is read.
 
-A source is a store, a dataset folder as the export wrote it, or a hub id. Samples are views of Arrow tables; with
-``streaming``, the training split is read from its files in every epoch. An invalid record is a
+A source is a store, a dataset folder as the export wrote it, or a hub id. Samples are in memory; with ``streaming``,
+the training split is read from its files in every epoch. An invalid record is a
 :class:`~pivot.core.errors.TrainingError` that names file, row and remedy; no record is skipped.
 """
 
 import io
 import random
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from PIL import Image
 
-from ...core.errors import StoreError, TrainingError
+from ...core.errors import TrainingError
 from ...core.identity import derive_seed
 from ...core.images import MAX_PIXELS, readable_formats
-from ...core.storage import Storage
-from ...datasets.store.parquet import read_table
-from ...datasets.store.schema import DATASET, TableSchema
 from ...datasets.store.split import TRAIN, VALIDATION
 from ...labeling.vocabulary import Vocabulary
-from ..records import (
-    ALL,
-    REBUILD,
-    absolute_source,
-    check_row,
-    find_files,
-    prompt_in_words,
-    rows_of,
-    target_in_words,
-    target_text,
-)
+from ..records import ALL, REBUILD, Records, absolute_source, find_files, target_text
 
 COLUMNS = (
     *("episode_id", "env", "task_id", "images", "prompt", "completion", "pivot_step", "failure_mode"),
     *("failure_reason", "actions", "initial_state", "horizon", "num_steps"),
 )
 """Columns of a sample."""
-SCHEMA = TableSchema(DATASET.name, DATASET.doc, tuple(DATASET.only(*COLUMNS)))
-
 MIN_SIDE, MAX_SIDE = 32, 16_384
 """Bounds of a collage's sides in pixels: a smaller picture has no room for an image token, and none is larger."""
 SHUFFLE_BUFFER = 512
@@ -94,88 +75,12 @@ class Sample:
         return picture
 
 
-def read_row(row: Mapping[str, Any], where: str, env: str, vocabulary: Vocabulary | None) -> Sample:
-    """Check a row of the ``dataset`` table and return it as a sample.
-
-    Args:
-        row: the columns of :data:`COLUMNS`.
-        where: file and row, for messages.
-        env: environment whose config holds the row.
-        vocabulary: label names of failure modes in prompt and target; None leaves them as they are.
-
-    Raises:
-        TrainingError: the row is invalid, or its prompt does not list the failure modes as this version does.
-    """
-    check_row(row, where, env)
-    prompt, target = tuple(row["prompt"]), target_text(row)
-    if vocabulary is not None:
-        prompt = prompt_in_words(env, prompt, vocabulary, where)
-        target = target_in_words(env, target, row["failure_mode"], vocabulary)
-    return Sample(
-        where=where,
-        episode_id=row["episode_id"],
-        env=row["env"],
-        prompt=prompt,
-        image=row["images"][0]["bytes"],
-        target=target,
-        pivot_step=row["pivot_step"],
-        failure_mode=row["failure_mode"],
-        failure_reason=row["failure_reason"],
-        actions=tuple(row["actions"]),
-        initial_state=row["initial_state"],
-        num_steps=row["num_steps"],
-    )
-
-
-@dataclass(frozen=True)
-class DatasetFile:
-    """One Parquet file of a split, in memory."""
-
-    address: str
-    env: str
-    table: pa.Table
-
-
-class Samples(Sequence[Sample]):
-    """The samples of a split, in the order of the files; each is read when it is indexed."""
-
-    def __init__(self, files: Sequence[DatasetFile], vocabulary: Vocabulary | None = None) -> None:
-        """View the rows of ``files``; ``vocabulary`` as in :func:`read_row`."""
-        self._files = tuple(files)
-        self._vocabulary: Vocabulary | None = vocabulary
-        self._ends = list(accumulate(file.table.num_rows for file in files))
-
-    def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
-
-    @overload
-    def __getitem__(self, index: int) -> Sample: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Sample]: ...
-
-    def __getitem__(self, index: int | slice) -> Sample | Sequence[Sample]:
-        if isinstance(index, slice):
-            return [self[each] for each in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"sample {index} of {len(self)}")
-        index %= len(self)
-        number = bisect_right(self._ends, index)
-        file = self._files[number]
-        row = index - (self._ends[number] - file.table.num_rows)
-        (values,) = file.table.slice(row, 1).to_pylist()
-        return read_row(values, f"{file.address}, row {row}", file.env, self._vocabulary)
-
-
 class Stream:
     """The samples of a split, read from the files in every pass and shuffled within a buffer."""
 
-    def __init__(
-        self, files: Sequence[tuple[str, str]], storage: Storage, seed: int, vocabulary: Vocabulary | None = None
-    ) -> None:
-        """Read ``files``, each with the environment of its records; ``vocabulary`` as in :func:`read_row`."""
-        self._files, self._storage, self._seed = tuple(files), storage, seed
-        self._vocabulary: Vocabulary | None = vocabulary
+    def __init__(self, records: Records, side: str, seed: int) -> None:
+        """Read the files of a split; ``seed`` decides the order of an epoch."""
+        self._records, self._files, self._seed = records, records.files.by_side[side], seed
 
     def __iter__(self) -> Iterator[Sample]:
         """Yield every sample once, in the order of the files."""
@@ -202,8 +107,16 @@ class Stream:
             yield take()
 
     def _file(self, name: str, env: str) -> Iterator[Sample]:
-        for where, values in rows_of(self._storage, name, COLUMNS):
-            yield read_row(values, where, env, self._vocabulary)
+        same = ("episode_id", "env", "pivot_step", "failure_mode", "failure_reason", "initial_state", "num_steps")
+        for where, row in self._records.rows_of(name, env, COLUMNS):
+            yield Sample(
+                where=where,
+                prompt=tuple(row["prompt"]),
+                image=row["images"][0]["bytes"],
+                target=target_text(row),
+                actions=tuple(row["actions"]),
+                **{each: row[each] for each in same},
+            )
 
 
 @dataclass(frozen=True)
@@ -241,36 +154,16 @@ def read_dataset(
         TrainingError: the dataset does not exist, lacks a config or a split, or a file cannot be read.
     """
     files = find_files(source, configs)
-    storage, by_side = files.storage, files.by_side
-    validation = Samples([_read_file(storage, name, env) for name, env in by_side[VALIDATION]], vocabulary)
-    if streaming:
-        train = Stream(by_side[TRAIN], storage, seed, vocabulary)
-        rows = sum(_rows(storage, name) for name, _ in by_side[TRAIN])
-    else:
-        train = Samples([_read_file(storage, name, env) for name, env in by_side[TRAIN]], vocabulary)
-        rows = len(train)
-    for side, count in ((TRAIN, rows), (VALIDATION, len(validation))):
-        if not count:
+    records = Records(source, ", ".join(configs), files, vocabulary)
+    validation, stream = list(Stream(records, VALIDATION, seed)), Stream(records, TRAIN, seed)
+    train = stream if streaming else list(stream)
+    for side, first in ((TRAIN, next(iter(train), None)), (VALIDATION, next(iter(validation), None))):
+        if first is None:
             raise TrainingError(
-                f"{source}: the {side} split of config {', '.join(configs)} holds no record, expected at least one; "
+                f"{source}: the {side} split of config {records.config} holds no record, expected at least one; "
                 "build more levels (pivot build --tasks), so that both splits get some"
             )
     return TrainingData(source, files.digest, train, validation, absolute_source(source))
-
-
-def _read_file(storage: Storage, name: str, env: str) -> DatasetFile:
-    try:
-        return DatasetFile(storage.address(name), env, read_table(storage, name, SCHEMA, COLUMNS))
-    except StoreError as error:
-        raise TrainingError(str(error)) from error
-
-
-def _rows(storage: Storage, name: str) -> int:
-    try:
-        with storage.open(name) as stream, pq.ParquetFile(stream) as file:
-            return file.metadata.num_rows
-    except (pa.ArrowException, OSError) as error:
-        raise TrainingError(f"{storage.address(name)} cannot be read as Parquet ({error}); {REBUILD}") from error
 
 
 def epoch_order(count: int, batch: int, seed: int, epoch: int) -> list[int]:

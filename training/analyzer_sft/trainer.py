@@ -18,11 +18,10 @@ from ...core.errors import TrainingError
 from ...core.storage import Storage
 from ...models.extras import need
 from .. import checkpoint as on_disk
-from ..adapters import adapter_config
 from ..config import EXTRA
 from ..curves import draw_losses
 from ..encode import Batch, Encoder, Reply
-from ..loading import load_weights, processor_of, uses_bf16
+from ..loading import adapter_config, load_weights, processor_of, uses_bf16
 from ..tensors import Scalar, Tensor
 from .config import SftConfig
 from .samples import Sample, Stream, TrainingData, epoch_order
@@ -207,20 +206,6 @@ def encode_samples(encoder: Encoder, samples: Sequence[Sample]) -> Batch:
     )
 
 
-class JoinedSamples(Sequence[Sample]):
-    """The training split, then the validation split, under one numbering."""
-
-    def __init__(self, first: Sequence[Sample], second: Sequence[Sample]) -> None:
-        """Join two sequences."""
-        self._first, self._second = first, second
-
-    def __len__(self) -> int:
-        return len(self._first) + len(self._second)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._first[index] if index < len(self._first) else self._second[index - len(self._first)]
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The numbers of records, updates and accumulation steps of a run."""
@@ -321,9 +306,7 @@ def make_trainer(
         args=arguments(config, plan, out),
         train_dataset=_train_rows(config, plan, data),
         eval_dataset=_eval_rows(config, data),
-        data_collator=Collate(
-            encoder, JoinedSamples(() if isinstance(data.train, Stream) else data.train, data.validation)
-        ),
+        data_collator=Collate(encoder, [*(() if isinstance(data.train, Stream) else data.train), *data.validation]),
         processing_class=encoder.processor,
         peft_config=adapter_config(config.lora_rank, config.lora_alpha) if config.lora else None,
     )

@@ -5,7 +5,7 @@ They are items of a benchmark, so that the same runner asks about them and the s
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..analyzer import case_of_record
 from ..records import LABEL_COLUMNS, SHOWN_COLUMNS, Records, target_text
 from .baselines import Begin, measure_baselines
 from .boosted_trees import Fitting
+from .config import RecordChoice
 from .items import (
     EXAMPLES,
     LOGS,
@@ -40,43 +41,33 @@ from .items import (
 )
 
 Row = dict[str, Any]
+OTHER_SIDE = {TRAIN: VALIDATION, VALIDATION: TRAIN}
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Selection of the records that become items."""
+def chosen_rows(records: Records, config: RecordChoice) -> tuple[list[Row], list[Row]]:
+    """Return the labels of a selection, and those of the other split, on which baselines are fitted.
 
-    side: str = VALIDATION
-    full_length: bool = False
-    """Whether only failures that used every turn count: the length of shorter ones reveals their last step."""
-    limit: int | None = None
-    """Maximum number of records per environment, sampled by a hash of their ids."""
-
-    def rows(self, records: Records) -> tuple[list[Row], list[Row]]:
-        """Return the labels of the selection, and those of the other split, on which baselines are fitted.
-
-        Raises:
-            TrainingError: the selection is empty, or a row is invalid.
-        """
-        other = TRAIN if self.side == VALIDATION else VALIDATION
-        rows, others = (
-            [
-                row
-                for row in records.rows(side, LABEL_COLUMNS)
-                if not self.full_length or row["num_steps"] == row["horizon"]
-            ]
-            for side in (self.side, other)
+    Raises:
+        TrainingError: the selection is empty, or a row is invalid.
+    """
+    rows, others = (
+        [
+            row
+            for row in records.rows(side, LABEL_COLUMNS)
+            if not config.full_length or row["num_steps"] == row["horizon"]
+        ]
+        for side in (config.side, OTHER_SIDE[config.side])
+    )
+    if not rows:
+        kept = " that used every turn" if config.full_length else ""
+        raise TrainingError(
+            f"{records.address} has no {config.side} record of config {records.config!r}{kept}; build more levels, "
+            "or choose another --env or --side"
         )
-        if not rows:
-            kept = " that used every turn" if self.full_length else ""
-            raise TrainingError(
-                f"{records.address} has no {self.side} record of config {records.config!r}{kept}; build more levels, "
-                "or choose another --env or --side"
-            )
-        if self.limit is not None:
-            rows.sort(key=lambda row: hashlib.sha256(row["episode_id"].encode()).hexdigest())
-            rows = [row for env in sorted({row["env"] for row in rows}) for row in _of(env, rows)[: self.limit]]
-        return rows, others
+    if config.limit is not None:
+        rows.sort(key=lambda row: hashlib.sha256(row["episode_id"].encode()).hexdigest())
+        rows = [row for env in sorted({row["env"] for row in rows}) for row in _of(env, rows)[: config.limit]]
+    return rows, others
 
 
 def _of(env: str, rows: Sequence[Row]) -> list[Row]:
@@ -90,12 +81,7 @@ def fitting_of(row: Row) -> Fitting:
 
 
 def items_of_dataset(
-    records: Records,
-    choice: Choice,
-    root: Path,
-    *,
-    learned: bool = True,
-    begin: Begin = lambda _stage, _count: lambda: None,
+    records: Records, config: RecordChoice, root: Path, begin: Begin = lambda _stage, _count: lambda: None
 ) -> Benchmark:
     """Write the items of a selection, their pictures and the results of the baselines to a folder.
 
@@ -103,20 +89,19 @@ def items_of_dataset(
 
     Args:
         records: the dataset, in the label names of the Analyzer.
-        choice: the selection.
+        config: the selection, and whether the boosted trees are fitted, too.
         root: folder of the items.
-        learned: whether the boosted trees are fitted, too.
         begin: receives the progress.
 
     Raises:
         TrainingError: the dataset cannot be used. PluginError: scikit-learn or an environment is not installed.
     """
-    rows, others = choice.rows(records)
+    rows, others = chosen_rows(records, config)
     labels, storage = {row["episode_id"]: row for row in rows}, open_storage(root)
     advance = begin("items", len(labels))
     items: list[Item] = []
     truths: list[Truth] = []
-    for shown in records.rows(choice.side, SHOWN_COLUMNS):
+    for shown in records.rows(config.side, SHOWN_COLUMNS):
         if (row := labels.get(shown["episode_id"])) is not None:
             items.append(_item(row, shown, storage))
             target = parse_target(target_text(row))
@@ -127,6 +112,7 @@ def items_of_dataset(
     levels = {truth.level for truth in truths}
     elsewhere = {canonical_level(row) for row in {(row["env"], row["initial_state"]): row for row in others}.values()}
     counts = {env: len(_of(env, rows)) for env in sorted({row["env"] for row in rows})}
+    fitted_on = [[row["episode_id"], row["action_log"], target_text(row)] for row in others]
     facts = {
         "version": VERSION,
         "seed": None,
@@ -134,9 +120,10 @@ def items_of_dataset(
         "levels": {env: len({canonical_level(row) for row in _of(env, rows)}) for env in counts},
         "items": counts,
         "versions": versions(),
-        "source": {"dataset": records.address, "config": records.config, **asdict(choice)},
+        "source": {"dataset": records.address, "config": records.config}
+        | config.model_dump(include={"side", "full_length", "limit"}),
         "levels_on_both_sides": len(levels & elsewhere),
-        "baselines": digest([learned, [[row["episode_id"], row["action_log"], target_text(row)] for row in others]]),
+        "baselines": digest([config.learned, fitted_on]),
     }
 
     def measure(benchmark: Benchmark) -> list[dict[str, Any]]:
@@ -145,9 +132,9 @@ def items_of_dataset(
             if all(earlier.get(name) == benchmark.facts[name] for name in ("fingerprint", "baselines")):
                 return benchmark.baselines()
         fitting = {env: [fitting_of(row) for row in _of(env, others)] for env in counts}
-        return measure_baselines(benchmark, lambda env, _: fitting[env], learned=learned, begin=begin)
+        return measure_baselines(benchmark, lambda env, _: fitting[env], learned=config.learned, begin=begin)
 
-    examples = _examples(records, TRAIN if choice.side == VALIDATION else VALIDATION, others, storage)
+    examples = _examples(records, OTHER_SIDE[config.side], others, storage)
     return write_benchmark(root, facts, items, truths, examples, Variant(), measure)
 
 

@@ -1,12 +1,11 @@
 """Asks a model, or a scripted stand-in, about items, of a dataset or of the benchmark, and scores it; it resumes.
 
-Finished rows are stored every few answers in ``parts/``; the end of a run joins them to ``predictions.jsonl``, from
-which alone the figures are computed.
+Every answer is appended to ``predictions.jsonl``, from which alone the figures are computed.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,12 +15,12 @@ from ...core.errors import ConfigError, PolicyError, StoreError, TrainingError
 from ...core.plugins import read_settings
 from ...core.progress import Reporter
 from ...core.storage import Storage, open_storage
+from ...core.storage.base import storage_error
 from ...labeling.target import MAX_TARGET_CHARS
 from ...labeling.vocabulary import Vocabulary
 from ...models.base import Backend, ChatModel
 from ...models.extras import look_for
-from ..analyzer import ROLE, Analyzer, AnalyzerCase, Shot, encoded_picture
-from ..asking import ask_all
+from ..analyzer import ROLE, Analyzer, AnalyzerCase, Shot, ask_all, encoded_picture
 from ..checkpoint import FINAL, RUN, taught_vocabulary
 from ..config import EXTRA, checked
 from ..records import ALL, open_records
@@ -37,16 +36,14 @@ from .config import (
     TableConfig,
 )
 from .controls import blank, exchanged, stand_in
-from .dataset import Choice, items_of_dataset
+from .dataset import items_of_dataset
 from .items import QUESTIONS, Benchmark, Item, Question, open_benchmark
 from .predictions import Header, Prediction, Predictions, read_predictions, row_of
 from .scores import score
-from .tables import put_into_card, read_result, write_report
+from .tables import read_result, write_report
 
-PREDICTIONS, HEADER, PARTS, ITEMS = "predictions.jsonl", "header.json", "parts", "items"
+PREDICTIONS, ITEMS = "predictions.jsonl", "items"
 """In the folder of a run: its rows, and the items of a dataset."""
-PART_ROWS = 64
-"""Answers that are stored at a time: as many may have to be asked for again after a kill."""
 
 KEPT_REPLY = MAX_TARGET_CHARS + 1
 """Characters of a reply that are kept: one more than the readers accept, so that a longer one stays too long."""
@@ -94,13 +91,9 @@ def evaluate_analyzer(
     _backend(settings)  # refuse its settings before the items are written
     trained: Sequence[str] = (run or {}).get("configs", ())
     env = trained[0] if config.env == ALL and len(trained) == 1 else config.env
-    choice = Choice(config.side, config.full_length, config.limit)
     vocabulary = config.target_vocabulary or taught_vocabulary(model)
     _items(source, env, config, out / ITEMS, begin_of(reporter), vocabulary)
-    report = run_benchmark(settings, reporter=reporter)
-    if run is not None and config.data is None and config.pictures == "shown" and choice == Choice():
-        put_into_card(Path(config.model), report.result, config.side)
-    return report
+    return run_benchmark(settings, reporter=reporter)
 
 
 def evaluate_baselines(
@@ -137,9 +130,7 @@ def _items(
 ) -> Benchmark:
     if config.learned:
         check_learned()
-    choice = Choice(config.side, config.full_length, config.limit)
-    records = open_records(source, env, vocabulary)
-    return items_of_dataset(records, choice, root, learned=config.learned, begin=begin)
+    return items_of_dataset(open_records(source, env, vocabulary), config, root, begin)
 
 
 def named(name: str, config: AskedModel) -> str:
@@ -240,21 +231,29 @@ def run_benchmark(config: RunConfig | Mapping[str, Any], *, reporter: Reporter |
         environments=environments,
         settings=settings,
     )
-    run = _Run(benchmark, header, open_storage(config.out))
-    rows = run.stored_rows()
-    items = [item for item in benchmark.items.values() if header.covers(item) and item.item_id not in rows]
+    storage = open_storage(config.out)
+    rows = _stored_rows(storage, header, benchmark)
+    _write(storage, header, rows.values())
+    covered = [item for item in benchmark.items.values() if header.covers(item)]
+    items = [item for item in covered if item.item_id not in rows]
     advance = begin_of(reporter)("answers", len(items))
+    with storage.local_path(PREDICTIONS).open("a", encoding="utf-8", errors="replace") as stream:
 
-    def keep(row: Prediction) -> None:
-        run.keep(row)
-        advance()
+        def keep(row: Prediction) -> None:
+            rows[row.id] = row
+            try:
+                stream.write(row.line())
+                stream.flush()
+            except OSError as error:
+                raise storage_error("write", storage.address(PREDICTIONS), error) from error
+            advance()
 
-    if items:
-        try:
+        if items:
             ask(items, keep)
-        finally:
-            run.store()
-    return _report(benchmark, run.finish(config.out), config.out)
+    ordered = [rows[item.item_id] for item in covered]
+    _write(storage, header, ordered)
+    _refuse_silence(storage, ordered)
+    return _report(benchmark, read_predictions(config.out / PREDICTIONS, benchmark), config.out)
 
 
 def check_settings(config: RunConfig) -> None:
@@ -329,76 +328,53 @@ def checkpoint_of(model: str) -> str:
 # Files of a run
 
 
-class _Run:
-    """The files of a run, which hold every finished row."""
+def _stored_rows(storage: Storage, header: Header, benchmark: Benchmark) -> dict[str, Prediction]:
+    """Return the rows of an earlier start, except those without a reply, which are asked for again.
 
-    def __init__(self, benchmark: Benchmark, header: Header, storage: Storage) -> None:
-        self._benchmark, self._header, self._storage = benchmark, header, storage
-        self._rows: dict[str, Prediction] = {}
-        self._waiting: list[Prediction] = []
-        self._parts = 0
+    A line that a kill has cut short is left out.
 
-    def stored_rows(self) -> Mapping[str, Prediction]:
-        """Return the rows of an earlier start, except those without a reply, which are asked for again.
+    Raises:
+        TrainingError: the folder holds a run with other settings, or a damaged row.
+    """
+    if storage.stat(PREDICTIONS) is None:
+        return {}
+    rows, where = dict[str, Prediction](), storage.address(PREDICTIONS)
+    first, *lines = storage.read_bytes(PREDICTIONS).split(b"\n")
+    try:
+        stored, record = json.loads(first), json.loads(header.line())
+    except ValueError as error:
+        raise TrainingError(f"{where} does not begin with a header ({error}); choose another --out") from error
+    if stored != record:
+        names = sorted(name for name in record if not isinstance(stored, dict) or stored.get(name) != record[name])
+        raise TrainingError(
+            f"{where} is of a run with another {', '.join(names)}; resume it with the same command, or choose another "
+            "--out"
+        )
+    for number, line in enumerate(lines[:-1], 2):
+        row = row_of(line, f"{where}, line {number}", benchmark)
+        if row.status != "unanswered":
+            rows[row.id] = row
+    return rows
 
-        Raises:
-            TrainingError: the folder holds a run with other settings, or a damaged row.
-        """
-        storage, record = self._storage, json.loads(json.dumps(asdict(self._header)))
-        if storage.stat(HEADER) is None:
-            storage.write_json(HEADER, record)
-        elif (stored := storage.read_json(HEADER)) != record:
-            names = sorted(name for name in record if not isinstance(stored, dict) or stored.get(name) != record[name])
-            raise TrainingError(
-                f"{storage.address(HEADER)} is of a run with another {', '.join(names)}; resume it with the same "
-                "command, or choose another --out"
-            )
-        for name in [*([PREDICTIONS] if storage.stat(PREDICTIONS) is not None else []), *self._part_files()]:
-            lines = storage.read_bytes(name).splitlines()
-            for number, line in enumerate(lines[1:] if name == PREDICTIONS else lines, 1):
-                row = row_of(line, f"{storage.address(name)}, row {number}", self._benchmark)
-                if row.status != "unanswered":
-                    self._rows[row.id] = row
-        return self._rows
 
-    def _part_files(self) -> list[str]:
-        names = sorted(f"{PARTS}/{name}" if "/" not in name else name for name in self._storage.listing(PARTS))
-        self._parts = len(names)
-        return names
+def _write(storage: Storage, header: Header, rows: Iterable[Prediction]) -> None:
+    content = header.line() + "".join(row.line() for row in rows)
+    storage.write_bytes(PREDICTIONS, content.encode("utf-8", "replace"))
 
-    def keep(self, row: Prediction) -> None:
-        """Take a new row."""
-        self._rows[row.id] = row
-        self._waiting.append(row)
-        if len(self._waiting) >= PART_ROWS:
-            self.store()
 
-    def store(self) -> None:
-        """Store the rows that wait."""
-        if self._waiting:
-            content = "".join(row.line() for row in self._waiting)
-            self._storage.write_bytes(f"{PARTS}/{self._parts:06d}.jsonl", content.encode("utf-8", "replace"))
-            self._parts, self._waiting = self._parts + 1, []
+def _refuse_silence(storage: Storage, rows: Collection[Prediction]) -> None:
+    """Refuse a run in which no request was answered.
 
-    def finish(self, out: Path) -> Predictions:
-        """Write the file of predictions in the order of the items, and return it as a reader sees it.
-
-        Raises:
-            TrainingError: no request was answered.
-        """
-        rows = [self._rows[name] for name, item in self._benchmark.items.items() if self._header.covers(item)]
-        content = self._header.line() + "".join(row.line() for row in rows)
-        self._storage.write_bytes(PREDICTIONS, content.encode("utf-8", "replace"))
-        for name in self._part_files():
-            self._storage.delete(name)
-        if all(row.status != "answered" for row in rows):
-            reasons = [row.detail for row in rows if row.detail]
-            raise TrainingError(
-                f"none of {len(rows)} requests was answered, so there is nothing to score"
-                + (f" (last reason: {reasons[-1]})" if reasons else "")
-                + f"; the rows are in {self._storage.address(PREDICTIONS)}; fix the cause and run the command again"
-            )
-        return read_predictions(out / PREDICTIONS, self._benchmark)
+    Raises:
+        TrainingError: it is one.
+    """
+    if all(row.status != "answered" for row in rows):
+        reasons = [row.detail for row in rows if row.detail]
+        raise TrainingError(
+            f"none of {len(rows)} requests was answered, so there is nothing to score"
+            + (f" (last reason: {reasons[-1]})" if reasons else "")
+            + f"; the rows are in {storage.address(PREDICTIONS)}; fix the cause and run the command again"
+        )
 
 
 # Requests
@@ -450,10 +426,8 @@ def ask_model(
 
     async def ask(model: ChatModel, case: _Case) -> Prediction:
         item = case.item
-        request = analyzers[item.question, item.env, item.log].request(case.case)
-        request = replace(request, wants_logprobs=False, wants_tokens=False)
         try:
-            answer = await model.answer(request)
+            answer = await model.answer(analyzers[item.question, item.env, item.log].request(case.case))
         except PolicyError as error:
             return Prediction(item.item_id, "unanswered", detail=str(error))
         call = answer.call

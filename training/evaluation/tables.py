@@ -12,7 +12,6 @@ from typing import Any
 from ...core.errors import TrainingError
 from ...core.storage import open_storage
 from ...models.extras import need
-from ..checkpoint import FINAL
 from ..config import EXTRA
 from .items import Variant, variant_of
 from .scores import MAIN, TASKS
@@ -254,46 +253,6 @@ def screen_rows(result: Result, baselines: Sequence[Result]) -> dict[str, list[l
         row = [cell["task"], cell["log"], *figures, plain_percent(cell["read"]["lenient"]), alone]
         rows.setdefault(cell["env"], []).append(row)
     return rows
-
-
-CARD = "README.md"
-SHOWN_IN_CARD = {
-    ("pivot", "correct"): "pivot step",
-    ("pivot", "both"): "pivot step and failure mode",
-    ("mode", "correct"): "failure mode",
-}
-"""Names of the accuracies in the model card, by task and figure."""
-
-
-def put_into_card(run: Path, result: Result, side: str) -> None:
-    """Put the accuracies on held-out levels into the card of a run's final model, as ``model-index``.
-
-    Args:
-        run: folder of a run of ``pivot train sft``; one without a card stays as it is.
-        result: figures of its final model on its own dataset.
-        side: split of the dataset.
-    """
-    storage, name = open_storage(run), f"{FINAL}/{CARD}"
-    if storage.stat(name) is None:
-        return
-    hub: Any = need("huggingface_hub", EXTRA)
-    card = hub.ModelCard(storage.read_bytes(name).decode(), ignore_metadata_errors=True)
-    card.data.model_name = card.data.model_name or run.name
-    card.data.eval_results = [
-        hub.EvalResult(
-            task_type="image-text-to-text",
-            task_name=f"failure localisation, {cell['env']}, {cell['records']} records of {cell['levels']} levels",
-            dataset_type="pivot",
-            dataset_name=f"{cell['env']}, {side} split",
-            metric_type="accuracy",
-            metric_name=f"{label}, {cell['env']}",
-            metric_value=round(cell["figures"]["lenient"][figure]["value"], 4),
-        )
-        for cell in result["cells"]
-        for (task, figure), label in SHOWN_IN_CARD.items()
-        if cell["task"] == task
-    ]
-    storage.write_bytes(name, str(card).rstrip().encode() + b"\n")
 
 
 # Picture

@@ -24,11 +24,10 @@ from ...models.weights import revision_of
 from ...rollouts.base import TaskRollouts
 from ...rollouts.policies import ModelPolicy
 from .. import checkpoint as on_disk
-from ..adapters import add_adapters, load_adapters, merged, without_adapters
 from ..config import EXTRA
 from ..curves import draw_curves
 from ..encode import Encoder
-from ..loading import load_weights, uses_bf16
+from ..loading import add_adapters, load_adapters, load_weights, merged, uses_bf16, without_adapters
 from ..memory import Estimate, estimate_rl
 from ..observers import Observers, check_trackers
 from ..ranks import Ranks
@@ -39,7 +38,6 @@ from .engines.base import GenerationOptions, Generator, Trained, generator_type
 from .engines.teacher import ServedTeacher
 from .extensions.advantages import estimator_of
 from .extensions.objectives import objective_of
-from .figures import Clock, Line, Played, cost_figures, play_update, teacher_warning, with_sampler_weights
 from .hindsight.analysis import analyze, make_samples
 from .hindsight.contexts import arm_of
 from .hindsight.corrections import check_corrections, with_corrections
@@ -47,7 +45,7 @@ from .hindsight.skills import SkillWriter, check_same_tokens
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
 from .learner import Learner, score_turns
 from .levels import Levels, measure, plan_levels, roll_out
-from .mixture import EnvUpdate, Member
+from .mixture import Clock, EnvUpdate, Line, Member, Played, play_update
 from .rollout_store import PlayedStore
 from .scoring import LoadedTeacher, Scorer, Teacher
 from .vision_cache import VisionCache
@@ -309,14 +307,14 @@ class _Run:
 
     def _go(self) -> RlResult:
         config, observers, started = self.config, self.observers, perf_counter()
-        observers.begin(self.done)
+        observers.call("on_train_begin", updates=self.done)
         if self.done == 0 and config.validation_episodes:
             self._write({"step": 0, **self._validate(0)})
         is_wanted = False
         for number in range(self.done + 1, config.updates + 1):
-            observers.begin_update()
+            observers.call("on_step_begin")
             line = self._update(number)
-            observers.end_update(number)
+            observers.call("on_step_end", updates=number)
             due = observers.wants("should_evaluate") or is_wanted or self._is_due(number, config.validate_every)
             if due and config.validation_episodes:
                 line |= self._validate(number)
@@ -327,13 +325,13 @@ class _Run:
             self._warn_of_teacher(line)
             if self._is_due(number, config.save_every) or stops or observers.wants("should_save"):
                 self._save(number)
-                observers.saved()
+                observers.call("on_save")
             if stops:
                 break
         if self.ranks.is_main:
             self._save_final(on_disk.FINAL)
         self.ranks.wait()
-        observers.end()
+        observers.call("on_train_end")
         last = on_disk.read_metrics(self.storage)[-1]
         return RlResult(str(self.storage.local_path()), last["step"], last)
 
@@ -342,7 +340,7 @@ class _Run:
 
     def _warn_of_teacher(self, line: Line) -> None:
         """Report once that the Teacher does not tell the pivot's action from others."""
-        message = None if self.warned or not arm_of(self.config.arm).shows else teacher_warning(line)
+        message = None if self.warned or not arm_of(self.config.arm).shows else mixture.teacher_warning(line)
         if message is not None:
             self.warned = True
             self.report(message)
@@ -371,7 +369,7 @@ class _Run:
             rest = config, self.frozen, self.teacher_weights, self.objective, self.ranks
             scored = score_turns(samples.turns, *models, *rest)
             if config.sampler_cap:
-                scored = with_sampler_weights(scored, rollouts, config.sampler_cap)
+                scored = mixture.with_sampler_weights(scored, rollouts, config.sampler_cap)
         with clock.phase("update"):
             measured = self.learner.update(scored, number)
             if self.average is not None:
@@ -382,7 +380,7 @@ class _Run:
             "step": number,
             **figures,
             **measured,
-            **cost_figures(figures["tokens"], clock.seconds),
+            **mixture.cost_figures(figures["tokens"], clock.seconds),
             "sync_difference": self.sync_difference,
             "seconds": clock.seconds,
         }
