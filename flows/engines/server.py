@@ -31,6 +31,8 @@ def quiet_prefect() -> None:
     """Keep Prefect offline and quiet; settings of the user win. Call this before Prefect is imported."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
+    for name in ("NO_PROXY", "no_proxy"):  # a temporary server is on this machine
+        os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1")))
 
 
 def configured_server() -> str | None:
