@@ -157,6 +157,8 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
     except PermissionError as error:
         raise storage_error("read", address, error) from error
     except (pa.ArrowException, OSError, ValueError) as error:
+        if "temporarily unavailable" in str(error):  # PyArrow has no type for a thread that cannot be started
+            raise MemoryError(str(error)) from error
         raise StoreError(
             f"{address} cannot be read as Parquet ({error}); it is torn or damaged: "
             "delete it and run the same build again"
