@@ -33,7 +33,7 @@ def guard(command: str) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a killed command leaves nothing behind
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         _is_guarded = True
-        os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # its own pool reserves a gibibyte, which would count as used
+        os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # PyArrow's reserves a gibibyte, which counts as used
         limit_memory(int(_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) >> 20)
         return
     while True:
