@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..core.errors import PivotError
+from ..core.errors import PivotError, ServerGoneError
 from ..core.messages import EncodedFrame
 from ..core.plugins import read_settings
 from ..models.address import KEY_VARIABLE, api_key
@@ -68,7 +68,7 @@ async def findings_of(service: Service, model: str) -> list[Finding]:
         named = Finding("checkpoint named", "ok", checkpoint) if checkpoint else None
         findings.append(named or Finding("checkpoint named", "unknown", "only the model's name is known", NO_ROOT))
         check = "text answered"
-        text = await served.answer(_request([]))
+        text = await _answer(served, [])
         findings.append(Finding(check, "ok", f"{text.call.get('completion_tokens') or '?'} reply tokens"))
         ids = "with token ids" if text.token_ids else "without token ids"
         findings.append(
@@ -77,13 +77,28 @@ async def findings_of(service: Service, model: str) -> list[Finding]:
             else Finding("log-probabilities", "missing", "none", "training on these rollouts computes them itself")
         )
         check = "pictures seen"
-        findings.append(_of_pictures(text, await served.answer(_request([_test_picture()]))))
+        findings.append(_of_pictures(text, await _answer(served, [_test_picture()])))
     except PivotError as error:
         what, _, advice = str(error).partition("; ")
         findings.append(Finding(check, "broken", what, advice or "look at the server's log"))
     finally:
         await served.aclose()
     return findings
+
+
+async def _answer(served: OpenAIModel, pictures: list[EncodedFrame]) -> ChatAnswer:
+    """Ask once, within the time of one request; a build would ask again.
+
+    Raises:
+        PivotError: no answer came.
+    """
+    seconds = served.service.request_seconds
+    try:
+        async with asyncio.timeout(seconds):
+            return await served.answer(_request(pictures))
+    except TimeoutError:
+        slow = "look at the server's log: it is overloaded, or still starting"
+        raise ServerGoneError(f"no answer within {seconds:g} s; {slow}") from None
 
 
 def _of_pictures(text: ChatAnswer, seen: ChatAnswer) -> Finding:

@@ -104,7 +104,8 @@ ONCE: dict[str, Any] = {"request_seconds": 5.0, "patience_seconds": 2.0, "tries"
 """Service settings of pivot doctor, with a shorter wait."""
 
 
-def test_the_doctor_has_a_finding_for_each_of_them() -> None:
+def test_the_doctor_has_a_finding_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_model, "FIRST_CONTACT_SECONDS", 5.0)
     places = asyncio.Semaphore(AT_A_TIME)
 
     cases = [("" if number % 3 else "all/", number) for number in range(len(FAULTS))]
