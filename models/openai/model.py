@@ -398,7 +398,7 @@ class OpenAIModel(ChatModel):
                     if error.status_code == 404:
                         await self.look_below()
                 if models and self.model not in models:
-                    shown = ", ".join(sorted(models)[:5])
+                    shown = ", ".join(" ".join(name.split()) for name in sorted(models)[:5])
                     raise ConfigError(
                         f"the server at {self.service.base_url} has no model {self.model!r}; it has: {shown}"
                         f"{' ...' if len(models) > 5 else ''}; choose one with --model"

@@ -144,7 +144,7 @@ def test_errors_of_build_and_relabel(
             "--writer-service",
             "cache=",
             "--writer-set",
-            "revision=2",
+            "revision=r2",
         ]
         for error in (
             refused.value,
