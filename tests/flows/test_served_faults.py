@@ -191,12 +191,14 @@ def test_token_ids_and_logprobs_are_stored(tmp_path: Path) -> None:
 
 
 def test_a_server_that_refuses_unknown_fields_still_works(tmp_path: Path) -> None:
-    with served(unknown_fields=frozenset({"return_token_ids", "logprobs", "seed"})) as server:
+    unknown = frozenset({"return_token_ids", "logprobs", "seed"})
+    with served(unknown_fields=unknown) as server:
         result = pivot.build(config_at(server, {"sokoban": 1}, rollouts=2), tmp_path / "store")
     assert result.pending_episodes == 0
     steps = load_store(tmp_path / "store").steps.collect()
     assert len(steps) >= 2
-    assert "max_completion_tokens" in server.log.bodies[-1]
+    assert "max_tokens" in server.log.bodies[-1]
+    assert not unknown & server.log.bodies[-1].keys()
 
 
 def test_a_server_that_goes_away_stops_the_run_early_and_the_next_run_goes_on(tmp_path: Path) -> None:
