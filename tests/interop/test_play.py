@@ -66,7 +66,7 @@ def stale(observe: Any) -> Any:
     [
         ("observe", stale),
         ("observe", lambda observe: lambda play: observe(play)[1:] if play.episode.num_steps else observe(play)),
-        ("take", lambda take: lambda play, text: take(play, text.replace("<think>", ""))),
+        ("take", lambda take: lambda play, text: take(play, text.replace("</think>", ""))),
         ("take", lambda take: lambda play, text: take(play, text.replace("left", "right"))),
     ],
     ids=["stale picture", "lost picture", "lost tag", "other action"],
