@@ -14,7 +14,7 @@ from ...core.plugins import GROUPS
 PROJECT = "pivot-vlm"
 OURS = Path(__file__).parents[2]
 ROOMS = (
-    *("api", "cli", "collage", "datasets", "environments", "core", "flows", "insight", "interop", "labeling"),
+    *("cli", "collage", "datasets", "environments", "core", "flows", "insight", "interop", "labeling"),
     *("models", "rollouts", "solvers", "testing", "training"),
 )
 """Folders of the package. A checkout has others, such as tests and runs, which decide no bytes."""

@@ -116,7 +116,7 @@ def test_baselines_are_shown_and_written(small_store: Path, tmp_path: Path) -> N
     assert "majority, sokoban" in shown and "level posterior, frozenlake" in shown
     assert "| frozenlake | full | majority |" in (tmp_path / "table.md").read_text(encoding="utf-8")
     assert len(json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))["results"]) == 2
-    assert "sokoban" not in run(*common, "--config", "frozenlake", "--full-length")
+    assert "sokoban" not in run(*common, "--env", "frozenlake", "--full-length")
 
 
 @pictures
@@ -125,7 +125,7 @@ def test_baselines_are_shown_and_written(small_store: Path, tmp_path: Path) -> N
     [
         (("--data", "nowhere/at/all"), TrainingError, "does not exist"),
         ((), ConfigError, "name some with --data"),
-        (("--data", "STORE", "--config", "svg"), TrainingError, "it has: frozenlake, sokoban, all"),
+        (("--data", "STORE", "--env", "svg"), TrainingError, "it has: frozenlake, sokoban, all"),
         (("--data", "STORE", "--pictures", "gone"), ConfigError, "expected one of shown, blank, exchanged"),
         (("--data", "STORE", "--target-vocabulary", "my"), ConfigError, "expected one of certificate, paper"),
         (("--data", "STORE", "--side", "test"), ConfigError, "expected one of train, validation"),

@@ -106,8 +106,8 @@ def test_a_hub_id_is_read_like_its_folder(
 ) -> None:
     with served(reads) as server:
         how = ("evaluate", "analyzer", MODEL, "--base-url", server.url, "--no-cache", "--no-learned", "--side", "train")
-        run(*how, "--data", ID, "--config", "sokoban", "--out", tmp_path / "hub")
-        run(*how, "--data", small_store / "dataset", "--config", "sokoban", "--out", tmp_path / "own")
+        run(*how, "--data", ID, "--env", "sokoban", "--out", tmp_path / "hub")
+        run(*how, "--data", small_store / "dataset", "--env", "sokoban", "--out", tmp_path / "own")
     assert hub.sent and all(name.startswith("sokoban/") for name in hub.sent), "the config that was asked for"
     results = [json.loads((tmp_path / name / "result.json").read_text("utf-8")) for name in ("hub", "own")]
     assert results[0]["cells"] == results[1]["cells"] and results[0]["usage"]["answered"] > 10
@@ -137,7 +137,7 @@ def test_what_the_hub_does_not_give_is_said(
 
 
 def test_offline_an_id_that_is_none_and_a_config_that_lacks(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    lacking = error_of("evaluate", "baselines", ID, "--no-learned", "--config", "svg")
+    lacking = error_of("evaluate", "baselines", ID, "--no-learned", "--env", "svg")
     assert "holds no file svg/*.parquet" in str(lacking)
     assert "HFValidationError" in str(error_of("evaluate", "baselines", "some one/failures!", "--no-learned"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -149,7 +149,7 @@ def test_a_hub_id_is_trained_on(hub: Hub, small_model: Path, tmp_path: Path) -> 
     """In a separate process, which finds the hub through environment variables."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "other"), "OMP_NUM_THREADS": "1"}
-    words = ["train", "sft", ID, "--model", small_model, "--recipe", "tiny", "--config", "sokoban", "--check-only"]
+    words = ["train", "sft", ID, "--model", small_model, "--recipe", "tiny", "--env", "sokoban", "--check-only"]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "pivot", *words],
         capture_output=True,

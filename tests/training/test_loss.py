@@ -106,7 +106,7 @@ def test_a_long_target_weighs_as_much_as_a_short_one() -> None:
 @pytest.mark.long
 def test_two_processes_make_the_run_of_one(small_store: Path, small_model: Path, tmp_path: Path) -> None:
     command = ["-m", "pivot", "train", "sft", small_store, "--model", small_model, "--recipe", "tiny"]
-    command += ["--config", "frozenlake", "--batch", "4", "--micro-batch", "2", "--epochs", "2", "--save-every", "2"]
+    command += ["--env", "frozenlake", "--batch", "4", "--micro-batch", "2", "--epochs", "2", "--save-every", "2"]
     environment = os.environ | {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
     launchers = {"one": [], "two": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]}
     for name, launcher in launchers.items():

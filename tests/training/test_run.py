@@ -53,7 +53,7 @@ def _request(sample: Sample) -> ChatRequest:
 
 def test_the_command_trains_a_checkpoint_that_answers(small_store: Path, small_model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = ["train", "sft", small_store, "--model", small_model, "--out", out, "--config", "sokoban"]
+    command = ["train", "sft", small_store, "--model", small_model, "--out", out, "--env", "sokoban"]
     command += ["--recipe", "tiny", "--epochs", "2", "--lr", "0.003"]
     shown = run(*command)
     assert "4 updates" in shown and f"the Analyzer is in {out}/final" in shown
