@@ -79,8 +79,8 @@ def test_faults_and_restarts_change_no_byte_with_any_number_of_workers(
         config = config_of(
             TASKS,
             rollouts=4,
-            policy=part(server, max_concurrency=6, request_seconds=5.0),
-            teacher=part(server, max_concurrency=3, request_seconds=5.0),
+            policy=part(server, max_concurrency=6, request_seconds=60.0),
+            teacher=part(server, max_concurrency=3, request_seconds=60.0),
         )
         result = pivot.build(config, tmp_path, workers=workers)
         again = 0
