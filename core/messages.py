@@ -37,6 +37,8 @@ def bare_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
     ]
 
 
+THINK_TAGS = ("think", "redacted_thinking")
+"""Names of the tags around a thought: that of models, and the paper's longer one."""
 _THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
 _THOUGHT_PARTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
 
@@ -70,9 +72,12 @@ def _thought_text(value: Any, depth: int = 0) -> str:
 
 
 def with_thought(message: Mapping[str, Any], text: str) -> str:
-    """Return the text of a message as a reply, with the thought that was kept apart in a think block before it."""
-    thought = thought_of(message)
-    return f"<think>{thought}</think>{text}" if thought and thought not in text else text
+    """Return the text of a message as a reply, with the thought that was kept apart in a think block before it.
+
+    A thought that the text repeats in a think block of its own is there once.
+    """
+    thought, (own, _, _) = thought_of(message), text.rpartition(f"</{THINK_TAGS[0]}>")
+    return f"<{THINK_TAGS[0]}>{thought}</{THINK_TAGS[0]}>{text}" if thought and thought not in own else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from unicodedata import combining, normalize
 
 import yaml
 
+from ..core.messages import THINK_TAGS
 from ..rollouts.dialect import Call, Dialect, contents_of, read_reply, without_thoughts, words_of
-from ..rollouts.parser import THINK_TAGS
 
 _NEARLY_ALL = 0.95
 _RARE = 0.02

@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from ..core.messages import THINK_TAGS
 from ..core.plugins import Settings
 from ..environments.base import ParsedAction
-from .parser import THINK_TAGS, parse_reply
+from .parser import parse_reply
 
 _AROUND = " \t\r\n.,;:!?/\"'`*_()[]{}<>|#~\\“”‘’«»。！，、：·\ufe0e\ufe0f"
 """Characters around a word that loose spelling ignores."""
@@ -113,11 +114,6 @@ class Read:
     or the text of the container."""
     said: bool = True
     """Whether the source holds the reply that was read; False where it lists the actions itself."""
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether the reply holds an action, or the source says that it has none."""
-        return bool(self.actions) or not self.said
 
 
 @dataclass(slots=True)

@@ -25,11 +25,9 @@ opening tag and the next closing tag after it, so ``<action>a<action>b</action>`
 
 from collections.abc import Callable
 
-from ..core.messages import REPLY_LIMIT_BYTES, cut_reply
+from ..core.messages import REPLY_LIMIT_BYTES, THINK_TAGS, cut_reply
 from ..environments.base import ParsedAction
 from ..environments.turns import ParsedReply, ReplyOutcome
-
-THINK_TAGS = ("think", "redacted_thinking")
 
 
 def parse_reply(

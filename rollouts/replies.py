@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from ..core.errors import ConfigError
+from ..core.messages import THINK_TAGS
 from ..environments.base import ParsedAction
 from ..solvers.base import TURN_SEPARATOR
-from .parser import THINK_TAGS
 
 
 def action_text(action: str, parse_action: Callable[[str], ParsedAction | None]) -> str:

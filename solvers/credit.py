@@ -6,7 +6,7 @@ after the turn from s to s': ``slack = k - need(s')``, ``progress = need(s) - ne
 it is more than the horizon, for ever or not, exactly as in the column ``need`` of the table ``steps``.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from math import isfinite, nan
 from typing import Any, NamedTuple
 
@@ -144,8 +144,3 @@ def _checked(score: Any, turn: TurnCredit) -> float:
     if not isfinite(number):
         raise CertifyError(f"rule: found {shown(score)} for {shown(turn)}, expected a finite number")
     return number
-
-
-def pivot_of(turns: Sequence[TurnCredit]) -> int | None:
-    """Return the index of the pivot, or None."""
-    return next((t for t, turn in enumerate(turns) if turn.is_pivot), None)

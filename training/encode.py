@@ -13,13 +13,14 @@ from typing import Any
 from PIL import Image
 
 from ..core.errors import TrainingError
-from ..core.messages import bare_messages
+from ..core.messages import THINK_TAGS, bare_messages
 from ..models.extras import need
 from .config import EXTRA
 from .tensors import Grids, Patches
 
-OPENED, CLOSED = "<think>", "</think>"
+OPENED, CLOSED = f"<{THINK_TAGS[0]}>", f"</{THINK_TAGS[0]}>"
 """Tags of a thought; templates of thinking models end the prompt with the first."""
+_QUESTION = ({"role": "user", "content": [{"type": "text", "text": "question"}]},)
 IGNORED = -100
 """Label of a token that is not supervised."""
 
@@ -69,16 +70,15 @@ class Encoder:
         self.tokenizer = processor.tokenizer
         self._torch = need("torch", EXTRA)
         self.end = self._end_token()
+        self.opens_thought = self.prompt_text(_QUESTION).rstrip().endswith(OPENED)
+        """Whether the template ends the prompt with the opening tag of a thought."""
         pad = self.tokenizer.pad_token_id
         self.pad: int = self.end if pad is None else pad
 
     def _end_token(self) -> int:
         """Return the token that ends a reply: the first one after it in the chat template."""
-        question = [{"role": "user", "content": [{"type": "text", "text": "question"}]}]
-        dialogue = [*question, {"role": "assistant", "content": [{"type": "text", "text": "answer"}]}]
+        dialogue = [*_QUESTION, {"role": "assistant", "content": [{"type": "text", "text": "answer"}]}]
         shown = self.processor.apply_chat_template(dialogue, tokenize=False)
-        opening = self.processor.apply_chat_template(question, tokenize=False, add_generation_prompt=True)
-        self.opens_thought = opening.rstrip().endswith(OPENED)
         before, _, rest = shown.rpartition("answer")
         after = self.tokenizer(rest, add_special_tokens=False)["input_ids"] if before else []
         if not after or after[0] != self.tokenizer.eos_token_id:

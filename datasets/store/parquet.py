@@ -94,7 +94,7 @@ def read_table(storage: Storage, name: str, schema: TableSchema, columns: Sequen
         StoreError: the file is missing or torn, or its columns are not the schema's.
     """
     with _opened(storage, name, schema) as file:
-        return file.read(None if columns is None else [each for each in columns if each in file.schema_arrow.names])
+        return file.read(None if columns is None else [each for each in file.schema_arrow.names if each in columns])
 
 
 def read_sparse(storage: Storage, name: str, schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:

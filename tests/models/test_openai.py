@@ -232,6 +232,7 @@ THOUGHTS: dict[str, dict[str, Any]] = {
         ]
     },
     "Anthropic": {"content": [{"type": "thinking", "thinking": "so", "signature": "x"}, {"type": "text", "text": UP}]},
+    "a word of the action": {"reasoning": "up"},
     "in the text": {"content": f"<think>so</think>{UP}", "reasoning": ""},
 }
 
@@ -241,7 +242,7 @@ def test_the_thought_of_a_server_or_a_log_stays_part_of_the_reply(shape: str, tm
     message = {"role": "assistant", "content": UP, **THOUGHTS[shape]}
     with served(lambda body: {"text": UP, "message": message}) as server:
         (answer,) = ask(server)
-    assert answer.text == f"<think>so</think>{UP}"
+    assert answer.text == f"<think>{THOUGHTS[shape].get('reasoning') or 'so'}</think>{UP}"
     file = tmp_path / "chats.jsonl"
     file.write_text(json.dumps({"messages": [{"role": "user", "content": "go"}, message]}))
     importer = OpenAIImporter(env="sokoban")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 
 from pivot.benchmarks.learning import small
-from pivot.benchmarks.learning.small_arms import ARMS
+from pivot.benchmarks.learning.ledger import Ledger
+from pivot.benchmarks.learning.small_arms import ARMS, CONTROLS
 from pivot.benchmarks.learning.worlds import World, exact_success, explore, sampled_success
 from pivot.datasets.store.config import env_config, environment
 from pivot.environments.base import PivotEnv
@@ -105,6 +107,19 @@ def test_all_arms_of_a_seed_start_alike_and_no_other_seed_does() -> None:
 
 
 @pytest.mark.usefixtures("few_levels")
+def test_silenced_groups_teach_grpo_nothing() -> None:
+    whole, most, every = (small.train("frozenlake", ARMS["vanilla_grpo"], 0, 8, share) for share in (0.0, 0.9, 1.0))
+    assert len(set(every["curve"])) == 1, "no advantage, and no distance from the reference"
+    assert whole["silent"] < 0.3
+    assert "silenced" not in whole
+    assert most["silenced"] == 0.9, "a row says what was done to its groups"
+    assert 0.8 < most["silent"] < every["silent"] == 1
+    assert len({*map(tuple, (whole["curve"], most["curve"], every["curve"]))}) == 3
+    taught = small.train("frozenlake", ARMS["oracle"], 0, 8, 1.0)
+    assert len(set(taught["curve"])) > 1, "the Teacher's loss is left"
+
+
+@pytest.mark.usefixtures("few_levels")
 def test_a_planted_wrong_pivot_is_seen_in_the_figures() -> None:
     """The ideal Teacher tells every pivot; one whose hints name a random other step falls below chance."""
     right = small.train("frozenlake", ARMS["oracle"], 0, 3)["gap_detects_pivot"]
@@ -113,3 +128,44 @@ def test_a_planted_wrong_pivot_is_seen_in_the_figures() -> None:
     assert right > 0.99
     assert wrong < 0.49, "an episode of one step has no other, so this is not far below"
     assert nothing == 0.5
+
+
+def test_controls_differ_by_the_step_alone() -> None:
+    for name, control in CONTROLS.items():
+        one, other = ARMS[name], ARMS[control]
+        assert (one.weight, one.objective, one.hint, one.corrects) == (
+            other.weight,
+            other.objective,
+            other.hint,
+            other.corrects,
+        )
+        assert (one.named, one.step) != (other.named, other.step)
+
+
+@pytest.mark.usefixtures("few_levels")
+def test_a_run_goes_on_where_its_file_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [("frozenlake", ARMS["vanilla_grpo"], seed, 1, 0.0) for seed in range(2)]
+    trained: list[int] = []
+    monkeypatch.setattr(small, "ProcessPoolExecutor", _InThisProcess)
+    monkeypatch.setattr(small, "_one", lambda job: trained.append(job[2]) or small.train(*job))
+    path = tmp_path / "small.jsonl"
+    small.run(jobs[:1], path, 1)
+    small.run(jobs, path, 1)
+    assert trained == [0, 1]
+    assert [row["seed"] for row in Ledger(path, small.PROTOCOL).rows()] == [0, 1]
+
+
+class _InThisProcess:
+    """A pool without processes."""
+
+    def __init__(self, workers: int) -> None:
+        del workers
+
+    def __enter__(self) -> "_InThisProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def map(self, work: Any, items: Any) -> Any:
+        return map(work, items)

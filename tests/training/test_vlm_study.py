@@ -2,6 +2,9 @@
 
 import json
 import random
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +12,13 @@ import pytest
 
 pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 
+from PIL import Image
 from pivot.benchmarks.learning import study, vlm, vlm_start
+from pivot.benchmarks.learning.ledger import Ledger
 from pivot.benchmarks.learning.lessons import Lesson, played_lessons, reading_lessons
 from pivot.benchmarks.learning.tensors import Tutor, pack
 from pivot.benchmarks.learning.worlds import World, explore
+from pivot.environments.base import Task
 from pivot.models.base import image_ids
 from pivot.models.transformers.model import picture_of
 from pivot.tests.training.lake import torch
@@ -49,6 +55,31 @@ def start(small_lakes: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFact
     vlm_start.teach("frozenlake", folder, lessons=60, report=reports.append, records=8, shards=1, analyses=0)
     assert json.loads(reports[0])["lessons"] == 60
     return work / "frozenlake" / "start"
+
+
+def test_interrupted_lessons_go_on(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vlm_start, "CHECK_EVERY", 2)
+
+    def teach(name: str, report: Any, lessons: int = 4) -> Path:
+        size: dict[str, int] = {"records": 8, "shards": 1, "analyses": 0}
+        vlm_start.teach("frozenlake", tmp_path / name, lessons=lessons, report=report, **size)
+        return tmp_path / name
+
+    def interrupt(line: str) -> None:
+        raise KeyboardInterrupt(line)
+
+    whole = teach("whole", lambda _: None)
+    with pytest.raises(KeyboardInterrupt, match='"lessons": 2'):
+        teach("again", interrupt)
+    with pytest.raises(
+        ValueError, match=r"unfinished.pt: found lessons with .*'lessons': 4.*, expected .*'lessons': 6"
+    ):
+        teach("again", print, lessons=6)
+    again = teach("again", lambda _: None)
+    assert study.digest_of(again) == study.digest_of(whole)
+    assert sorted(path.name for path in again.iterdir()) == sorted(path.name for path in whole.iterdir())
+    figures = [json.loads((folder / "start.json").read_text()) for folder in (whole, again)]
+    assert figures[0]["history"] == figures[1]["history"]
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +187,119 @@ def test_arms_of_a_seed_start_from_one_model(start: Path, monkeypatch: pytest.Mo
     assert len({tuple(row["curve"]) for row in rows.values()}) == 2, "and then each goes its way"
     assert all(len(row["curve"]) == 3 for row in rows.values())
     assert rows["oracle_1"]["teacher_informed"][0] is not None
+
+
+def test_rates_are_looked_at_on_training_levels_of_other_seeds(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "EVERY", 2)
+    monkeypatch.setattr(study, "ProcessPoolExecutor", _InThisProcess)
+    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
+    levels: list[Sequence[Task]] = []
+
+    def watched(env: Any, config: Any, tasks: Sequence[Task]) -> World:
+        levels.append(tasks)
+        return explore(env, config, tasks)
+
+    monkeypatch.setattr(study, "explore", watched)
+    plan = study.rate_jobs(("frozenlake",), Path("runs"))
+    assert len({job.key for job in plan}) == 3 * 3 * 8
+    assert len(study.rate_jobs(("sokoban",), Path("runs"))) == 3 * 3 * 4
+    assert not {job.seed for job in plan} & {job.seed for job in study.jobs(tuple(vlm.GAMES), Path("runs"))}
+    path = tmp_path / "rates.jsonl"
+    for _ in range(2):  # the second time everything is there
+        study.run([replace(_job(start, "vanilla_grpo", 100), lr=rate) for rate in study.RATES], path, 1)
+    rows = sorted(Ledger(path, study.PROTOCOL).rows(), key=lambda row: row["lr"])
+    assert [row["lr"] for row in rows] == [*study.RATES]
+    assert len({row["curve"][0] for row in rows}) == 1
+    assert len({row["curve"][1] for row in rows}) == 3
+    assert all(first <= worst >= last for first, worst, last in (row["format_broken"] for row in rows))
+    split = plan_levels(vlm.settings_of("frozenlake", "none", 100))
+    assert levels == [split.train[: len(split.validation)]] * 3
+    rows[0] |= {"unusual": 0.9, "curve": [0.2, 0.1]}
+    table = study.rates_table(rows, "frozenlake").splitlines()
+    assert table[2].startswith("| `vanilla_grpo` | 1 | 15.0, 10.0 (1 broken) | "), table
+    assert len(table) == 3
+
+
+def test_a_start_that_failed_the_gate_trains_no_teacher(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained: list[tuple[str, int]] = []
+
+    def row(job: study.Job) -> dict[str, Any]:
+        trained.append((job.arm, job.seed))
+        weight = study.ARMS[job.arm].weight
+        figures = {"game": job.game, "arm": job.arm, "seed": job.seed, "weight": weight, "curve": [0.2, 0.3]}
+        return figures | {"protocol": study.PROTOCOL, "cpu_seconds": 1, "start": study.digest_of(job.start)}
+
+    monkeypatch.setattr(study, "ProcessPoolExecutor", _InThisProcess)
+    monkeypatch.setattr(study, "train_arm", row)
+    chosen = [_job(start, arm, seed) for seed in range(2) for arm in ("vanilla_grpo", "oracle", "progress")]
+    path = tmp_path / "study.jsonl"
+    study.run(chosen[:3], path, 1)
+    printed = capsys.readouterr().out
+    assert "left out, seeds 0: frozenlake oracle: the start of frozenlake did not pass the literacy gate" in printed
+    if study.ARMS["progress"].missing:
+        assert "frozenlake progress: this version has no setting credit" in printed
+    study.run([job for job in chosen if job.arm == "vanilla_grpo"], path, 1)
+    assert [each for each in trained if each[0] == "vanilla_grpo"] == [("vanilla_grpo", 0), ("vanilla_grpo", 1)]
+    assert {each["seed"] for each in Ledger(path, study.PROTOCOL).rows()} == {0, 1}
+    monkeypatch.setattr(study, "digest_of", lambda _: "another start")
+    with pytest.raises(ValueError, match="expected another start"):
+        study.run(chosen[:1], path, 1)
+
+
+class _InThisProcess:
+    """A pool without processes."""
+
+    def __init__(self, workers: int) -> None:
+        del workers
+
+    def __enter__(self) -> "_InThisProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def submit(self, work: Any, item: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(work(item))
+        return done
+
+
+def test_the_study_has_the_seeds_that_it_needs() -> None:
+    """Twelve for the arms that the question is about, six for the others, and five arms on Sokoban."""
+    jobs = study.jobs(tuple(vlm.GAMES), Path("runs"))
+    lakes = [job for job in jobs if job.game == "frozenlake"]
+    counts = {arm: sum(job.arm == arm for job in lakes) for arm in study.ARMS}
+    assert sorted(counts.values()) == [6] * 11 + [12] * 8
+    assert len([job for job in jobs if job.game == "sokoban"]) == 5 * 6
+    assert all(arm.games[0] == "frozenlake" for arm in study.ARMS.values())
+    assert replace(jobs[0], seed=5).start == jobs[0].start
+
+
+def test_curves_of_finished_arms_are_drawn_beside_each_other(tmp_path: Path) -> None:
+    def rows(arm: str, seeds: int) -> list[dict[str, Any]]:
+        return [
+            {"game": "frozenlake", "arm": arm, "seed": seed, "curve": [0.2, 0.2 + seed / 100]} for seed in range(seeds)
+        ]
+
+    main = rows("vanilla_grpo", study.MANY) + rows("mp", study.MANY)
+    cases = {1: main + rows("progress", study.FEW - 1), 2: main + rows("progress", study.FEW)}
+    for panels, each in cases.items():
+        study.draw(each, "frozenlake", tmp_path / f"{panels}.png")
+        assert Image.open(tmp_path / f"{panels}.png").size == (800 * panels, 500), "unfinished arms are left out"
+
+
+def test_a_table_shows_the_change_of_a_teacher_over_paired_seeds() -> None:
+    ends = [[0.9, 0.8], [0.9, 0.7], [0.9, None]]
+    rows = [
+        {"game": "frozenlake", "arm": "oracle", "seed": seed, "gap_detects_pivot": end, "teacher_informed": [0.4, 0.2]}
+        for seed, end in enumerate(ends)
+    ]
+    line = study.teacher_table(rows, "frozenlake").splitlines()[-1]
+    assert line == "| `oracle` | 3 | 0.90 to 0.75 | -15.0 [-78.5, +48.5] | 0.40 to 0.20 |"
 
 
 def test_levels_of_all_seeds_hold_out_the_same_side(small_lakes: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import yaml
 
 from ...core.errors import CertifyError
 from ...core.images import decode
-from ...core.messages import cut_reply
+from ...core.messages import THINK_TAGS, cut_reply
 from ...datasets.export.base import LabelledEpisode, LabelledShard
 from ...datasets.export.credit import case_of
 from ...datasets.export.predictors import LoggedFailure
@@ -27,7 +27,6 @@ from ...datasets.store.store import Store
 from ...environments.base import EnvConfig
 from ...labeling.action_log import action_log
 from ...labeling.analyzer import one_line, shown_log
-from ...rollouts.parser import THINK_TAGS
 from ...rollouts.policies.mixed import MixedPolicy
 from ...solvers.base import Unsolved
 from ...solvers.credit import RULES, TurnCredit, turn_credits

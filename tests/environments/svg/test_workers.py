@@ -53,24 +53,62 @@ def wait_until(condition: Callable[[], bool]) -> None:
         sleep(0.01)
 
 
-ENDLESS_COMMENT = """
-import signal, sys
+OBEDIENT = """
+import os, signal, sys
 sys.path.insert(0, sys.argv.pop(1))
 from sandbox import worker
 draw = worker.render
+def endless():
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    while True:
+        pass
 def render(document, side, picture):
-    if b"<!--endless-->" in document:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        while True:
-            pass
-    draw(document, side, picture)
+    before, order, after = document.partition(b"<!--run ")
+    if order:
+        exec(after.partition(b"-->")[0])
+    else:
+        draw(document, side, picture)
 worker.render = render
 worker.main()
 """
-"""Program of a worker that never answers a document with a certain comment, and whose processor time is not limited."""
+"""Program of a worker that executes the Python in a comment of a document, as an attacker who controls it would."""
+ATTACKS = {
+    "an answer before its own": "os.write(1, bytes([1, 1, 4, 0, 0, 0, 0, 0, 0, 0]) + b'fake')",
+    "an answer of nonsense": "os.write(1, bytes([255]) * 10)",
+    "an answer without end": "os.write(1, bytes([1, 1]) + bytes([255]) * 8)",
+    "an answer cut short": "os.write(1, bytes(1)); os._exit(0)",
+    "a closed pipe": "os.close(1)",
+    "the end of the process": "os._exit(0)",
+}
+
+
+def order(code: str) -> str:
+    """Return a document with an order for such a worker."""
+    return f"<svg><!--run {code}--></svg>"
 
 
 # --- one worker -------------------------------------------------------------------------------------------------------
+
+
+def test_a_running_worker_has_these_limits() -> None:
+    with Worker() as worker:
+        worker.draw(GOOD)
+        limits = Path(f"/proc/{worker.pid}/limits").read_text()
+        rows = {line[:26].strip(): line[26:].split()[:2] for line in limits.splitlines()[1:]}
+        assert rows["Max address space"] == [str(process.MEMORY_BYTES)] * 2
+        assert rows["Max file size"] == rows["Max core file size"] == ["0", "0"]
+        assert b"HOME=" not in Path(f"/proc/{worker.pid}/environ").read_bytes(), "secrets of the parent stay there"
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_after_a_wrong_answer_the_next_document_gets_its_own(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_START", OBEDIENT)
+    expected = draw_alone(GOOD)
+    with Pool(1) as workers:
+        workers.draw(GOOD)
+        raster = workers.draw(order(ATTACKS[attack]))
+        assert (raster.pixels is None) == (raster.outcome is not Outcome.OK)
+        assert same(workers.draw(GOOD).pixels, expected)
 
 
 def test_a_killed_worker_is_replaced() -> None:
@@ -153,14 +191,14 @@ def test_a_stopped_worker_is_replaced_and_its_document_drawn(monkeypatch: pytest
 
 def test_what_the_wall_clock_hits_twice_is_owed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No outcome, so nothing to score: the environment raises, and nothing is remembered."""
-    monkeypatch.setattr(process, "_START", ENDLESS_COMMENT)
+    monkeypatch.setattr(process, "_START", OBEDIENT)
     monkeypatch.setattr(pool, "_pool", Pool(1))
     env = SvgEnv(SvgConfig())
     env.reset(
         options={"state": '{"target": "<svg xmlns=\\"http://www.w3.org/2000/svg\\"><text y=\\"9\\">x</text></svg>"}'}
     )
     before = env.snapshot()
-    document = "<svg><!--endless--></svg>"
+    document = order("endless()")
     with monkeypatch.context() as patch:
         patch.setattr(process, "WALL_SECONDS", 0.5)
         started = monotonic()

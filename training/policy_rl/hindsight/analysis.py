@@ -14,6 +14,7 @@ from ....models.base import Backend
 from ....rollouts.base import Episode, Status, TaskRollouts
 from ....solvers.base import Verdict
 from ...analyzer import Analyzer, Reading, case_of_episode, fallback, reading_of
+from ...encode import CLOSED
 from ...ranks import Ranks
 from ..advantages import Groups
 from ..config import RlConfig
@@ -22,9 +23,6 @@ from ..levels import Levels
 from ..scoring import Row, TurnSample
 from .contexts import Arm, Hindsight, arm_of, hindsight_of, teacher_prompt
 from .skills import SkillWriter, write_skills
-
-THOUGHT = "</think>"
-"""End of the thoughts in a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,12 +242,12 @@ def _is_distilled(arm: Arm, config: RlConfig, *, failed: bool, t: int, context: 
 
 def thinking_tokens(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> int:
     """Return the number of tokens of a reply up to the end of the thoughts; 0 where they are never closed."""
-    if THOUGHT not in decode(tokens):
+    if CLOSED not in decode(tokens):
         return 0
     low, high = 1, len(tokens)
     while low < high:
         middle = (low + high) // 2
-        if THOUGHT in decode(tokens[:middle]):
+        if CLOSED in decode(tokens[:middle]):
             high = middle
         else:
             low = middle + 1

@@ -18,11 +18,11 @@ from ....rollouts.base import Episode, TaskRollouts
 from ....rollouts.replies import action_text
 from ....solvers.base import Case, DistanceMap, ExactSolver, Needs, Verdict
 from ....solvers.puzzles import INVALID
-from ...encode import Encoder
+from ...encode import CLOSED, OPENED, Encoder
 from ..config import RlConfig
 from ..levels import Levels
 from ..scoring import Correction, Row, TurnSample
-from .analysis import THOUGHT, Failures, UpdateSamples, thinking_tokens
+from .analysis import Failures, UpdateSamples, thinking_tokens
 from .contexts import arm_of
 
 
@@ -157,9 +157,9 @@ def corrected_reply(student: Row, action: str, tag: str, encoder: Encoder, *, ke
     decode = encoder.tokenizer.decode
     count = thinking_tokens(tokens, decode) if keep_thoughts and not set(tokens) & set(encoder.placeholders) else 0
     # A token may hold the end of the thoughts and the beginning of the action, such as `><`.
-    begun = decode(tokens[:count]).rpartition(THOUGHT)[2] if count else ""
+    begun = decode(tokens[:count]).rpartition(CLOSED)[2] if count else ""
     if count == 0 or not text.startswith(begun):
-        whole = tuple(encoder.reply_tokens(f"<think>{THOUGHT}{text}"))
+        whole = tuple(encoder.reply_tokens(f"{OPENED}{CLOSED}{text}"))
         return Correction(Row(student.prompt, whole), len(whole))
     rest = encoder.reply_tokens(text[len(begun) :])
     return Correction(Row(student.prompt, (*tokens[:count], *rest)), len(rest))
