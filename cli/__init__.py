@@ -141,6 +141,9 @@ def main() -> None:
             show_error(message)
         _leave(error.exit_code)
     except Exception as error:
+        if _stopped(error):
+            _say_interrupted()
+            _leave(INTERRUPTED)
         culprit = None if os.environ.get(TRACEBACK) else blamed(error) or _damage(error)
         if culprit is None:
             raise  # a defect of ours: the traceback is what a report needs
@@ -150,8 +153,17 @@ def main() -> None:
         show_error(blamed(leaving) or _exit_of_a_library(leaving))
         _leave(1)
     if status == INTERRUPTED:
-        err.print(_INTERRUPTED.get(next(iter(sys.argv[1:2]), ""), "interrupted"))
+        _say_interrupted()
     _leave(status if isinstance(status, int) else int(status is not None))
+
+
+def _say_interrupted() -> None:
+    err.print(_INTERRUPTED.get(next(iter(sys.argv[1:2]), ""), "interrupted"))
+
+
+def _stopped(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C is the cause of an error: pydantic raises its own where one of its callbacks meets it."""
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _stopped(error.__cause__))
 
 
 def usage_message(error: typer.TyperException) -> str:

@@ -176,8 +176,10 @@ class Processes:
         A killed worker may hold the lock under which the others take their last order, and the library would then wait
         for ever, so the others are ended, too.
         """
-        threading.Thread(target=self._end_with_a_lost_one, daemon=True).start()
+        watch = threading.Thread(target=self._end_with_a_lost_one, daemon=True)
+        watch.start()
         self._executor.shutdown(wait=True, cancel_futures=True)
+        watch.join()  # an exit would cut it short while it gives the semaphore back
 
     def _end_with_a_lost_one(self) -> None:
         while left := [process.sentinel for process in self._processes if process.is_alive()]:

@@ -318,10 +318,10 @@ class ChatServer:
         lines += [f"{name}: {value}" for name, value in (extra or {}).items()]
         writer.write("\r\n".join([*lines, "", ""]).encode())
         for start in range(0, len(body), 40) if slow else [0]:
+            if slow:  # before a piece: after the last one, a client asks again while this request still counts
+                await asyncio.sleep(0.01)
             writer.write(body[start : start + 40] if slow else body)
             await writer.drain()
-            if slow:
-                await asyncio.sleep(0.01)
         return True
 
 
