@@ -79,7 +79,7 @@ OPTIONS = Form(
 def probe(options: ProbeOptions, settings: ProbeSettings, workers: WorkerOptions) -> None:
     """Replay failures from the pivot and from the steps next to it, and report how often that improves the return.
 
-    The policy of the store plays. Rows go to DIR/probe and into the manifest, and pivot verify checks them again.
+    The policy of the store plays. Rows go to DIR/probe and into the manifest.
     Stored retries are kept: more arms or resamples, or a run after Ctrl-C, play only what is missing. Retries of a
     model cost as much as rollouts: (arms x resamples) suffixes per failure.
 

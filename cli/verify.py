@@ -59,8 +59,8 @@ def verify(options: VerifyOptions, workers: WorkerOptions) -> None:
     """Re-derive every label from the stored rows, and check that nothing was changed, removed or added.
 
     Levels and episode ids are derived from run.json again, rewards and frames from a replay, frame ids from pixels, and
-    every label from a second, independent search; retries of a rollback probe are replayed. The exit status is 1
-    when a problem was found. No path that run.json names is followed without --sources, so a store from elsewhere can
+    every label from a second, independent search. Of a rollback probe only the digests are compared. The exit status is
+    1 when a problem was found. No path that run.json names is followed without --sources, so a store from elsewhere can
     be verified safely.
 
     [bold]Examples[/]

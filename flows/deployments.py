@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any
 
 from prefect import flow
@@ -27,12 +28,11 @@ from ..datasets.store.nights import write_nights_card
 from ..datasets.store.run import Run
 from ..datasets.store.store import Store, stored_config
 from ..datasets.verify.verify import verify_store
-from ..insight.probe.proof import probe_problems
 from ..insight.probe.rates import arm_rates
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import checked_store, probe_store
 from ..insight.report.contents import Selection
-from ..insight.report.site import write_remote_report, write_report
+from ..insight.report.site import write_report
 from .artifacts import file_address, show_store, usage_of
 from .engines.base import WorkerPool, Workers, open_pool
 from .engines.prefect import execute_as_tasks, stream_as_tasks
@@ -111,7 +111,7 @@ def build_dataset(
         workers: Worker processes; 0 for one per core.
         refresh: Remove the contents of the folder and build again.
         verify: Verify the store when it is finished.
-        report: Write a site into the folder `OUT-report`, also in an object store.
+        report: Write a site into the folder `OUT-report`; not in an object store.
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
         address: Cluster of the engine; empty for workers on the machine of this run.
         keep: Nights to keep in the folder above `{date}` once this one is complete: days such as `14d`, or a number of
@@ -119,9 +119,12 @@ def build_dataset(
 
     Raises:
         StoreError: verification found problems.
+        ConfigError: a report is asked for in an object store.
         PivotError: as :func:`.build_store`.
     """
     root, seed = _dated(out, config.seed)
+    if report and isinstance(root, Url):
+        raise ConfigError(f"report: a site is a folder of this machine, and out is {out}; set report to false")
     if keep:
         Retention.parse(keep)
         refuse_undated(out, DATE)
@@ -129,7 +132,7 @@ def build_dataset(
     # What the parameters of a deployment name is the operator's own word.
     with allowing(config.code), at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
         result = _build(config, root, watch, pool, refresh=refresh)
-        if report:
+        if report and isinstance(root, Path):
             _report(watch, root)
         verified = _verified(root, watch, pool) if verify else None
         if out.rstrip("/").endswith(f"/{DATE}") and not write_nights_card(root.parent):
@@ -273,13 +276,10 @@ def show(watch: Watch, result: BuildResult) -> None:
     show_store(watch.artifacts, result)
 
 
-def _report(watch: Watch, store: Address) -> None:
+def _report(watch: Watch, store: Path) -> None:
     """Write the site of a store next to it."""
-    target = store.parent / f"{store.name}-report"
-    if isinstance(target, Url):
-        write_remote_report(store, target, Selection(), watch)
-    else:
-        write_report(store, target, Selection(), watch)
+    target = store.with_name(f"{store.name}-report")
+    write_report(store, target, Selection(), watch)
     address = file_address(target / "index.html")
     watch.artifacts.link("report", address, address, f"Every episode of {store} as a page")
 
@@ -295,7 +295,6 @@ def _prune_nights(folder: Address, keep: str, watch: Watch, night: date) -> None
 
 def _verified(root: Address, watch: Watch, pool: WorkerPool) -> dict[str, int]:
     report = verify_store(root, watch, pool.stream)
-    report.problems += probe_problems(Store.open(root))
     if report.problems:
         raise StoreError(f"{len(report.problems)} problems found in {root}, the first: {report.problems[0]}")
     return report.checked

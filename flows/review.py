@@ -7,7 +7,6 @@ from ..core.errors import PivotError, StoreError
 from ..core.storage import Address, open_storage, parse_address
 from ..datasets.store.store import MANIFEST, RUN, Store
 from ..datasets.verify.verify import verify_store
-from ..insight.probe.proof import probe_problems
 from ..insight.stats import SUMMARY
 from .artifacts import Row, query_rows
 from .engines.base import Workers, open_pool
@@ -63,7 +62,6 @@ def _proved(root: Address, watch: Watch, workers: Workers) -> tuple[list[Row], l
         store = Store.open(root)
         with open_pool(workers, list(store.config.environments), root, writes=False) as pool:
             problems = verify_store(root, watch, pool.stream).problems
-        problems += probe_problems(store)
         result = result_of(store)
     except PivotError as error:
         return [{"store": str(root), "state": str(error)}], [str(error)]

@@ -1,4 +1,4 @@
-"""Verify a store, a folder of nights or an export on workers: labels, probes and rows are derived once more."""
+"""Verify a store, a folder of nights or an export on workers: labels and rows are derived once more."""
 
 from typing import Unpack
 
@@ -8,7 +8,6 @@ from ..datasets.store.nights import environments_of, nights_of
 from ..datasets.verify.exports import verify_export
 from ..datasets.verify.report import Report
 from ..datasets.verify.verify import verify_store
-from ..insight.probe.proof import probe_problems
 from .running import Running, address_of, pool_of, public, reporter_of
 
 
@@ -41,7 +40,6 @@ def verify(
     with pool_of(running, environments_of(nights), store, writes=False) as pool:
         for folder, night in nights.items():
             proved = verify_store(night.root, reporter_of(running), pool.stream, follow=sources)
-            proved.problems += probe_problems(night, follow=sources)
             report.add(folder.rstrip("/"), proved)
         if export is not None:
             target = address_of(export, running)

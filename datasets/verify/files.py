@@ -22,7 +22,7 @@ from ..store.store import AUDIT, DATASET_FOLDER, MANIFEST, RUN, Store, data_file
 from .compare import contrast, picture_problem
 
 PROBE_FOLDER = "probe"
-"""The files of a rollback probe, which ``insight.probe.proof`` compares with the run."""
+"""The files of a rollback probe, of which the manifest proves only that nobody changed them."""
 
 
 # The manifest
@@ -81,7 +81,10 @@ def _name_problems(store: Store) -> list[str]:
         folder = name.partition("/")[0]
         if folder == COMMIT:
             problems.append(f"{name}: a step that a writer left unfinished; run the command again that was interrupted")
-        elif folder != PROBE_FOLDER and name.lower().endswith(".parquet"):
+        elif folder == PROBE_FOLDER:
+            if name not in manifest:
+                problems.append(f"{name}: {missing}: a probe did not finish; run: pivot probe {store.root}")
+        elif name.lower().endswith(".parquet"):
             problems.append(_unlisted(name, store.config.label_version, stray))
     return problems
 

@@ -21,7 +21,7 @@ from ..store.inputs import episodes_of
 from ..store.location import refuse_while_written
 from ..store.schema import EPISODES, STEPS
 from ..store.store import MANIFEST, Store, refuse_unfinished_relabel
-from .files import card_problems, file_problems, run_problems
+from .files import PROBE_FOLDER, card_problems, file_problems, run_problems
 from .imports import import_problems
 from .replay import stored_policy
 from .report import Report, ShardReport
@@ -90,6 +90,8 @@ def _verify(store: Store, progress: Reporter, stream: Stream, *, follow: bool) -
             f"the guidance of {prose} accepted labels is prose and was not proved: the run asked for free text of the "
             "teacher; render it from facts with: pivot relabel --guidance facts"
         )
+    if any(name.startswith(f"{PROBE_FOLDER}/") for name in store.manifest()):
+        report.notes.append("the retries of the probe are unproved: only the digests of their files were compared")
     if simulated := sorted({shard.env for shard in shards if reports[shard].simulated}):
         report.notes.append(
             f"rewards and pictures of {', '.join(simulated)} are unproved: its simulator draws no picture twice, so "

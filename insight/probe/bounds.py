@@ -1,9 +1,9 @@
 """Arm ``bound``: bounds on the pivots of failures by resampling, where an environment can be replayed but not searched.
 
 ``t* >= t`` is proven by a run: the failure's own actions before step t, then actions that reach the goal in the turns
-left. The run is written into the row and re-executed before it counts, and :func:`bound_problems` does so again. What
-the retries after it say is a bound on the chance of the policy that made them; see :class:`Bisection`. Such rows are
-not labels: they are in a table of the probe, which no split contains.
+left. The run is written into the row and re-executed before it counts. What the retries after it say is a bound on the
+chance of the policy that made them; see :class:`Bisection`. Such rows are not labels: they are in a table of the probe,
+which no split contains.
 """
 
 import asyncio
@@ -386,41 +386,3 @@ def reaches_goal(
     except (PivotError, ValueError):
         return False
     return False
-
-
-def bound_problems(store: Store, shard: Shard, settings: ProbeSettings, *, follow: bool) -> list[str]:
-    """Return what is wrong with the bounds of a shard: every run is executed again, and every number is compared.
-
-    Raises:
-        StoreError: a table cannot be read.
-    """
-    rows = bounds_of(store, shard)
-    failures = {each.episode_id: each for each in _failures_of(store, shard, settings, {})}
-    made = store.run.env(shard.env)
-    env = made.type(made.config if follow else made.config.without_locations())
-    env.draw_frames = False
-    problems = [f"{name}: its bound is missing" for name in failures if name not in rows]
-    try:
-        for name, row in rows.items():
-            wrong = "the probe makes no bound of it" if name not in failures else _wrong(env, row, failures[name])
-            problems += [f"{name}: {wrong}"] if wrong else []
-    finally:
-        env.close()
-    return [f"{bounds_file(shard)} {problem}" for problem in problems]
-
-
-def _wrong(env: PivotEnv, row: Bound, failure: _Failure) -> str | None:
-    count = row.tried.get(str(row.proven + 1), 0)
-    bound = min(1.0, RULE_OF_THREE / count) if count else None
-    if row.env != failure.env or row.num_steps != len(failure.steps) or not 0 <= row.proven < row.num_steps:
-        return f"the failure has {len(failure.steps)} steps of {failure.env}, the row says {row.num_steps} of {row.env}"
-    if row.chance_at_most != bound or row.chance_step != (row.proven + 1 if count else None):
-        return f"{count} failed retries bound the chance by {bound}, the row says {row.chance_at_most}"
-    if row.proven == 0:
-        return None
-    if row.actions is None or row.payloads is None or len(row.actions) != len(row.payloads):
-        return f"it claims t* >= {row.proven} without a run"
-    payloads = [payload or None for payload in row.payloads]
-    if reaches_goal(env, failure.task, failure.steps[: row.proven], row.actions, payloads):
-        return None
-    return f"its run from step {row.proven} does not reach the goal"

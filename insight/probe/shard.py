@@ -21,7 +21,7 @@ from ...datasets.store.schema import EPISODES, LABELS, STEPS
 from ...datasets.store.stages.base import Pending, Product, ShardFiles, ShardResult
 from ...datasets.store.store import Store, shard_frames, stored_failures
 from ...datasets.store.tables import steps_by_episode
-from ...environments.base import EnvConfig, Task
+from ...environments.base import Task
 from ...labeling.base import UNANSWERED, GuidanceWriter
 from ...labeling.label import label_episodes
 from ...rollouts.base import TaskRollouts
@@ -105,9 +105,7 @@ class ShardProbe:
         shard: Shard,
         settings: ProbeSettings,
         policy: RollbackPolicy,
-        earlier: Mapping[str, Retry] | None = None,
         hints: Mapping[str, str] | None = None,
-        config: EnvConfig | None = None,
     ) -> None:
         """Plan the retries of a shard, and pass the pending ones to ``policy``.
 
@@ -116,9 +114,7 @@ class ShardProbe:
             shard: a shard of it.
             settings: settings of the probe.
             policy: makes the retries.
-            earlier: rows to keep, by id; by default the rows of an earlier run.
             hints: hints of arm ``self`` by episode; by default they are written here.
-            config: settings that the environment plays with; by default those of the store.
 
         Raises:
             StoreError: a table of the store cannot be read.
@@ -126,11 +122,10 @@ class ShardProbe:
         self.shard = shard
         self._store, self._settings, self._policy, self._given_hints = store, settings, policy, hints
         self._env: RunEnv = store.run.env(shard.env)
-        self._config = config or self._env.config
         self.rows: list[Retry] = []
         self._planned: dict[str, tuple[Retry, Planned, int]] = {}
         self._left = 0
-        earlier = earlier_rows(self._stage) if earlier is None else earlier
+        earlier = earlier_rows(self._stage)
         for failure in self._failures():
             for name in PROBE_ARMS:
                 if name in settings.arms:
@@ -230,14 +225,14 @@ class ShardProbe:
             by_task.setdefault(plan.failure.task, []).append(index)
         self._left = len(by_task)
         for task, indices in by_task.items():
-            yield Batch(env.type, self._config, [task], len(indices), prompt=env.prompt, work=self, samples=indices)
+            yield Batch(env.type, env.config, [task], len(indices), prompt=env.prompt, work=self, samples=indices)
 
     def receive(self, records: Sequence[TaskRollouts]) -> bool:
         """Write the episodes of one level into their rows; return whether it was the last level.
 
         A run that stops passes the levels with finished episodes; the retries of the others stay pending.
         """
-        config = self._config
+        config = self._env.config
         for retry_id, episode in episodes_of(records).items():
             row, plan, _ = self._planned[retry_id]
             row.error = None

@@ -7,11 +7,10 @@ and place: equal stores of the same folder name give equal files.
 
 import re
 import shutil
-import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from threading import Lock
@@ -21,9 +20,7 @@ from ...core.admission import Names, allowing
 from ...core.errors import ConfigError, PluginError, StoreError
 from ...core.images import CODECS
 from ...core.progress import Reporter, Silent
-from ...core.storage import Address, LocalStorage, Url, open_storage, parse_address
-from ...core.storage.base import Fill
-from ...core.storage.lease import LOCK
+from ...core.storage import Address, LocalStorage, parse_address
 from ...datasets.sql.views import connect, run_query
 from ...datasets.store.nights import Nights, nights_of, placed_shards
 from ...datasets.store.store import Store
@@ -379,53 +376,3 @@ def pictures_of(record: Any) -> set[str]:
     values = record.values() if isinstance(record, dict) else record if isinstance(record, list) else ()
     paths = {record["src"]} if isinstance(record, dict) and isinstance(record.get("src"), str) else set[str]()
     return paths.union(*map(pictures_of, values))
-
-
-# Reports in an object store
-
-
-ENTRY = "index.html"
-"""Page that opens a report."""
-
-
-def write_remote_report(root: Address, target: Url, selection: Selection, reporter: Reporter) -> Contents:
-    """Write the report of a finished store to an object store, in place of an earlier report.
-
-    The page that opens a report is removed first and uploaded last; after a kill, the next report completes it. Files
-    of an earlier report that the new one lacks are removed.
-
-    Args:
-        root: the store.
-        target: folder of the report.
-        selection: episodes to show.
-        reporter: gets the progress.
-
-    Raises:
-        StoreError: as :func:`.write_report`, or the object store refuses.
-        ConfigError: the selection names what the store does not hold, or ``target`` holds something else.
-    """
-    storage = open_storage(target)
-    if storage.stat(MARKER) is None and (other := [name for name in storage.entries() if name != LOCK]):
-        raise ConfigError(f"{target} holds {other[0]} but no {MARKER}, so it is not a report; choose another folder")
-    with tempfile.TemporaryDirectory(prefix="pivot-report-") as place, storage.lock() as leased:
-        site, writer = Path(place) / target.name, open_storage(leased)
-        listed = write_report(root, site, selection, reporter)
-        files = {path.relative_to(site).as_posix(): path for path in site.rglob("*") if path.is_file()}
-        writer.delete(ENTRY)
-        writer.write_bytes(MARKER, files[MARKER].read_bytes())
-        for name in [*writer.listing()]:
-            if name not in files and name != LOCK:
-                writer.delete(name)
-        writer.write_all(_fills({name: path for name, path in files.items() if name not in (ENTRY, MARKER)}))
-        writer.write_bytes(ENTRY, files[ENTRY].read_bytes())
-    return listed
-
-
-def _fills(files: dict[str, Path]) -> Iterator[tuple[str, Fill]]:
-    for name, path in files.items():
-        yield name, partial(_copy, path)
-
-
-def _copy(path: Path, sink: Any) -> None:
-    with path.open("rb") as source:
-        shutil.copyfileobj(source, sink)

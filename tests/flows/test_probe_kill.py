@@ -6,7 +6,6 @@ from pathlib import Path
 import pivot
 import pytest
 from pivot.datasets.store.store import Store
-from pivot.insight.probe.proof import probe_problems
 from pivot.insight.probe.rates import probe_rows
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
 from pivot.tests.flows.victim import Victim
@@ -50,13 +49,13 @@ def test_a_stopped_probe_goes_on_to_the_same_bytes(
     victim.run("probe", root, {}, MOMENTS[moment], how=how)
     assert_nothing_is_torn(root)
     assert len(list((root / ".probe").rglob("*.json"))) == {0: 0, 1: 1, 2: 1}.get([*MOMENTS].index(moment), 4)
-    unfinished = probe_problems(Store.open(root))
+    unfinished = pivot.verify(root).problems
     assert all("a probe did not finish; run: pivot probe" in text for text in unfinished)
     assert bool(unfinished) == any((root / "probe").rglob("*.parquet"))
     victim.run("probe", root, {})
     assert fingerprint(root) == fingerprint(whole)
     assert_whole(root)
-    assert probe_problems(Store.open(root)) == []
+    assert pivot.verify(root).problems == []
 
 
 def test_one_that_was_asked_for_more_and_killed_leaves_no_manifest_that_lies(
