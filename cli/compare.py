@@ -23,13 +23,12 @@ def compare(
     old: Annotated[StoreAddress, store_argument("OLD", "Folder of a finished store, such as last week's.")],
     new: Annotated[StoreAddress, store_argument("NEW", "Folder of the store to compare with OLD.")],
     style: Annotated[Format, typer.Option("--format", metavar=CHOICES, help="Output format.")] = Format.TABLE,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
 ) -> None:
     """Show what changed from one store to another: success, zero-variance groups, modes, pivots, slack.
 
-    In brackets are 95 % intervals by bootstrap over levels. Levels that are in both stores (equal --seed and
-    settings) are paired, which gives narrower intervals of the difference. * marks a 95 %
-    confidence interval of the difference that excludes 0; among twenty rows one does so by chance.
+    In brackets are 95 % intervals over levels. Levels that are in both stores (equal state and instruction) are
+    paired, which gives narrower intervals of the difference. * marks an interval of the difference that excludes 0,
+    over at least 20 levels; among twenty rows one does so by chance.
 
     Two runs of pivot train rl are compared by their last ten common updates; the intervals are then over updates, and
     those of held-out success over levels.
@@ -43,7 +42,7 @@ def compare(
     if is_policy_run(old) and is_policy_run(new):
         _give_runs(old, new, style)
         return
-    comparisons = compare_stores(old, new, seed)
+    comparisons = compare_stores(old, new)
     rows = [each.row() for each in comparisons]
     if style is Format.JSON:
         write_data(json.dumps(rows, indent=2) + "\n")
@@ -53,7 +52,7 @@ def compare(
         out.print(f"{old} (old) against {new} (new)")
         for env, some in groupby(comparisons, lambda each: each.env):
             show_table(env, HEADER, screen_rows(list(some)))
-        out.print("*: the 95 % confidence interval of the difference excludes 0")
+        out.print("*: the 95 % confidence interval of the difference excludes 0 (needs 20 levels)")
         for env, levels, common in dict.fromkeys((each.env, each.levels, each.common) for each in comparisons):
             if common < levels:
                 out.print(f"{env}: only {common} of {levels} levels are in both stores, which widens the intervals")

@@ -100,7 +100,7 @@ POLICY = EnvForm("policy", PolicyEvaluationConfig, {"model": Flag(argument="DIR"
 def policy(config: PolicyEvaluationConfig) -> None:
     """Play held-out levels as the Student alone and report how often it succeeds, without Analyzer and Teacher.
 
-    Intervals are 95 % bootstrap intervals over levels. The result is DIR/evaluation/policy.json.
+    Intervals are 95 % intervals over levels. The result is DIR/evaluation/policy.json.
 
     [bold]Examples[/]
 

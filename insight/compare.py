@@ -1,18 +1,19 @@
 """Compare two stores: what changed from one policy to another, with confidence intervals.
 
-Means are taken over episodes, groups or failures. Intervals come from a bootstrap over levels, because the rollouts of
-a level are alike. A resample draws a level for both stores at once, with all its values in each of them, also where one
-store has no failure in it: what is only due to the levels drops out of the difference.
+Means are taken over episodes, groups or failures. Intervals are over levels, because the rollouts of a level are alike.
+Levels of equal state and instruction are one level in both stores, whatever the other settings: what is only due to the
+levels drops out of the difference.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from ..core.errors import ConfigError
-from ..core.intervals import Floats, Interval, middle, resampled_sums
+from ..core.intervals import Estimate, Interval, difference, mean_of
 from ..core.storage import Address
 from ..datasets.sql.views import connect, run_query
 
@@ -28,12 +29,12 @@ MEASURES = {
 }
 """Compared measures, each as a query of one value per episode, group or failure. Shares of failure modes are added."""
 _MODES = "SELECT env, task_id, failure_mode FROM pivots"
-_LEVELS = "SELECT env, task_id FROM episodes"
+_LEVELS = "SELECT env, task_id, md5(concat_ws(chr(10), initial_state, instruction)) FROM episodes"
 AMOUNTS = frozenset({"return", "pivot step", "slack at the pivot"})
 """Measures that are amounts, not shares."""
 
-RESAMPLES = 10_000
-"""Resamples per environment: with another seed a bound moves by about one hundredth of the interval's width."""
+STARRED = 20
+"""Least number of levels in each store for a star: with fewer, intervals exclude zero too often by chance."""
 
 Sums = dict[str, tuple[float, int]]
 """Sum of the values and their number, by level."""
@@ -71,6 +72,8 @@ class Comparison:
     """Number of levels in either store."""
     common: int
     """Number of levels in both stores."""
+    least: int
+    """Number of levels with values, in the store that has fewer."""
 
     @property
     def paired(self) -> bool:
@@ -79,25 +82,28 @@ class Comparison:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval of the difference excludes zero."""
-        return self.difference is not None and not self.difference.low <= 0 <= self.difference.high
+        """Whether the interval of the difference excludes zero, over enough levels."""
+        few = self.least < STARRED
+        return not few and self.difference is not None and not self.difference.low <= 0 <= self.difference.high
 
     def row(self) -> dict[str, Any]:
         """Return the comparison as flat data."""
         row: dict[str, Any] = {"env": self.env, "measure": self.measure}
         for name, estimate in (("old", self.old), ("new", self.new), ("difference", self.difference)):
             for part in ("value", "low", "high"):
-                row[name if part == "value" else f"{name}_{part}"] = estimate and getattr(estimate, part)
+                number = None if estimate is None else getattr(estimate, part)
+                row[name if part == "value" else f"{name}_{part}"] = (
+                    number if number is None or isfinite(number) else None
+                )
         return row | {"levels": self.levels, "common": self.common, "paired": self.paired, "clear": self.clear}
 
 
-def compare_stores(old: Address, new: Address, seed: int = 0) -> list[Comparison]:
+def compare_stores(old: Address, new: Address) -> list[Comparison]:
     """Compare the environments that both stores have.
 
     Args:
         old: folder of the earlier store.
         new: folder of the later store.
-        seed: seed of the bootstrap; equal inputs give equal intervals.
 
     Raises:
         ConfigError: the stores have no environment in common.
@@ -110,7 +116,7 @@ def compare_stores(old: Address, new: Address, seed: int = 0) -> list[Comparison
             f"{old} holds {', '.join(before) or 'nothing'}, {new} holds {', '.join(after) or 'nothing'}; expected an "
             "environment that is in both"
         )
-    return [each for env in both for each in compare_measured(env, before[env], after[env], seed)]
+    return [each for env in both for each in compare_measured(env, before[env], after[env])]
 
 
 def measured(root: Address) -> dict[str, Measured]:
@@ -120,51 +126,56 @@ def measured(root: Address) -> dict[str, Measured]:
         def rows(select: str) -> list[tuple[Any, ...]]:
             return run_query(root, connection, f"{select} GROUP BY ALL ORDER BY ALL")[1]
 
-        levels: dict[str, set[str]] = {}
-        for env, task in rows(_LEVELS):
-            levels.setdefault(env, set()).add(task)
-        sums: dict[str, dict[str, Sums]] = {env: {} for env in levels}
+        levels = {(env, task): level for env, task, level in rows(_LEVELS)}
+        sums: dict[str, dict[str, Sums]] = {env: {} for env, _ in levels}
+
+        def add(env: str, name: str, task: str, total: float, count: int) -> None:
+            of_level = sums[env].setdefault(name, {})
+            before, number = of_level.get(levels[env, task], (0.0, 0))
+            of_level[levels[env, task]] = (before + total, number + count)
+
         for name, values in MEASURES.items():
             for env, task, total, count in rows(f"SELECT env, task_id, sum(value)::DOUBLE, count(*) FROM ({values})"):
-                sums[env].setdefault(name, {})[task] = (total, count)
+                add(env, name, task, total, count)
         modes = rows(f"SELECT env, failure_mode, task_id, count(*) FROM ({_MODES})")
-    result = {env: Measured(frozenset(levels[env]), measures) for env, measures in sums.items()}
     for env, mode, task, count in modes:
-        name = f"mode {mode}"
-        sums[env].setdefault(name, result[env].sums(name))[task] = (float(count), sums[env]["pivot step"][task][1])
-    return result
+        add(env, f"mode {mode}", task, float(count), 0)
+    for measures in sums.values():
+        for name in [name for name in measures if name.startswith("mode ")]:
+            counts = measures["pivot step"]
+            measures[name] = {level: (measures[name].get(level, (0.0, 0))[0], counts[level][1]) for level in counts}
+    own = {env: frozenset(level for (of, _), level in levels.items() if of == env) for env in sums}
+    return {env: Measured(own[env], measures) for env, measures in sums.items()}
 
 
-def compare_measured(env: str, old: Measured, new: Measured, seed: int = 0) -> list[Comparison]:
-    """Compare one environment of two stores; ``seed`` is that of :func:`compare_stores`."""
-    names = list(dict.fromkeys([*old.measures, *new.measures]))
-    common = old.levels & new.levels
-    # Levels of one store only are resampled among themselves: every resample has as many of each kind as the stores.
-    kinds = [sorted(kind) for kind in (common, old.levels - common, new.levels - common) if kind]
-    sides = [side.sums(name) for name in names for side in (old, new)]
-    tables = [
-        np.array([[part for side in sides for part in side.get(level, (0, 0))] for level in levels], float)
-        for levels in kinds
-    ]
-    everything = np.concatenate(tables)
-    resampled = sum(resampled_sums(table, seed + place, RESAMPLES) for place, table in enumerate(tables))
-    totals = np.vstack([everything.sum(axis=0), resampled])
-    sums, counts = np.moveaxis(totals.reshape(len(totals), len(names), 2, 2), -1, 0)
-    means = np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 0)
-    before, after = np.moveaxis(means, -1, 0)
-    difference = after - before
-    with_values = (everything.reshape(len(everything), len(names), 2, 2)[..., 1] > 0).sum(axis=0)
-    difference[:, with_values.min(axis=1) < 2] = np.nan
-    return [
-        Comparison(env, name, *map(_interval, columns), levels=len(everything), common=len(common))
-        for name, *columns in zip(names, before.T, after.T, difference.T, strict=True)
-    ]
+def compare_measured(env: str, old: Measured, new: Measured) -> list[Comparison]:
+    """Compare one environment of two stores."""
+    together, common = len(old.levels | new.levels), len(old.levels & new.levels)
+    compared: list[Comparison] = []
+    for name in dict.fromkeys([*old.measures, *new.measures]):
+        (before, theirs), (after, ours) = (_estimate(side.sums(name)) for side in (old, new))
+        first, second = (each and (each.amount() if name in AMOUNTS else each.share()) for each in (before, after))
+        least, change = min(len(theirs), len(ours)), None
+        if least >= 2 and first is not None and second is not None:
+            change = difference(first, second, _correlation(theirs, ours))
+        compared.append(Comparison(env, name, first, second, change, together, common, least))
+    return compared
 
 
-def _interval(means: Floats) -> Interval | None:
-    """Return the first mean with the bounds that the others give: means of resamples, NaN in those without values."""
-    resampled = means[1:]
-    return None if np.isnan(means[0]) else Interval(float(means[0]), *middle(resampled[~np.isnan(resampled)]))
+def _estimate(sums: Sums) -> tuple[Estimate | None, dict[str, float]]:
+    """Return the mean, None without values, and the influence of each level on it."""
+    some = {level: both for level, both in sums.items() if both[1]}
+    if not some:
+        return None, {}
+    estimate = mean_of(*np.array([*some.values()], float).T)
+    return estimate, dict(zip(some, estimate.influence.tolist(), strict=True))
+
+
+def _correlation(old: Mapping[str, float], new: Mapping[str, float]) -> float:
+    """Return the correlation of two means by the levels that they share."""
+    scale = float(np.linalg.norm([*old.values()]) * np.linalg.norm([*new.values()]))
+    shared = sum(influence * new[level] for level, influence in old.items() if level in new)
+    return min(1.0, max(-1.0, shared / scale)) if scale else 0.0
 
 
 HEADER = ("measure", "old", "new", "new - old")

@@ -14,7 +14,7 @@ import duckdb
 import polars as pl
 
 from ...core.errors import NoStoreError
-from ...core.intervals import Interval, middle, resampled_means, sums_by_level
+from ...core.intervals import Interval, mean_of, sums_by_level
 from ...datasets.sql.derived_views import DERIVED
 from ...datasets.sql.views import CLOSED
 from ...datasets.store.parquet import read_table
@@ -148,11 +148,8 @@ def _arm_rate(env: str, arm: str, rows: pl.DataFrame, episodes: pl.DataFrame) ->
 
 
 def mean_interval(values: Sequence[float], levels: Sequence[str]) -> Interval | None:
-    """Return a mean with its interval over levels; None without values."""
-    if not values:
-        return None
-    sums, counts = sums_by_level(values, levels)
-    return Interval(float(sums.sum() / counts.sum()), *middle(resampled_means(sums, counts)))
+    """Return a mean of shares with its interval over levels; None without values."""
+    return mean_of(*sums_by_level(values, levels)).share() if values else None
 
 
 def _new_totals(first: pl.DataFrame, episodes: pl.DataFrame) -> dict[str, float]:

@@ -8,13 +8,13 @@ import numpy as np
 import pivot
 import pytest
 from pivot.core.errors import ConfigError
-from pivot.core.intervals import Floats, middle, resampled_means, sums_by_level
+from pivot.core.intervals import Floats, mean_of, sums_by_level
 from pivot.datasets.store.nights import load_store
 from pivot.insight import compare
 from pivot.insight.compare import MEASURES, Measured, compare_measured, compare_stores
 from pivot.tests.cli.command_line import run
 
-RUNS = {"sokoban": {"tasks": 12, "settings": {}}, "frozenlake": {"tasks": 12, "settings": {}}}
+RUNS = {"sokoban": {"tasks": 20, "settings": {}}, "frozenlake": {"tasks": 20, "settings": {}}}
 
 
 def _built(root: Path, skill: float, **fields: object) -> Path:
@@ -88,17 +88,18 @@ def test_a_better_policy_shows_and_the_sign_turns_with_the_sides(weak: Path, str
 def test_a_store_does_not_differ_from_itself(weak: Path) -> None:
     for each in compare_stores(weak, weak):
         assert each.difference is not None
-        assert (each.difference.value, each.difference.low, each.difference.high, each.clear) == (0, 0, 0, False)
+        assert (each.difference.value, each.clear) == (0, False)
+        assert each.difference.low <= 0 <= each.difference.high
 
 
-def test_levels_of_one_store_only_are_resampled_among_themselves(weak: Path, tmp_path: Path) -> None:
+def test_other_levels_are_not_paired(weak: Path, tmp_path: Path) -> None:
     other = _built(tmp_path / "other", -2.0, seed=1)
     compared = {(each.env, each.measure): each for each in compare_stores(weak, other)}
     sokoban = compared["sokoban", "success"]
-    assert (sokoban.levels, sokoban.common, sokoban.paired) == (24, 0, False)
+    assert (sokoban.levels, sokoban.common, sokoban.paired) == (40, 0, False)
     assert sokoban.difference is not None
     assert sokoban.difference.low < sokoban.difference.high
-    assert "sokoban: only 0 of 24 levels are in both stores" in run("compare", weak, other)
+    assert "sokoban: only 0 of 40 levels are in both stores" in run("compare", weak, other)
     assert "levels are in both" not in run("compare", weak, weak)
 
 
@@ -127,7 +128,7 @@ def _paired_bootstrap(old: Path, new: Path, env: str) -> dict[str, tuple[float, 
 
 
 def test_measures_over_failures_are_paired_as_by_a_bootstrap_written_apart(tmp_path: Path) -> None:
-    """A level where one store has no failure is compared with itself, too: bounds within 3 % of the width."""
+    """A level where one store has no failure counts, too: bounds within 15 % of the width of a bootstrap's."""
     runs = {"frozenlake": {"tasks": 60, "settings": {}}}
     stores = []
     for name, skill in (("old", -0.5), ("new", 1.0)):
@@ -141,20 +142,19 @@ def test_measures_over_failures_are_paired_as_by_a_bootstrap_written_apart(tmp_p
         difference = compared[name].difference
         assert compared[name].paired
         assert difference is not None
-        assert difference.low == pytest.approx(low, abs=0.03 * (high - low)), name
-        assert difference.high == pytest.approx(high, abs=0.03 * (high - low)), name
+        assert difference.low == pytest.approx(low, abs=0.15 * (high - low)), name
+        assert difference.high == pytest.approx(high, abs=0.15 * (high - low)), name
 
 
-def test_planted_differences_are_in_the_interval_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_differences_are_in_the_interval_as_often_as_it_says() -> None:
     """Two stores of 100 equal levels; the new one fails a fifth less and has its pivots 0.7 steps later."""
-    monkeypatch.setattr(compare, "RESAMPLES", 1000)
     truth = {"success": 0.1, "pivot step": 0.7}
     hits = dict.fromkeys(truth, 0)
     for trial in range(300):
         rng = np.random.default_rng(trial)
         chances, steps = rng.beta(1, 1, 100), rng.normal(5, 2, 100)
         stores = [_planted(rng, factor * chances, steps + later) for factor, later in ((1.0, 0.0), (0.8, 0.7))]
-        for each in compare_measured("lake", stores[0], stores[1], trial):
+        for each in compare_measured("lake", stores[0], stores[1]):
             assert each.difference is not None
             hits[each.measure] += each.difference.low <= truth[each.measure] <= each.difference.high
     assert all(0.92 <= count / 300 <= 0.98 for count in hits.values()), hits
@@ -210,25 +210,44 @@ def test_the_command_shows_and_gives_out(weak: Path, strong: Path) -> None:
     assert run("compare", weak, strong, "--format", "csv").count("\n") == len(rows) + 1
 
 
+@pytest.mark.parametrize("rate", [0.02, 0.2, 0.5])
+@pytest.mark.parametrize("levels", [3, 6, 10, 20, 60])
+def test_equal_runs_rarely_get_a_star(levels: int, rate: float) -> None:
+    """Two runs of one policy on the same levels; below 20 levels never."""
+    rng = np.random.default_rng(levels)
+    stars, trials = 0, 700
+    for _ in range(trials):
+        chances = rng.beta(4 * rate, 4 * (1 - rate), levels)
+        names = frozenset(map(str, range(levels)))
+        sides = [
+            Measured(names, {"success": {str(level): (float(won), 8) for level, won in enumerate(wins)}})
+            for wins in (rng.binomial(8, chances), rng.binomial(8, chances))
+        ]
+        stars += compare_measured("lake", *sides)[0].clear
+    # Three standard errors of the simulation beside the 6 % that are promised.
+    assert stars / trials <= (0.06 + 0.027 if levels >= 20 else 0)
+
+
+def test_levels_that_only_differ_in_settings_are_paired(weak: Path, tmp_path: Path) -> None:
+    """Another limit of turns or another reward changes the id of a task, and not the level."""
+    runs = {env: {"tasks": 20, "settings": {"step_reward": -0.2}} for env in RUNS}
+    other = _built(tmp_path / "other", -2.0, environments=runs)
+    for each in compare_stores(weak, other):
+        assert each.paired and each.common == 20
+    assert "levels are in both" not in run("compare", weak, other)
+
+
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     """Levels differ much, rollouts of one level little: an interval over episodes would be far too narrow."""
     rng = random.Random(5)
     by_level = by_episode = 0
-    for trial in range(300):
+    for _ in range(300):
         chances = [rng.betavariate(0.4, 0.4) for _ in range(60)]
         values = [float(rng.random() < chance) for chance in chances for _ in range(8)]
         levels = [str(level) for level in range(60) for _ in range(8)]
-        low, high = middle(resampled_means(*sums_by_level(values, levels), seed=trial, resamples=400))
-        by_level += low <= 0.5 <= high
-        alone = [str(place) for place in range(len(values))]
-        low, high = middle(resampled_means(*sums_by_level(values, alone), seed=trial, resamples=400))
-        by_episode += low <= 0.5 <= high
+        over = mean_of(*sums_by_level(values, levels)).share()
+        by_level += over.low <= 0.5 <= over.high
+        over = mean_of(*sums_by_level(values, [str(place) for place in range(len(values))])).share()
+        by_episode += over.low <= 0.5 <= over.high
     assert 0.91 <= by_level / 300 <= 0.99
     assert by_episode / 300 < 0.75
-
-
-def test_one_seed_draws_the_same_places() -> None:
-    sums, counts = np.arange(5.0), np.ones(5)
-    assert np.array_equal(resampled_means(sums, counts, 3), resampled_means(sums, counts, 3))
-    assert np.allclose(resampled_means(sums + 1, counts, 3) - resampled_means(sums, counts, 3), 1)
-    assert not np.array_equal(resampled_means(sums, counts, 3), resampled_means(sums, counts, 4))

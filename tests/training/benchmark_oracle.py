@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.stats
 from PIL import Image
-from pivot.core.identity import derive_seed
 
 Row = dict[str, Any]
 
@@ -71,18 +71,31 @@ def _other_answer(value: Row, item: Row) -> Any:
 
 
 def mean_and_bounds(per_level: dict[str, list[Row]], figure: Any) -> Any:
-    """A figure of all records, and the middle 95 % of it over resamples of whole levels."""
+    """A figure of all records, and Wilson's bounds with the variance that leaving out one level at a time gives."""
     levels = list(per_level)
     value = figure([record for level in levels for record in per_level[level]])
     if len(levels) == 1:
         return value, 0.0, 1.0
-    rng = np.random.Generator(np.random.PCG64(derive_seed("bootstrap", 0)))
-    means: list[float] = []
-    together = max(1, 200_000 // len(levels))
-    for start in range(0, 2000, together):
-        draws = rng.integers(len(levels), size=(min(together, 2000 - start), len(levels))).tolist()
-        means += [figure([record for place in drawn for record in per_level[levels[place]]]) for drawn in draws]
-    return value, *(float(np.quantile(means, each)) for each in (0.025, 0.975))
+    without = [
+        figure([record for other in levels if other != level for record in per_level[other]]) for level in levels
+    ]
+    centre = math.fsum(without) / len(levels)
+    squares = [(each - centre) ** 2 * (len(levels) - 1) / len(levels) for each in without]
+    variance, records = math.fsum(squares), sum(map(len, per_level.values()))
+    if value * (1 - value) < 1e-12:
+        worth, wide = len(levels), 1.959963984540054
+    else:
+        sums = [figure(some) * len(some) for some in per_level.values()]
+        whole = figure is not macro_f1 and figure is not calibration and all(each == round(each) for each in sums)
+        worth = value * (1 - value) / variance if variance else len(levels)
+        worth = min(records, worth) if whole else worth
+        spread = math.fsum(each**2 for each in squares) - variance**2 / len(levels)
+        uneven = spread > 1e-9 * math.fsum(each**2 for each in squares)
+        freedom = min(len(levels) - 1, max(4.0, 2 * variance**2 / spread)) if uneven else len(levels) - 1
+        wide = float(scipy.stats.t.ppf(0.975, freedom))
+    root = wide * math.sqrt(value * (1 - value) / worth + wide**2 / (4 * worth**2))
+    low, high = ((value + wide**2 / (2 * worth) + side * root) / (1 + wide**2 / worth) for side in (-1, 1))
+    return value, max(0.0, low), min(1.0, high)
 
 
 def mean(field: str) -> Any:
@@ -146,7 +159,10 @@ def figures(benchmark: Path, predictions: Path) -> dict[tuple[str, str, str, str
             per_level: dict[str, list[Row]] = {}
             for record in kept:
                 per_level.setdefault(record["level"], []).append(record)
-            if kept:
+            if kept and name == "need":  # from -1 to 1
+                halved = mean_and_bounds(per_level, lambda some, figure=figure: (1 + figure(some)) / 2)
+                made[task, env, log, name] = tuple(2 * each - 1 for each in halved)
+            elif kept:
                 made[task, env, log, name] = mean_and_bounds(per_level, figure)
     return made
 

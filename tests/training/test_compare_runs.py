@@ -51,7 +51,7 @@ def test_runs_are_given_out_as_data_with_intervals(tmp_path: Path) -> None:
     rows = {row["measure"]: row for row in data["rows"]}
     success = rows["success"]
     assert success["difference"] == success["difference_low"] == success["difference_high"] == 0.25, "paired by update"
-    assert 0.25 <= success["old_low"] < 0.5 < success["old_high"] <= 0.75
+    assert success["old_low"] < 0.25 and success["old_high"] > 0.75, "three updates say little"
     assert rows["success, held-out levels"]["new_low"] == 0.5
     assert run("compare", old, new, "--format", "csv").startswith("measure,old,old_low")
 

@@ -1,37 +1,62 @@
-"""Shares with their intervals: against scipy and by hand, and what a wrong unit would give."""
+"""Shares with their intervals: against scipy, by simulation, and what a wrong unit would give."""
 
 import random
 
 import numpy as np
 import pytest
+from pivot.core.intervals import mean_of, student
 from pivot.training.evaluation.scores import share
 
 
-def test_two_levels_by_hand() -> None:
-    """Two draws of two levels: both the worse with chance 1/4, both the better with 1/4; the tails are these."""
-    result = share([1.0, 1.0, 0.0, 0.0, 0.0, 1.0], ["a", "a", "a", "b", "b", "b"])
-    assert result.value == 0.5
-    assert (result.low, result.high) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
-    assert share([1.0, 1.0], ["a", "a"]).low == 0.0, "one level says nothing about another"
-    assert share([1.0, 1.0], ["a", "b"]).low == 1.0
-
-
-def test_intervals_agree_with_scipy() -> None:
-    """With as many records in each level the ratio is a plain mean of level means, which scipy can draw, too."""
+def test_levels_of_one_record_give_wilsons_interval() -> None:
+    """With a record a level the variance is that of independent records, but for n - 1 and Student's t."""
     stats = pytest.importorskip("scipy.stats")
-    rng = np.random.default_rng(7)
-    levels = [f"{each}" for each in range(60) for _ in range(5)]
-    means = rng.random(60)
-    values = (rng.random(300) < np.repeat(means, 5)).astype(float)
-    theirs = stats.bootstrap(
-        (values.reshape(60, 5).mean(axis=1),), np.mean, n_resamples=4000, method="percentile", rng=rng
-    ).confidence_interval
-    ours = share(values.tolist(), levels)
-    assert ours.low == pytest.approx(theirs.low, abs=0.012)
-    assert ours.high == pytest.approx(theirs.high, abs=0.012)
+    values = [1.0] * 130 + [0.0] * 270
+    theirs = stats.binomtest(130, 400).proportion_ci(method="wilson")
+    ours = share(values, [str(place) for place in range(400)])
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=4e-4)
 
 
-def test_levels_are_drawn_and_not_episodes() -> None:
+def test_edges_have_a_width() -> None:
+    assert share([1.0, 1.0], ["a", "a"]).low == 0.0, "one level says nothing about another"
+    assert share([1.0, 1.0], ["a", "b"]).low == pytest.approx(0.3424, abs=1e-4), "2 / (2 + 1.96 squared)"
+    alike = share([1.0, 0.0] * 3, ["a", "a", "b", "b", "c", "c"])
+    assert alike.low < 0.25 and alike.high > 0.75, "levels that agree by chance"
+
+
+def test_quantiles_of_student_are_those_of_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for freedom in (1, 2, 3, 3.5, 4, 5.5, 9, 30, 1000):
+        assert student(freedom) == pytest.approx(float(stats.t.ppf(0.975, freedom)), rel=2e-3)
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.2, 0.5])
+@pytest.mark.parametrize("levels", [3, 6, 10, 20, 60])
+def test_shares_hold_the_truth_as_often_as_they_say(levels: int, rate: float) -> None:
+    """Eight episodes a level whose chances differ between levels, with a correlation of 0.2 inside of one."""
+    rng = np.random.default_rng(levels)
+    held, trials, counts = 0, 1500, np.full(levels, 8.0)
+    for _ in range(trials):
+        chances = rng.beta(4 * rate, 4 * (1 - rate), levels)
+        interval = mean_of(rng.binomial(8, chances).astype(float), counts).share()
+        held += interval.low <= rate <= interval.high
+    # Three standard errors of the simulation beside what is promised.
+    assert held / trials >= (0.91 if levels < 20 else 0.93) - 0.02
+    assert levels < 20 or held / trials <= 0.98 + 0.011
+
+
+@pytest.mark.parametrize("levels", [3, 6, 20, 60])
+def test_means_hold_the_truth_as_often_as_they_say(levels: int) -> None:
+    rng = np.random.default_rng(levels)
+    held, trials, counts = 0, 1500, np.full(levels, 8.0)
+    for _ in range(trials):
+        of_levels = rng.normal(3.0, 2.0, levels)
+        interval = mean_of(rng.normal(8 * of_levels, 3.0), counts).amount()
+        held += interval.low <= 3.0 <= interval.high
+    assert 0.93 <= held / trials <= 0.98
+
+
+def test_levels_count_and_not_episodes() -> None:
     """Eight episodes a level that all go the same way are one observation: the interval must not shrink with them."""
     rng = random.Random(1)
     outcome = {f"level {each}": float(rng.random() < 0.5) for each in range(50)}
@@ -40,7 +65,7 @@ def test_levels_are_drawn_and_not_episodes() -> None:
     one = share(list(outcome.values()), list(outcome))
     many = share(values, levels)
     wrong = share(values, [str(number) for number in range(len(values))])
-    assert (many.low, many.high) == (one.low, one.high)
+    assert (many.low, many.high) == pytest.approx((one.low, one.high))
     assert wrong.high - wrong.low < 0.5 * (many.high - many.low)
 
 

@@ -5,13 +5,13 @@ its figure, so silence never pays. A figure is computed twice, with the strict a
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from ...core.intervals import RESAMPLES, middle, resampled_means, resampled_sums, sums_by_level
+from ...core.intervals import Estimate, figure_of, mean_of, sums_by_level
 from .items import Benchmark, Item, Truth
 from .predictions import READERS, Answer, Prediction, Predictions, Reader, read_answer
 
@@ -40,23 +40,24 @@ class Share:
         return asdict(self)
 
 
-def share(values: Sequence[float], levels: Sequence[str], seed: int = 0, resamples: int = RESAMPLES) -> Share:
-    """Return the mean of ``values`` with its percentile interval by bootstrap over ``levels``.
+def share(values: Sequence[float], levels: Sequence[str]) -> Share:
+    """Return the mean of ``values`` with its interval over ``levels``.
 
     Records of a single level do not generalise: their interval is 0 to 1.
 
     Args:
         values: one number per record, 0 to 1; at least one.
-        levels: level of each record; each resample draws whole levels with replacement, as many as there are.
-        seed: seed of the resamples; equal inputs give equal intervals.
-        resamples: number of resamples.
+        levels: level of each record.
 
     Raises:
         ValueError: ``values`` is empty, or the lengths differ.
     """
-    sums, counts = sums_by_level(values, levels)
-    bounds = (0.0, 1.0) if len(sums) == 1 else middle(resampled_means(sums, counts, seed, resamples))
-    return Share(float(sums.sum() / counts.sum()), *bounds, len(values))
+    return _share(mean_of(*sums_by_level(values, levels)), len(values))
+
+
+def _share(estimate: Estimate, records: int) -> Share:
+    interval = estimate.share()
+    return Share(interval.value, interval.low, interval.high, records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,7 @@ def _mode_figures(judged: Sequence[Judged]) -> dict[str, Any]:
 def macro_f1(named: Sequence[str | None], true: Sequence[str | None], levels: Sequence[str]) -> Share:
     """Return the mean over the true modes of the harmonic mean of precision and recall, with its interval over levels.
 
-    A resample without a mode leaves the mode out.
+    Without the levels that have a mode, the mode is left out.
     """
     modes = sorted({mode for mode in true if mode is not None})
     places = {level: index for index, level in enumerate(dict.fromkeys(levels))}
@@ -227,14 +228,7 @@ def macro_f1(named: Sequence[str | None], true: Sequence[str | None], levels: Se
         scores = np.where(records > 0, 2 * hits / np.maximum(namings + records, 1), 0)
         return scores.sum(axis=1) / (records > 0).sum(axis=1)
 
-    return _share_of(counts, means, len(true))
-
-
-def _share_of(counts: Any, means: Callable[[Any], Any], records: int) -> Share:
-    """Return a figure of sums over levels, with its interval; ``counts`` are the summands per level."""
-    value = float(means(counts.sum(axis=0, keepdims=True))[0])
-    bounds = (0.0, 1.0) if len(counts) == 1 else middle(means(resampled_sums(counts)))
-    return Share(value, *bounds, records)
+    return _share(figure_of(counts, means), len(true))
 
 
 def _credit_figures(judged: Sequence[Judged]) -> dict[str, Any]:
@@ -251,7 +245,10 @@ def _credit_figures(judged: Sequence[Judged]) -> dict[str, Any]:
             ).row()
     ranked = [(each, correlation) for each in judged if (correlation := need_correlation(each)) is not None]
     if ranked:
-        figures["need"] = share([value for _, value in ranked], [each.truth.level for each, _ in ranked]).row()
+        levels = [each.truth.level for each, _ in ranked]
+        halved = share([(1 + value) / 2 for _, value in ranked], levels)  # a correlation is from -1 to 1
+        value, low, high = (2 * each - 1 for each in (halved.value, halved.low, halved.high))
+        figures["need"] = Share(value, low, high, len(ranked)).row()
     answers = [each.turns for each in judged if each.turns is not None]
     if not answers or any(
         turns.reach is not None for turns in answers
@@ -321,4 +318,4 @@ def calibration(judged: Sequence[Judged]) -> Share:
     def means(sums: Any) -> Any:
         return 1 - (np.abs(sums[:, :BINS]).sum(axis=1) + sums[:, -2]) / sums[:, -1]
 
-    return _share_of(counts, means, len(judged))
+    return _share(figure_of(counts, means), len(judged))

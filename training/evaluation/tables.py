@@ -161,7 +161,7 @@ def table_text(results: Sequence[Result], baselines: Sequence[Result] = ()) -> s
     parts = [
         f"# {title}",
         f"Fingerprint `{first['fingerprint']}`. Items: {Variant(**first['variant'])}. In percent, in brackets 95 % "
-        "intervals by bootstrap over levels. "
+        "intervals over levels. "
         "*Strict* counts replies that are one JSON object and nothing else, *lenient* also reads JSON in prose or "
         "fences. *Read* is the share of items with a readable answer; what cannot be read counts as wrong.",
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import TrainingError
-from ...core.intervals import middle, resampled_means
+from ...core.intervals import mean_of
 from ...core.storage import Address, open_storage
 from ..checkpoint import RUN, read_metrics
 
@@ -45,7 +45,7 @@ Bounds = tuple[float, float]
 class RunRow:
     """One figure of both runs; None if a run has no value.
 
-    Bounds of means are those of a bootstrap over updates, which are paired by their number for the difference; those of
+    Bounds of means are Student's over updates, which are paired by their number for the difference; those of
     held-out success are the stored ones, over levels. None where there are fewer than two values.
     """
 
@@ -153,7 +153,10 @@ def _row(name: str, old: Series, new: Series) -> RunRow:
 
 
 def _bounds(values: Sequence[float]) -> Bounds | None:
-    return middle(resampled_means(np.asarray(values, float), np.ones(len(values)))) if len(values) > 1 else None
+    if len(values) < 2:
+        return None
+    interval = mean_of(np.asarray(values, float), np.ones(len(values))).amount()
+    return interval.low, interval.high
 
 
 def _held_out(lines: Sequence[Mapping[str, Any]], env: str = "") -> Mapping[str, float | None]:
