@@ -35,25 +35,25 @@ def test_quantiles_of_student_are_those_of_scipy() -> None:
 def test_shares_hold_the_truth_as_often_as_they_say(levels: int, rate: float) -> None:
     """Eight episodes a level whose chances differ between levels, with a correlation of 0.2 inside of one."""
     rng = np.random.default_rng(levels)
-    held, trials, counts = 0, 1500, np.full(levels, 8.0)
+    inside, trials, counts = 0, 1500, np.full(levels, 8.0)
     for _ in range(trials):
         chances = rng.beta(4 * rate, 4 * (1 - rate), levels)
         interval = mean_of(rng.binomial(8, chances).astype(float), counts).share()
-        held += interval.low <= rate <= interval.high
+        inside += interval.low <= rate <= interval.high
     # Three standard errors of the simulation beside what is promised.
-    assert held / trials >= (0.91 if levels < 20 else 0.93) - 0.02
-    assert levels < 20 or held / trials <= 0.98 + 0.011
+    assert inside / trials >= (0.91 if levels < 20 else 0.93) - 0.02
+    assert levels < 20 or inside / trials <= 0.98 + 0.011
 
 
 @pytest.mark.parametrize("levels", [3, 6, 20, 60])
 def test_means_hold_the_truth_as_often_as_they_say(levels: int) -> None:
     rng = np.random.default_rng(levels)
-    held, trials, counts = 0, 1500, np.full(levels, 8.0)
+    inside, trials, counts = 0, 1500, np.full(levels, 8.0)
     for _ in range(trials):
         of_levels = rng.normal(3.0, 2.0, levels)
         interval = mean_of(rng.normal(8 * of_levels, 3.0), counts).amount()
-        held += interval.low <= 3.0 <= interval.high
-    assert 0.93 <= held / trials <= 0.98
+        inside += interval.low <= 3.0 <= interval.high
+    assert 0.93 <= inside / trials <= 0.98
 
 
 def test_levels_count_and_not_episodes() -> None:
