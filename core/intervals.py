@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+LEAST = 3
+"""Least number of levels for an interval: fewer say nothing about others."""
+
 NORMAL = 1.959963984540054
 """Quantile 0.975 of the normal distribution."""
 LEAST_FREEDOM = 4.0
@@ -22,7 +25,7 @@ LEAST_FREEDOM = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A number with the bounds of its confidence interval; infinite bounds where one level says nothing of others."""
+    """A number with the bounds of its confidence interval; below three levels these are the limits of the number."""
 
     value: float
     low: float
@@ -51,7 +54,7 @@ class Estimate:
     def share(self) -> Interval:
         """Return the interval of a number between 0 and 1; without any spread, each level counts once."""
         levels = len(self.influence)
-        if levels < 2:
+        if levels < LEAST:
             return Interval(self.value, 0.0, 1.0)
         variance, binomial = self.variance, self.value * (1 - self.value)
         if binomial <= 1e-12:
@@ -67,7 +70,7 @@ class Estimate:
 
     def amount(self) -> Interval:
         """Return the interval of a number without limits."""
-        if len(self.influence) < 2:
+        if len(self.influence) < LEAST:
             return Interval(self.value, -math.inf, math.inf)
         half = student(self._freedom()) * math.sqrt(self.variance)
         return Interval(self.value, self.value - half, self.value + half)
@@ -81,12 +84,12 @@ class Estimate:
 
 
 def student(freedom: float) -> float:
-    """Return the quantile 0.975 of Student's distribution, for 1, 2 and at least 3 degrees of freedom.
+    """Return the quantile 0.975 of Student's distribution, for 2 and at least 3 degrees of freedom.
 
     From 3 on by the expansion of Fisher and Cornish (Abramowitz and Stegun 26.7.5), wrong by less than 0.2 %.
     """
     if freedom < 3:
-        return math.tan(0.475 * math.pi) if freedom < 2 else 0.95 * math.sqrt(2 / (1 - 0.95**2))
+        return 0.95 * math.sqrt(2 / (1 - 0.95**2))
     powers = [NORMAL**power for power in range(10)]
     terms = (
         (4, {3: 1, 1: 1}),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ConfigError
-from ..core.intervals import Estimate, Interval, difference, mean_of
+from ..core.intervals import LEAST, Estimate, Interval, difference, mean_of
 from ..core.storage import Address
 from ..datasets.sql.views import connect, run_query
 
@@ -59,7 +59,7 @@ class Measured:
 class Comparison:
     """One measure of one environment in both stores: None for a store without values.
 
-    A difference needs values of at least two levels in each store, otherwise nothing is known about other levels.
+    A difference needs values of at least three levels in each store, otherwise nothing is known about other levels.
     """
 
     env: str
@@ -156,7 +156,7 @@ def compare_measured(env: str, old: Measured, new: Measured) -> list[Comparison]
         (before, theirs), (after, ours) = (_estimate(side.sums(name)) for side in (old, new))
         first, second = (each and (each.amount() if name in AMOUNTS else each.share()) for each in (before, after))
         least, change = min(len(theirs), len(ours)), None
-        if least >= 2 and first is not None and second is not None:
+        if least >= LEAST and first is not None and second is not None:
             change = difference(first, second, _correlation(theirs, ours))
         compared.append(Comparison(env, name, first, second, change, together, common, least))
     return compared

@@ -74,7 +74,7 @@ def mean_and_bounds(per_level: dict[str, list[Row]], figure: Any) -> Any:
     """A figure of all records, and Wilson's bounds with the variance that leaving out one level at a time gives."""
     levels = list(per_level)
     value = figure([record for level in levels for record in per_level[level]])
-    if len(levels) == 1:
+    if len(levels) < 3:
         return value, 0.0, 1.0
     without = [
         figure([record for other in levels if other != level for record in per_level[other]]) for level in levels

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import TrainingError
-from ...core.intervals import mean_of
+from ...core.intervals import LEAST, mean_of
 from ...core.storage import Address, open_storage
 from ..checkpoint import RUN, read_metrics
 
@@ -46,7 +46,7 @@ class RunRow:
     """One figure of both runs; None if a run has no value.
 
     Bounds of means are Student's over updates, which are paired by their number for the difference; those of
-    held-out success are the stored ones, over levels. None where there are fewer than two values.
+    held-out success are the stored ones, over levels. None where there are fewer than three values.
     """
 
     measure: str
@@ -153,7 +153,7 @@ def _row(name: str, old: Series, new: Series) -> RunRow:
 
 
 def _bounds(values: Sequence[float]) -> Bounds | None:
-    if len(values) < 2:
+    if len(values) < LEAST:
         return None
     interval = mean_of(np.asarray(values, float), np.ones(len(values))).amount()
     return interval.low, interval.high
