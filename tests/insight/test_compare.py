@@ -182,9 +182,10 @@ def test_values_of_a_single_level_give_no_difference() -> None:
 
 
 def test_a_mode_that_a_store_never_has_is_zero_where_it_fails_and_unknown_where_it_does_not() -> None:
-    failures = {"a": (3.0, 1), "b": (4.0, 2)}
-    lost = Measured(frozenset("ab"), {"pivot step": failures, "mode drift": {"a": (1.0, 1), "b": (2.0, 2)}})
-    other, perfect = Measured(frozenset("ab"), {"pivot step": failures}), Measured(frozenset("ab"), {})
+    failures = {"a": (3.0, 1), "b": (4.0, 2), "c": (1.0, 1)}
+    drift = {"a": (1.0, 1), "b": (2.0, 2), "c": (1.0, 1)}
+    lost = Measured(frozenset("abc"), {"pivot step": failures, "mode drift": drift})
+    other, perfect = Measured(frozenset("abc"), {"pivot step": failures}), Measured(frozenset("abc"), {})
     for side, value in ((other, 0.0), (perfect, None)):
         (mode,) = [each for each in compare_measured("lake", lost, side) if each.measure == "mode drift"]
         assert (mode.new and mode.new.value) == value
