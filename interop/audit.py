@@ -144,7 +144,7 @@ def finding_of(
 
 
 def _form(reply: str | None) -> str:
-    return "no container" if (reply or "").strip() else "blank"
+    return (reply or "").strip()[:200] or "blank"
 
 
 @dataclass(slots=True)

@@ -71,6 +71,9 @@ class Guess:
     """Whether only recorded values can confirm it."""
     unsure: bool = False
     """Whether turns may hold more actions than the longest reply."""
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """Options of the containers that hold actions in some of its replies, by their looks. Each may be the only one that
+    was read, so that recorded values have to confirm more episodes under this guess than under any of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ class _Container:
     look: str
     needs_proof: bool = False
     contents: list[str | None] = field(default_factory=list[str | None])
+    parts: Sequence["_Container"] = ()
+    """Containers of some of its replies; see :attr:`Guess.parts`."""
 
     def readable(self) -> set[int]:
         """Return the replies in which it holds words for directions alone."""
@@ -110,12 +115,17 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
     own = {n for n, said in enumerate(replies) if read_reply(names, tag, declared, said.text, said.calls).actions}
     distinct = {tuple(each.contents): each for each in reversed([*_containers(replies)]) if each.contents}
     containers = [*reversed(distinct.values())]
-    unions = list(_unions(containers, replies, own))
-    parts = [own, *(each.readable() for each in containers if each.options.get("pattern") not in _FIXED)]
-    for mention in _mentions(replies):
-        lines = mention.readable()
-        mixed = any(0 < len(lines & part) < _NEARLY_ALL * len(lines) for part in parts)
-        containers += [replace(mention, needs_proof=mention.needs_proof or mixed)] if lines else []
+    unions = list(_unions(containers, replies))
+    if not declared.container:
+        containers += [other for each in containers for other in _one_of_several(each, replies)]
+    parts = [(each, each.readable()) for each in containers if each.options.get("pattern") not in _FIXED]
+    loose = [each for each in containers if each.options.get("pattern") in _FIXED] + [*_mentions(replies)]
+    containers = [each for each, _ in parts]
+    for each in loose:  # they find actions in replies of several forms, of which perhaps one was read
+        lines = each.readable()
+        mixed = [part for part, mine in parts if 0 < len(lines & mine) < _NEARLY_ALL * len(lines)]
+        proof = each.needs_proof or bool(mixed) or 0 < len(lines & own) < _NEARLY_ALL * len(lines)
+        containers += [replace(each, needs_proof=proof, parts=mixed[:2])] if each.contents and lines else []
     containers.sort(key=lambda each: (-len(each.readable()), -sum(content is not None for content in each.contents)))
     rivals = [each for each in containers if each.is_code()]  # beside the action there, a direction may be a remark
     guesses: list[Guess] = []
@@ -131,7 +141,9 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
                 count = sum(content is not None for content in container.contents)
             look = container.look + _look(options)
             doubt = proof or container.needs_proof or any(each is not container for each in rivals)
-            guesses.append(Guess(options, count, look, doubt, unsure))
+            spelled = {name: value for name, value in options.items() if name not in container.options}
+            parts = {each.look: {**each.options, **spelled} for each in container.parts}
+            guesses.append(Guess(options, count, look, doubt, unsure, parts))
     better = [each for each in guesses if each.read > baseline or each.needs_proof]
     better.sort(key=lambda each: (each.needs_proof, -each.read, len(repr(each.options))))
     return better
@@ -252,13 +264,14 @@ def _mentions(replies: Sequence[Said]) -> Iterator[_Container]:
 def _filled(options: Mapping[str, str], look: str, replies: Sequence[Said], *, needs_proof: bool = False) -> _Container:
     """Return a container with what it holds in every reply, None where it is missing or not used."""
     contents: list[str | None] = []
-    dialect = Dialect(tag=options.get("tag") or "-", pattern=options.get("pattern", ""))
+    which: Any = options.get("container", "")
+    dialect = Dialect(tag=options.get("tag") or "-", pattern=options.get("pattern", ""), container=which)
     for said in replies:
         if said.calls:
             contents.append(_argument(said.calls, options))
             continue
         texts = [] if "argument" in options else contents_of(said.text, dialect, "-")
-        same = len({each.casefold() for each in texts}) == 1 or bool(texts and needs_proof)
+        same = len({each.casefold() for each in texts}) == 1 or bool(texts and (needs_proof or which))
         contents.append(texts[0] if same else None)
     return _Container(options, look, needs_proof, contents if any(contents) else [])
 
@@ -273,10 +286,22 @@ def _argument(calls: Sequence[Call], options: Mapping[str, str]) -> str | None:
     return ",".join(texts) if texts and len(texts) == len(parts) else None
 
 
-def _unions(containers: Sequence[_Container], replies: Sequence[Said], own: set[int]) -> Iterator[_Container]:
-    """Yield the fewest containers that hold actions in nearly all replies together, and apart in fewer.
+def _one_of_several(container: _Container, replies: Sequence[Said]) -> Iterator[_Container]:
+    """Yield the first and the last of a container that many replies hold several times, with different contents."""
+    if not {"tag", "pattern"} & {*container.options} or container.options.get("pattern") in _FIXED:
+        return
+    dialect = Dialect(tag=container.options.get("tag") or "-", pattern=container.options.get("pattern", ""))
+    texts = (contents_of(said.text, dialect, "-") for said in replies if not said.calls)
+    if sum(len({each.casefold() for each in several}) > 1 for several in texts) > _RARE * len(replies):
+        for which in ("last", "first"):
+            options = {**container.options, "container": which}
+            yield _filled(options, f"the {which} {container.look} of a reply", replies, needs_proof=True)
 
-    Where the declared dialect reads some of the replies, or a container few, the others may have been unusable turns.
+
+def _unions(containers: Sequence[_Container], replies: Sequence[Said]) -> Iterator[_Container]:
+    """Yield the fewest containers that hold actions in nearly all replies together, or in as many as there are.
+
+    Replies with one of them may have been unusable turns, so that only recorded values prove the union.
     """
     chosen: list[int] = []
     covered: set[int] = set()
@@ -284,12 +309,11 @@ def _unions(containers: Sequence[_Container], replies: Sequence[Said], own: set[
     while len(covered) < _NEARLY_ALL * len(replies):
         number, mine = max(certain, key=lambda each: len(each[1] - covered), default=(0, set[int]()))
         if not mine - covered:
-            return
+            break
         chosen.append(number)
         covered |= mine
     if len(chosen) < 2:
         return
-    rare = bool(own) or any(len(containers[number].readable()) < len(replies) / 3 for number in chosen)
     parts = [containers[number] for number in sorted(chosen)]  # those of a whole line come last
     argument = next((each.options["argument"] for each in parts if "argument" in each.options), None)
     patterns = [p for each in parts if (p := _pattern_of(each.options))]
@@ -301,7 +325,7 @@ def _unions(containers: Sequence[_Container], replies: Sequence[Said], own: set[
         else content
         for index, content in enumerate(filled.contents or [None] * len(replies))
     ]
-    yield _Container(options, filled.look, rare, contents)
+    yield _Container(options, filled.look, True, contents, parts)
 
 
 def _pattern_of(options: Mapping[str, str]) -> str:
@@ -340,7 +364,8 @@ def _vocabularies(container: _Container, names: Sequence[str]) -> Iterator[tuple
         return
     # Few letters may be those of another language: u is up in English, and down in German.
     proof = proof or (any(len(each) == 1 and each.isascii() and each.isalpha() for each in words) and len(words) < 4)
-    mapping = _known_words(unknown, names)
+    rare = [word for word in counts if word not in {*words, *names} and len(word) > 1 and _meanings(word)]
+    mapping = _known_words([*unknown, *rare], names) or _known_words(unknown, names)
     if mapping is not None:
         yield {**options, "words": pairs_text(mapping)}, proof
     elif len(words) <= MOST_WORDS and len(unknown) == len(words):

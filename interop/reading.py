@@ -220,7 +220,7 @@ class Reading:
         trial._limit, trial._is_trial, trial.pictures = limit or self._sample, True, self.pictures
         trial.run(Silent())
         evidence = [entry.evidence for plan in trial.plans.values() for entry in plan.entries]
-        proved = sum(not {*each} <= {Evidence.READ, Evidence.DECLARED} for each in evidence)
+        proved = sum(not {*each} <= {Evidence.READ, Evidence.SUCCESS, Evidence.DECLARED} for each in evidence)
         return Yield(len(evidence), sum(audit.contradicted for audit in trial.audits.values()), proved)
 
     def yields(self) -> list[dict[str, Any]]:

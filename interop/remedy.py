@@ -116,18 +116,17 @@ class Search:
         if self.agreeing:
             best = max((counts.taken, counts.proved) for _, counts in self.agreeing)
             return _choice(head, [guess for guess, counts in self.agreeing if (counts.taken, counts.proved) == best])
-        question = self._question()
+        question = "" if self.read >= _NEARLY_ALL * len(replies) and not self.before.contradicted else self._question()
         return Remedy(f"{head}; {question}") if question else None
 
     def _question(self) -> str:
         """Return what only the user can tell; nothing where no guess comes near."""
-        if self.partly:
-            guess = max(self.partly, key=lambda each: each.read)
-            return (
-                f"{guess.read} of them look like {guess.look}: {options_text(guess.options)}; nothing recorded shows "
-                "what the others did; only if they were unusable turns, declare the evidence too"
-            )
         texts = [f"{guess.look}: {options_text(guess.options)}" for guess in self.unproved[:3]]
+        some = {look: options for guess in self.unproved[:3] for look, options in guess.parts.items()}
+        some |= {each.look: each.options for each in sorted(self.partly, key=lambda each: -each.read)[:2]}
+        for look, options in some.items():
+            declared = options_text({**options, "evidence": "declared"})
+            texts.append(f"{look} alone, only if replies without it were unusable turns: {declared}")
         for guess in self.unknown[:1]:
             look = f"{guess.look.partition(', the words')[0]} with the words {guess.options['words'][1:]}"
             words = options_text({**guess.options, "words": "up:WORD,down:WORD,left:WORD,right:WORD"})
@@ -139,7 +138,7 @@ class Search:
             and (self.before.proved >= _LEAST_PROVED or not drops)
         ):
             texts.append("only if none of that moved anything: --option evidence=declared")
-        if not texts or (len(texts) == 1 and texts[0].startswith("only")):
+        if len(texts) < 2 and not self.unproved and not self.unknown:
             return "".join(texts)
         return f"nothing recorded shows how they were read, so say what was played: {'; or '.join(texts)}"
 
@@ -158,13 +157,14 @@ class Search:
                 return
             counts = self.trial(fitting[0].options, 0)
         (guess,) = fitting
-        proved = counts.proved > self.before.proved if guess.needs_proof else counts.proved > 0
-        if counts.contradicted or (guess.needs_proof and not proved and not explains):
+        rivals = [self.trial(each, 0).proved for each in guess.parts.values()]
+        proved = counts.proved > max(self.before.proved, *rivals, 0) if guess.needs_proof else counts.proved > 0
+        if counts.contradicted:
             return
         if counts.taken > self.before.taken and (proved or (explains and not guess.needs_proof)):
             if not any(self._same_reading(guess, other) for other, _ in self.agreeing):
                 self.agreeing.append((guess, counts))
-        elif guess.needs_proof:
+        elif guess.needs_proof and explains:
             self.unproved.append(guess)
         elif guess.read > max(self.read, len(self.replies) // 2):
             self.partly.append(guess)

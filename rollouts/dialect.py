@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 from ..core.messages import THINK_TAGS
 from ..core.plugins import Settings
 from ..environments.base import ParsedAction
-from .parser import parse_reply
+from .parser import parse_reply, visible_span
 
 _AROUND = " \t\r\n.,;:!?/\"'`*_()[]{}<>|#~\\“”‘’«»。！，、：·\ufe0e\ufe0f"
 """Characters around a word that loose spelling ignores."""
@@ -64,6 +64,9 @@ class Dialect(Words):
     argument: str = ""
     """Argument of a tool call that holds the actions, such as ``direction``; by default a call has the name of an
     action, or its only argument is a text that holds them."""
+    container: Literal["", "first", "last"] = ""
+    """Which of several containers after the thought holds the actions, so that the others hold none; by default the
+    first is read, and other actions in the others count as dropped."""
     spelling: Literal["exact", "loose"] = "exact"
     """``loose`` ignores punctuation, quotes and brackets around a word, as in ``Down.``"""
 
@@ -80,7 +83,7 @@ class Dialect(Words):
     def is_plain(self) -> bool:
         """Whether replies are read by the grammar of the environment."""
         return self.actions_per_turn == 1 and not (
-            self.tag or self.pattern or self.separator or self.words or self.spelling == "loose"
+            self.tag or self.pattern or self.separator or self.words or self.container or self.spelling == "loose"
         )
 
 
@@ -110,8 +113,8 @@ class Read:
     dropped: tuple[str, ...] = ()
     """Words and parts that could be actions and are not used."""
     form: str = ""
-    """Kind of a reply without an action: ``blank``, ``no container``, ``mention`` (an action outside of a container),
-    or the text of the container."""
+    """Kind of a reply without an action: ``blank``, ``mention`` (an action outside of a container), the text of the
+    container, or ``no container`` with the reply after the thought: other texts may be actions of another dialect."""
     said: bool = True
     """Whether the source holds the reply that was read; False where it lists the actions itself."""
 
@@ -122,7 +125,8 @@ class _Parts:
 
     actions: list[str] = field(default_factory=list[str])
     dropped: list[str] = field(default_factory=list[str])
-    content: str | None = None
+    contents: list[str] = field(default_factory=list[str])
+    """What its containers hold, the one that is used first."""
 
 
 def read_reply(
@@ -144,16 +148,15 @@ def read_reply(
     if calls:
         _read_calls(parts, names, dialect, calls, most)
     else:
-        contents = contents_of(text, dialect, tag)
-        if contents:
-            parts.content = contents[0]
-            _read_words(parts, names, dialect, contents[0], most)
-            used = parts.actions[:most]
-            parts.dropped += [each for each in contents[1:] if _is_other(each, names, dialect, used)]
+        parts.contents = contents_of(text, dialect, tag)
+        if parts.contents:
+            _read_words(parts, names, dialect, parts.contents[0], most)
+            used, others = parts.actions[:most], () if dialect.container else parts.contents[1:]
+            parts.dropped += [each for each in others if _is_other(each, names, dialect, used)]
     parts.dropped += parts.actions[most:]
     actions = parts.actions[:most]
-    parts.dropped += _beside(text, parts.content or "", names, dialect, actions) if actions else []
-    form = "" if actions else _form(text, parts.content, names, dialect, calls)
+    parts.dropped += _beside(text, parts.contents, names, dialect, actions) if actions else []
+    form = "" if actions else _form(text, parts.contents, names, dialect, calls)
     return Read(tuple(actions), tuple(each[:80] for each in parts.dropped), form)
 
 
@@ -162,14 +165,17 @@ def contents_of(text: str, dialect: Dialect, tag: str) -> list[str]:
     if dialect.pattern:
         matches = re.finditer(dialect.pattern, without_thoughts(text), re.IGNORECASE | re.MULTILINE)
         groups = (next((each for each in match.groups() if each is not None), match[0]) for match in matches)
-        return [each.strip() for each in groups if each.strip()]
+        contents = [each.strip() for each in groups if each.strip()]
+        return contents[::-1] if dialect.container == "last" else contents
     tag = dialect.tag or tag
+    pair = re.compile(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", re.DOTALL)
+    start, end, _ = visible_span(text)
+    if dialect.container == "last" and (found := pair.findall(text, start, end)):
+        return [each.strip().casefold() for each in found[::-1]]
     parsed = parse_reply(text, tag, ParsedAction)
     if parsed.action is None:
         return []
-    others = [
-        each.strip().casefold() for each in re.findall(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", text, re.DOTALL)
-    ]
+    others = [each.strip().casefold() for each in pair.findall(text)]
     return [parsed.action.name, *(each for each in others if each != parsed.action.name)]
 
 
@@ -255,21 +261,27 @@ def _is_other(content: str, names: Sequence[str], dialect: Dialect, used: Sequen
     return bool(actions) and actions != list(used)
 
 
-def _beside(text: str, content: str, names: Sequence[str], dialect: Dialect, used: Sequence[str]) -> list[str]:
+def _beside(
+    text: str, contents: Sequence[str], names: Sequence[str], dialect: Dialect, used: Sequence[str]
+) -> list[str]:
     """Return other containers and lines after the thought that hold other actions."""
+    content = contents[0] if contents else ""
+    known = {each.casefold() for each in (contents if dialect.container else ())}
     visible = without_thoughts(text)
     parts = [inner for name, inner in _PAIR.findall(visible) if name.casefold() not in THINK_TAGS]
     parts += _LABELLED.findall(visible)
     parts += [line for line in map(str.strip, visible.split("\n")) if line.casefold() not in content.casefold()]
-    return [each for each in parts if _is_other(each, names, dialect, used)]
+    return [each for each in parts if each.strip().casefold() not in known and _is_other(each, names, dialect, used)]
 
 
-def _form(text: str, content: str | None, names: Sequence[str], dialect: Dialect, calls: Sequence[Call]) -> str:
+def _form(text: str, contents: Sequence[str], names: Sequence[str], dialect: Dialect, calls: Sequence[Call]) -> str:
     if calls:
         return f"call {calls[0].name}"
-    if content is not None:
-        return content.casefold()[:80]
+    if contents:
+        return contents[0].casefold()[:80]
     if not text.strip():
         return "blank"
-    words = {word.strip(_AROUND).casefold() for word in text.split()}
-    return "mention" if any(action_of(word, names, dialect) is not None for word in words) else "no container"
+    words = {part for word in text.casefold().split() for part in (word.strip(_AROUND), *re.findall(r"[^\W_]+", word))}
+    if any(action_of(word, names, dialect) is not None for word in words):
+        return "mention"
+    return f"no container: {without_thoughts(text).strip().casefold()}"[:200]

@@ -48,7 +48,7 @@ def parse_reply(
         keeps_case: do not fold the case, for environments whose actions are documents.
     """
     text = cut_reply(text, limit_bytes)
-    start, end, has_block = _visible_span(text)
+    start, end, has_block = visible_span(text)
     answer = _first_pair(text, tag, start, end)
     if answer is None:
         in_thought = _first_pair(text, tag, 0, start) is not None or _first_pair(text, tag, end, len(text)) is not None
@@ -62,11 +62,11 @@ def parse_reply(
 
 def answer_text(reply: str, tag: str) -> str | None:
     """Return the text inside the pair from which :func:`parse_reply` reads the action, or None without one."""
-    start, end, _ = _visible_span(reply)
+    start, end, _ = visible_span(reply)
     return _first_pair(reply, tag, start, end)
 
 
-def _visible_span(text: str) -> tuple[int, int, bool]:
+def visible_span(text: str) -> tuple[int, int, bool]:
     """Return where the visible text starts and ends, and whether a complete think block comes before it."""
     start, name = 0, None
     for candidate in THINK_TAGS:

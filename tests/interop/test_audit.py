@@ -134,7 +134,6 @@ MISREAD: dict[str, Any] = {
         "content": None,
         "function_call": {"name": "go", "arguments": {"to": action, "n": 1}},
     },
-    "mixed": lambda action: f"<answer>{action}</answer>" if action in ("down", "left") else f"I go.\nAction: {action}",
     "label in Chinese": lambda action: f"思考：近。\n动作：{action}",
     "parentheses": lambda action: f"Action: 7 ({action})",
     "tool_use": lambda action: {"content": [{"type": "tool_use", "name": "go", "input": {"to": action, "n": 1}}]},
@@ -207,6 +206,8 @@ FOREIGN: dict[str, Any] = {
     "level in the text": _shown,
     "pool of examples": lambda moves: _chat(_answers([*EXAMPLES[len(moves) % 3], *moves])),
     "actions after the end": lambda moves: _chat(_answers([*moves, "up"])),
+    "last of two": lambda moves: _chat([f"<answer>left</answer> No: <answer>{each}</answer>" for each in moves]),
+    "last of two lines": lambda moves: _chat([f"Action: left\nNo.\nAction: {each}" for each in moves]),
     "lines": lambda moves: _lines([{"response": each} for each in _answers(moves)]),
     "words of lines": lambda moves: _lines([{"actions": [ITALIAN[move]]} for move in moves]),
 }
@@ -235,6 +236,8 @@ def test_the_remedy_of_a_foreign_dialect_reads_what_was_played(tmp_path: Path, n
             "actions_per_turn=N",
         ),
         ([_chat([*_tagged(FIRST[:3]), *(f"Action: {each}" for each in FIRST[3:])])], "Action:"),
+        ([_chat([*_answers(FIRST[:3]), *(f"Action: {each}" for each in FIRST[3:])])], "Action: alone, only if"),
+        ([_chat([f"<answer>left</answer> No: <answer>{each}</answer>" for each in FIRST])], "container=last"),
         ([_chat([f"It is {move}, so I choose: {FIRST[0]}" for move in FIRST])], "the direction after 'choose'"),
         ([_chat(_answers("2013"))], "words=up:WORD"),
         ([_chat([f"Box: {move}\nMove: {len(move)}" for move in FIRST])], "words=up:WORD"),
@@ -244,6 +247,23 @@ def test_a_guess_that_nothing_proves_is_a_question(tmp_path: Path, rows: list[An
     reading = _read(_write(tmp_path, *rows))
     assert said in reading.remedies[-1].text and not reading.remedies[-1].options
     assert _taken(_read(tmp_path / "episodes.jsonl", dialect="auto")) == 0
+
+
+def test_episodes_without_the_container_of_the_successes_are_not_labelled(tmp_path: Path) -> None:
+    """They are neither unusable turns, although the successes have some, nor actions: nothing proves which."""
+    german = dict(zip(WORDS["names"], ["hoch", "runter", "links", "rechts"], strict=True))
+    for tag, other, words in (("answer", "<move>{}</move>", {}), ("action", "Zug: {}", german)):
+        replies = [*["I do not know."] * 3, *(f"<{tag}>{each}</{tag}>" for each in WINS[0])]
+        won = [_chat(replies, id=str(n), success=True) for n in range(3)]
+        lost = [_chat([other.format(words.get(each, each)) for each in moves]) for moves in (FIRST, SECOND)]
+        assert _taken(_read(_write(tmp_path / tag, *won, *lost), dialect="auto")) == 3
+        assert "only if" in _read(tmp_path / tag / "episodes.jsonl", tag=tag).remedies[-1].text
+
+
+def test_a_source_that_is_read_gets_no_question(tmp_path: Path) -> None:
+    rows = [_chat(_tagged(FIRST)), _chat([*_tagged(SECOND[:4]), {"content": "<action>up</action>", "move": "down"}])]
+    reading = _read(_write(tmp_path, *rows, *(_chat(_tagged(["up", *SECOND[:4]]), id=str(n)) for n in range(9))))
+    assert _taken(reading) == 0 and reading.remedies == []
 
 
 def test_a_prompt_says_how_many_actions_a_turn_holds(tmp_path: Path) -> None:
