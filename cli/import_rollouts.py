@@ -32,7 +32,7 @@ class ImportOptions(Options):
     """File or folder with the recorded episodes."""
     format: str = "jsonl"
     """Format of the source: jsonl (PIVOT's own, of pivot.Recorder), vagen (evaluation folders), openai (messages
-    and images), verifiers (traces), inspect (.eval logs), atif (trajectories of Harbor), verl (rollout_data_dir),
+    and images), verifiers (traces), inspect (.eval logs), verl (rollout_data_dir),
     or one of an installed package."""
     out: AddressField | None = None
     """Folder of the store, or its s3://, gs:// or az:// address; new, or begun by the same command."""

@@ -161,7 +161,7 @@ def _url_of(source: Mapping[str, Any]) -> Any:
     """Return the address of a picture, or its data as one."""
     if source.get("type") == "base64":
         return f"data:{source.get('media_type')};base64,{source.get('data')}"
-    return source.get("url", source.get("path"))
+    return source.get("url")
 
 
 def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: ChatSettings) -> RecordedEpisode:

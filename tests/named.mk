@@ -22,21 +22,16 @@ what-hostile: $(VENV)/.dev  ## take 160 hostile stores through every command, as
 what-guidance: $(VENV)/.dev  ## check 10,000 answers of a teacher in five environments for false sentences (half a minute)
 	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/labeling/test_guidance.py
 
-# Each tool gets an environment of its own, because their pins conflict. Of Harbor, whose command line needs Python 3.12,
-# the models of trajectories suffice.
+# Each tool gets an environment of its own, because their pins conflict.
 IMPORTERS := $(VENV)/importers
 $(IMPORTERS)/.installed:
-	for tool in inspect verifiers harbor; do $(PYTHON) -m venv $(IMPORTERS)/$$tool || exit 1; done
+	for tool in inspect verifiers; do $(PYTHON) -m venv $(IMPORTERS)/$$tool || exit 1; done
 	$(IMPORTERS)/inspect/bin/pip install --quiet inspect_ai
 	$(IMPORTERS)/verifiers/bin/pip install --quiet verifiers
-	$(IMPORTERS)/harbor/bin/pip install --quiet pydantic
-	$(IMPORTERS)/harbor/bin/pip install --quiet --no-deps --ignore-requires-python harbor==$(HARBOR)
 	$(BIN)/pip install --quiet --no-deps --target $(IMPORTERS)/gym_sokoban gym-sokoban==0.0.6
 	@touch $@
 
-HARBOR ?= 0.26.0
-
-what-importers: $(VENV)/.dev $(IMPORTERS)/.installed  ## import logs that inspect_ai, verifiers and Harbor write themselves, read gym-sokoban's tiles; installs them
+what-importers: $(VENV)/.dev $(IMPORTERS)/.installed  ## import logs that inspect_ai and verifiers write themselves, read gym-sokoban's tiles; installs them
 	PIVOT_IMPORTERS=$(CURDIR)/$(IMPORTERS) PYTHONPATH=$(CURDIR)/$(IMPORTERS)/gym_sokoban \
 		$(BIN)/pytest $(ANY_FOLDER) tests/interop/test_real_tools.py tests/interop/test_tiles.py
 

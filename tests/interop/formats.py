@@ -111,49 +111,6 @@ def write_inspect(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) ->
             archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(whole))
 
 
-def write_atif(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
-    """Write a job of Harbor: every turn is a call of the tool ``move`` in the puzzles, else a text."""
-    for number, (row, steps) in enumerate(episodes):
-        trial = folder / f"trial-{number}"
-        (trial / "agent").mkdir(parents=True)
-
-        def picture(name: str) -> list[dict[str, Any]]:
-            source = {"media_type": "image/png", "path": f"../../pictures/{name}.png"}
-            return [{"type": "text", "text": "Now"}, {"type": "image", "source": source}]
-
-        # The reader refuses paths that leave the source, so the pictures are copied into it.
-        records: list[dict[str, Any]] = [{"step_id": 1, "source": "user", "message": picture(steps[0]["frame_id"])}]
-        for t, step in enumerate(steps):
-            moves = step["action"].replace("|", ", ")
-            call = {"tool_call_id": f"c{t}", "function_name": "move", "arguments": {"moves": moves}}
-            result = {"source_call_id": f"c{t}", "content": picture(step["next_frame_id"])}
-            calls_tools = row["env"] in ("sokoban", "frozenlake")
-            said = {"reasoning_content": "so", "tool_calls": [call]} if calls_tools else {"message": step["response"]}
-            records.append(
-                {
-                    "step_id": t + 2,
-                    "source": "agent",
-                    "message": "",
-                    **said,
-                    "observation": {"results": [result]},
-                    "metrics": {"completion_token_ids": [4, 5], "logprobs": [-0.5, -0.5]},
-                }
-            )
-        text = json.dumps(
-            {
-                "schema_version": "ATIF-v1.7",
-                "session_id": row["episode_id"],
-                "agent": {"name": "player", "version": "1", "model_name": "tiny"},
-                "steps": records,
-                "extra": facts(row),
-            }
-        )
-        (trial / "agent" / "trajectory.json").write_text(text.replace("../../pictures", "pictures"))
-        (trial / "agent" / "pictures").symlink_to(folder / "pictures")
-        rewards = {"reward": float(bool(row["success"]))}
-        (trial / "result.json").write_text(json.dumps({"task_name": "grid", "verifier_result": {"rewards": rewards}}))
-
-
 def write_verl(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
     """Write a dump of VAGEN's trainer: ChatML with the marks of pictures, and the pictures by line."""
     seen = "<|im_start|>user\nNow: <|vision_start|><|image_pad|><|image_pad|><|vision_end|><|im_end|>\n"

@@ -190,7 +190,6 @@ FILES = {
     "verifiers": "run/traces.jsonl",
     "verl": "1.jsonl",
     "inspect": "log.eval",
-    "atif": "trial/agent/trajectory.json",
     "vagen": "one/metrics.json",
 }
 

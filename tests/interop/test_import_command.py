@@ -54,13 +54,12 @@ def test_dry_run_describes_the_first_episode_and_writes_nothing(tmp_path: Path) 
 SOURCE = ("evidence", "generator")
 CHAT = (
     *SOURCE,
-    *("env", "tag", "pattern", "separator", "actions_per_turn", "argument", "words", "spelling"),
+    *("env", "tag", "pattern", "separator", "actions_per_turn", "argument", "words", "container", "spelling"),
     *("dialect", "masked", "examples", "trailing", "agent"),
 )
 DIALECTS = {
     "vagen": (*SOURCE, "nearest_start", "farthest_start"),
     **dict.fromkeys(("jsonl", "openai", "inspect", "verifiers"), CHAT),
-    "atif": (*CHAT, "reward"),
     "verl": (*CHAT, "template", "success"),
 }
 

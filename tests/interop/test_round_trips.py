@@ -18,7 +18,6 @@ WRITERS: dict[str, tuple[str, formats.Writer, dict[str, Any]]] = {
     "verifiers": ("verifiers", formats.write_traces, {}),
     "verifiers before 0.4": ("verifiers", formats.write_old_traces, {}),
     "inspect": ("inspect", formats.write_inspect, {}),
-    "atif": ("atif", formats.write_atif, {"argument": "moves"}),
     "verl": ("verl", formats.write_verl, {}),
 }
 
@@ -53,8 +52,6 @@ def test_other_formats(built: Path, tmp_path: Path, name: str) -> None:
     source = tmp_path / "source"
     episodes = formats.episodes_of(built, source)
     write(source, episodes)
-    if format == "atif" and "actions_per_turn" in json.loads(episodes[0][0]["env_config"]):
-        options = {**options, "separator": ",", "actions_per_turn": 3}
     require = ["end", "states", "rewards", "frames"]
     result = pivot.import_rollouts(source, tmp_path / "store", format=format, options=options, require=require)
     if name == "inspect":  # samples have no id but their own

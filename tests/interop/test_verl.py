@@ -1,4 +1,4 @@
-"""Hand-written logs of Harbor and verl from their public descriptions, with deliberate oddities."""
+"""Hand-written dumps of verl from its public description, with deliberate oddities."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from pivot.environments.frozenlake import FrozenLakeConfig, FrozenLakeEnv
 from pivot.environments.sokoban import SokobanConfig, SokobanEnv
 from pivot.tests.stores import problems
 
-from .recorded import LEVEL, SETTINGS, imports_of
+from .recorded import LEVEL, imports_of
 
 LAKE = "SFFF\nFHFH\nFFFH\nHFFG"
 
@@ -25,102 +25,6 @@ def _frames(env: Any, level: str, moves: list[str], folder: Path, names: list[st
     frames = [frame, *(env.step(env.encode_action(move))[0] for move in moves)]
     for name, each in zip(names or [f"{number}.png" for number in range(len(frames))], frames, strict=True):
         (folder / name).write_bytes(encode_png(each))
-
-
-# Harbor
-
-
-def _trajectory(moves: list[Any], **fields: Any) -> dict[str, Any]:
-    steps: list[dict[str, Any]] = [{"step_id": 1, "source": "system", "message": "Play."}]
-    steps.append({"step_id": 2, "source": "user", "message": "Go."})
-    for number, move in enumerate(moves):
-        call = {"tool_call_id": str(number), "function_name": "move", "arguments": {"direction": move}}
-        observation = {"results": [{"source_call_id": str(number), "content": "moved"}]}
-        step = {"step_id": number + 3, "source": "agent", "message": "", "tool_calls": [call]}
-        steps.append({**step, "observation": observation})
-    extra = {"env": "sokoban", "env_config": SETTINGS, "initial_state": LEVEL}
-    return {
-        "schema_version": "ATIF-v1.7",
-        "agent": {"name": "a", "version": "1"},
-        "steps": steps,
-        "extra": extra,
-        **fields,
-    }
-
-
-def test_trajectories_may_begin_with_the_mark_of_utf8(tmp_path: Path) -> None:
-    rewards = {"verifier_result": {"rewards": {"reward": 0.0}}}
-    for name, content in (("trajectory.json", _trajectory(["up"] * 4)), ("result.json", rewards)):
-        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8-sig")
-    result = pivot.import_rollouts(tmp_path / "trajectory.json", tmp_path / "store", format="atif")
-    assert result.problems == [] and imports_of(tmp_path / "store")[0]["recorded_success"] is False
-
-
-def test_oddities_of_trajectories(tmp_path: Path) -> None:
-    source = tmp_path / "job"
-    lost = ["up", "up", "up", "up"]
-    named = _trajectory(lost)
-    for step in named["steps"][2:]:
-        step["tool_calls"] = [{"function_name": "up", "arguments": {}}]  # the tool is the action
-    spoken = _trajectory(lost)
-    for step in spoken["steps"][2:]:
-        step |= {"message": "<think>a</think><action>up</action>", "tool_calls": None, "observation": None}
-    idle = _trajectory(["up", "jump", "", "up"])
-    copied = _trajectory(["left", *lost])
-    copied["steps"][2]["is_copied_context"] = True
-    outside = _trajectory(lost)
-    outside["steps"][1]["message"] = [
-        {"type": "image", "source": {"media_type": "image/png", "path": "../../../x.png"}}
-    ]
-    web = _trajectory(lost)
-    web["steps"][1]["message"] = [{"type": "image", "source": {"media_type": "image/png", "path": "https://x/y.png"}}]
-    cases: dict[str, tuple[Any, str | None]] = {
-        "plain": (_trajectory(lost), None),
-        "tool is the action": (named, None),
-        "no tools": (spoken, None),
-        "unusable calls": (idle, None),
-        "copied context": (copied, None),
-        "continued": (_trajectory(lost[:2], continued_trajectory_ref="trajectory.cont-1.json"), None),
-        "unknown fields": (_trajectory(lost, mystery={"a": 1}, notes="n"), None),
-        "old version": (_trajectory(lost, schema_version="ATIF-v1.0"), None),
-        "future version": (_trajectory(lost, schema_version="ATIF-v2.0"), "unreadable"),
-        "renamed key": (_trajectory(lost) | {"steps": None, "events": []}, "unreadable"),
-        "nobody acts": (_trajectory([]), "unreadable"),
-        "no environment": (_trajectory(lost, extra=None), "environment"),
-        "torn": (json.dumps(_trajectory(lost))[:-40], "unreadable"),
-        "picture outside": (outside, "unreadable"),
-        "picture from a server": (web, "unreadable"),
-    }
-    for name, (trajectory, _) in cases.items():
-        folder = source / name / "agent"
-        folder.mkdir(parents=True)
-        text = trajectory if isinstance(trajectory, str) else json.dumps(trajectory)
-        (folder / "trajectory.json").write_text(text)
-    (source / "plain" / "result.json").write_text('{"verifier_result": {"rewards": {"reward": 0.0}}}')
-    (source / "old version" / "result.json").write_text('{"verifier_result": {"rewards": {"reward": 1.0}}}')
-    cases["old version"] = (None, "disagrees")
-    options = {"evidence": "declared"}  # a success that does not replay takes back what the words have earned
-    result = pivot.import_rollouts(source, tmp_path / "store", format="atif", options=options)
-    lost_ones = {each.place.partition("/")[0]: str(each.kind) for each in result.problems}
-    assert lost_ones == {name: kind for name, (_, kind) in cases.items() if kind}
-    rows = {row["place"].partition("/")[0]: row for row in imports_of(tmp_path / "store")}
-    store = pivot.load_store(tmp_path / "store")
-    actions = {row["episode_id"]: row["actions"] for row in store.episodes.collect().to_dicts()}
-    assert actions[rows["unusable calls"]["episode_id"]] == ["up", "invalid", "invalid", "up"]
-    assert actions[rows["copied context"]["episode_id"]] == lost
-    assert rows["plain"]["recorded_success"] is False
-    assert json.loads(rows["unknown fields"]["other"])["atif"]["mystery"] == {"a": 1}
-    expected = pivot.certify("sokoban", LEVEL, lost, 4).pivot_step
-    labels = {row["episode_id"]: row["pivot_step"] for row in store.labels.collect().to_dicts()}
-    assert [labels.get(rows[name]["episode_id"]) for name in ("plain", "no tools", "continued")] == [
-        expected,
-        expected,
-        None,
-    ]
-    assert problems(tmp_path / "store") == []
-
-
-# verl
 
 
 def _chat(moves: list[str], sight: str = "<|vision_start|><|image_pad|><|vision_end|>") -> tuple[str, str]:
