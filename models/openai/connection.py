@@ -6,17 +6,19 @@ Redirects are not followed: a redirected request would arrive without its body, 
 import contextlib
 import math
 import time
+import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from ...core.errors import ConfigError, PivotError
 from ..address import api_key, authorization, split_query
 from ..extras import need
 from ..service import Service
-from .proxy import Proxy
 from .wire import ANSWER_LIMIT_BYTES
 
 NO_KEY = "none"
@@ -28,6 +30,47 @@ LONGEST_RETRY_AFTER = 600.0
 
 _SPARE_CONNECTIONS = 8
 
+_NO_PROXY = (
+    "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY does not hold the address of a usable proxy; expected http://HOST:PORT, "
+    "socks5://HOST:PORT with the package socksio, or the server's host in NO_PROXY"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A proxy that an environment variable names; every refusal on the way may be the proxy's."""
+
+    variable: str
+    scheme: str
+    place: str
+    """Host and port."""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        """Return the proxy as messages show it."""
+        return f"the proxy {self.scheme}://{self.place} of {self.variable}, which NO_PROXY=HOST leaves out"
+
+
+def proxy_of(url: str) -> Proxy | None:
+    """Return the proxy for a server from the environment variables; None for a direct connection.
+
+    Raises:
+        ConfigError: the variable does not hold an address.
+    """
+    server, named = urlsplit(url), urllib.request.getproxies()
+    if urllib.request.proxy_bypass(server.netloc):
+        return None
+    for scheme in (server.scheme, "all"):
+        if address := named.get(scheme):
+            parts = urlsplit(address if "://" in address else f"http://{address}")
+            try:
+                place = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+            except ValueError:
+                raise ConfigError(_NO_PROXY) from None
+            secrets = tuple(each for each in (parts.password, unquote(parts.password or "")) if each)
+            return Proxy(f"{scheme.upper()}_PROXY", parts.scheme.lower(), place, secrets)
+    return None
+
 
 def connect(service: Service, proxy: Proxy | None = None) -> Any:
     """Return an ``AsyncOpenAI`` client for a server behind ``proxy``; nothing is sent yet.
@@ -36,8 +79,6 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
         PluginError: the extra is not installed.
         ConfigError: the key cannot be sent, or the proxy cannot be used.
     """
-    if proxy is not None:
-        proxy.check()
     sdk, http = need("openai", "openai"), need("httpx2", "openai")
     login = authorization(service.base_url)
     base_url, query = split_query(service.base_url)
@@ -47,8 +88,8 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
     # We limit the whole request: the SDK's limits hold for each read, which a slow stream never exceeds.
     timeout = http.Timeout(None, connect=CONNECT_SECONDS)
     # The SDK's client on aiohttp takes half the time of its default one; the extra brings it.
-    # It speaks HTTP to a SOCKS proxy, though, which never answers.
-    fast = find_spec("aiohttp") is not None and not (proxy is not None and proxy.is_socks)
+    # It speaks HTTP to a proxy of any other kind, though, which never answers.
+    fast = find_spec("aiohttp") is not None and (proxy is None or proxy.scheme in ("http", "https"))
     client_type = sdk.DefaultAioHttpClient if fast else sdk.DefaultAsyncHttpxClient
     try:
         client = client_type(
@@ -58,10 +99,7 @@ def connect(service: Service, proxy: Proxy | None = None) -> Any:
             event_hooks={"response": [_bounding_hook(http)]},
         )
     except (ValueError, ImportError, http.InvalidURL):  # its message may hold the login
-        raise ConfigError(
-            "HTTP_PROXY, HTTPS_PROXY or ALL_PROXY does not hold the address of a usable proxy; expected "
-            "http://HOST:PORT, or none"
-        ) from None
+        raise ConfigError(_NO_PROXY) from None
     return sdk.AsyncOpenAI(
         api_key=api_key(service.key_variable) or NO_KEY,
         base_url=base_url,

@@ -3,7 +3,7 @@
 Every request is tried until it is answered, refused for good, or the server counts as gone. Tried again after a
 growing, randomised pause are 408, 409, 425, 429 (after the time that the server names), 5xx, time-outs, dropped
 connections, garbled answers, and answers that were broken off (:func:`.ending_of`); once the server has answered, also
-401, 403, 404, 405 and redirects, which a proxy sends while the server behind it restarts. Other 4xx are final. The
+401, 403, 404, 405, 407 and redirects, which a proxy sends while the server behind it restarts. Other 4xx are final. The
 number of concurrent requests follows the server (``pacing``). The SDK's own retries are off, so that ``attempts`` in
 the ``calls`` table counts every request sent.
 """
@@ -22,10 +22,9 @@ from ..base import ChatAnswer, ChatModel, ChatRequest
 from ..extras import need
 from ..pacing import BROKEN, CROWDED, START, AdaptiveLimit, Breaker
 from ..service import Service
-from .connection import connect, retry_after, transport_errors
+from .connection import connect, proxy_of, retry_after, transport_errors
 from .failures import connection_failure, is_too_long
 from .fields import NAMED, UNNAMED, lacking, suspect, words_of
-from .proxy import LOGIN_WANTED, is_about, proxy_of, speaks, status_of
 from .wire import ANSWER_LIMIT_BYTES, GarbledAnswerError, RequestEncoder, WireAnswer, read_answer
 
 CHAT, MODELS = "/chat/completions", "/models"
@@ -46,7 +45,8 @@ _warned: set[tuple[str, str]] = set()
 """Pairs of server and model about which this process has warned."""
 
 _TRY_AGAIN = frozenset({408, 409, 425, 429, *range(500, 600)})
-_SETUP_IS_WRONG = frozenset({401, 403, 404, 405})
+_REFUSED_ACCESS = frozenset({401, 403, 407})
+_SETUP_IS_WRONG = _REFUSED_ACCESS | {404, 405}
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 FIRST_SERVER_ERROR = 500
 TOO_LARGE = 413
@@ -98,6 +98,7 @@ class OpenAIModel(ChatModel):
         self._encoder = RequestEncoder(model)
         self._breaker = Breaker(self.service.base_url, self.service.patience_seconds, time.monotonic)
         self._proxy = proxy_of(self.service.base_url)
+        self._way = "" if self._proxy is None else f", through {self._proxy}"
         self._secrets = [
             *secrets_of(self.service.base_url, self.service.key_variable),
             *(() if self._proxy is None else self._proxy.secrets),
@@ -263,7 +264,7 @@ class OpenAIModel(ChatModel):
                 raise self._too_long() from error
             if not isinstance(error, GarbledAnswerError):
                 self.limit.complained(asked_in, BROKEN)
-            raise self._refused_by_proxy(error) or self._failed(self._failure(error)) from error
+            raise self._failed(self._failure(error)) from error
         except self._sdk.APIStatusError as error:
             if error.status_code in UNNAMED | NAMED:
                 raise _RefusedError(error, asked_in) from error
@@ -298,34 +299,21 @@ class OpenAIModel(ChatModel):
         self._breaker.refused(TOO_LARGE, reason)
         return PolicyError(f"{self.service.base_url} sent {reason}; lower --max-tokens, or look at the server")
 
-    def _refused_by_proxy(self, error: Exception) -> ConfigError | None:
-        """Return the error for a proxy that refuses the connection; None for other failures below HTTP."""
-        status = status_of(error)
-        if self._proxy is None or status is None or status >= FIRST_SERVER_ERROR:
-            return None
-        return self._proxy.refusal(status, self.service.base_url)
-
     def _failure(self, error: Exception) -> str:
         """Describe a failure below HTTP."""
         if isinstance(error, TimeoutError):
             return f"no complete answer within {self.service.request_seconds:g} s"
-        if self._proxy is not None and is_about(error):
-            status = status_of(error)
-            return f"{self._proxy} {'does not answer' if status is None else f'cannot reach it: status {status}'}"
         if (failure := connection_failure(error, self.service.base_url)) is not None:
-            return failure.what
+            return failure.what + self._way
         cause = error.__cause__ if isinstance(error, self._sdk.APIConnectionError) else error
         shown = f"{type(cause).__name__}: {cause}" if cause is not None else str(error)
-        return cut_reply(censored(shown, self._secrets), ERROR_BYTES)
+        return cut_reply(censored(shown, self._secrets), ERROR_BYTES) + self._way
 
     def _judged(self, error: Any, asked_in: int) -> Exception:
         """Return the error that a status means for the request."""
         status: int = error.status_code
         where, headers = self.service.base_url, error.response.headers
-        speaker = speaks(self._proxy, status, headers, error.body)
-        reason = f"status {status}{f' from {speaker}' if speaker else ''}: {self._quoted(error)}"
-        if self._proxy is not None and speaker == str(self._proxy) and status < FIRST_SERVER_ERROR:
-            return self._proxy.refusal(status, where)
+        reason = f"status {status}: {self._quoted(error)}{self._way}"
         if error.code == "insufficient_quota":
             return ServerGoneError(
                 f"{where} says that the account's quota is spent ({reason}); finished episodes are kept"
@@ -343,7 +331,7 @@ class OpenAIModel(ChatModel):
 
     def _wrong_setup(self, status: int, reason: str, headers: Mapping[str, str]) -> ConfigError:
         where = self.service.base_url
-        if status in (401, 403):
+        if status in _REFUSED_ACCESS:
             return ConfigError(
                 f"{where} refuses the credentials ({reason}); set {self.service.key_variable} to a valid key"
             )
@@ -393,7 +381,7 @@ class OpenAIModel(ChatModel):
                     raise reason from error
                 except self._sdk.APIStatusError as error:
                     models = {}
-                    if error.status_code in (401, 403, LOGIN_WANTED):
+                    if error.status_code in _REFUSED_ACCESS:
                         raise self._judged(error, 0) from error
                     if error.status_code == 404:
                         await self.look_below()
@@ -409,8 +397,6 @@ class OpenAIModel(ChatModel):
 
     def _unreachable(self, error: Exception) -> ConfigError | ServerGoneError:
         """Return the error for a server that cannot be reached: a ConfigError where waiting cannot help."""
-        if (refusal := self._refused_by_proxy(error)) is not None:
-            return refusal
         failure = connection_failure(error, self.service.base_url)
         start = f"start it (`pivot serve-command {self.model}` shows how), or give its address with --base-url"
         advice = start if failure is None else failure.advice or start

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pivot
 import pytest
@@ -239,7 +240,7 @@ def test_a_cache_that_breaks_ends_the_run(role: str, tmp_path: Path, monkeypatch
         nonlocal kept
         kept += 1
         if kept > 3:
-            self._error = OSError(28, "No space left on device")
+            self._file = Mock(close=self._file.close, execute=Mock(side_effect=OSError(28, "No space left on device")))
         put(self, *arguments)
 
     with served(both) as server:
