@@ -116,7 +116,13 @@ class Search:
         if self.agreeing:
             best = max((counts.taken, counts.proved) for _, counts in self.agreeing)
             return _choice(head, [guess for guess, counts in self.agreeing if (counts.taken, counts.proved) == best])
-        question = "" if self.read >= _NEARLY_ALL * len(replies) and not self.before.contradicted else self._question()
+        is_read = self.read >= _NEARLY_ALL * len(replies)
+        question = "" if is_read and not self.before.contradicted else self._question()
+        if not question and not is_read:
+            question = (
+                "no options of a dialect read them, so write what was played yourself, as lines of the format jsonl "
+                'with {"actions": ["up"]} per turn'
+            )
         return Remedy(f"{head}; {question}") if question else None
 
     def _question(self) -> str:

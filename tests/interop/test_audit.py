@@ -240,6 +240,10 @@ def test_the_remedy_of_a_foreign_dialect_reads_what_was_played(tmp_path: Path, n
         ([_chat([f"<answer>left</answer> No: <answer>{each}</answer>" for each in FIRST])], "container=last"),
         ([_chat([f"It is {move}, so I choose: {FIRST[0]}" for move in FIRST])], "the direction after 'choose'"),
         ([_chat(_answers("2013"))], "words=up:WORD"),
+        (
+            [_chat([f"<action>{each} x{m * n}</action>" for n, each in enumerate(FIRST, 1)]) for m in (1, 7)],
+            "as lines of the format jsonl",
+        ),
         ([_chat([f"Box: {move}\nMove: {len(move)}" for move in FIRST])], "words=up:WORD"),
     ],
 )
