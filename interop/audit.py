@@ -223,7 +223,7 @@ class SourceAudit:
             pass
         elif confirms and not misses:
             evidence = evidence_of(confirmation.kinds)
-        elif finding.is_won:
+        elif finding.is_won and not (finding.begins and self.common and self.contradicted):
             evidence = (Evidence.END,)
         elif self.declared:
             evidence = (Evidence.DECLARED,)

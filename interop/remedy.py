@@ -155,7 +155,8 @@ class Search:
         counts = Yield(0, 1, 0) if unknown else self.trial(candidate.options, 0)
         fitting = [candidate]
         if counts.contradicted:
-            fitting = [] if unknown or not explains else self._without_ends(candidate, counts.contradicted)
+            many = not unknown and candidate.read > len(self.replies) // 2
+            fitting = self._without_ends(candidate, counts.contradicted) if many else []
             fitting = fitting or self._with_words(candidate)
             if len(fitting) != 1:
                 self.unproved += fitting

@@ -400,6 +400,25 @@ def test_equal_beginnings_of_chats_may_be_examples(tmp_path: Path) -> None:
         assert _taken(again) == 4
 
 
+def test_examples_before_boards_and_unusable_replies_have_a_remedy(tmp_path: Path) -> None:
+    """A success that the examples do not change is no evidence for them either."""
+    rows = []
+    for n, moves in enumerate((*WINS, ["invalid", *FIRST[:4]], ["left", "invalid", *FIRST[:2], "invalid"], FIRST)):
+        env = SokobanEnv(SokobanConfig(**{**SETTINGS, "horizon": 5}))
+        env.reset(options={"state": LEVEL.replace("@ $.", " @$.") if n == 3 else LEVEL})
+        row = _chat(_tagged(["up", "left"]), id=str(n), success=n < 3, initial_state=env.state_text())
+        for move in moves:
+            said = "Hm." if move == "invalid" else f"<action>{move}</action>"
+            row["messages"].append({"role": "user", "content": f"Now:\n{env.state_text()}"})
+            row["messages"].append({"role": "assistant", "content": said})
+            env.step(env.encode_action(move))
+        rows.append(row)
+    reading = _read(_write(tmp_path, *rows))
+    assert _taken(reading) == 0 and reading.remedies[-1].options["examples"] == 2
+    again = _read(tmp_path / "episodes.jsonl", **reading.remedies[-1].options)
+    assert _taken(again) == len(rows)
+
+
 def test_chats_that_are_longer_than_their_episodes(tmp_path: Path) -> None:
     """They count as contradictions, so the source loses the trust that its other episodes gave it."""
     shots = ["left", "up", "right"]
