@@ -129,10 +129,15 @@ class Search:
         """Return what only the user can tell; nothing where no guess comes near."""
         texts = [f"{guess.look}: {options_text(guess.options)}" for guess in self.unproved[:3]]
         some = {look: options for guess in self.unproved[:3] for look, options in guess.parts.items()}
-        some |= {each.look: each.options for each in sorted(self.partly, key=lambda each: -each.read)[:2]}
+        self.partly.sort(key=lambda each: -each.read)
+        some |= {each.look: each.options for each in self.partly[:2]}
         for look, options in some.items():
             declared = options_text({**options, "evidence": "declared"})
             texts.append(f"{look} alone, only if replies without it were unusable turns: {declared}")
+        for guess in (*self.unproved[:3], *self.partly[:1]):
+            if 0 < self.stated < guess.options.get("actions_per_turn", 1):
+                fewer = {**guess.options, "actions_per_turn": self.stated, "evidence": "declared"}
+                texts.append(f"the first {self.stated} actions of each, as the prompts say: {options_text(fewer)}")
         for guess in self.unknown[:1]:
             look = f"{guess.look.partition(', the words')[0]} with the words {guess.options['words'][1:]}"
             words = options_text({**guess.options, "words": "up:WORD,down:WORD,left:WORD,right:WORD"})

@@ -270,6 +270,18 @@ def test_a_source_that_is_read_gets_no_question(tmp_path: Path) -> None:
     assert _taken(reading) == 0 and reading.remedies == []
 
 
+def test_replies_with_more_actions_than_the_prompt_allows_are_a_question(tmp_path: Path) -> None:
+    rows = [_chat([f"<answer>{', '.join(FIRST[: n + 2])}</answer>" for n in range(4)], id=str(m)) for m in range(2)]
+    for row in rows:
+        row["messages"][0]["content"] = "Use up to 3 actions at a time."
+    text = _read(_write(tmp_path, *rows)).remedies[0].text
+    for count in (3, 5):
+        (option,) = re.findall(
+            rf"(--option tag=answer --option separator=, --option actions_per_turn={count} .*?)(?:;|$)", text
+        )
+        assert _taken(_read(tmp_path / "episodes.jsonl", **_options(option))) == 2
+
+
 def test_a_prompt_says_how_many_actions_a_turn_holds(tmp_path: Path) -> None:
     rows = [_chat(["<action>up</action>"] * 5), _chat(["<action>up,down</action>"] * 5)]
     for row in rows:
