@@ -17,6 +17,7 @@ from itertools import takewhile
 from ..core.identity import digest
 from ..environments.base import Task
 from ..rollouts.confirm import Confirmation
+from ..rollouts.dialect import CHATTER
 from ..rollouts.policies.imported import Evidence, evidence_of
 from .episode import RecordedEpisode
 from .levels import Slot
@@ -143,6 +144,11 @@ def finding_of(
     )
 
 
+def _kind(form: str | None) -> str | None:
+    """Return the kind of an unusable reply: chatter of any text, or its text."""
+    return CHATTER if form is not None and form.startswith(f"{CHATTER}:") else form
+
+
 def _form(reply: str | None) -> str:
     return (reply or "").strip()[:200] or "blank"
 
@@ -170,8 +176,9 @@ class SourceAudit:
     begins: tuple[str, ...] | None = None
     """Digests of the replies with which all chats begin."""
     levels: set[str] = field(default_factory=set[str])
-    forms: Counter[str] = field(default_factory=Counter[str])
-    """Kinds of unusable replies in confirmed turns."""
+    forms: Counter[str | None] = field(default_factory=Counter[str | None])
+    """Unusable replies in confirmed turns, and their kinds. Another episode needs the same text; only the last reply of
+    one whose other turns are confirmed needs no more than the kind."""
 
     def add(self, finding: Finding) -> None:
         """Count an episode, one that is left out because it disagrees included."""
@@ -193,9 +200,10 @@ class SourceAudit:
             self.incomplete[finding.contradicted] += 1
         if not finding.contradicted and (finding.confirmation.whole or finding.is_won):
             self.confirmed += 1
-            self.forms.update(finding.forms)
+            self.forms.update([*finding.forms, *map(_kind, finding.forms)])
         elif not finding.contradicted and finding.confirmation.open_end:
-            self.forms.update(finding.forms[: len(finding.forms) - (finding.last is not None)])
+            forms = finding.forms[: len(finding.forms) - (finding.last is not None)]
+            self.forms.update([*forms, *map(_kind, forms)])
 
     @property
     def common(self) -> int:
@@ -217,7 +225,7 @@ class SourceAudit:
         confirmation = finding.confirmation
         many = _MOST_CONTRADICTED * sum(self.incomplete.values())
         misses = self.incomplete[True] > many and not finding.is_whole
-        confirms = confirmation.whole or (confirmation.open_end and self._knows(finding.last))
+        confirms = confirmation.whole or (confirmation.open_end and self._knows(_kind(finding.last)))
         evidence: tuple[Evidence, ...] = ()
         if finding.doubt:
             pass

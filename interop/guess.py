@@ -128,7 +128,9 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
         containers += [replace(each, needs_proof=proof, parts=mixed[:2])] if each.contents and lines else []
     containers.sort(key=lambda each: (-len(each.readable()), -sum(content is not None for content in each.contents)))
     rivals = [each for each in containers if each.is_code()]  # beside the action there, a direction may be a remark
-    guesses: list[Guess] = []
+    guesses: list[tuple[Guess, set[int]]] = []
+    forms: list[tuple[str, set[int], Mapping[str, Any]]] = []
+    """Readings of one form of replies: the only ones that count, perhaps."""
     for container in [*containers[:_MOST_CONTAINERS], *unions]:
         for options, proof in _vocabularies(container, names):
             unsure = False
@@ -136,23 +138,46 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
                 options["actions_per_turn"] = max(longest, stated)
                 unsure = not stated and not _is_limit(longest, container, replies, options)
             dialect = declared.model_copy(update=options)
-            count = read_whole(replies, names, tag, dialect)
+            mine = _read_whole(replies, names, tag, dialect)
+            count = len(mine)
             if str(options.get("words", "")).startswith("?"):
                 count = sum(content is not None for content in container.contents)
             look = container.look + _look(options)
             doubt = proof or container.needs_proof or any(each is not container for each in rivals)
             spelled = {name: value for name, value in options.items() if name not in container.options}
             parts = {each.look: {**each.options, **spelled} for each in container.parts}
-            guesses.append(Guess(options, count, look, doubt, unsure, parts))
-    better = [each for each in guesses if each.read > baseline or each.needs_proof]
+            is_stated = stated > declared.actions_per_turn
+            simpler = [] if is_stated else [("what is declared", own, {})]
+            for name in ("words", "spelling", *(() if is_stated else ("separator",))):
+                if options.get(name) and not options[name].startswith("?"):
+                    less = {key: value for key, value in options.items() if key not in (name, _WITH.get(name))}
+                    read = _read_whole(replies, names, tag, declared.model_copy(update=less))
+                    simpler.append((f"{container.look} without {name}={options[name]}", read, less))
+            forms += simpler
+            guesses.append((Guess(options, count, look, doubt, unsure, parts), mine))
+    for number, (guess, mine) in enumerate(guesses):  # replies of other forms may have been unusable turns
+        some = {look: less for look, read, less in forms if 0 < len(mine & read) < _NEARLY_ALL * len(mine)}
+        if some:
+            parts = dict([*guess.parts.items(), *some.items()][:_MOST_PARTS])
+            guesses[number] = replace(guess, needs_proof=True, parts=parts), mine
+    better = [each for each, _ in guesses if each.read > baseline or each.needs_proof]
     better.sort(key=lambda each: (each.needs_proof, -each.read, len(repr(each.options))))
     return better
 
 
+_MOST_PARTS = 4
+_WITH = {"separator": "actions_per_turn"}
+"""Option that is left out together with another one."""
+
+
 def read_whole(replies: Sequence[Said], names: Sequence[str], tag: str, dialect: Dialect) -> int:
     """Return the number of replies of which a dialect reads an action and drops nothing."""
+    return len(_read_whole(replies, names, tag, dialect))
+
+
+def _read_whole(replies: Sequence[Said], names: Sequence[str], tag: str, dialect: Dialect) -> set[int]:
     readings = (read_reply(names, tag, dialect, said.text, said.calls) for said in replies)
-    return sum(bool(each.actions) and not each.dropped for each in readings)
+    return {number for number, each in enumerate(readings) if each.actions and not each.dropped}
 
 
 def _is_limit(longest: int, container: _Container, replies: Sequence[Said], options: Mapping[str, Any]) -> bool:

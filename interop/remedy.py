@@ -142,7 +142,7 @@ class Search:
             look = f"{guess.look.partition(', the words')[0]} with the words {guess.options['words'][1:]}"
             words = options_text({**guess.options, "words": "up:WORD,down:WORD,left:WORD,right:WORD"})
             texts.append(f"{look}, as in {words}")
-        drops = any(self._reading(self.declared, said).dropped for said in self.replies)
+        drops = {} in some.values() or any(self._reading(self.declared, said).dropped for said in self.replies)
         if (
             len(self.replies) > self.read > len(self.replies) // 2
             and not self.before.contradicted

@@ -26,6 +26,9 @@ _LABELLED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _BETWEEN = re.compile(r"(?:^|(?<=\s))\d{1,2}[.)]\s|[\s,;|/>\-]+|\band\b|\bthen\b", re.IGNORECASE | re.MULTILINE)
+CHATTER = "chatter"
+_STRUCTURE = re.compile(r"[<>{}\[\]|`*=:：()]")
+"""Marks that may enclose an action of another dialect."""
 _MOST_CHARACTERS = 64 * 1024
 
 
@@ -114,7 +117,7 @@ class Read:
     """Words and parts that could be actions and are not used."""
     form: str = ""
     """Kind of a reply without an action: ``blank``, ``mention`` (an action outside of a container), the text of the
-    container, or ``no container`` with the reply after the thought: other texts may be actions of another dialect."""
+    container, or :data:`CHATTER`, or ``structure`` (tags, labels, JSON) with the reply after the thought."""
     said: bool = True
     """Whether the source holds the reply that was read; False where it lists the actions itself."""
 
@@ -284,4 +287,5 @@ def _form(text: str, contents: Sequence[str], names: Sequence[str], dialect: Dia
     words = {part for word in text.casefold().split() for part in (word.strip(_AROUND), *re.findall(r"[^\W_]+", word))}
     if any(action_of(word, names, dialect) is not None for word in words):
         return "mention"
-    return f"no container: {without_thoughts(text).strip().casefold()}"[:200]
+    visible = without_thoughts(text).strip().casefold()
+    return f"{'structure' if _STRUCTURE.search(visible) else CHATTER}: {visible}"[:200]
