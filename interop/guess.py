@@ -128,6 +128,7 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
         containers += [replace(each, needs_proof=proof, parts=mixed[:2])] if each.contents and lines else []
     containers.sort(key=lambda each: (-len(each.readable()), -sum(content is not None for content in each.contents)))
     rivals = [each for each in containers if each.is_code()]  # beside the action there, a direction may be a remark
+    last = {number for number, said in enumerate(replies) if said.is_last}
     guesses: list[tuple[Guess, set[int]]] = []
     forms: list[tuple[str, set[int], Mapping[str, Any]]] = []
     """Readings of one form of replies: the only ones that count, perhaps."""
@@ -152,6 +153,8 @@ def guesses(replies: Sequence[Said], names: Sequence[str], tag: str, declared: D
                 if options.get(name) and not options[name].startswith("?"):
                     less = {key: value for key, value in options.items() if key not in (name, _WITH.get(name))}
                     read = _read_whole(replies, names, tag, declared.model_copy(update=less))
+                    # The last reply may be shorter, because the episode ended within it.
+                    read = read if name != "separator" else read - (mine & last)
                     simpler.append((f"{container.look} without {name}={options[name]}", read, less))
             forms += simpler
             guesses.append((Guess(options, count, look, doubt, unsure, parts), mine))

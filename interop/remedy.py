@@ -127,7 +127,7 @@ class Search:
 
     def _question(self) -> str:
         """Return what only the user can tell; nothing where no guess comes near."""
-        texts = [f"{guess.look}: {options_text(guess.options)}" for guess in self.unproved[:3]]
+        texts = [f"{guess.look}: {_with_limit(guess)}" for guess in self.unproved[:3]]
         some = {look: options for guess in self.unproved[:3] for look, options in guess.parts.items()}
         self.partly.sort(key=lambda each: -each.read)
         some |= {each.look: each.options for each in self.partly[:2]}
@@ -254,12 +254,16 @@ def _choice(head: str, winners: Sequence[Guess]) -> Remedy:
     (guess,) = winners
     if guess.unsure:
         longest = guess.options["actions_per_turn"]
-        options = options_text({**guess.options, "actions_per_turn": "N"})
         return Remedy(
-            f"{head}; they look like {guess.look}: {options}; the longest of them holds {longest} actions, which does "
-            "not show how many a turn could hold: name that number"
+            f"{head}; they look like {guess.look}: {_with_limit(guess)}; the longest of them holds {longest} actions, "
+            "which does not show how many a turn could hold: name that number"
         )
     return Remedy(f"{head}; they look like {texts[0]}", guess.options)
+
+
+def _with_limit(guess: Guess) -> str:
+    """Return the options of a guess, with N in place of a number of actions that is not known."""
+    return options_text({**guess.options, **({"actions_per_turn": "N"} if guess.unsure else {})})
 
 
 def options_text(options: Mapping[str, Any]) -> str:
