@@ -17,7 +17,6 @@ from itertools import takewhile
 from ..core.identity import digest
 from ..environments.base import Task
 from ..rollouts.confirm import Confirmation
-from ..rollouts.dialect import CHATTER
 from ..rollouts.policies.imported import Evidence, evidence_of
 from .episode import RecordedEpisode
 from .levels import Slot
@@ -31,6 +30,7 @@ misses actions, and its confirmed episodes are left out, too."""
 _LEAST_CHATS = 4
 """Fewest chats of different levels whose equal beginnings are no accident."""
 _MOST_EXAMPLES = 8
+_CHATTER = " chatter"
 _KNOWN = 3
 """Confirmed turns with the same kind of unusable reply that show that it is one."""
 
@@ -49,8 +49,11 @@ class Finding:
     """Replies after the end."""
     forms: tuple[str, ...] = ()
     """Kinds of the replies without an action."""
+    chatter: int = 0
+    """Number of them that are chatter."""
     last: str | None = None
-    """Kind of the last reply if it has no action, or if a part of it was dropped; None if it was read whole."""
+    """Kind of the last reply if it has no action, or if a part of it was dropped; chatter of any text is one kind.
+    None if it was read whole."""
     example: str = ""
     """First word or reply that was not used."""
     integers: bool = False
@@ -103,7 +106,7 @@ def finding_of(
     """Return the facts about an episode that the audit keeps; ``asks`` for those about examples in its prompt."""
     played = len(agreement.moves) or len(episode.turns)
     acts = {slot.turn for slot in slots if slot.action is not None}
-    unread, forms, dropped, example = 0, list[str](), 0, ""
+    unread, forms, chatter, dropped, example = 0, list[str](), 0, 0, ""
     last: str | None = None
     for t, turn in enumerate(episode.turns[:played]):
         reading = turn.reading
@@ -111,10 +114,12 @@ def finding_of(
         if t not in acts and not listed:
             unread += 1
             forms.append(reading.form if reading is not None else _form(turn.response))
+            chatter += reading is not None and reading.is_chatter
             example = example or (turn.response or "").strip()[-80:]
         last = None
         if (t not in acts and not listed) or (reading is not None and reading.dropped):
             last = forms[-1] if t not in acts else "mention"
+            last = _CHATTER if reading is not None and reading.is_chatter else last
         if reading is not None:
             dropped += len(reading.dropped)
             example = example or next(iter(reading.dropped), "")
@@ -129,6 +134,7 @@ def finding_of(
         dropped=dropped,
         trailing=agreement.trailing,
         forms=tuple(forms),
+        chatter=chatter,
         last=last,
         example=example,
         integers=integers,
@@ -142,11 +148,6 @@ def finding_of(
         doubt=doubt,
         remedy=remedy,
     )
-
-
-def _kind(form: str | None) -> str | None:
-    """Return the kind of an unusable reply: chatter of any text, or its text."""
-    return CHATTER if form is not None and form.startswith(f"{CHATTER}:") else form
 
 
 def _form(reply: str | None) -> str:
@@ -176,9 +177,9 @@ class SourceAudit:
     begins: tuple[str, ...] | None = None
     """Digests of the replies with which all chats begin."""
     levels: set[str] = field(default_factory=set[str])
-    forms: Counter[str | None] = field(default_factory=Counter[str | None])
-    """Unusable replies in confirmed turns, and their kinds. Another episode needs the same text; only the last reply of
-    one whose other turns are confirmed needs no more than the kind."""
+    forms: Counter[str] = field(default_factory=Counter[str])
+    """Unusable replies in confirmed turns, and how many are chatter. Chatter of another text is known to be unusable
+    only as the last reply of an episode whose other turns are confirmed."""
 
     def add(self, finding: Finding) -> None:
         """Count an episode, one that is left out because it disagrees included."""
@@ -200,10 +201,10 @@ class SourceAudit:
             self.incomplete[finding.contradicted] += 1
         if not finding.contradicted and (finding.confirmation.whole or finding.is_won):
             self.confirmed += 1
-            self.forms.update([*finding.forms, *map(_kind, finding.forms)])
+            self.forms.update([*finding.forms, *[_CHATTER] * finding.chatter])
         elif not finding.contradicted and finding.confirmation.open_end:
-            forms = finding.forms[: len(finding.forms) - (finding.last is not None)]
-            self.forms.update([*forms, *map(_kind, forms)])
+            self.forms.update(finding.forms[: len(finding.forms) - (finding.last is not None)])
+            self.forms[_CHATTER] += finding.chatter - (finding.last == _CHATTER)
 
     @property
     def common(self) -> int:
@@ -225,7 +226,7 @@ class SourceAudit:
         confirmation = finding.confirmation
         many = _MOST_CONTRADICTED * sum(self.incomplete.values())
         misses = self.incomplete[True] > many and not finding.is_whole
-        confirms = confirmation.whole or (confirmation.open_end and self._knows(_kind(finding.last)))
+        confirms = confirmation.whole or (confirmation.open_end and self._knows(finding.last))
         evidence: tuple[Evidence, ...] = ()
         if finding.doubt:
             pass

@@ -26,7 +26,6 @@ _LABELLED = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _BETWEEN = re.compile(r"(?:^|(?<=\s))\d{1,2}[.)]\s|[\s,;|/>\-]+|\band\b|\bthen\b", re.IGNORECASE | re.MULTILINE)
-CHATTER = "chatter"
 _STRUCTURE = re.compile(r"[<>{}\[\]|`*=:：()]")
 """Marks that may enclose an action of another dialect."""
 _MOST_CHARACTERS = 64 * 1024
@@ -117,7 +116,9 @@ class Read:
     """Words and parts that could be actions and are not used."""
     form: str = ""
     """Kind of a reply without an action: ``blank``, ``mention`` (an action outside of a container), the text of the
-    container, or :data:`CHATTER`, or ``structure`` (tags, labels, JSON) with the reply after the thought."""
+    container, or the reply after the thought."""
+    is_chatter: bool = False
+    """Whether the reply has neither tags nor labels nor other marks that may enclose an action."""
     said: bool = True
     """Whether the source holds the reply that was read; False where it lists the actions itself."""
 
@@ -129,7 +130,7 @@ class _Parts:
     actions: list[str] = field(default_factory=list[str])
     dropped: list[str] = field(default_factory=list[str])
     contents: list[str] = field(default_factory=list[str])
-    """What its containers hold, the one that is used first."""
+    """Contents of its containers, the one that is used first."""
 
 
 def read_reply(
@@ -160,7 +161,8 @@ def read_reply(
     actions = parts.actions[:most]
     parts.dropped += _beside(text, parts.contents, names, dialect, actions) if actions else []
     form = "" if actions else _form(text, parts.contents, names, dialect, calls)
-    return Read(tuple(actions), tuple(each[:80] for each in parts.dropped), form)
+    is_chatter = not (actions or calls or parts.contents or form in ("blank", "mention") or _STRUCTURE.search(form))
+    return Read(tuple(actions), tuple(each[:80] for each in parts.dropped), form, is_chatter)
 
 
 def contents_of(text: str, dialect: Dialect, tag: str) -> list[str]:
@@ -173,8 +175,8 @@ def contents_of(text: str, dialect: Dialect, tag: str) -> list[str]:
     tag = dialect.tag or tag
     pair = re.compile(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", re.DOTALL)
     start, end, _ = visible_span(text)
-    if dialect.container == "last" and (found := pair.findall(text, start, end)):
-        return [each.strip().casefold() for each in found[::-1]]
+    if dialect.container == "last" and (pairs := pair.findall(text, start, end)):
+        return [each.strip().casefold() for each in pairs[::-1]]
     parsed = parse_reply(text, tag, ParsedAction)
     if parsed.action is None:
         return []
@@ -269,12 +271,12 @@ def _beside(
 ) -> list[str]:
     """Return other containers and lines after the thought that hold other actions."""
     content = contents[0] if contents else ""
-    known = {each.casefold() for each in (contents if dialect.container else ())}
+    declared = {each.casefold() for each in (contents if dialect.container else ())}
     visible = without_thoughts(text)
     parts = [inner for name, inner in _PAIR.findall(visible) if name.casefold() not in THINK_TAGS]
     parts += _LABELLED.findall(visible)
     parts += [line for line in map(str.strip, visible.split("\n")) if line.casefold() not in content.casefold()]
-    return [each for each in parts if each.strip().casefold() not in known and _is_other(each, names, dialect, used)]
+    return [each for each in parts if each.strip().casefold() not in declared and _is_other(each, names, dialect, used)]
 
 
 def _form(text: str, contents: Sequence[str], names: Sequence[str], dialect: Dialect, calls: Sequence[Call]) -> str:
@@ -288,4 +290,4 @@ def _form(text: str, contents: Sequence[str], names: Sequence[str], dialect: Dia
     if any(action_of(word, names, dialect) is not None for word in words):
         return "mention"
     visible = without_thoughts(text).strip().casefold()
-    return f"{'structure' if _STRUCTURE.search(visible) else CHATTER}: {visible}"[:200]
+    return visible[:200]

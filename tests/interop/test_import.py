@@ -303,3 +303,35 @@ def test_a_level_with_many_episodes_becomes_several_tasks(tmp_path: Path, monkey
         ("level-part-3", 2),
     ]
     assert problems(tmp_path / "store") == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"sokoban": {"horizn": 5}}, {}),
+        ({"sokobn": {"horizon": 5}}, {}),
+        ({}, {"env": "sokobn"}),
+        ({}, {"env": "sokoban", "words": "north:up"}),
+        ({}, {"pattern": "("}),
+    ],
+)
+def test_a_wrong_setting_is_refused_once_before_reading(tmp_path: Path, settings: Any, options: Any) -> None:
+    with pytest.raises((ConfigError, pivot.core.errors.PluginError)):
+        pivot.import_rollouts(
+            tmp_path / "missing", tmp_path / "store", format="openai", settings=settings, options=options
+        )
+
+
+def test_verify_makes_the_audit_again(tmp_path: Path) -> None:
+    turns = [{"actions": [move], "reward": -0.1} for move in ("up", "left", "up", "left")]
+    record = episode(turns=turns, success=False)
+    pivot.import_rollouts(write_lines(tmp_path / "source", record), tmp_path / "store")
+    assert problems(tmp_path / "store") == []
+    path = tmp_path / "store" / "audit.json"
+    audit = json.loads(path.read_text())
+    assert audit["environments"]["sokoban"]["evidence"] == {"read": 1}
+    audit["environments"]["sokoban"]["evidence"] = {"picture": 1}
+    path.write_text(json.dumps(audit))
+    rewrite_manifest(tmp_path / "store")
+    assert any("audit.json" in each for each in problems(tmp_path / "store"))
+    assert "audit.json" in (tmp_path / "store" / "manifest.json").read_text()
