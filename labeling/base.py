@@ -50,28 +50,30 @@ class RejectReason:
         return f"{self.kind}: {self.detail}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
     """One row of the ``labels`` table. Without a verdict, everything the verdict decides is None."""
 
     episode_id: Annotated[str, Stored("Episode.")]
     label_version: Annotated[str, Stored("`1` for a new store; `pivot relabel` increments it.")]
-    pivot_step: Annotated[int | None, Stored("t*; null where the solver has no answer.")]
-    failure_mode: Annotated[str | None, Stored("m*; null where the solver has no answer.")]
-    secondary_modes: Annotated[tuple[str, ...], Stored("Other modes that also match.")]
-    fallback: Annotated[bool | None, Stored("Whether no action was fatal, so that t* = T-1 by convention.")]
-    infeasible_at_start: Annotated[bool | None, Stored("Whether the goal was out of budget before any action.")]
-    certificate: Annotated[Certificate | None, Stored("The facts behind the label; those of kind `exact` prove it.")]
+    pivot_step: Annotated[int | None, Stored("t*; null where the solver has no answer.")] = None
+    failure_mode: Annotated[str | None, Stored("m*; null where the solver has no answer.")] = None
+    secondary_modes: Annotated[tuple[str, ...], Stored("Other modes that also match.")] = ()
+    fallback: Annotated[bool | None, Stored("Whether no action was fatal, so that t* = T-1 by convention.")] = None
+    infeasible_at_start: Annotated[bool | None, Stored("Whether the goal was out of budget before any action.")] = None
+    certificate: Annotated[
+        Certificate | None, Stored("The facts behind the label; those of kind `exact` prove it.")
+    ] = None
     witness: Annotated[
         tuple[str, ...] | None, Stored("Plan that still solved the task from s_{t*}; null if there is none.")
-    ]
+    ] = None
     feasible_actions: Annotated[
         tuple[str, ...] | None, Stored("Actions at s_{t*} after which the goal was still within budget.")
-    ]
-    failure_reason: Annotated[str | None, Stored("Guidance r*; empty without any.")]
-    target: Annotated[str | None, Stored("The Analyzer's answer, JSON.")]
-    accepted: Annotated[bool, Stored("Whether the record passed every filter.")]
-    proved: Annotated[bool | None, Stored("Whether an independent prover agreed; null for an unproved label.")]
+    ] = None
+    failure_reason: Annotated[str | None, Stored("Guidance r*; empty without any.")] = None
+    target: Annotated[str | None, Stored("The Analyzer's answer, JSON.")] = None
+    accepted: Annotated[bool, Stored("Whether the record passed every filter.")] = False
+    proved: Annotated[bool | None, Stored("Whether an independent prover agreed; null for an unproved label.")] = None
     reject_reasons: Annotated[tuple[RejectReason, ...], Stored("Every reason against it: rule, kind and detail.")]
     solver: Annotated[str, Stored("Solver that found the label.")]
     solver_version: Annotated[str, Stored("Version of the solver.")]
@@ -83,7 +85,7 @@ class Label:
     teacher_config: Annotated[str | None, Stored("Version, model, revision and sampling of the teacher, JSON.")]
     teacher_prompt_hash: Annotated[
         str | None, Stored("Key into `prompts` of the teacher's prompt; null for a teacher that reads none.")
-    ]
+    ] = None
     prompt_hash: Annotated[str, Stored("Digest of the Analyzer prompt with its collage.")]
     image_hashes: Annotated[tuple[str, ...], Stored("Names of the pictures that the prompt shows: the collage.")]
     prompt: PromptMessages = field(repr=False)

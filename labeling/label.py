@@ -5,11 +5,11 @@ equal inputs give equal labels in the order of the episodes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..core import plugins
-from ..core.errors import CertifyError, StoreError
+from ..core.errors import StoreError
 from ..core.identity import canonical_json
 from ..core.messages import PromptMessages
 from ..environments.base import EnvProfile
@@ -73,7 +73,6 @@ def label_episodes(
 
     Raises:
         StoreError: the rows of an episode do not belong together.
-        CertifyError: the solver named a pivot that the episode does not have.
         PluginError: an environment is not installed.
         PolicyError: the teacher could not answer at all.
     """
@@ -107,7 +106,6 @@ def certify_episodes(
         _check_rows(episode)
     cases = [episode.case() for episode in episodes]
     answers = solver.certify(cases)
-    _check_answers(solver, episodes, answers)
     certified: list[Certified] = []
     for episode, answer, decimals in zip(episodes, answers, log_decimals(solver, cases, answers), strict=True):
         profile = profile_under(plugins.load("environments", episode.env).profile, episode.env_config)
@@ -165,119 +163,82 @@ def make_labels(
     source: GuidanceSource = "facts",
 ) -> list[Label]:
     """Return one label per certified episode, in order; ``guidance`` is given by their indices."""
-    maker = _Maker(solver, teacher, label_version, vocabulary, prover, source)
+    equal: dict[str, Any] = {
+        "label_version": label_version,
+        "solver": solver.name,
+        "solver_version": solver.version,
+        "solver_config": canonical_json(solver.config),
+        "teacher": None if teacher is None else teacher.name,
+        "teacher_config": None if teacher is None else _teacher_config(teacher),
+    }
+    labels: list[Label] = []
     with Replays() as replays:
-        return [
-            maker.unsolved(each.episode, each.prompt, each.answer)
-            if isinstance(each.answer, Unsolved)
-            else maker.solved(each, each.answer, guidance.get(index), filters, replays)
-            for index, each in enumerate(certified)
-        ]
+        for index, each in enumerate(certified):
+            if isinstance(each.answer, Unsolved):
+                answer = each.answer
+                columns = {"reject_reasons": (RejectReason(answer.reason, answer.reason, answer.detail),)}
+            else:
+                draft, written = _draft(each, each.answer, guidance.get(index), solver, vocabulary, source, replays)
+                columns = written | _judgement(each.episode, draft, guidance.get(index), filters, prover)
+            labels.append(
+                Label(
+                    episode_id=each.episode.episode_id,
+                    evidence=tuple(each.episode.evidence),
+                    prompt_hash=each.prompt.prompt_hash,
+                    image_hashes=shown_frames(each.prompt),
+                    prompt=each.prompt,
+                    **columns,
+                    **equal,
+                )
+            )
+    return labels
 
 
-class _Maker:
-    """Assembles labels; holds the columns that are equal in one call."""
+def _draft(
+    certified: Certified,
+    verdict: Verdict,
+    written: Guidance | None,
+    solver: Solver,
+    vocabulary: Vocabulary,
+    source: GuidanceSource,
+    replays: Replays,
+) -> tuple[Draft, dict[str, Any]]:
+    """Return a label for the filters, and its columns of verdict, guidance and target."""
+    episode = certified.episode
+    facts, prose = ("", "") if written is None else (_rendered(written, episode), _storable(written.text))
+    used: GuidanceSource = "prose" if source == "prose" and prose else "facts"
+    guidance = prose if used == "prose" else facts
+    target = build_target(verdict.pivot_step, target_mode(episode.env, verdict.failure_mode, vocabulary), guidance)
+    shown = None if written is None else written.prompt
+    columns = {each.name: getattr(verdict, each.name) for each in fields(Verdict)} | {
+        "failure_reason": guidance,
+        "guidance_source": used if guidance else None,
+        "guidance_facts": facts or None,
+        "guidance_prose": prose or None,
+        "target": target,
+        "teacher_prompt_hash": None if shown is None else shown.prompt_hash,
+        "teacher_prompt": shown,
+        "calls": () if written is None else written.calls,
+    }
+    text = None if written is None else guidance
+    return Draft(verdict, text, target, solver, vocabulary, replays, used, certified.offer), columns
 
-    def __init__(
-        self,
-        solver: Solver,
-        teacher: GuidanceWriter | None,
-        label_version: str,
-        vocabulary: Vocabulary,
-        prover: Prover | None,
-        source: GuidanceSource,
-    ) -> None:
-        self._solver = solver
-        self._source: GuidanceSource = source
-        self._prover = prover
-        self._vocabulary: Vocabulary = vocabulary
-        self._constant: dict[str, Any] = {
-            "label_version": label_version,
-            "solver": solver.name,
-            "solver_version": solver.version,
-            "solver_config": canonical_json(solver.config),
-            "teacher": None if teacher is None else teacher.name,
-            "teacher_config": None if teacher is None else _teacher_config(teacher),
-        }
 
-    def solved(
-        self,
-        certified: Certified,
-        verdict: Verdict,
-        written: Guidance | None,
-        filters: Sequence[Filter],
-        replays: Replays,
-    ) -> Label:
-        episode, prompt = certified.episode, certified.prompt
-        shown = None if written is None else written.prompt
-        facts, prose = ("", "") if written is None else (_rendered(written, episode), _storable(written.text))
-        source: GuidanceSource = "prose" if self._source == "prose" and prose else "facts"
-        guidance = prose if source == "prose" else facts
-        mode = target_mode(episode.env, verdict.failure_mode, self._vocabulary)
-        target = build_target(verdict.pivot_step, mode, guidance)
-        text = None if written is None else guidance
-        draft = Draft(verdict, text, target, self._solver, self._vocabulary, replays, source, certified.offer)
-        reasons = judge(episode, draft, filters)
-        proof = Proof(undecided="no prover") if self._prover is None else self._prover.prove(episode.case(), verdict)
-        if not episode.evidence:
-            reasons = (RejectReason(EVIDENCE, "unconfirmed", _UNCONFIRMED), *reasons)
-        if proof.problems:
-            reasons = (RejectReason(PROVER, "refuted", proof.problems[0]), *reasons)
-        if written is not None and written.problem is not None:
-            others = [reason for reason in reasons if reason.kind != EMPTY]
-            reasons = (RejectReason(TEACHER, written.problem.kind, _storable(written.problem.detail)), *others)
-        return Label(
-            episode_id=episode.episode_id,
-            pivot_step=verdict.pivot_step,
-            failure_mode=verdict.failure_mode,
-            secondary_modes=verdict.secondary_modes,
-            fallback=verdict.fallback,
-            infeasible_at_start=verdict.infeasible_at_start,
-            certificate=verdict.certificate,
-            witness=verdict.witness,
-            feasible_actions=verdict.feasible_actions,
-            pivot_action=verdict.pivot_action,
-            evidence=tuple(episode.evidence),
-            failure_reason=guidance,
-            guidance_source=source if guidance else None,
-            guidance_facts=facts or None,
-            guidance_prose=prose or None,
-            target=target,
-            accepted=not reasons,
-            proved=None if proof.undecided is not None else proof.holds,
-            reject_reasons=reasons,
-            teacher_prompt_hash=None if shown is None else shown.prompt_hash,
-            prompt_hash=prompt.prompt_hash,
-            image_hashes=shown_frames(prompt),
-            prompt=prompt,
-            teacher_prompt=shown,
-            calls=() if written is None else written.calls,
-            **self._constant,
-        )
-
-    def unsolved(self, episode: FailedEpisode, prompt: PromptMessages, answer: Unsolved) -> Label:
-        return Label(
-            episode_id=episode.episode_id,
-            pivot_step=None,
-            failure_mode=None,
-            secondary_modes=(),
-            fallback=None,
-            infeasible_at_start=None,
-            certificate=None,
-            witness=None,
-            feasible_actions=None,
-            failure_reason=None,
-            target=None,
-            accepted=False,
-            proved=None,
-            reject_reasons=(RejectReason(answer.reason, answer.reason, answer.detail),),
-            evidence=tuple(episode.evidence),
-            teacher_prompt_hash=None,
-            prompt_hash=prompt.prompt_hash,
-            image_hashes=shown_frames(prompt),
-            prompt=prompt,
-            **self._constant,
-        )
+def _judgement(
+    episode: FailedEpisode, draft: Draft, written: Guidance | None, filters: Sequence[Filter], prover: Prover | None
+) -> dict[str, Any]:
+    """Return the columns of what filters and prover say."""
+    reasons = judge(episode, draft, filters)
+    proof = Proof(undecided="no prover") if prover is None else prover.prove(episode.case(), draft.verdict)
+    if not episode.evidence:
+        reasons = (RejectReason(EVIDENCE, "unconfirmed", _UNCONFIRMED), *reasons)
+    if proof.problems:
+        reasons = (RejectReason(PROVER, "refuted", proof.problems[0]), *reasons)
+    if written is not None and written.problem is not None:
+        others = [reason for reason in reasons if reason.kind != EMPTY]
+        reasons = (RejectReason(TEACHER, written.problem.kind, _storable(written.problem.detail)), *others)
+    proved = None if proof.undecided is not None else proof.holds
+    return {"accepted": not reasons, "proved": proved, "reject_reasons": reasons}
 
 
 _UNCONFIRMED = (
@@ -314,17 +275,6 @@ def _check_rows(episode: FailedEpisode) -> None:
             f"episode {episode.episode_id} has {steps} actions, but {', '.join(wrong) or 'needs at least one'}; its "
             "stored rows do not belong together: roll it out again"
         )
-
-
-def _check_answers(solver: Solver, episodes: Sequence[FailedEpisode], answers: Sequence[Verdict | Unsolved]) -> None:
-    if len(answers) != len(episodes):
-        raise CertifyError(f"solver {solver.name!r} gave {len(answers)} answers to {len(episodes)} episodes; report it")
-    for episode, answer in zip(episodes, answers, strict=True):
-        if isinstance(answer, Verdict) and not 0 <= answer.pivot_step < episode.num_steps:
-            raise CertifyError(
-                f"solver {solver.name!r} put the pivot of episode {episode.episode_id} at step {answer.pivot_step}, "
-                f"outside [0, {episode.num_steps - 1}]; report it"
-            )
 
 
 def _storable(text: str) -> str:

@@ -11,7 +11,8 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Self, TypeVar, cast
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from gymnasium.error import ResetNeeded
 
@@ -24,6 +25,7 @@ from ..environments.base import Frame, ParsedAction, PivotEnv
 from ..rollouts.base import judged, stored_keys
 from .episode import FailedEpisode
 
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 MAX_LEVELS = 256
@@ -40,6 +42,24 @@ class DisagreementError(Exception):
         self.detail = detail
 
 
+def _guarded(
+    method: Callable[Concatenate["Replayer", Arguments], Result],
+) -> Callable[Concatenate["Replayer", Arguments], Result]:
+    """Return a method that replaces an environment which fails, and raises a disagreement then."""
+
+    @wraps(method)
+    def guarded(self: "Replayer", *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
+        try:
+            return method(self, *arguments, **named)
+        except (DisagreementError, ConfigError, NotAllowedError, PluginError):
+            raise
+        except Exception as error:
+            self.renew()
+            raise DisagreementError("broken", f"the environment raised {type(error).__name__}: {error}") from error
+
+    return guarded
+
+
 class Replayer:
     """Re-executes the episodes of one environment under one configuration."""
 
@@ -50,6 +70,7 @@ class Replayer:
         self._frame_ids: OrderedDict[str, dict[Hashable, str]] = OrderedDict()
         self._encoded: dict[str, Any] = {}
 
+    @_guarded
     def check(self, episode: FailedEpisode) -> None:
         """Re-execute the whole episode and compare rewards, ``info``, frames, the end and the budget.
 
@@ -57,79 +78,6 @@ class Replayer:
             DisagreementError: at the first difference, or when the environment breaks.
             ConfigError, PluginError: the environment cannot work with these settings at all.
         """
-        self._guarded(self._check, episode)
-
-    def play(
-        self, state: str, instruction: str, plays: Iterable[tuple[str, str | None, bool]]
-    ) -> tuple[list[float], bool]:
-        """Execute the steps of an episode, up to its end; return their rewards and whether it reached the goal.
-
-        Args:
-            state: the level.
-            instruction: that the agent was given.
-            plays: action, payload and whether the reply kept the format, of every step.
-
-        Raises:
-            DisagreementError: the steps do not fit, end too early or too late, or the environment breaks.
-            ConfigError, PluginError: the environment cannot work with these settings at all.
-        """
-        return self._guarded(self._play, state, instruction, plays)
-
-    def state_after(self, episode: FailedEpisode, steps: int) -> str:
-        """Return the state text after the first ``steps`` actions.
-
-        Raises:
-            DisagreementError: the episode cannot be re-executed that far.
-            ConfigError, PluginError: the environment cannot work with these settings at all.
-        """
-        return self._guarded(self._state_after, episode, steps)
-
-    @property
-    def draws_here(self) -> bool:
-        """Whether pictures are drawn in this process, each time the same."""
-        return not self._env.blocks and self._env.config.repeats_exactly
-
-    def states(self, episode: FailedEpisode) -> list[str]:
-        """Return the state texts ``s_0 .. s_T``; the errors are those of :meth:`state_after`."""
-        return self._guarded(self._states, episode)
-
-    def pictures_of_plan(self, episode: FailedEpisode, steps: int, plan: Sequence[str]) -> list[EncodedFrame]:
-        """Return the pictures after the first ``steps`` actions, and after each action of a plan from there.
-
-        The errors are those of :meth:`state_after`.
-        """
-        return self._guarded(self._pictures_of_plan, episode, steps, plan)
-
-    def turns_of_plan(
-        self, episode: FailedEpisode, steps: int, plan: Sequence[str]
-    ) -> list[tuple[EncodedFrame, str, str]]:
-        """Return picture, text observation and state text before each action of a plan from the state after ``steps``.
-
-        The errors are those of :meth:`state_after`; also if the plan does not reach the goal with its last action.
-        """
-        return self._guarded(self._turns_of_plan, episode, steps, plan)
-
-    def parse_action(self, answer: str) -> ParsedAction | None:
-        """Return the action of a text inside the answer tag, by the grammar of the environment's settings."""
-        return self._env.parse_action(answer)
-
-    def close(self) -> None:
-        """Close the environment."""
-        _close(self._env)
-
-    def _guarded(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        """Call; if the environment fails, replace it and raise a disagreement."""
-        try:
-            return call(*arguments)
-        except (DisagreementError, ConfigError, NotAllowedError, PluginError):
-            raise
-        except Exception as error:
-            broken, self._env = self._env, type(self._env)(self._env.config)
-            self._env.draw_frames = False
-            _close(broken)
-            raise DisagreementError("broken", f"the environment raised {type(error).__name__}: {error}") from error
-
-    def _check(self, episode: FailedEpisode) -> None:
         env, rewards, infos, frame_ids = self._env, episode.rewards, episode.infos, episode.frame_ids
         if episode.horizon != env.config.horizon:
             raise DisagreementError("horizon", f"the row says {episode.horizon}, its env_config {env.config.horizon}")
@@ -154,13 +102,99 @@ class Replayer:
         if self._is_success(info, rewards):
             raise DisagreementError("end", "the episode ends in success, the row calls it failed")
 
-    def _play(
+    @_guarded
+    def play(
         self, state: str, instruction: str, plays: Iterable[tuple[str, str | None, bool]]
     ) -> tuple[list[float], bool]:
+        """Execute the steps of an episode, up to its end; return their rewards and whether it reached the goal.
+
+        Args:
+            state: the level.
+            instruction: that the agent was given.
+            plays: action, payload and whether the reply kept the format, of every step.
+
+        Raises:
+            DisagreementError: the steps do not fit, end too early or too late, or the environment breaks.
+            ConfigError, PluginError: the environment cannot work with these settings at all.
+        """
         self._start(state, instruction)
         steps = list(self._played(plays))
         rewards = [float(reward) for _, reward, _ in steps]
         return rewards, self._is_success(steps[-1][2], rewards)
+
+    @_guarded
+    def state_after(self, episode: FailedEpisode, steps: int) -> str:
+        """Return the state text after the first ``steps`` actions.
+
+        Raises:
+            DisagreementError: the episode cannot be re-executed that far.
+            ConfigError, PluginError: the environment cannot work with these settings at all.
+        """
+        self._start(episode.initial_state)
+        for t in range(steps):
+            self._step(t, episode.actions[t], episode.payloads[t])
+        return self._env.state_text()
+
+    @property
+    def draws_here(self) -> bool:
+        """Whether pictures are drawn in this process, each time the same."""
+        return not self._env.blocks and self._env.config.repeats_exactly
+
+    @_guarded
+    def states(self, episode: FailedEpisode) -> list[str]:
+        """Return the state texts ``s_0 .. s_T``; the errors are those of :meth:`state_after`."""
+        self._start(episode.initial_state)
+        texts = [self._env.state_text()]
+        for t, action in enumerate(episode.actions):
+            self._step(t, action, episode.payloads[t])
+            texts.append(self._env.state_text())
+        return texts
+
+    @_guarded
+    def pictures_of_plan(self, episode: FailedEpisode, steps: int, plan: Sequence[str]) -> list[EncodedFrame]:
+        """Return the pictures after the first ``steps`` actions, and after each action of a plan from there.
+
+        The errors are those of :meth:`state_after`.
+        """
+        self.state_after(episode, steps)
+        pictures = [self._picture()]
+        for t, action in enumerate(plan, steps):
+            self._step(t, action, None)
+            pictures.append(self._picture())
+        return pictures
+
+    @_guarded
+    def turns_of_plan(
+        self, episode: FailedEpisode, steps: int, plan: Sequence[str]
+    ) -> list[tuple[EncodedFrame, str, str]]:
+        """Return picture, text observation and state text before each action of a plan from the state after ``steps``.
+
+        The errors are those of :meth:`state_after`; also if the plan does not reach the goal with its last action.
+        """
+        info: Mapping[str, Any] = self._reset(episode.initial_state, episode.instruction)[1]
+        for t in range(steps):
+            info = self._step(t, episode.actions[t], episode.payloads[t])[4]
+        turns: list[tuple[EncodedFrame, str, str]] = []
+        for t, action in enumerate(plan, steps):
+            turns.append((self._picture(), str(info.get("observation_text", "")), self._env.state_text()))
+            info = self._step(t, action, None)[4]
+        if self._env.profile.has_success_bit and not info.get("success"):
+            raise DisagreementError("plan", f"the plan from step {steps} does not reach the goal")
+        return turns
+
+    def parse_action(self, answer: str) -> ParsedAction | None:
+        """Return the action of a text inside the answer tag, by the grammar of the environment's settings."""
+        return self._env.parse_action(answer)
+
+    def close(self) -> None:
+        """Close the environment."""
+        _close(self._env)
+
+    def renew(self) -> None:
+        """Replace the environment by a new one."""
+        broken, self._env = self._env, type(self._env)(self._env.config)
+        self._env.draw_frames = False
+        _close(broken)
 
     def _played(self, plays: Iterable[tuple[str, str | None, bool]]) -> Iterator[tuple[Frame, Any, Mapping[str, Any]]]:
         """Yield frame, reward and the judged ``info`` of every step; the last one has to be the end."""
@@ -179,42 +213,6 @@ class Replayer:
         if self._env.profile.has_success_bit:
             return bool(info.get("success"))
         return sum(rewards, 0.0) >= self._env.success_return
-
-    def _state_after(self, episode: FailedEpisode, steps: int) -> str:
-        self._start(episode.initial_state)
-        for t in range(steps):
-            self._step(t, episode.actions[t], episode.payloads[t])
-        return self._env.state_text()
-
-    def _states(self, episode: FailedEpisode) -> list[str]:
-        self._start(episode.initial_state)
-        texts = [self._env.state_text()]
-        for t, action in enumerate(episode.actions):
-            self._step(t, action, episode.payloads[t])
-            texts.append(self._env.state_text())
-        return texts
-
-    def _pictures_of_plan(self, episode: FailedEpisode, steps: int, plan: Sequence[str]) -> list[EncodedFrame]:
-        self._state_after(episode, steps)
-        pictures = [self._picture()]
-        for t, action in enumerate(plan, steps):
-            self._step(t, action, None)
-            pictures.append(self._picture())
-        return pictures
-
-    def _turns_of_plan(
-        self, episode: FailedEpisode, steps: int, plan: Sequence[str]
-    ) -> list[tuple[EncodedFrame, str, str]]:
-        info: Mapping[str, Any] = self._reset(episode.initial_state, episode.instruction)[1]
-        for t in range(steps):
-            info = self._step(t, episode.actions[t], episode.payloads[t])[4]
-        turns: list[tuple[EncodedFrame, str, str]] = []
-        for t, action in enumerate(plan, steps):
-            turns.append((self._picture(), str(info.get("observation_text", "")), self._env.state_text()))
-            info = self._step(t, action, None)[4]
-        if self._env.profile.has_success_bit and not info.get("success"):
-            raise DisagreementError("plan", f"the plan from step {steps} does not reach the goal")
-        return turns
 
     def _picture(self) -> EncodedFrame:
         frame = cast(Frame, self._env.render())

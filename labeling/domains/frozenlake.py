@@ -3,40 +3,27 @@
 import re
 from functools import lru_cache
 
+from ...core.errors import LevelError
+from ...solvers.frozenlake.solver import search_lake
+from ...solvers.puzzles import ACTIONS
 from ..claims import claimed
 from ..episode import FailedEpisode
 from ..statements import Statement, statement
 from .base import Domain, Failure, general_facts, read_texts
 from .grid import amounts, grid_actions, grid_signs, single_moves
 
-_STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-
 
 @lru_cache(maxsize=4096)
-def holes_around(level: str, actions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the directions in which a hole is next to the player after some actions; none for an unknown format."""
-    *rows, last = level.splitlines() or [""]
-    start = next(((y, row.index("S")) for y, row in enumerate((*rows, last)) if "S" in row), None)
-    if start is None:
-        return ()  # the replay filter reports it
-    y, x = start
+def holes_around(level: str, moves: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the directions in which a hole is next to the player after some moves; none for an invalid level."""
     try:
-        if last.startswith("@"):
-            y, x = map(int, last.split()[1:])
-        else:
-            rows.append(last)
-        for action in actions:
-            down, right = _STEPS.get(action, (0, 0))
-            if 0 <= y + down < len(rows) and 0 <= x + right < len(rows[y]):
-                y, x = y + down, x + right
-        cells = {name: (y + down, x + right) for name, (down, right) in _STEPS.items()}
-        return tuple(
-            name
-            for name, (row, column) in cells.items()
-            if 0 <= row < len(rows) and 0 <= column < len(rows[row]) and rows[row][column] == "H"
-        )
-    except (ValueError, IndexError):
-        return ()
+        lake = search_lake(level)
+    except LevelError:
+        return ()  # the replay filter reports it
+    cell = lake.start
+    for move in moves:
+        cell = lake.move(cell, ACTIONS.index(move)) if move in ACTIONS else cell
+    return tuple(name for code, name in enumerate(ACTIONS) if lake.is_lost(lake.move(cell, code)))
 
 
 def fell(episode: FailedEpisode) -> bool:

@@ -3,8 +3,11 @@
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
+from ...core.errors import LevelError
 from ...core.plugins import Settings
 from ...solvers.base import Case, Solver, Unsolved, Verdict
+from ...solvers.puzzles import ACTIONS
+from ...solvers.sokoban.levels import read_board
 from ..base import Draft, Filter, Objection
 from ..episode import FailedEpisode
 from ..replay import DisagreementError
@@ -24,54 +27,29 @@ class Push(NamedTuple):
     """No target in the free cells on both sides of it, across the direction of the push."""
 
 
-MOST_CELLS = 1000
-"""Cells of a row that are read, whatever a level is like."""
-_STEPS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-
-
 @lru_cache(maxsize=4096)
-def push_at(level: str, actions: tuple[str, ...]) -> Push | None:
-    """Return where the last action pushed a box to, by walking the level; None where it pushed none."""
-    rows = level.splitlines()
-    cells = {(y, x): cell for y, row in enumerate(rows) for x, cell in enumerate(row)}
-    walls = {place for place, cell in cells.items() if cell == "#"}
-    boxes = {place for place, cell in cells.items() if cell in "$*"}
-    player = next((place for place, cell in cells.items() if cell in "@+"), None)
-    if player is None:
+def push_at(level: str, moves: tuple[str, ...]) -> Push | None:
+    """Return where the last move pushed a box to; None where it pushed none."""
+    try:
+        board = read_board(level)
+    except LevelError:
         return None  # the replay filter reports it
-    pushed: tuple[int, int] | None = None
-    for action in actions:
-        pushed = None
-        if action not in _STEPS:
-            continue
-        (y, x), (down, right) = player, _STEPS[action]
-        ahead, beyond = (y + down, x + right), (y + 2 * down, x + 2 * right)
-        if ahead in walls or (ahead in boxes and (beyond in walls or beyond in boxes)):
-            continue
-        if ahead in boxes:
-            boxes.remove(ahead)
-            boxes.add(beyond)
-            pushed = beyond
-        player = ahead
-    if pushed is None:
+    state, pushed = (board.boxes, board.player), 0
+    for move in moves:
+        boxes = state[0]
+        state = board.move(state, ACTIONS.index(move)) if move in ACTIONS else state
+        pushed = state[0] & ~boxes
+    if not pushed:
         return None
-    y, x = pushed
-    stopped = {name: (y + down, x + right) in walls for name, (down, right) in _STEPS.items()}
-    is_corner = (stopped["up"] or stopped["down"]) and (stopped["left"] or stopped["right"])
-    targets = {place for place, cell in cells.items() if cell in ".*+"}
-    down, right = _STEPS[actions[-1]]
-    line = {pushed, *_free_cells(pushed, (right, down), walls), *_free_cells(pushed, (-right, -down), walls)}
-    return Push(is_corner and pushed not in targets, stopped[actions[-1]], line.isdisjoint(targets))
-
-
-def _free_cells(start: tuple[int, int], step: tuple[int, int], walls: set[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the cells from a cell on in a direction, up to the next wall."""
-    cells: list[tuple[int, int]] = []
-    y, x = start[0] + step[0], start[1] + step[1]
-    while (y, x) not in walls and min(y, x) >= 0 and len(cells) < MOST_CELLS:
-        cells.append((y, x))
-        y, x = y + step[0], x + step[1]
-    return cells
+    cell, last = pushed.bit_length() - 1, ACTIONS.index(moves[-1])
+    up, down, left, right = stopped = [each < 0 for each in board.near[4 * cell : 4 * cell + 4]]
+    is_corner = (up or down) and (left or right) and not board.targets & pushed
+    line = pushed
+    for side in (2, 3) if last < 2 else (0, 1):
+        beside = cell
+        while (beside := board.near[4 * beside + side]) >= 0:
+            line |= 1 << beside
+    return Push(is_corner, stopped[last], not line & board.targets)
 
 
 class SokobanDomain(Domain):

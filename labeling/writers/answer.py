@@ -37,24 +37,6 @@ class Unusable:
     """Finding and expectation; the model is shown both when it is asked again."""
 
 
-class AnswerReader:
-    """Reads the answers to one request, each once: the call cache and the writer ask about the same one."""
-
-    def __init__(self, request: GuidanceRequest) -> None:
-        self._request = request
-        self._last: tuple[ChatAnswer, Guidance | Unusable] | None = None
-
-    def read(self, answer: ChatAnswer) -> Guidance | Unusable:
-        """Return the choice and prose of an answer, or why it has none."""
-        if self._last is None or self._last[0] is not answer:
-            self._last = (answer, read_answer(answer, self._request))
-        return self._last[1]
-
-    def is_usable(self, answer: ChatAnswer) -> bool:
-        """Whether an answer gives guidance."""
-        return isinstance(self.read(answer), Guidance)
-
-
 def read_answer(answer: ChatAnswer, request: GuidanceRequest) -> Guidance | Unusable:
     """Return the choice and prose of an answer, or why it has none."""
     text = answer.text.strip()

@@ -18,7 +18,7 @@ from ...models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Sampling
 from ...models.preflight import PreflightModel
 from ...rollouts.ids import request_id
 from ..base import UNANSWERED, ConcurrentWriter, Guidance, GuidanceRequest, Objection, PreparedRequest
-from .answer import FINAL, AnswerReader, Unusable
+from .answer import FINAL, Unusable, read_answer
 from .example import ENDS, example_request
 from .prompt import VERSION, answer_schema, collage_of, guidance_prompt
 
@@ -103,10 +103,10 @@ class ModelWriter(ConcurrentWriter):
         """Ask about one label, once more when the answer cannot be used; see the base class for the errors."""
         if self._model is None:
             self._model = self._backend.connect()
-        request, prompt, reader = prepared.request, prepared.prompt, AnswerReader(prepared.request)
+        request, prompt = prepared.request, prepared.prompt
         calls: list[Call] = []
         for sample in range(1 + ASKED_AGAIN):
-            chat = self._chat(request, prompt, prepared.picture, sample, reader)
+            chat = self._chat(request, prompt, prepared.picture, sample)
             try:
                 answer = await self._model.answer(chat)
             except PolicyError as error:
@@ -114,7 +114,7 @@ class ModelWriter(ConcurrentWriter):
                 return Guidance("", Objection(UNANSWERED, str(error)), tuple(calls), prepared.prompt)
             report = {**answer.call, "finish_reason": answer.finish_reason}
             calls.append(_call(chat, report, cut_reply(answer.text or answer.refusal or "")))
-            reading = reader.read(answer)
+            reading = read_answer(answer, request)
             if isinstance(reading, Guidance):
                 return replace(reading, calls=tuple(calls), prompt=prepared.prompt)
             if reading.problem in FINAL or sample == ASKED_AGAIN:
@@ -129,7 +129,7 @@ class ModelWriter(ConcurrentWriter):
             await model.aclose()
 
     def _chat(
-        self, request: GuidanceRequest, prompt: PromptMessages, picture: EncodedFrame, sample: int, reader: AnswerReader
+        self, request: GuidanceRequest, prompt: PromptMessages, picture: EncodedFrame, sample: int
     ) -> ChatRequest:
         episode, step = request.episode.episode_id, request.verdict.pivot_step
         return ChatRequest(
@@ -144,7 +144,7 @@ class ModelWriter(ConcurrentWriter):
             seed=derive_seed(episode, ROLE),
             sample=sample,
             json_schema=answer_schema(request),
-            usable=reader.is_usable,
+            usable=lambda answer: isinstance(read_answer(answer, request), Guidance),
         )
 
 

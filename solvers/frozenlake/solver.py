@@ -139,7 +139,7 @@ class LakeSearch(Search):
 
 
 @lru_cache(maxsize=64)
-def _search(text: str) -> LakeSearch:
+def search_lake(text: str) -> LakeSearch:
     """Search the map of a state.
 
     Raises:
@@ -194,12 +194,12 @@ class FrozenLakeSolver(ExactSolver):
 
     def certify(self, cases: Sequence[Case]) -> list[Verdict | Unsolved]:
         """Label cases; see :meth:`Solver.certify`."""
-        return answers(cases, _search, label)
+        return answers(cases, search_lake, label)
 
     def measure(self, cases: Sequence[Case]) -> list[Needs | Unsolved]:
         """Measure cases; see :meth:`Solver.measure`."""
-        return answers(cases, _search, measure)
+        return answers(cases, search_lake, measure)
 
     def distance_map(self, initial_state: str, depth_limit: int | None = None) -> FrozenLakeDistances:
         """Search a level; see :meth:`ExactSolver.distance_map`."""
-        return FrozenLakeDistances(split_state(initial_state)[0], _search(initial_state), depth_limit)
+        return FrozenLakeDistances(split_state(initial_state)[0], search_lake(initial_state), depth_limit)

@@ -86,6 +86,19 @@ class Board:
                     near[4 * cell + direction] = beside[direction]
         return near
 
+    def move(self, state: State, direction: int) -> State:
+        """Return the state after a move, an index of up, down, left and right; a blocked one changes nothing."""
+        boxes, player = state
+        ahead = self.near[4 * player + direction]
+        if ahead < 0:
+            return state
+        if boxes >> ahead & 1:
+            behind = self.near[4 * ahead + direction]
+            if behind < 0 or boxes >> behind & 1:
+                return state
+            boxes ^= 1 << ahead | 1 << behind
+        return boxes, ahead
+
     @cached_property
     def live(self) -> int:
         """Cells from which a box can be pushed to a target if there are no other boxes."""

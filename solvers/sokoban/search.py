@@ -27,20 +27,11 @@ class SokobanSearch(Search):
         """Create a search that keeps at most ``max_states`` states."""
         self.board, self.max_states = board, max_states
         self.start: State = board.boxes, board.player
-        self._near, self._open = board.near, ~board.targets
+        self._open = ~board.targets
 
     def move(self, state: State, direction: int) -> State:
         """Return the state after a move, which may be blocked; see the base class."""
-        boxes, player = state
-        ahead = self._near[4 * player + direction]
-        if ahead < 0:
-            return state
-        if boxes >> ahead & 1:
-            behind = self._near[4 * ahead + direction]
-            if behind < 0 or boxes >> behind & 1:
-                return state
-            boxes ^= 1 << ahead | 1 << behind
-        return boxes, ahead
+        return self.board.move(state, direction)
 
     def is_solved(self, state: State) -> bool:
         """Return whether every box is on a target."""

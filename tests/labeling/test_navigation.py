@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from pivot.environments.navigation import NavigationEnv
-from pivot.labeling.action_log import log_lines
 from pivot.labeling.analyzer import analyzer_text
 from pivot.labeling.domains import domain_of, offer_of
 from pivot.labeling.vocabulary import target_modes
@@ -21,20 +20,6 @@ def verdict(case: Case, **options: Any) -> Verdict:
     answer = NavigationSolver(**options).certify([case])[0]
     assert isinstance(answer, Verdict)
     return answer
-
-
-def test_the_log_has_the_printed_form() -> None:
-    printed = printed_episode()
-    lines = log_lines(PROFILE.log_fields, printed.actions, printed.steps)
-    assert lines[0] == (
-        "step 0: action=moveright moved=false last_action_success=false action_is_valid=true dist=2.87 "
-        "remaining_turns=24"
-    )
-    # A distance that was not measured is left out.
-    assert lines[12] == (
-        "step 12: action=invalid moved=false last_action_success=false action_is_valid=true remaining_turns=12"
-    )
-    assert lines[24].endswith("dist=2.82 remaining_turns=0")
 
 
 def test_the_analyzer_is_told_the_modes_and_what_they_mean() -> None:

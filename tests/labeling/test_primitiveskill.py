@@ -11,7 +11,6 @@ from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
 from pivot.environments.primitiveskill.expert import expert_action
 from pivot.environments.primitiveskill.state import SkillState
 from pivot.environments.primitiveskill.tasks import KINDS, START_OPENING, Point, Scene
-from pivot.labeling.action_log import log_lines
 from pivot.labeling.analyzer import analyzer_text
 from pivot.labeling.base import FailedEpisode, GuidanceRequest
 from pivot.labeling.domains import domain_of
@@ -51,12 +50,6 @@ def verdict(case: Case) -> Verdict:
 
 def request(case: Case, task: str) -> GuidanceRequest:
     return guidance_request(PROFILE, failed(case, task), verdict(case))
-
-
-def test_the_log_has_the_printed_form() -> None:
-    printed = printed_episode()
-    assert log_lines(PROFILE.log_fields, printed.actions, printed.steps) == PRINTED.splitlines()
-    assert PRINTED.splitlines()[0] == "step 0: action=empty legal=false remaining_stages=2 remaining_turns=5"
 
 
 def test_the_analyzer_is_told_the_modes_and_what_they_mean() -> None:

@@ -1,17 +1,16 @@
 """Labels of SVG episodes end to end: prompt and target in both vocabularies, guidance, facts filter, acting prompt."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import Any, get_args
+from dataclasses import replace
+from typing import get_args
 
 import pytest
 from pivot.core import plugins
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.turns import HistoryEntry
-from pivot.labeling.action_log import log_decimals, number_text
+from pivot.labeling.action_log import log_decimals
 from pivot.labeling.analyzer import analyzer_prompt, analyzer_text
 from pivot.labeling.base import (
     FailedEpisode,
@@ -22,7 +21,7 @@ from pivot.labeling.base import (
 from pivot.labeling.label import label_episodes
 from pivot.labeling.replay import DisagreementError, Replayer
 from pivot.labeling.target import parse_target
-from pivot.labeling.vocabulary import Vocabulary, target_mode, target_modes
+from pivot.labeling.vocabulary import Vocabulary, target_modes
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.rollouts.render import render_student
 from pivot.solvers.svg.solver import SvgSolver
@@ -55,19 +54,6 @@ def of_mode(episodes: list[FailedEpisode]) -> dict[str, FailedEpisode]:
     return by_mode | {"format": next(broken)}
 
 
-def first_turn(episode: FailedEpisode) -> FailedEpisode:
-    """The episode as if it had ended after its first turn."""
-    columns = [each.name for each in fields(FailedEpisode)]
-    cut = {name: value[:1] for name in columns if isinstance(value := getattr(episode, name), list)}
-    return replace(episode, **cut | {"frame_ids": episode.frame_ids[:2]})
-
-
-def shown(episode: FailedEpisode, raw: float) -> str:
-    """A score as the log of its episode shows it."""
-    case = episode.case()
-    return number_text(raw, log_decimals(SvgSolver(), [case], SvgSolver().certify([case]))[0])
-
-
 # Labels in both vocabularies
 
 
@@ -94,13 +80,6 @@ def test_the_vocabulary_changes_targets_and_prompts_only(episodes: list[FailedEp
         assert same == first
         assert first.target != second.target
         assert first.prompt_hash != second.prompt_hash
-
-
-def test_other_environments_have_one_vocabulary() -> None:
-    for env in ("sokoban", "frozenlake"):
-        profile = plugins.load("environments", env).profile
-        assert target_modes(profile, "paper") == target_modes(profile, "certificate") == profile.failure_modes
-        assert target_mode(env, "deadlock", "paper") == "deadlock"
 
 
 def test_a_target_in_the_other_vocabulary_is_rejected(
@@ -131,13 +110,6 @@ def test_the_analyzer_is_told_about_the_target_tile(episodes: list[FailedEpisode
     assert content[0] == {"type": "image", "collage_of": list(episodes[0].frame_ids)}
 
 
-def test_one_submission_makes_two_tiles(episodes: list[FailedEpisode]) -> None:
-    full = episodes[0]
-    text = analyzer_text(PROFILE, first_turn(full))
-    assert "2x1 grid" in text
-    assert "an integer from 0 to 0" in text
-
-
 # Guidance
 
 
@@ -154,41 +126,7 @@ def test_guidance_is_true_and_names_no_mode(episodes: list[FailedEpisode], vocab
     assert set(seen) == {"format empty", "format svg", "regression svg", "stagnation svg", "mismatch svg"}
 
 
-def test_guidance_for_a_single_submission(episodes: list[FailedEpisode]) -> None:
-    for case in ("mismatch svg", "format svg", "format empty"):
-        mode, action = case.split()
-        full = next(e for e in episodes if e.actions[0] == action and e.infos[0]["valid_svg"] is (mode == "mismatch"))
-        (made,) = label([first_turn(full)])
-        assert (made.failure_mode, made.pivot_step) == (mode, 0)
-        assert "step 0" in (made.failure_reason or "")
-        assert Checker(first_turn(full), 0, mode).false_statements(made.failure_reason or "") == []
-
-
 # Replay
-
-
-def changed(rows: Sequence[Any], at: int, value: Any) -> list[Any]:
-    return [value if index == at else row for index, row in enumerate(rows)]
-
-
-def test_replay_finds_a_changed_log(of_mode: dict[str, FailedEpisode]) -> None:
-    replayer = Replayer(SvgEnv())
-    episode = of_mode["mismatch"]
-    replayer.check(episode)
-    other = json.dumps('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><circle r="4" fill="red"/></svg>')
-    info = dict(episode.infos[1])
-    for wrong, word in (
-        (replace(episode, payloads=changed(episode.payloads, 1, other)), "reward"),
-        (replace(episode, payloads=changed(episode.payloads, 0, other)), "info"),
-        (replace(episode, payloads=changed(episode.payloads, 0, None)), "action"),
-        (replace(episode, rewards=changed(episode.rewards, 1, 0.5)), "reward"),
-        (replace(episode, infos=changed(episode.infos, 1, info | {"average_score": 0.5})), "info"),
-        (replace(episode, infos=changed(episode.infos, 1, info | {"valid_svg": False})), "info"),
-        (replace(episode, frame_ids=changed(episode.frame_ids, 0, "0" * 64)), "frame"),
-        (replace(episode, frame_ids=changed(episode.frame_ids, 2, "0" * 64)), "frame"),
-    ):
-        with pytest.raises(DisagreementError, match=f"^{word}"):
-            replayer.check(wrong)
 
 
 def test_replay_finds_that_a_failure_was_a_success(of_mode: dict[str, FailedEpisode]) -> None:
@@ -225,14 +163,3 @@ def test_the_student_sees_the_target_on_every_turn() -> None:
     images, text = parts(2, "canvas", [HistoryEntry(1, "svg", "target"), HistoryEntry(2, "empty", "older")])
     assert images == ["target", "canvas"]
     assert "held no document" in text
-
-
-def test_stored_prompts_show_target_and_canvas() -> None:
-    run = svg_episodes.rollouts(9)[0]
-    for episode in run.episodes:
-        target = episode.steps[0].frame_id
-        for step in episode.steps:
-            content = run.prompts[step.prompt_hash].messages[0]["content"]
-            images = [part["frame_id"] for part in content if part["type"] == "image"]
-            assert images == ([target] if step.t == 0 else [target, step.frame_id])
-            assert set(images) <= set(run.frames)
