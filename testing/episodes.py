@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, ClassVar
 
@@ -10,7 +10,7 @@ from ..core.images import encode_png, frame_id
 from ..environments.base import EnvConfig, PivotEnv, Task
 from ..labeling.episode import FailedEpisode
 from ..rollouts.base import stored_keys
-from ..solvers.base import Solver, Verdict
+from ..solvers.base import Case, Solver, Verdict
 
 Action = tuple[str, str | None]
 
@@ -25,6 +25,16 @@ class Failure:
     """State texts, one before each action and the last one."""
     frames: Mapping[str, bytes] = field(default_factory=dict)
     """Encoded pictures by frame id; empty where none were drawn."""
+
+
+def bad_cases(failure: Failure) -> list[Case]:
+    """Return three invalid episodes: without a step, longer than its horizon, with an unknown action."""
+    case = failure.episode.case()
+    return [
+        replace(case, actions=(), steps=(), observations=()),
+        replace(case, horizon=len(case.actions) - 1),
+        replace(case, actions=("no_such_action", *case.actions[1:])),
+    ]
 
 
 class FailedEpisodes:

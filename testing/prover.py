@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from typing import Any, ClassVar, get_args
 
 from ..solvers.base import Case, Certificate, CertificateKind, CertificateUnit, Prover, Verdict
-from .episodes import Labels
+from .episodes import Labels, bad_cases
 
 
 def altered(
@@ -97,12 +97,7 @@ class ProverContract(Labels):
         prover = self.prover()
         for failure, verdict in self.labelled()[:4]:
             case = failure.episode.case()
-            bad = [
-                replace(case, actions=(), steps=(), observations=()),
-                replace(case, horizon=len(case.actions) - 1),
-                replace(case, actions=("no_such_action", *case.actions[1:])),
-            ]
-            for each in bad:
+            for each in bad_cases(failure):
                 assert prover.prove(each, verdict).problems, f"a bad row was proved: {each}"
             prover.prove(replace(case, initial_state="\x00 no level"), verdict)
             prover.prove(replace(case, steps=()), verdict)

@@ -36,7 +36,6 @@ class TestSokobanSolver(Rooms, ExactSolverContract):
     seeds = range(20)
     plays = 10
     alphabet = "# @+$*.-_\nx"
-    least_playable = 60
 
 
 class TestSokobanSolverWithTwoBoxes(Rooms, ExactSolverContract):
@@ -50,7 +49,6 @@ class TestFrozenLakeSolver(Lakes, ExactSolverContract):
     seeds = range(20)
     plays = 10
     alphabet = "SFFFHHHG\n@1 "
-    least_playable = 60
 
 
 class TestSokobanProver(Rooms, ProverContract):
@@ -105,7 +103,6 @@ class TestPorter(Porters, EnvironmentContract):
 class TestPorterSolver(Porters, ExactSolverContract):
     lost_mode = "fell"
     alphabet = ".bGxaA"
-    damaged = 200
 
 
 class _StillPorterContract(TestPorter):

@@ -44,7 +44,6 @@ class TestSolver(Corridors, ExactSolverContract):
 
     lost_mode = "fell"
     alphabet = "..oGA"
-    damaged = 200
 
 
 class TestProver(Corridors, ProverContract):
