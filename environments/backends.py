@@ -16,7 +16,8 @@ from pydantic import AfterValidator
 from ..core.errors import LevelError
 from ..core.identity import canonical_json
 from ..core.images import CODECS, Frame, codec, decode
-from .base import NO_FRAME, EnvConfig, PivotEnv, Source, TurnRewards
+from .base import EnvConfig, Info, Source, TurnRewards
+from .generated import LevelEnv
 
 EMBEDDED = "embedded"
 
@@ -99,7 +100,7 @@ class World(ABC, Generic[State]):
         """Release the resources of the world."""
 
 
-class BackendEnv(PivotEnv):
+class BackendEnv(LevelEnv):
     """An environment on top of a :class:`World`; subclasses define a turn."""
 
     config: Any
@@ -111,14 +112,16 @@ class BackendEnv(PivotEnv):
         """Create the environment; call ``reset`` before any other method."""
         super().__init__(config, render_mode)
         self.blocks = self.config.backend != EMBEDDED
-        self.task_instruction = ""
         self._start: Any = None
         self._actions: list[str] = []  # names, one a turn
-        self._ended = True
 
     @abstractmethod
-    def _begin(self, state: Any) -> None:
+    def _start_in(self, state: Any) -> None:
         """Start an episode."""
+
+    @abstractmethod
+    def _info(self) -> Info:
+        """Return what ``info`` says of the current state."""
 
     @abstractmethod
     def _repeat(self, name: str) -> None:
@@ -138,6 +141,10 @@ class BackendEnv(PivotEnv):
         """Start the simulator and look at a picture of it, once in a process; see the base class."""
         if config.backend != EMBEDDED:
             _check(cls, config)
+
+    def _begin(self, text: str) -> Info:
+        self._start_in(self._checked_state(text))
+        return self._info()
 
     def snapshot(self) -> bytes:
         """Return the first state and the actions since: going back is doing them again."""
@@ -160,14 +167,10 @@ class BackendEnv(PivotEnv):
             raise LevelError(f"not a {self.profile.name} snapshot: {type(error).__name__}: {error}") from error
         if len(names) > self.config.horizon:
             raise LevelError(f"not a {self.profile.name} snapshot: {len(names)} turns, at most {self.config.horizon}")
-        self._begin(self._checked_state(start))
+        self._begin(start)
         for name in names:
             self._repeat(name)
         return self._frame()
-
-    def render(self) -> Frame | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the current frame."""
-        return self._new_frame() if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
         """Release the resources of the world."""
@@ -185,14 +188,8 @@ class BackendEnv(PivotEnv):
         """Return the encoded picture of the current state."""
         return codec(self.config.image_format).encode(self._world.draw())
 
-    def _frame(self) -> Frame:
-        return self._new_frame() if self.draw_frames else NO_FRAME
-
-    def _new_frame(self) -> Frame:
-        """Return a new read-only frame, as the model sees it."""
-        frame = decode(self._picture())
-        frame.flags.writeable = False
-        return frame
+    def _draw(self) -> Frame:
+        return decode(self._picture())  # as the model sees it
 
 
 @cache

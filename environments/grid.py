@@ -9,7 +9,7 @@ is therefore these two, and restoring is parsing. A subclass adds the rules of o
 
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any, ClassVar, SupportsIndex
 
@@ -17,10 +17,10 @@ import numpy as np
 from gymnasium import spaces
 from pydantic import Field
 
-from ..core.errors import GenerationError, LevelError
-from ..core.identity import derive_seed
+from ..core.errors import LevelError
 from ..solvers.base import TURN_SEPARATOR
-from .base import NO_FRAME, EnvConfig, Frame, NamedActions, ParsedAction, Task, TurnRewards
+from .base import NO_FRAME, EnvConfig, Frame, Info, NamedActions, ParsedAction, TurnRewards
+from .generated import LevelEnv
 
 ACTIONS = ("up", "down", "left", "right")
 """Usable actions; their indices are the members of ``action_space``."""
@@ -29,27 +29,6 @@ UNUSABLE_INDEX = len(ACTIONS)
 
 MAX_SIDE = 64
 """Maximum width and height of a level, cells; limits the memory that a malicious level text can allocate."""
-
-
-def first_level(
-    draw: Callable[[random.Random], str | None], env: str, seed: int, tries: int, advice: str
-) -> tuple[int, str]:
-    """Return the first seed that gives a level, and the level: ``seed`` itself, then seeds derived from it.
-
-    Because ``seed`` itself comes first, the returned seed gives the same level at the first attempt.
-
-    Raises:
-        GenerationError: none of ``tries`` seeds gave a level; the message ends with ``advice``.
-    """
-    seed = int(seed)
-    if seed < 0:
-        raise GenerationError(f"{env} seed {seed} is negative; use a seed of 0 or more")
-    for attempt in range(tries):
-        tried = seed if attempt == 0 else derive_seed(env, "level", seed, attempt)
-        level = draw(random.Random(tried))
-        if level is not None:
-            return tried, level
-    raise GenerationError(f"no {env} level for seed {seed} in {tries} tries (max_tries); {advice}")
 
 
 def pick(rng: random.Random, count: int) -> int:
@@ -94,36 +73,23 @@ class GridConfig(TurnRewards):
     """Maximum number of moves of a turn: a reply has 1 to this many, separated by commas."""
 
 
-class GridEnv(NamedActions):
+class GridEnv(NamedActions, LevelEnv):
     """A puzzle on a grid."""
 
     config: Any
     """A :class:`GridConfig`."""
     actions: ClassVar[tuple[str, ...]] = ACTIONS
-    instruction: ClassVar[str]
-    """The goal, in one sentence."""
 
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
         """Create the environment; call ``reset`` before any other method."""
         super().__init__(config, render_mode)
         self.action_space = spaces.Discrete(self.last_index + 1)
         self.observation_space = spaces.Box(0, 255, self._config_shape(), np.uint8)
-        self.task_instruction = self.instruction
         self._turn = 0
-        self._ended = True
         self._background: Frame = NO_FRAME
         self._inside: list[Frame] = []
 
     # --- the rules of one puzzle -------------------------------------------------------------------------------------
-
-    @classmethod
-    @abstractmethod
-    def find_level(cls, config: Any, seed: int) -> tuple[int, str]:
-        """Return the seed that succeeded and its level text.
-
-        Raises:
-            GenerationError: no attempt gave a level that meets the settings.
-        """
 
     @abstractmethod
     def _config_shape(self) -> tuple[int, int, int]:
@@ -143,37 +109,12 @@ class GridEnv(NamedActions):
     @abstractmethod
     def _is_lost(self) -> bool: ...
 
-    @abstractmethod
-    def _draw(self) -> Frame:
-        """Return a new frame: a copy of ``_background`` with the movable objects painted on it."""
-
     # --- gymnasium ---------------------------------------------------------------------------------------------------
 
-    @classmethod
-    def make_task(cls, config: Any, seed: int) -> Task:
-        """Generate the level of ``seed``; see the base class."""
-        used, level = cls.find_level(config, seed)
-        return Task(
-            task_id=f"{cls.profile.name}-{config.digest()}-{used}",
-            seed=used,
-            initial_state=level,
-            instruction=cls.instruction,
-        )
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
-        """Start an episode from ``options["state"]``, or from the level of ``seed`` (sampled if None).
-
-        Raises:
-            LevelError: the state text is not a level.
-            ConfigError: ``options`` has an unknown key.
-            GenerationError: no attempt gave a level.
-        """
-        super().reset(seed=seed)
-        text, instruction = self.asked_level(seed, options)
+    def _begin(self, text: str) -> Info:
         self._load(text)
-        self.task_instruction = instruction or self.instruction
         self._start_at(0)
-        return self._frame(), {"remaining_turns": self.config.horizon, "success": self._is_solved()}
+        return {"remaining_turns": self.config.horizon, "success": self._is_solved()}
 
     def step(self, action: SupportsIndex) -> tuple[Frame, float, bool, bool, dict[str, Any]]:
         """Take one turn.
@@ -199,10 +140,6 @@ class GridEnv(NamedActions):
             truncated,
             {"moved": moved, "remaining_turns": remaining, "success": solved},
         )
-
-    def render(self) -> Frame | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the current frame."""
-        return self._new_frame() if self.render_mode == "rgb_array" else None
 
     # --- PIVOT -------------------------------------------------------------------------------------------------------
 
@@ -291,15 +228,6 @@ class GridEnv(NamedActions):
             self.observation_space = spaces.Box(0, 255, self._background.shape, np.uint8)
         self._turn = turn
         self._ended = turn >= self.config.horizon or self._is_solved() or self._is_lost()
-
-    def _frame(self) -> Frame:
-        return self._new_frame() if self.draw_frames else NO_FRAME
-
-    def _new_frame(self) -> Frame:
-        """Return a new read-only frame; gymnasium requires a new array per call."""
-        frame = self._draw()
-        frame.flags.writeable = False
-        return frame
 
 
 @cache

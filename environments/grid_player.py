@@ -4,10 +4,9 @@ It chooses by the exact distances of the environment's solver. The quality of a 
 and the turn, so rollouts of one level resemble each other.
 """
 
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -16,7 +15,7 @@ from ..core.data import load_data
 from ..core.errors import CertifyError, ConfigError
 from ..core.identity import derive_seed
 from ..solvers.base import DistanceMap, ExactSolver
-from .base import EnvProfile, Task, actions_per_turn
+from .base import actions_per_turn
 from .grid import GridEnv
 from .player import Player, PlayerHabits, bell, pick, uniforms
 from .turns import Reply, Turn
@@ -71,11 +70,6 @@ class GridPlayer(Player):
     config_type: ClassVar[type[PlayerHabits]] = Habits
     settings: Habits
 
-    def __init__(self, env: str, changes: Mapping[str, Any]) -> None:
-        """Set the habits; see the base class."""
-        super().__init__(env, changes)
-        self._levels: OrderedDict[tuple[str, str, int], _Level] = OrderedDict()
-
     @classmethod
     def default_habits(cls, env: str) -> Habits:
         """Return the habits tuned for the environment; see the base class."""
@@ -89,7 +83,8 @@ class GridPlayer(Player):
         """
         profile = turn.env.profile
         habits = self.settings
-        level = self._level(profile, turn.task, turn.env.config.horizon * actions_per_turn(turn.env.config))
+        most = turn.env.config.horizon * actions_per_turn(turn.env.config)
+        level = _level(profile.name, turn.task.initial_state, most)
         draws = uniforms(turn.seed)
         move = ", ".join(self._moves(level, turn, draws))
         spoken = move.upper() if draws[0] < habits.shouting else move
@@ -116,59 +111,39 @@ class GridPlayer(Player):
         return moves
 
     def _choose(self, level: "_Level", habits: Habits, episode_id: str, state: str, draws: Sequence[float]) -> str:
-        options = level.options(state)
+        after = level.after_each_action(state)
+        fewest = min((distance for distance in after.values() if distance is not None), default=None)
+        best = [move for move, distance in after.items() if distance is not None and distance == fewest]
+        # Other moves after which the task can be solved, given enough turns: steps aside and into walls.
+        idle = [move for move, distance in after.items() if distance is not None and distance != fewest]
+        fatal = [move for move, distance in after.items() if distance is None and best]
         score = (
             habits.skill
             + habits.evenness * (level.shortest - 3)
             - (MISREAD_LOSS if level.clarity < habits.misread else 0.0)
-            + habits.episode_spread * level.form_of(episode_id)
+            + habits.episode_spread * bell(uniforms(derive_seed(episode_id, "form")))
         )
-        if options.fatal and draws[9] >= 1 - habits.blunder:
-            return pick(options.fatal, draws[8])
-        if options.best and 2 * draws[7] < 1 + score / (1 + abs(score)):
-            return pick(options.best, draws[8])
-        if options.idle and draws[9] < habits.hesitation:
-            return pick(options.idle, draws[8])
+        if fatal and draws[9] >= 1 - habits.blunder:
+            return pick(fatal, draws[8])
+        if best and 2 * draws[7] < 1 + score / (1 + abs(score)):
+            return pick(best, draws[8])
+        if idle and draws[9] < habits.hesitation:
+            return pick(idle, draws[8])
         return pick(level.actions, draws[8])
-
-    def _level(self, profile: EnvProfile, task: Task, horizon: int) -> "_Level":
-        key = (profile.name, task.initial_state, horizon)
-        level = self._levels.get(key)
-        if level is None:
-            level = self._levels[key] = _Level(profile, task.initial_state, horizon)
-            if len(self._levels) > CACHED_LEVELS:
-                self._levels.popitem(last=False)
-        else:
-            self._levels.move_to_end(key)
-        return level
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """The moves of one state by their quality."""
-
-    best: tuple[str, ...]
-    """Moves of a shortest solution; empty if the state has none, or none is known."""
-    idle: tuple[str, ...]
-    """Other moves after which the task can still be solved, given enough turns: steps aside and into walls."""
-    fatal: tuple[str, ...]
-    """Moves after which the task can no longer be solved; empty if it already cannot."""
 
 
 class _Level:
     """The stand-in's knowledge of one level. Without distances it plays at random."""
 
-    def __init__(self, profile: EnvProfile, initial_state: str, horizon: int) -> None:
-        solver_type = plugins.load("solvers", profile.name)
+    def __init__(self, env: str, initial_state: str, horizon: int) -> None:
+        solver_type = plugins.load("solvers", env)
         if not issubclass(solver_type, ExactSolver):
             raise ConfigError(
-                f"the scripted policy plays by exact distances, which the solver of {profile.name} does not offer; "
+                f"the scripted policy plays by exact distances, which the solver of {env} does not offer; "
                 "register a player for it, or choose another policy for this environment"
             )
         self.actions = solver_type.actions_of(initial_state)
-        self.clarity = uniforms(derive_seed("level", profile.name, initial_state))[0]
-        self._options: dict[str, _Options] = {}
-        self._forms: dict[str, float] = {}
+        self.clarity = uniforms(derive_seed("level", env, initial_state))[0]
         try:
             # States beyond the horizon are lost anyway; the limit keeps large rooms cheap.
             self._map: DistanceMap | None = solver_type().distance_map(initial_state, depth_limit=horizon)
@@ -177,34 +152,18 @@ class _Level:
             self._map, shortest = None, None
         self.shortest = horizon if shortest is None else shortest
 
-    def form_of(self, episode: str) -> float:
-        """Return the quality of an episode: nearly normal, mean 0, deviation 1."""
-        form = self._forms.get(episode)
-        if form is None:
-            form = self._forms[episode] = bell(uniforms(derive_seed(episode, "form")))
-        return form
-
     def is_solved(self, state: str) -> bool:
         """Return whether a state is known to be a success."""
         return self._map is not None and self._map.distance(state) == 0
 
-    def options(self, state: str) -> _Options:
-        """Return the moves worth making in a state."""
-        options = self._options.get(state)
-        if options is None:
-            options = self._options[state] = self._find_options(state)
-        return options
-
-    def _find_options(self, state: str) -> _Options:
-        distances = [None] * len(self.actions) if self._map is None else self._map.after_each_action(state)
-        moves = [
-            (move, distance) for move, distance in zip(self.actions, distances, strict=True) if distance is not None
-        ]
-        if not moves:
-            return _Options((), (), ())
-        fewest = min(distance for _, distance in moves)
-        return _Options(
-            best=tuple(move for move, distance in moves if distance == fewest),
-            idle=tuple(move for move, distance in moves if distance > fewest),
-            fatal=tuple(move for move, distance in zip(self.actions, distances, strict=True) if distance is None),
+    def after_each_action(self, state: str) -> dict[str, int | None]:
+        """Return the distance after every move; None for all where none is known."""
+        nothing = [None] * len(self.actions)
+        return dict(
+            zip(self.actions, nothing if self._map is None else self._map.after_each_action(state), strict=True)
         )
+
+
+@lru_cache(maxsize=CACHED_LEVELS)
+def _level(env: str, initial_state: str, horizon: int) -> _Level:
+    return _Level(env, initial_state, horizon)

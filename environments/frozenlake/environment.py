@@ -14,7 +14,8 @@ from pydantic import Field
 
 from ...core.errors import LevelError
 from ..base import EnvConfig, EnvProfile, Frame, Source
-from ..grid import MAX_SIDE, UNUSABLE, GridConfig, GridEnv, first_level, level_lines, pick
+from ..generated import first_level
+from ..grid import MAX_SIDE, UNUSABLE, GridConfig, GridEnv, level_lines, pick
 from .sprites import ART, draw_map, draw_player
 
 _GYM_ACTIONS = (frozen_lake.UP, frozen_lake.DOWN, frozen_lake.LEFT, frozen_lake.RIGHT)  # in PIVOT's order

@@ -22,8 +22,9 @@ from ...core.errors import ConfigError
 from ...core.images import codec
 from ...core.plugins import STORED
 from ..backends import EMBEDDED, BackendConfig, BackendEnv, ImageCodec, installed
-from ..base import EnvConfig, EnvProfile, Frame, NamedActions, Source, Task
-from ..grid import UNUSABLE, first_level
+from ..base import EnvConfig, EnvProfile, Frame, Info, NamedActions, Source, Task
+from ..generated import first_level
+from ..grid import UNUSABLE
 from .files import files_digest, read_task_files
 from .room import RoomWorld, check_room
 from .state import THOR, NavigationState, Pose, parse_state
@@ -210,6 +211,11 @@ class NavigationEnv(BackendEnv, NamedActions):
         )
 
     @classmethod
+    def instruction_for(cls, level: str) -> str:
+        """Return the instruction that names the target of a level."""
+        return base_instruction(parse_state(level).target.type)
+
+    @classmethod
     def canonical_state(cls, initial_state: str) -> str:
         """Return the state as canonical JSON."""
         return cls._checked_state(initial_state).text()
@@ -226,22 +232,6 @@ class NavigationEnv(BackendEnv, NamedActions):
 
     # --- gymnasium ---------------------------------------------------------------------------------------------------
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
-        """Start an episode from ``options["state"]``, or from the level of ``seed`` (sampled if None).
-
-        Raises:
-            LevelError: the state text is not a level.
-            ConfigError: ``options`` has an unknown key.
-            GenerationError: no attempt gave a level.
-        """
-        super().reset(seed=seed)
-        text, instruction = self.asked_level(seed, options)
-        state = self._checked_state(text)
-        self._begin(state)
-        self.task_instruction = instruction or base_instruction(state.target.type)
-        info = {"dist": self._distance(), "remaining_turns": self.config.horizon, "success": self._is_near()}
-        return self._frame(), info
-
     @classmethod
     def _checked_state(cls, text: object) -> NavigationState:
         state = parse_state(text)
@@ -249,10 +239,14 @@ class NavigationEnv(BackendEnv, NamedActions):
             check_room(state)
         return state
 
-    def _begin(self, state: NavigationState) -> None:
+    def _start_in(self, state: NavigationState) -> None:
         self._world.load(state)
         self._start, self._actions = state, []
         self._ended = self._is_near()
+
+    def _info(self) -> Info:
+        remaining = self.config.horizon - len(self._actions)
+        return {"dist": self._distance(), "remaining_turns": remaining, "success": self._is_near()}
 
     def step(self, action: SupportsIndex) -> tuple[Frame, float, bool, bool, dict[str, Any]]:
         """Take one turn.
@@ -263,17 +257,10 @@ class NavigationEnv(BackendEnv, NamedActions):
         """
         index = self.checked_index(action, ended=self._ended)
         moved, worked = self._take(index)
-        near = self._is_near()
-        remaining = self.config.horizon - len(self._actions)
-        truncated = not near and remaining == 0
-        info = {
-            "moved": moved,
-            "last_action_success": worked,
-            "action_is_valid": index != UNUSABLE_INDEX,
-            "dist": self._distance(),
-            "remaining_turns": remaining,
-            "success": near,
-        }
+        valid = index != UNUSABLE_INDEX
+        info = {"moved": moved, "last_action_success": worked, "action_is_valid": valid, **self._info()}
+        near = info["success"]
+        truncated = not near and info["remaining_turns"] == 0
         reward = self.config.step_reward + (self.config.success_reward if near else 0.0)
         return self._frame(), reward, near, truncated, info
 

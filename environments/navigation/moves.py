@@ -6,7 +6,6 @@ turns, because the agent can step sideways and backwards.
 """
 
 from collections import deque
-from collections.abc import Iterable
 
 from .state import Room
 
@@ -76,10 +75,10 @@ class Floor:
         )
         return (new_x, new_z) if free else None
 
-    def reachable(self, start: Cell, limit: int | None = None) -> dict[Cell, int]:
-        """Return the fewest steps from ``start`` to every cell that is reachable within ``limit`` steps."""
-        steps = {start: 0}
-        queue = deque([start])
+    def reachable(self, *starts: Cell, limit: int | None = None) -> dict[Cell, int]:
+        """Return the fewest steps from the nearest of ``starts`` to every cell that is reachable in ``limit`` steps."""
+        steps = dict.fromkeys(starts, 0)
+        queue = deque(steps)
         while queue:
             cell = queue.popleft()
             if limit is not None and steps[cell] >= limit:
@@ -107,18 +106,4 @@ def steps_to_target(floor: Floor, start: Cell, target: Cell) -> dict[Cell, int]:
 
     Steps are reversible, so a breadth-first search from all goal cells gives the distances.
     """
-    goals = [cell for cell in floor.reachable(start) if is_near(cell, target)]
-    return _spread(floor, goals)
-
-
-def _spread(floor: Floor, starts: Iterable[Cell]) -> dict[Cell, int]:
-    steps = dict.fromkeys(starts, 0)
-    queue = deque(steps)
-    while queue:
-        cell = queue.popleft()
-        for heading in HEADINGS.values():
-            beside = floor.step(cell, heading)
-            if beside is not None and beside not in steps:
-                steps[beside] = steps[cell] + 1
-                queue.append(beside)
-    return steps
+    return floor.reachable(*(cell for cell in floor.reachable(start) if is_near(cell, target)))

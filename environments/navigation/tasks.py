@@ -56,7 +56,7 @@ def draw_task(
                 continue
             if not (1000 * distances[0]) ** 2 <= apart <= (1000 * distances[1]) ** 2:
                 continue
-            steps = fewest_steps(floor.reachable(start, most), (x, z))
+            steps = fewest_steps(floor.reachable(start, limit=most), (x, z))
             if steps is not None and fewest <= steps <= most:
                 text = room_json(room)
                 target = Target(item.type, _target_id(room.objects, item), *metres((x, y, z)))

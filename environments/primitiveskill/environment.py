@@ -13,7 +13,6 @@ import json
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
@@ -23,8 +22,8 @@ from ...core.errors import LevelError
 from ...core.identity import canonical_json
 from ...core.images import codec
 from ..backends import EMBEDDED, BackendConfig, BackendEnv, ImageCodec, installed
-from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, Task, TurnRewards
-from ..grid import first_level
+from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, TurnRewards
+from ..generated import TextSpace, first_level
 from .actions import ARITY, LARGEST, MOST_PRIMITIVES, UNUSABLE, Primitive, join, read_primitives
 from .levels import draw_level
 from .maniskill.world import ManiSkillWorld
@@ -85,12 +84,8 @@ class PrimitiveSkillConfig(BackendConfig):
         return values | {"maniskill_version": installed("mani_skill", MANISKILL)}
 
 
-class Primitives(gymnasium.Space[str]):
+class Primitives(TextSpace):
     """Space of action names; samples are one or two primitives."""
-
-    def __init__(self, seed: int | None = None) -> None:
-        """Create the space."""
-        super().__init__((), np.str_, seed)
 
     def contains(self, x: Any) -> bool:
         """Return whether ``x`` is the name of an action, including the unusable one."""
@@ -103,11 +98,6 @@ class Primitives(gymnasium.Space[str]):
             name = list(ARITY)[int(self.np_random.integers(len(ARITY)))]
             drawn.append(Primitive(name, tuple(int(n) for n in self.np_random.integers(-700, 701, ARITY[name]))))
         return join(tuple(drawn))
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        """Names have no fixed size."""
-        return False
 
 
 class PrimitiveSkillEnv(BackendEnv):
@@ -144,11 +134,7 @@ class PrimitiveSkillEnv(BackendEnv):
 
     @classmethod
     def find_level(cls, config: PrimitiveSkillConfig, seed: int) -> tuple[int, str]:
-        """Return the seed that succeeded and the initial state text.
-
-        Raises:
-            GenerationError: no seed gave a layout with enough space between the objects.
-        """
+        """Draw layouts until one has enough space between the objects; see the base class."""
 
         def draw(rng: Any) -> str | None:
             state = draw_level(rng, config.backend, config.tasks)
@@ -158,15 +144,9 @@ class PrimitiveSkillEnv(BackendEnv):
         return first_level(draw, cls.profile.name, seed, config.max_tries, advice)
 
     @classmethod
-    def make_task(cls, config: Any, seed: int) -> Task:
-        """Generate the level of ``seed``; see the base class."""
-        used, level = cls.find_level(config, seed)
-        return Task(
-            task_id=f"{cls.profile.name}-{config.digest()}-{used}",
-            seed=used,
-            initial_state=level,
-            instruction=parse_state(level).kind.instruction,
-        )
+    def instruction_for(cls, level: str) -> str:
+        """Return the instruction of the task of a level."""
+        return parse_state(level).kind.instruction
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:
@@ -189,21 +169,6 @@ class PrimitiveSkillEnv(BackendEnv):
 
     # --- gymnasium ---------------------------------------------------------------------------------------------------
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
-        """Start an episode from ``options["state"]``, or from the level of ``seed`` (sampled if None).
-
-        Raises:
-            LevelError: the state text is not a level, or belongs to a different backend.
-            ConfigError: ``options`` has an unknown key.
-            GenerationError: no attempt gave a level.
-        """
-        super().reset(seed=seed)
-        text, instruction = self.asked_level(seed, options)
-        state = self._checked_state(text)
-        self._begin(state)
-        self.task_instruction = instruction or state.kind.instruction
-        return self._frame(), self._info()
-
     @classmethod
     def _checked_state(cls, text: object) -> SkillState:
         """Parse the initial state of an episode: everything is at rest, and in ManiSkill the hand is empty.
@@ -216,7 +181,7 @@ class PrimitiveSkillEnv(BackendEnv):
         check_rest(state)
         return state
 
-    def _begin(self, state: SkillState) -> None:
+    def _start_in(self, state: SkillState) -> None:
         if state.backend != self.config.backend:
             raise LevelError(f"the state is of the backend {state.backend}, expected {self.config.backend}")
         self._world.load(state)

@@ -13,7 +13,8 @@ from pydantic import Field, model_validator
 from ...core.errors import CertifyError, GenerationError
 from ...solvers.sokoban import sample_level
 from ..base import EnvConfig, EnvProfile, Frame, Source
-from ..grid import MAX_SIDE, UNUSABLE, GridConfig, GridEnv, first_level
+from ..generated import first_level
+from ..grid import MAX_SIDE, UNUSABLE, GridConfig, GridEnv
 from .levels import carve_room, level_text, parse_level
 from .sprites import BOX, MIN_CELL, PLAYER, TARGET, WALL, tiles
 

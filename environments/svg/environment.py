@@ -14,7 +14,6 @@ import json
 import random
 from typing import Annotated, Any, ClassVar, NotRequired
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
@@ -25,8 +24,8 @@ from ...core.contracts import Fits, check_of, json_object
 from ...core.errors import ConfigError, LevelError
 from ...core.identity import canonical_json
 from ...core.plugins import STORED
-from ..base import EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
-from ..grid import first_level
+from ..base import EnvConfig, EnvProfile, Frame, Info, ParsedAction, Source
+from ..generated import LevelEnv, TextSpace, first_level
 from .icons import GENERATOR, draw_target
 from .sandbox.pool import check_sandbox, rasterise
 from .sandbox.raster import MAX_DOCUMENT_BYTES, SIDE, Outcome, document_key, refusal
@@ -149,16 +148,8 @@ class SvgConfig(EnvConfig):
         )
 
 
-class Documents(gymnasium.Space[str]):
+class Documents(TextSpace):
     """Space of submissions, which are any text; samples are small documents."""
-
-    def __init__(self, seed: int | None = None) -> None:
-        """Create the space."""
-        super().__init__((), np.str_, seed)
-
-    def contains(self, x: Any) -> bool:
-        """Return whether ``x`` is text."""
-        return isinstance(x, str)
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:
         """Return a document of one random circle."""
@@ -168,13 +159,8 @@ class Documents(gymnasium.Space[str]):
             f'fill="rgb({colour},90,120)"/></svg>'
         )
 
-    @property
-    def is_np_flattenable(self) -> bool:
-        """Texts have no fixed size."""
-        return False
 
-
-class SvgEnv(PivotEnv):
+class SvgEnv(LevelEnv):
     """SVG reconstruction of a picture; see the module docstring and :class:`~pivot.environments.base.PivotEnv`."""
 
     blocks = True
@@ -206,14 +192,12 @@ class SvgEnv(PivotEnv):
         super().__init__(config, render_mode)
         self.action_space = Documents()
         self.observation_space = spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8)
-        self.task_instruction = self.instruction
         self._target = ""
         self._target_frame = _BLANK
         self._canvas: str | None = None  # None before the first turn, "" while blank
         self._canvas_frame = _BLANK
         self._score = Score(0.0, {})
         self._turn = 0
-        self._ended = True
 
     @property
     def success_return(self) -> float:
@@ -224,11 +208,7 @@ class SvgEnv(PivotEnv):
 
     @classmethod
     def find_level(cls, config: SvgConfig, seed: int) -> tuple[int, str]:
-        """Return the seed that succeeded and the initial state text.
-
-        Raises:
-            GenerationError: no attempt gave a document that is not blank, or the source of targets has changed.
-        """
+        """Draw documents until one is not blank, from the generator or a source that has not changed; see the base."""
 
         def draw(rng: random.Random) -> str | None:
             document = draw_target(rng) if source is None else source.draw(rng)
@@ -237,17 +217,6 @@ class SvgEnv(PivotEnv):
         source = None if config.targets == GENERATED else checked_source(config.targets, config.targets_digest)
         advice = f"too few documents of targets={config.targets!r} can be drawn and are not blank"
         return first_level(draw, cls.profile.name, seed, config.max_tries, advice)
-
-    @classmethod
-    def make_task(cls, config: Any, seed: int) -> Task:
-        """Generate the target of ``seed``; see the base class."""
-        used, level = cls.find_level(config, seed)
-        return Task(
-            task_id=f"{cls.profile.name}-{config.digest()}-{used}",
-            seed=used,
-            initial_state=level,
-            instruction=cls.instruction,
-        )
 
     @classmethod
     def check_ready(cls, config: Any) -> None:
@@ -263,21 +232,10 @@ class SvgEnv(PivotEnv):
 
     # --- gymnasium ---------------------------------------------------------------------------------------------------
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Frame, dict[str, Any]]:
-        """Start an episode from ``options["state"]``, or from the target of ``seed`` (sampled if None).
-
-        Raises:
-            LevelError: the state text is not a level, or its target cannot be rendered.
-            ConfigError: ``options`` has an unknown key.
-            GenerationError: no attempt gave a target.
-            SimulatorError: no worker returned an outcome for the target.
-        """
-        super().reset(seed=seed)
-        text, instruction = self.asked_level(seed, options)
+    def _begin(self, text: str) -> Info:
         self._load(*_parse_state(text))
-        self.task_instruction = instruction or self.instruction
         self._start_at(0)
-        return self._frame(), {"remaining_turns": self.config.horizon}
+        return {"remaining_turns": self.config.horizon}
 
     def step(self, action: str) -> tuple[Frame, float, bool, bool, dict[str, Any]]:
         """Take one turn: submit a document; the empty document is the unusable action.
@@ -311,10 +269,6 @@ class SvgEnv(PivotEnv):
             "score_parts": canonical_json(submitted.parts) if submitted.parts else None,
         }
         return self._frame(), self._score.average if self._ended else 0.0, terminated, truncated, info
-
-    def render(self) -> Frame | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return the current frame."""
-        return self._frame() if self.render_mode == "rgb_array" else None
 
     # --- PIVOT -------------------------------------------------------------------------------------------------------
 
@@ -398,11 +352,8 @@ class SvgEnv(PivotEnv):
         self._turn = turn
         self._ended = turn >= self.config.horizon or self._score.average >= self.config.success_return
 
-    def _frame(self) -> Frame:
-        """Return the picture of the state as a new read-only array; gymnasium requires a new array per call."""
-        frame = (self._target_frame if self._canvas is None else self._canvas_frame).copy()
-        frame.flags.writeable = False
-        return frame
+    def _draw(self) -> Frame:
+        return (self._target_frame if self._canvas is None else self._canvas_frame).copy()
 
 
 def _without_fence(text: str) -> str:

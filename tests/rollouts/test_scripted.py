@@ -187,6 +187,7 @@ def test_plays_at_random_where_the_solver_gives_up(monkeypatch: pytest.MonkeyPat
         raise CertifyError("too many states")
 
     monkeypatch.setattr(plugins.load("solvers", "sokoban"), "distance_map", give_up)
+    grid._level.cache_clear()
     rollouts = rolled("sokoban", 4)
     moves = Counter(step.action for task in rollouts for episode in task.episodes for step in episode.steps)
     assert {episode.status for task in rollouts for episode in task.episodes} == {Status.COMPLETE}
@@ -200,5 +201,6 @@ def test_needs_a_solver_with_distances(monkeypatch: pytest.MonkeyPatch) -> None:
             return object
 
     monkeypatch.setattr(grid, "plugins", Plugins)
+    grid._level.cache_clear()
     with pytest.raises(ConfigError, match="exact distances"):
         rolled("sokoban", 1)

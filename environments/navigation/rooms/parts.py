@@ -118,11 +118,6 @@ def between(rng: random.Random, low: int, high: int, step: int = 10) -> int:
     return low + step * pick(rng, (high - low) // step + 1)
 
 
-def choice(rng: random.Random, options: Sequence[str]) -> str:
-    """Return a random element of ``options``."""
-    return options[pick(rng, len(options))]
-
-
 def shade(colour: str, percent: int) -> str:
     """Return a colour at ``percent`` of its brightness, with integer arithmetic."""
     channels = (min(255, int(colour[at : at + 2], 16) * percent // 100) for at in (1, 3, 5))

@@ -14,14 +14,16 @@ import atexit
 import multiprocessing
 import os
 import threading
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache
+from queue import LifoQueue
 from typing import Self
 
 from ....core.errors import ConfigError, SimulatorError
 from .process import Worker
-from .raster import Outcome, Raster, document_key, refusal
+from .raster import Outcome, Raster, refusal
 
 WORKERS_VARIABLE = "PIVOT_SVG_WORKERS"
 """Environment variable: maximum number of worker processes per process."""
@@ -32,7 +34,9 @@ _PASSING = frozenset({Outcome.TIMEOUT, Outcome.CRASHED, Outcome.MEMORY})  # may 
 
 
 class Pool:
-    """Workers that serve documents in order of arrival; a worker that dies affects only its own document."""
+    """Workers that draw documents; one that dies affects only its own document."""
+
+    _workers: Sequence[Worker] = ()
 
     def __init__(self, workers: int | None = None) -> None:
         """Create the pool without processes; a worker starts when a document arrives and all others are busy.
@@ -41,18 +45,12 @@ class Pool:
             workers: maximum number of processes; None for :data:`WORKERS_VARIABLE`, or one per core.
         """
         self._limit = workers
-        self._reset()
+        self.forget()
 
     @property
     def most(self) -> int:
         """Maximum number of workers."""
         return self._limit or _most_workers()
-
-    def _reset(self) -> None:
-        self._lock = threading.Lock()
-        self._workers: list[Worker] = []
-        self._idle: list[Worker] = []
-        self._waiting: deque[Future[Worker]] = deque()
 
     @property
     def pids(self) -> list[int]:
@@ -65,11 +63,8 @@ class Pool:
         Raises:
             SimulatorError: see :meth:`Worker.draw`.
         """
-        worker = self._take()
-        try:
+        with self._worker() as worker:
             return worker.draw(document)
-        finally:
-            self._give_back(worker)
 
     def draw_all(self, documents: Iterable[str | bytes]) -> list[Raster]:
         """Render documents concurrently; return the results in the same order."""
@@ -82,11 +77,8 @@ class Pool:
         Raises:
             SimulatorError: no worker can be started.
         """
-        worker = self._take()
-        try:
+        with self._worker() as worker:
             worker.check()
-        finally:
-            self._give_back(worker)
 
     def close(self) -> None:
         """Terminate all workers; later documents start new ones."""
@@ -97,7 +89,23 @@ class Pool:
         """Discard the parent's processes after a fork, without sending them anything."""
         for worker in self._workers:
             worker.forget()
-        self._reset()
+        self._lock = threading.Lock()
+        self._workers = []
+        self._idle: LifoQueue[Worker] = LifoQueue()
+
+    @contextmanager
+    def _worker(self) -> Iterator[Worker]:
+        """Lend the worker that was used last, so that no more start than are needed."""
+        with self._lock:
+            if not self._workers:
+                self._workers = [Worker() for _ in range(self.most)]
+                for worker in self._workers:
+                    self._idle.put(worker)
+        worker = self._idle.get()
+        try:
+            yield worker
+        finally:
+            self._idle.put(worker)
 
     def __enter__(self) -> Self:
         """Return the pool, which is closed at the end of the block."""
@@ -107,71 +115,17 @@ class Pool:
         """Close the pool."""
         self.close()
 
-    def _take(self) -> Worker:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()  # the most recently used one, so that fewer workers start
-            if len(self._workers) < self.most:
-                self._workers.append(Worker())
-                return self._workers[-1]
-            turn: Future[Worker] = Future()
-            self._waiting.append(turn)
-        return turn.result()
 
-    def _give_back(self, worker: Worker) -> None:
-        with self._lock:
-            if self._waiting:
-                self._waiting.popleft().set_result(worker)
-            else:
-                self._idle.append(worker)
+class _PassingError(Exception):
+    """Carries a raster past the cache."""
 
 
-class RasterCache:
-    """Bounded, thread-safe cache of rasters by document; threads that need the same document render it once."""
-
-    def __init__(self, size: int = CACHED_RASTERS) -> None:
-        """Create an empty cache."""
-        self._size = size
-        self.forget()
-
-    def forget(self) -> None:
-        """Discard all rasters."""
-        self._rasters: OrderedDict[str, Raster] = OrderedDict()
-        self._drawing: dict[str, Future[Raster]] = {}
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        """Return the number of cached rasters."""
-        return len(self._rasters)
-
-    def get(self, key: str, draw: Callable[[], Raster]) -> Raster:
-        """Return the cached raster, or render it and cache it unless the outcome may differ next time."""
-        with self._lock:
-            if key in self._rasters:
-                self._rasters.move_to_end(key)
-                return self._rasters[key]
-            others = self._drawing.get(key)
-            drawing = self._drawing.setdefault(key, Future())
-        if others is not None:
-            return others.result()
-        try:
-            raster = draw()
-        except BaseException as error:
-            self._put(key, None)
-            drawing.set_exception(error)
-            raise
-        self._put(key, raster)
-        drawing.set_result(raster)
-        return raster
-
-    def _put(self, key: str, raster: Raster | None) -> None:
-        with self._lock:
-            del self._drawing[key]
-            if raster is None or raster.outcome in _PASSING:
-                return
-            self._rasters[key] = raster
-            while len(self._rasters) > self._size:
-                self._rasters.popitem(last=False)
+@lru_cache(maxsize=CACHED_RASTERS)
+def _kept(document: str) -> Raster:
+    raster = _pool.draw(document)
+    if raster.outcome in _PASSING:
+        raise _PassingError(raster)
+    return raster
 
 
 def rasterise(document: str) -> Raster:
@@ -183,7 +137,10 @@ def rasterise(document: str) -> Raster:
     refused = refusal(document)
     if refused is not None:
         return refused
-    return _cache.get(document_key(document), lambda: _pool.draw(document))
+    try:
+        return _kept(document)
+    except _PassingError as error:
+        return error.args[0]
 
 
 def check_sandbox() -> None:
@@ -215,10 +172,9 @@ def _most_workers() -> int:
 
 def _forget() -> None:
     _pool.forget()
-    _cache.forget()
+    _kept.cache_clear()
 
 
-_cache = RasterCache()
 _pool = Pool()
 atexit.register(_pool.close)
 os.register_at_fork(after_in_child=_forget)

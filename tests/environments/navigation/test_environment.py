@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -197,6 +198,23 @@ def test_walls_stop_the_agent_at_its_half_width() -> None:
     for x, moves in ((0.7, True), (0.699, False)):
         _, [info] = play(level(start=(x, 3.0), rotation=270), "moveahead")
         assert info["moved"] is moves
+
+
+def test_exactly_one_and_a_half_metres_is_a_success() -> None:
+    """In metres and floats it would be a little more for a third of the places."""
+    rng = random.Random(22)
+    for _ in range(500):
+        x, z = rng.randint(0, 5000), rng.randint(0, 5000)
+        dx, dz = rng.choice(((900, 1200), (1200, -900), (0, 1500), (-420, 1440)))
+        for further, near in ((0, True), (1, False)):
+            state = NavigationState(
+                "embedded",
+                "room",
+                Pose(x / 1000, 0.9, z / 1000, 0, 0),
+                Target("A", "A", (x + dx) / 1000, 0.9, (z + dz + (further if dz > 0 else -further)) / 1000),
+                "{}",
+            )
+            assert (state.distance() <= 1.5) == near
 
 
 coordinates = st.integers(0, 60).map(lambda n: 100 * n)

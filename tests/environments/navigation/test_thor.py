@@ -2,7 +2,6 @@
 
 import ast
 import importlib.util
-import logging
 import math
 import warnings
 from pathlib import Path
@@ -106,14 +105,6 @@ def test_events_of_the_real_server_are_read(agents: int) -> None:
     assert pixels == picture[::-1].tobytes()  # Unity sends rows bottom up
 
 
-def test_an_event_of_several_agents_has_no_frame_of_its_own() -> None:
-    unity = StandInUnity({BEGIN: stand_in.spoiled(stand_in.as_multi_agent)})
-    world = ThorWorld(unity)
-    world.load(START)
-    assert world.act("moveahead")
-    assert world.draw().shape == (255, 255, 3)
-
-
 # A sound controller
 
 
@@ -133,13 +124,6 @@ def test_actions_are_sent_as_half_metres_and_degrees() -> None:
     assert tilts == [(True, -30), (False, -30), (True, 0)]
     assert unity.limits == {("start", 600), ("reset", 600), ("step", 60)}  # a scene takes as long as ten steps may
     assert len(unity.controllers) == 1
-
-
-def test_a_blocked_move_fails_as_a_whole() -> None:
-    world = ThorWorld(StandInUnity())
-    world.load(START)
-    assert [worked for worked, *_ in walk(world, ["moveback", "moveback"])] == [True, False]
-    assert world.state.pose.x == pytest.approx(-2.0, abs=1e-6)
 
 
 def test_loading_again_goes_back() -> None:
@@ -190,42 +174,6 @@ def test_an_episode_goes_on_as_if_nothing_had_happened(fault: str, at: int) -> N
     assert unity.alive == 1  # the broken one was ended
 
 
-def test_faults_while_catching_up_are_survived_too() -> None:
-    expected = undisturbed()
-    # The sixth action hangs; the next controller dies two actions into the episode, and the third one goes through.
-    unity = StandInUnity({BEGIN + 5: stand_in.hang, BEGIN + 6 + BEGIN + 2: stand_in.died})
-    world = ThorWorld(unity)
-    world.load(START)
-    assert walk(world, WALK) == expected
-    assert len(unity.controllers) == 3
-    assert unity.alive == 1
-
-
-def test_a_controller_that_never_recovers_ends_the_episode(caplog: pytest.LogCaptureFixture) -> None:
-    unity = StandInUnity(dict.fromkeys(range(BEGIN + 2, 1000), stand_in.died))
-    world = ThorWorld(unity)
-    world.load(START)
-    walk(world, WALK[:2])
-    with caplog.at_level(logging.WARNING), pytest.raises(SimulatorError, match="given up after 2 restarts"):
-        world.act(WALK[2])
-    assert unity.alive == 0
-    assert "restart 1 of 2" in caplog.text
-    unity.faults.clear()
-    world.load(START)  # the next episode starts a new one
-    assert walk(world, WALK) == undisturbed()
-
-
-def test_a_controller_that_repeats_otherwise_is_not_trusted() -> None:
-    """The pose after a re-executed action differs: going on would write another episode's steps into the record."""
-    drifting = stand_in.with_position(0.3)
-    again = BEGIN + 4 + BEGIN + 1  # the second action, executed again by the second controller
-    unity = StandInUnity({BEGIN + 3: stand_in.died, again: drifting})
-    world = ThorWorld(unity)
-    world.load(START)
-    assert walk(world, WALK) == undisturbed()
-    assert len(unity.controllers) == 3
-
-
 # Faults at the beginning
 
 
@@ -238,26 +186,6 @@ def test_a_simulator_that_never_starts_stops_the_run(fault: stand_in.Fault, word
         ThorWorld(unity).load(START)
     assert len(unity.controllers) == 1
     assert unity.alive == 0
-
-
-def test_a_start_that_fails_later_is_tried_again() -> None:
-    unity = StandInUnity({BEGIN + 1: stand_in.died}, starts=[None, stand_in.hang, None])
-    world = ThorWorld(unity)
-    world.load(START)
-    assert walk(world, WALK) == undisturbed()
-    assert len(unity.controllers) == 3
-
-
-def test_a_start_that_fails_for_good_ends_the_episode_and_not_the_run() -> None:
-    """Also for the world after it: the loop makes a new one where an episode broke off."""
-    unity = StandInUnity({BEGIN: stand_in.died}, starts=[None, *[stand_in.no_build] * 5])
-    world = ThorWorld(unity)
-    world.load(START)
-    with pytest.raises(SimulatorError, match=r"given up after 2 restarts: .*no build exists"):
-        world.act("moveahead")
-    with pytest.raises(SimulatorError, match="given up after 2 restarts"):
-        ThorWorld(unity).load(START)
-    assert (len(unity.controllers), unity.alive) == (6, 0)
 
 
 def test_restarts_are_counted_for_an_episode() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from ai2thor.exceptions import RestartError
-from ai2thor.server import Event, MultiAgentEvent
+from ai2thor.server import Event
 from pivot.core.errors import SimulatorError
 from pivot.core.processes import seconds
 from pivot.environments.navigation.thor.process import START_SECONDS, STEP_SECONDS, ThorProcess
@@ -226,8 +226,4 @@ def with_position(value: Any) -> Fault:
     return spoiled(lambda event: event.metadata["agent"]["position"].update(x=value))
 
 
-def as_multi_agent(event: Event) -> MultiAgentEvent:
-    return MultiAgentEvent(0, [event])
-
-
-__all__ = ["Fault", "MultiAgentEvent", "StandInController", "StandInProcess", "StandInUnity"]
+__all__ = ["Fault", "StandInController", "StandInProcess", "StandInUnity"]

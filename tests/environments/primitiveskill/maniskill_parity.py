@@ -3,26 +3,19 @@
 A sequence is what the perfect player does on the embedded table when it is disturbed: every coordinate is off by up to
 a few millimetres (the amplitude is drawn for each sequence, up to 15), in some turns it takes one thing for another,
 and in some the primitives come in the wrong order. What is compared is what an episode is scored by: the stages that
-are achieved so far, and success. Runs as a program too, for calibration::
-
-    python -m pivot.tests.maniskill_parity --sequences 200 [--tasks align drawer] [--random] [--out report.json]
+are achieved so far, and success.
 """
 
-import argparse
-import json
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from pivot.environments.primitiveskill.actions import ARITY, Primitive, read_primitives
+from pivot.environments.primitiveskill.actions import Primitive, read_primitives
 from pivot.environments.primitiveskill.expert import expert_action
 from pivot.environments.primitiveskill.levels import draw_level
-from pivot.environments.primitiveskill.maniskill.world import ManiSkillWorld
 from pivot.environments.primitiveskill.state import EMBEDDED, MANISKILL, SkillState
 from pivot.environments.primitiveskill.table.tabletop import TabletopWorld
-from pivot.environments.primitiveskill.tasks import KINDS, Scene, TaskKind, reached, update_achieved
+from pivot.environments.primitiveskill.tasks import Scene, TaskKind, reached, update_achieved
 from pivot.environments.primitiveskill.world import World
 
 MOST_NOISE = 15
@@ -130,21 +123,6 @@ def _disturbed_turn(rng: random.Random, kind: TaskKind, scene: Scene, noise: int
     )
 
 
-def random_run(task: str, seed: int) -> Run:
-    """Return six turns of two primitives at random places of the workspace."""
-    start = level(task, seed, EMBEDDED)
-    rng = random.Random(f"random-{task}-{seed}")
-    turns = []
-    for _ in range(HORIZON):
-        names = [rng.choice(tuple(ARITY)) for _ in range(2)]
-        turn = [
-            Primitive(name, tuple(rng.randint(*start.kind.workspace[axis % 3]) for axis in range(ARITY[name])))
-            for name in names
-        ]
-        turns.append(tuple(turn))
-    return Run(start, tuple(turns))
-
-
 def compare(run: Run, table: World, simulator: World) -> tuple[list[Moment], list[Moment], int | None]:
     """Return both backends' moments, and the index of the first primitive after which their outcomes differ."""
     start = run.start
@@ -157,68 +135,17 @@ def compare(run: Run, table: World, simulator: World) -> tuple[list[Moment], lis
     return ours, theirs, None
 
 
-def described(run: Run, seed: int, ours: list[Moment], theirs: list[Moment], index: int) -> str:
-    """Return a difference in a few lines: what was executed last, and what came of it in both."""
-    lines = [f"{run.start.task} seed {seed}, primitive {index + 1} of {len(run.primitives)}"]
-    lines.append(f"  start: {_shown(run.start.scene)}")
-    for number in range(index + 1):
-        lines.append(f"  {run.primitives[number]}")
-        lines.append(f"    embedded  {_shown(ours[number].scene)} {_flags(ours[number])}")
-        lines.append(f"    maniskill {_shown(theirs[number].scene)} {_flags(theirs[number])}")
-    return "\n".join(lines)
-
-
-def _shown(scene: Scene) -> str:
-    places = [f"{name} ({', '.join(f'{value:.1f}' for value in at)})" for name, at in scene.positions.items()]
-    places += [f"holds {scene.in_hand}"] if scene.in_hand else []
-    places += [] if scene.opening is None else [f"open by {scene.opening:.0f}"]
-    return ", ".join(places)
-
-
-def _flags(moment: Moment) -> str:
-    return "".join("x" if flag else "." for flag in moment.achieved) + (" success" if moment.success else "")
-
-
-def measure(task: str, seeds: Sequence[int], simulator: World, *, uniform: bool = False) -> Report:
+def measure(task: str, seeds: Sequence[int], simulator: World) -> Report:
     """Compare the sequences of some seeds."""
     report, table = Report(task), TabletopWorld()
     for seed in seeds:
-        run = random_run(task, seed) if uniform else disturbed_run(task, seed)
+        run = disturbed_run(task, seed)
         ours, theirs, index = compare(run, table, simulator)
         report.sequences += 1
         report.primitives += len(ours)
         report.equal += index is None
         report.succeeded += ours[-1].success
         if index is not None:
-            report.differences.append(described(run, seed, ours, theirs, index))
+            last = run.primitives[index], ours[index], theirs[index]
+            report.differences.append(f"{task} seed {seed}: {run.start.scene}; after {index} primitives {last}")
     return report
-
-
-def main() -> None:
-    """Measure and print, as a program."""
-    parser = argparse.ArgumentParser(description="Compare the embedded table with ManiSkill.")
-    parser.add_argument("--tasks", nargs="+", default=list(KINDS), choices=list(KINDS))
-    parser.add_argument("--sequences", type=int, default=10)
-    parser.add_argument("--first", type=int, default=0, help="first seed")
-    parser.add_argument("--random", action="store_true", help="uniformly random primitives")
-    parser.add_argument("--out", type=Path, help="where the report goes as JSON")
-    options = parser.parse_args()
-    world, reports = ManiSkillWorld(), []
-    for task in options.tasks:
-        seeds = range(options.first, options.first + options.sequences)
-        report = measure(task, seeds, world, uniform=options.random)
-        reports.append(report)
-        for difference in report.differences:
-            sys.stdout.write(difference + "\n")
-        sys.stdout.write(
-            f"{task}: {report.equal} of {report.sequences} sequences equal ({100 * report.share:.1f} %), "
-            f"{report.primitives} primitives, {report.succeeded} successes\n"
-        )
-        sys.stdout.flush()
-    world.close()
-    if options.out:
-        options.out.write_text(json.dumps([vars(report) for report in reports], indent=1))
-
-
-if __name__ == "__main__":
-    main()

@@ -185,13 +185,6 @@ def test_without_maniskill_the_real_child_says_what_to_install(monkeypatch: pyte
         ManiSkillWorld().check()
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "soon", "nan"])
-def test_a_deadline_that_is_none(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv(STEP_SECONDS, value)
-    with pytest.raises(ConfigError, match=STEP_SECONDS):
-        ManiSkillProcess("physx_cpu")
-
-
 def test_states_of_another_backend_are_refused(start_as: Callable[[str], Start]) -> None:
     world = ManiSkillWorld(start=start_as("well"))
     with pytest.raises(LevelError, match="embedded"):

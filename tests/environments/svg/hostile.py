@@ -292,6 +292,9 @@ def _odd_structures() -> dict[str, str | bytes]:
     return documents
 
 
+MARKS = ("", "<", ">", "&", '"', "1e30", "-", "/>", "<g>", "</g>", "url(#g0)")
+
+
 def _mutations(count: int = 60) -> dict[str, str | bytes]:
     """Targets with random damage: characters, tags and numbers replaced, parts repeated or lost."""
     documents: dict[str, str | bytes] = {}
@@ -300,23 +303,8 @@ def _mutations(count: int = 60) -> dict[str, str | bytes]:
         text = draw_target(rng)
         for _ in range(rng.randrange(1, 6)):
             at, length = rng.randrange(len(text)), rng.randrange(1, 30)
-            replacement = rng.choice(
-                [
-                    "",
-                    "<",
-                    ">",
-                    "&",
-                    '"',
-                    "1e30",
-                    "-",
-                    "/>",
-                    "<g>",
-                    "</g>",
-                    "url(#g0)",
-                    text[at : at + length] * 3,
-                    "\ufffd",
-                ]
-            )
+            repeated = text[at : at + length] * 3
+            replacement = rng.choice([*MARKS, repeated, "\ufffd"])
             text = text[:at] + replacement + text[at + length :]
         documents[f"mutation {seed}"] = text
     return documents

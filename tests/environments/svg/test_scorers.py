@@ -22,7 +22,7 @@ from pivot.environments.base import Frame
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.sandbox.pool import rasterise
-from pivot.environments.svg.scorers import SCORERS, Score, load_scorer, scorer_version
+from pivot.environments.svg.scorers import SCORERS, load_scorer, scorer_version
 from pivot.environments.svg.scorers.pixel import WEIGHTS, PixelScorer, _similarity, _View
 from pivot.tests.flow_runs import PATIENCE
 
@@ -103,17 +103,6 @@ def test_scores_fall_as_corruption_grows(corrupt: Callable[[Frame, int, int], Fr
         assert scores[-1] < 0.75, scores
 
 
-@given(st.integers(0, 10**6), st.floats(0, 1), st.floats(0, 1))
-@settings(max_examples=25, deadline=None)
-def test_of_two_mixtures_the_purer_is_better(seed: int, one: float, other: float) -> None:
-    less, more = sorted((one, other))
-    picture, foreign = target(seed).astype(float), target(seed + 7).astype(float)
-    mixed = [np.rint((1 - share) * picture + share * foreign).astype(np.uint8) for share in (less, more)]
-    scores = [pixel(picture.astype(np.uint8), canvas) for canvas in mixed]
-    # Rounding to whole colours is a corruption of its own, of about a hundredth at most.
-    assert scores[0] >= scores[1] - 0.01
-
-
 def test_shapes_and_colours_count() -> None:
     picture = target(3)
     blank = np.full_like(picture, 255)
@@ -157,30 +146,6 @@ def test_what_anybody_can_draw_is_worth_little() -> None:
                 assert pixel(picture, rectangle(picture, box, colour)) <= 0.2, (seed, box)
 
 
-def test_no_search_finds_a_rectangle_of_worth() -> None:
-    """Nudging edges and colours uphill from good beginnings, as a policy would that learned to draw one rectangle."""
-    rng = np.random.default_rng(0)
-    for seed in (4, 195, 300):
-        picture = target(seed)
-        shown = np.argwhere((picture < 255).any(axis=2))
-        (top, left), (bottom, right) = shown.min(axis=0), shown.max(axis=0) + 1
-        box, colour = np.array([top, bottom, left, right]), picture[tuple(shown.T)].mean(axis=0)
-        best = PIXEL.score(picture, [rectangle(picture, box, colour)])[0]
-        for _ in range(200):
-            other = np.clip(box + rng.integers(-24, 25, 4) * (rng.random(4) < 0.5), 0, 256)
-            paint = np.clip(colour + rng.integers(-40, 41, 3) * (rng.random() < 0.4), 0, 255)
-            if other[0] < other[1] and other[2] < other[3]:
-                score = PIXEL.score(picture, [rectangle(picture, other, paint)])[0]
-                if weighed(score) > weighed(best):
-                    box, colour, best = other, paint, score
-        assert best.average <= 0.2, seed
-
-
-def weighed(score: Score) -> float:
-    """The mean of the parts, which tells rectangles apart that are all worth nothing."""
-    return sum(WEIGHTS[name] * value for name, value in score.parts.items())
-
-
 def test_a_rectangle_is_worth_something_where_the_target_is_one() -> None:
     picture = rectangle(np.zeros((256, 256, 3), np.uint8), (40, 200, 60, 220), (200, 30, 30))
     assert pixel(picture, rectangle(picture, (41, 200, 60, 221), (205, 30, 30))) > 0.9
@@ -211,13 +176,6 @@ def test_structure_is_structural_similarity() -> None:
         np.testing.assert_allclose(
             _similarity(_View.of(one), _View.of(other))[8:-8, 8:-8], expected[8:-8, 8:-8], atol=2e-3
         )
-
-
-def test_batches_change_nothing() -> None:
-    canvases = [target(seed) for seed in range(5)]
-    together = PIXEL.score(canvases[0], canvases)
-    assert together == [PIXEL.score(canvases[0], [canvas])[0] for canvas in canvases]
-    assert all(score.average == round(score.average, 6) for score in together)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -385,20 +343,6 @@ def test_threads_share_batches_and_the_models(checkpoint: Path, dreamsim_stand_i
         assert one.average == pytest.approx(other.average, abs=2e-6)
 
 
-def test_a_failure_is_every_threads_own(checkpoint: Path, tmp_path: Path) -> None:
-    from pivot.environments.svg.scorers.perceptual import PerceptualScorer
-
-    scorer, picture = PerceptualScorer(str(tmp_path / "nothing")), target(0)
-
-    def fails(seed: int) -> bool:
-        with pytest.raises(ConfigError, match=r"svg\.dino_model"):
-            scorer.score(picture, [target(seed)])
-        return True
-
-    with ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(fails, range(4))) == [True] * 4
-
-
 def test_one_process_at_a_time_loads_the_weights(
     checkpoint: Path, dreamsim_stand_in: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -443,11 +387,3 @@ def test_what_is_missing_is_named(checkpoint: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "dreamsim", None)
     with pytest.raises(ConfigError, match=r"package dreamsim.*\[perceptual\]"):
         PerceptualScorer(str(checkpoint)).score(picture, [picture])
-
-
-def test_without_torch_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pivot.environments.svg.scorers.perceptual import PerceptualScorer
-
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ConfigError, match=r"package torch.*\[perceptual\].*svg\.scorer=pixel"):
-        PerceptualScorer().score(target(0), [target(0)])

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import random
-import re
 from pathlib import Path
 from statistics import median
 from xml.etree import ElementTree
@@ -67,22 +66,6 @@ def test_every_motif_can_be_drawn_in_every_style() -> None:
     with Pool(2) as pool:
         for document, raster in zip(documents, pool.draw_all(documents), strict=True):
             assert raster.pixels is not None, document
-
-
-def test_references_are_to_what_the_document_defines() -> None:
-    for seed in range(300):
-        document = draw_target(random.Random(seed))
-        ids = re.findall(r' id="(\w+)"', document)
-        assert len(ids) == len(set(ids))
-        assert set(re.findall(r"#(\w+)[\")]", document)) - set(re.findall(r'"#([0-9a-f]{6})"', document)) <= set(ids)
-
-
-def test_numbers_have_one_spelling() -> None:
-    """Integers only, but for a few fixed fractions: no float is ever formatted."""
-    fractions = set()
-    for seed in range(300):
-        fractions.update(re.findall(r"\d*\.\d+", draw_target(random.Random(seed)).replace("http://www.w3.org", "")))
-    assert fractions <= {"0.70", "0.80", "0.25"}
 
 
 def test_the_target_of_a_seed_never_changes() -> None:

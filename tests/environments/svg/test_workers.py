@@ -1,6 +1,5 @@
 """Workers and their pool: who is replaced when, whose fault it is, and that nobody waits for ever."""
 
-import contextlib
 import multiprocessing
 import os
 import random
@@ -19,7 +18,7 @@ from pivot.core.processes import Child
 from pivot.environments.svg.environment import SvgConfig, SvgEnv
 from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.sandbox import pool, process, worker
-from pivot.environments.svg.sandbox.pool import Pool, RasterCache, rasterise
+from pivot.environments.svg.sandbox.pool import Pool, rasterise
 from pivot.environments.svg.sandbox.process import Worker
 from pivot.environments.svg.sandbox.raster import Outcome, Raster
 from pivot.tests.environments.svg.drawing import CIRCLE, draw_alone, draw_beside_a_child, same
@@ -260,22 +259,6 @@ def test_a_pool_starts_no_more_than_it_needs() -> None:
         assert len(workers.pids) == 1
 
 
-def test_first_come_first_served() -> None:
-    with Pool(1) as workers:
-        active = workers._take()
-        served: list[int] = []
-        threads = []
-        for number in range(6):
-            thread = threading.Thread(target=lambda number=number: (workers.draw(CIRCLE), served.append(number)))
-            thread.start()
-            threads.append(thread)
-            wait_until(lambda number=number: len(workers._waiting) == number + 1)
-        workers._give_back(active)
-        for thread in threads:
-            thread.join()
-    assert served == sorted(served)
-
-
 def test_the_number_of_workers_changes_no_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     """Play concurrent episodes of a policy that writes hostile SVGs, with different numbers of workers.
 
@@ -300,7 +283,7 @@ def test_the_number_of_workers_changes_no_byte(monkeypatch: pytest.MonkeyPatch) 
     logs = []
     for count in (1, 4):
         monkeypatch.setattr(pool, "_pool", Pool(count))
-        monkeypatch.setattr(pool, "_cache", RasterCache())
+        pool._kept.cache_clear()
         with ThreadPoolExecutor(6) as threads:
             logs.append(list(threads.map(play, range(9))))
         assert len(pool._pool.pids) <= count
@@ -333,58 +316,23 @@ def test_children_have_workers_of_their_own(method: str) -> None:
 # --- the cache --------------------------------------------------------------------------------------------------------
 
 
-def broken(detail: str) -> Raster:
-    return Raster(Outcome.NOT_SVG, detail=detail)
-
-
-def test_the_cache_is_bounded_and_keeps_what_was_used_last() -> None:
-    cache = RasterCache(3)
-    for key in "abcd":
-        cache.get(key, lambda key=key: broken(key))
-        cache.get("b", lambda: broken("b"))
-    assert len(cache) == 3
-    again = [cache.get(key, lambda: broken("second")).detail for key in "bcda"]
-    assert again == ["b", "c", "d", "second"]
-
-
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.CRASHED, Outcome.MEMORY])
-def test_passing_outcomes_are_not_kept(outcome: Outcome) -> None:
-    cache = RasterCache()
-    answers = iter([Raster(outcome, detail="busy"), broken("first"), broken("second")])
-    assert [cache.get("a", lambda: next(answers)).detail for _ in range(3)] == ["busy", "first", "first"]
+def test_passing_outcomes_are_not_kept(outcome: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([Raster(outcome), SimulatorError("no"), Raster(Outcome.NOT_SVG, detail="first"), Raster(outcome)])
 
+    class Scripted(Pool):
+        def draw(self, document: str | bytes) -> Raster:
+            if isinstance(answer := next(answers), Exception):
+                raise answer
+            return answer
 
-def test_a_failed_drawing_leaves_nothing_behind() -> None:
-    cache = RasterCache()
-
-    def fail() -> Raster:
-        raise SimulatorError("no")
-
-    for _ in range(2):
-        with pytest.raises(SimulatorError):
-            cache.get("a", fail)
-    assert cache.get("a", lambda: broken("drawn")).detail == "drawn"
-
-
-def test_threads_draw_a_document_once_together() -> None:
-    cache, calls = RasterCache(), []
-    started, may_end = threading.Event(), threading.Event()
-
-    def draw() -> Raster:
-        calls.append(1)
-        started.set()
-        may_end.wait(PATIENCE)
-        return broken("together")
-
-    with ThreadPoolExecutor(5) as threads:
-        first = threads.submit(cache.get, "a", draw)
-        started.wait(PATIENCE)
-        others = [threads.submit(cache.get, "a", draw) for _ in range(4)]
-        with contextlib.suppress(TimeoutError):
-            others[0].result(timeout=0.05)
-        may_end.set()
-        assert {future.result().detail for future in [first, *others]} == {"together"}
-    assert len(calls) == 1
+    monkeypatch.setattr(pool, "_pool", Scripted())
+    pool._kept.cache_clear()
+    assert rasterise(GOOD).outcome is outcome
+    with pytest.raises(SimulatorError):
+        rasterise(GOOD)
+    assert [rasterise(GOOD).detail for _ in range(2)] == ["first", "first"]
+    pool._kept.cache_clear()
 
 
 def test_pictures_of_equal_documents_are_the_same_object() -> None:
