@@ -10,7 +10,7 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from threading import Lock
@@ -173,7 +173,8 @@ class Site:
         if self._other is not None:
             self.contents.record["other"] = self._other.contents.record["name"]
         self._open: OrderedDict[int, ShardPages] = OrderedDict()
-        self._recent: OrderedDict[tuple[int, int], tuple[Page, str]] = OrderedDict()
+        # A page's pictures are requested one by one.
+        self._made = lru_cache(maxsize=PAGES_KEPT)(self._make)
         self._lock = Lock()
 
     def content(self, name: str) -> bytes | None:
@@ -253,16 +254,10 @@ class Site:
     def _plot(self, name: str) -> bytes | None:
         return self._overview[1].get(f"plots/{name}")
 
-    def _made(self, shard: int, row: int) -> tuple[Page, str]:
-        """Return a page and its JSON, made now or recently: its pictures are requested one by one."""
-        place = shard, row
-        if place not in self._recent:
-            page = self._pages(shard).page(row)
-            self._recent[place] = page, json_text(page.record)
-            if len(self._recent) > PAGES_KEPT:
-                self._recent.popitem(last=False)
-        self._recent.move_to_end(place)
-        return self._recent[place]
+    def _make(self, shard: int, row: int) -> tuple[Page, str]:
+        """Return a page and its JSON."""
+        page = self._pages(shard).page(row)
+        return page, json_text(page.record)
 
     def _page(self, number: str) -> bytes | None:
         index = int(number)

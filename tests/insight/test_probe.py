@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from pivot.core.progress import Silent
 from pivot.datasets.store.store import Store
 from pivot.environments.turns import Reply, Turn
 from pivot.insight.probe.arms import PROBE_ARMS
-from pivot.insight.probe.rates import arm_rates, mean_interval, probe_rows, refuted_labels
+from pivot.insight.probe.rates import arm_rates, probe_rows, refuted_labels
 from pivot.insight.probe.records import ProbeSettings, is_lift, suffix_return
 from pivot.insight.probe.rollback import Failure, Planned, RollbackPolicy
 from pivot.insight.probe.run import probe_store
@@ -92,23 +91,6 @@ def test_the_sampled_rate_is_the_exact_one(lake: Path) -> None:
     assert abs(sampled - exact) < 2.576 * error
     # The yardstick tells a wrong rule: one turn less, or the odds of a blind player, are many errors away.
     assert abs(sampled - sum(each[1] for each in odds if each[1] < 0.5) / len(odds)) > 5 * error
-
-
-def test_intervals_hold_the_exact_rate(lake: Path) -> None:
-    odds = _odds(lake)
-    by_level: dict[str, list[float]] = {}
-    for level, exact, _ in odds:
-        by_level.setdefault(level, []).append(exact)
-    levels = list(by_level)
-    truth = sum(each[1] for each in odds) / len(odds)
-    rng, hits = random.Random(2), 0
-    for _ in range(300):
-        drawn = [(f"{place}", exact) for place in range(80) for exact in by_level[rng.choice(levels)]]
-        values = [float(rng.random() < exact) for _, exact in drawn]
-        interval = mean_interval(values, [level for level, _ in drawn])
-        assert interval is not None
-        hits += interval.low <= truth <= interval.high
-    assert 0.92 <= hits / 300 <= 0.98
 
 
 def test_from_the_pivot_more_is_lifted_than_after_it(lake: Path) -> None:

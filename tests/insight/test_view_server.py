@@ -49,30 +49,12 @@ def ask(
 
 def test_the_server_answers_nothing_else(server: ViewServer, small_store: Path) -> None:
     assert server.socket.getsockname()[0] == "127.0.0.1"
-    names = [
-        "/etc/passwd",
-        "/../run.json",
-        "/run.json",
-        "/viewer/../../../run.json",
-        "/%2e%2e/run.json",
-        "//etc/passwd",
-    ]
-    names += [
-        "/episodes/0/99999.json",
-        "/pages/0/999999999.js",
-        "/frames/99/0.png",
-        "/frames/0/999999.png",
-        "/frames/0/w99-0.png",
-    ]
-    names += [
-        "/frames/0/-1.png",
-        "/plots/../modes.svg",
-        "/plots/nothing.svg",
-        "/viewer/",
-        "/episodes/0/0.json/x",
-        "/contents.JSON",
-    ]
-    for name in names:
+    paths = (
+        "/etc/passwd /../run.json /run.json /viewer/../../../run.json /%2e%2e/run.json //etc/passwd "
+        "/episodes/0/99999.json /pages/0/999999999.js /frames/99/0.png /frames/0/999999.png /frames/0/w99-0.png "
+        "/frames/0/-1.png /plots/../modes.svg /plots/nothing.svg /viewer/ /episodes/0/0.json/x /contents.JSON"
+    )
+    for name in paths.split():
         assert ask(server, name)[0] == 404, name
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         assert ask(server, "/", method)[0] == 501
