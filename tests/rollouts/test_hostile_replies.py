@@ -1,9 +1,8 @@
-"""Hostile replies: each has a typed outcome, and a build on nothing else is whole, labelled and provable."""
+"""Hostile replies: a build on nothing else is whole, labelled and provable, and broken answers pass for none."""
 
 import itertools
 import json
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,42 +13,19 @@ from pivot.core.messages import cut_reply
 from pivot.core.progress import Silent
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.verify.verify import verify_store
-from pivot.environments.base import ParsedAction
 from pivot.environments.turns import ReplyOutcome
 from pivot.models.base import ChatAnswer
 from pivot.models.openai.wire import GarbledAnswerError, read_answer
-from pivot.rollouts.parser import parse_reply
 from pivot.tests.flow_runs import assert_whole, config_of
 from pivot.tests.models.chat_server import MODEL, completion, number_of, served
 from pivot.tests.tables import load_table
 
-MOVES = ("up", "down", "left", "right")
 HOSTILE: dict[str, tuple[str, str | None, ReplyOutcome]] = {
     name: (text, action, ReplyOutcome(outcome))
     for group in load_table(__file__, "hostile_replies.json").values()
     for name, (text, action, outcome) in group.items()
 }
 """Replies that no honest model writes, by name: the text, the action that runs, and what the grammar says."""
-
-
-def grammar(answer: str) -> ParsedAction | None:
-    return ParsedAction(answer) if answer in MOVES else None
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_every_reply_has_its_outcome(name: str) -> None:
-    text, action, outcome = HOSTILE[name]
-    started = time.process_time()
-    parsed = parse_reply(text, "action", grammar)
-    assert time.process_time() - started < 0.5
-    assert (None if parsed.action is None else parsed.action.name) == action
-    assert parsed.outcome is outcome
-    assert parsed.action_valid is (outcome is ReplyOutcome.OK)
-
-
-def test_the_table_is_broad() -> None:
-    assert len(HOSTILE) >= 60
-    assert {outcome for _, _, outcome in HOSTILE.values()} == set(ReplyOutcome) - {ReplyOutcome.UNUSED}
 
 
 def test_a_build_on_hostile_replies_is_whole_and_right(tmp_path: Path) -> None:

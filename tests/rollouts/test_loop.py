@@ -134,17 +134,6 @@ def test_records_are_complete_and_consistent() -> None:
         assert len({call.request_id for call in rollouts.calls}) == len(rollouts.calls)
 
 
-def test_replay_reproduces_the_record() -> None:
-    env = CorridorEnv(LONG)
-    for rollouts in rolled(Drifter(), rollouts=4):
-        for episode in rollouts.episodes:
-            frame, _ = env.reset(options={"state": episode.initial_state})
-            for step in episode.steps:
-                assert frame_id(frame) == step.frame_id
-                frame, reward, *_ = env.step(env.encode_action(step.action))
-                assert (frame_id(frame), reward) == (step.next_frame_id, step.reward)
-
-
 def test_environments_are_reused() -> None:
     CorridorEnv.made = 0
     rolled(Drifter(), rollouts=8, concurrency=5)

@@ -16,9 +16,11 @@ MOVES = ("up", "down", "left", "right")
 
 T = "<think>the box is above me</think>"
 
+HOSTILE_REPLIES = load_table(__file__, "hostile_replies.json").values()
+"""Replies that no honest model writes, by name."""
 CASES: list[tuple[str, str | None, ReplyOutcome]] = [
     (text, action, ReplyOutcome(outcome))
-    for group in load_table(__file__, "replies.json").values()
+    for group in (*load_table(__file__, "replies.json").values(), *(each.values() for each in HOSTILE_REPLIES))
     for text, action, outcome in group
 ]
 
@@ -29,14 +31,16 @@ def grammar(answer: str) -> ParsedAction | None:
 
 @pytest.mark.parametrize(("text", "action", "outcome"), CASES, ids=range(len(CASES)))
 def test_reply_table(text: str, action: str | None, outcome: ReplyOutcome) -> None:
+    started = process_time()
     parsed = parse_reply(text, "action", grammar)
+    assert process_time() - started < 0.5
     assert (None if parsed.action is None else parsed.action.name) == action
     assert parsed.outcome is outcome
     assert parsed.action_valid is (outcome is OK)
 
 
-def test_the_table_is_broad() -> None:
-    assert len(CASES) >= 60
+def test_the_tables_are_broad() -> None:
+    assert len(CASES) >= 120
     assert {outcome for _, _, outcome in CASES} == set(ReplyOutcome) - {ReplyOutcome.UNUSED}  # of imports alone
 
 
