@@ -12,6 +12,7 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Literal, TypeVar
 
@@ -96,14 +97,12 @@ class Pictures:
         Raises:
             UnreadableError: it is missing, not a picture, too large, or outside the folder of the source.
         """
-        pixels = self._known.get(name)
-        if pixels is None:
-            pixels = frame_id(self.frame(name))
-            if len(name) < 200:
-                if len(self._known) >= _KNOWN_PICTURES:
-                    self._known.clear()
-                self._known[name] = pixels
-        return pixels
+        key = name if len(name) < 200 else sha256(name.encode()).hexdigest()
+        if key not in self._known:
+            if len(self._known) >= _KNOWN_PICTURES:
+                self._known.clear()
+            self._known[key] = frame_id(self.frame(name))
+        return self._known[key]
 
     def frame(self, name: str) -> Frame:
         """Return the pixels of a picture; the errors are those of :meth:`frame_id`."""

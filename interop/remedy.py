@@ -94,6 +94,8 @@ class Search:
     """Most actions of a turn by the text of the prompts, 0 where they do not say it."""
     read: int = 0
     """Replies that the declared dialect reads."""
+    yields: dict[tuple[str, int], Yield] = field(default_factory=dict[tuple[str, int], Yield])
+    """Yields of the options that were tried."""
     agreeing: list[tuple[Guess, Yield]] = field(default_factory=list[tuple[Guess, Yield]])
     """Guesses that import more, one per reading."""
     partly: list[Guess] = field(default_factory=list[Guess])
@@ -157,7 +159,7 @@ class Search:
         """Try a guess on the source, and keep it where it belongs."""
         explains = candidate.read >= _NEARLY_ALL * len(self.replies)
         unknown = str(candidate.options.get("words", "")).startswith("?")
-        counts = Yield(0, 1, 0) if unknown else self.trial(candidate.options, 0)
+        counts = Yield(0, 1, 0) if unknown else self._tried(candidate.options, 0)
         fitting = [candidate]
         if counts.contradicted:
             many = not unknown and candidate.read > len(self.replies) // 2
@@ -167,12 +169,12 @@ class Search:
                 self.unproved += fitting
                 self.unknown += [candidate] if unknown and explains else []
                 return
-            counts = self.trial(fitting[0].options, 0)
+            counts = self._tried(fitting[0].options, 0)
         (guess,) = fitting
-        rivals = [self.trial(each, 0).proved for each in guess.parts.values()]
-        proved = counts.proved > max(self.before.proved, *rivals, 0) if guess.needs_proof else counts.proved > 0
         if counts.contradicted:
             return
+        proved = counts.proved > (self.before.proved if guess.needs_proof else 0)
+        proved = proved and all(counts.proved > self._tried(each, 0).proved for each in guess.parts.values())
         if counts.taken > self.before.taken and (proved or (explains and not guess.needs_proof)):
             if not any(self._same_reading(guess, other) for other, _ in self.agreeing):
                 self.agreeing.append((guess, counts))
@@ -180,6 +182,13 @@ class Search:
             self.unproved.append(guess)
         elif guess.read > max(self.read, len(self.replies) // 2):
             self.partly.append(guess)
+
+    def _tried(self, options: Mapping[str, Any], limit: int) -> Yield:
+        """Return the yield of the source under some options, read once."""
+        key = repr(sorted(options.items())), limit
+        if key not in self.yields:
+            self.yields[key] = self.trial(options, limit) if options else self.before
+        return self.yields[key]
 
     def _reading(self, dialect: Dialect, said: Said) -> Read:
         return read_reply(self.names, self.tag, dialect, said.text, said.calls)
@@ -196,8 +205,8 @@ class Search:
         return all(a == b for a, b in pairs if a and b)
 
     def _agrees(self, options: Mapping[str, Any]) -> bool:
-        counts = self.trial(options, _SAMPLE)
-        return bool(counts.taken) and not counts.contradicted and not self.trial(options, 0).contradicted
+        counts = self._tried(options, _SAMPLE)
+        return bool(counts.taken) and not counts.contradicted and not self._tried(options, 0).contradicted
 
     def _without_ends(self, guess: Guess, contradicted: int) -> list[Guess]:
         """Return a guess with what its turns or chats have too much: actions, or replies that were no play.
@@ -215,8 +224,8 @@ class Search:
             options = [{**guess.options, name: count} for count in counts]
             for chosen in [each for each in options if self._agrees(each)][:1]:
                 text, less = f"{guess.look}, with {chosen[name]} {look}", {**chosen, name: max(chosen[name] - 1, 0)}
-                same = contradicted >= _MANY and (chosen[name] == 1 or self.trial(less, 0).contradicted == contradicted)
-                proof = guess.needs_proof or not same
+                same = chosen[name] == 1 or self._tried(less, 0).contradicted == contradicted
+                proof = guess.needs_proof or contradicted < _MANY or not same
                 fitting.append(replace(guess, options=chosen, look=text, needs_proof=proof, unsure=False))
         return fitting
 
@@ -236,7 +245,7 @@ class Search:
         mappings = [pairs_text(dict(zip(said, actions, strict=True))) for actions in permutations(chosen, len(said))]
         left_out = 0
         for limit in (_SAMPLE, 0):
-            tried = [(each, self.trial({**guess.options, "words": each}, limit)) for each in mappings]
+            tried = [(each, self._tried({**guess.options, "words": each}, limit)) for each in mappings]
             mappings = [each for each, counts in tried if counts.proved and not counts.contradicted]
             left_out += sum(counts.contradicted > 0 for _, counts in tried)
         if len(mappings) != 1 or not left_out:
