@@ -161,6 +161,10 @@ class Search:
         unknown = str(candidate.options.get("words", "")).startswith("?")
         counts = Yield(0, 1, 0) if unknown else self._tried(candidate.options, 0)
         fitting = [candidate]
+        if counts.contradicted and 0 < self.stated < candidate.options.get("actions_per_turn", 1):
+            look = f"{candidate.look}, the first {self.stated} actions of each, as the prompts say,"
+            fewer = replace(candidate, options={**candidate.options, "actions_per_turn": self.stated}, look=look)
+            self.partly += [] if self._tried(fewer.options, 0).contradicted else [fewer]
         if counts.contradicted:
             many = not unknown and candidate.read > len(self.replies) // 2
             fitting = self._without_ends(candidate, counts.contradicted) if many else []

@@ -281,6 +281,14 @@ def test_replies_with_more_actions_than_the_prompt_allows_are_a_question(tmp_pat
         assert _taken(_read(tmp_path / "episodes.jsonl", **_options(option))) == 2
 
 
+def test_a_prompt_limits_actions_that_would_end_the_episode_too_early(tmp_path: Path) -> None:
+    row = _chat(["<answer>up, left, right, right</answer>", "<answer>left, up, down</answer>", "<answer>up</answer>"])
+    row["messages"][0]["content"] = "Use up to 2 actions at a time."
+    text = _read(_write(tmp_path, row)).remedies[0].text
+    (option,) = re.findall(r"(--option tag=answer --option separator=, --option actions_per_turn=2 .*?)(?:;|$)", text)
+    assert _taken(_read(tmp_path / "episodes.jsonl", **_options(option))) == 1
+
+
 def test_a_prompt_says_how_many_actions_a_turn_holds(tmp_path: Path) -> None:
     rows = [_chat(["<action>up</action>"] * 5), _chat(["<action>up,down</action>"] * 5)]
     for row in rows:
