@@ -20,7 +20,7 @@ from pivot.benchmarks.harness import Row
 from pivot.core.progress import Silent
 from pivot.datasets.store.config import RunConfig, make_config
 from pivot.flows.engines.base import WorkerPool, Workers, open_pool
-from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import build_store
 from pivot.tests.conftest import MEMORY
 
@@ -69,7 +69,7 @@ def _config(tasks: int) -> RunConfig:
 
 def _seconds(config: RunConfig, root: Path, pool: WorkerPool) -> float:
     start = perf_counter()
-    build_store(root, config, execute_with(pool), Silent())
+    build_store(root, config, pool, Silent())
     return perf_counter() - start
 
 

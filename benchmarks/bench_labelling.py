@@ -20,7 +20,7 @@ from pivot.core.identity import canonical_json
 from pivot.datasets.store.config import RunConfig, Shard, make_config
 from pivot.datasets.store.parquet import write_tables
 from pivot.datasets.store.schema import EPISODES, LABELS
-from pivot.datasets.store.stages.base import run
+from pivot.datasets.store.stages.base import run_stage
 from pivot.datasets.store.stages.label import LabelStage
 from pivot.datasets.store.store import Store
 from pivot.solvers.base import Case, Verdict
@@ -89,5 +89,5 @@ def _whole_stage(root: Path, config: RunConfig) -> float:
     start = perf_counter()
     store = Store(root, config)
     for shard in config.shards():
-        run(LabelStage(store, shard))
+        run_stage(LabelStage(store, shard))
     return perf_counter() - start

@@ -25,7 +25,7 @@ from pivot.datasets.store.config import RunConfig, make_config
 from pivot.datasets.store.schema import EPISODES
 from pivot.datasets.store.store import Store
 from pivot.environments.base import PivotEnv
-from pivot.flows.engines.local import WorkerPool, execute_with, worker_pool
+from pivot.flows.engines.local import WorkerPool, worker_pool
 from pivot.flows.pipeline import build_store
 
 REQUIRED = 8.0
@@ -64,7 +64,7 @@ def _config(sokoban: int, frozenlake: int) -> RunConfig:
 
 
 def _build(config: RunConfig, root: Path, pool: WorkerPool) -> int:
-    result = build_store(root, config, execute_with(pool), Silent())
+    result = build_store(root, config, pool, Silent())
     return sum(counts["episodes"] for counts in result.environments.values())
 
 

@@ -7,8 +7,6 @@ from ..core.admission import allowing
 from ..core.storage import Address, open_storage
 from ..datasets.store.config import RunConfig, make_config
 from ..datasets.store.store import RUN, Store
-from .engines.local import execute_with
-from .engines.server import configured_server, quiet_prefect, wait_for_server
 from .pipeline import BuildResult, build_store
 from .running import Running, address_of, pool_of, public, reporter_of, workers_of
 
@@ -44,7 +42,9 @@ def build(
     with allowing(config.code):  # the caller names it
         if not prefect:
             with pool_of(running, list(config.environments), root) as pool:
-                return build_store(root, config, execute_with(pool), reporter, refresh=refresh)
+                return build_store(root, config, pool, reporter, refresh=refresh)
+        from .engines.server import configured_server, quiet_prefect, wait_for_server  # noqa: PLC0415 - not needed above
+
         quiet_prefect()
         if (url := configured_server()) is not None:  # one that does not answer is reported before Prefect is imported
             wait_for_server(url)

@@ -35,7 +35,7 @@ from ..insight.report.contents import Selection
 from ..insight.report.site import write_report
 from .artifacts import file_address, show_store, usage_of
 from .engines.base import WorkerPool, Workers, open_pool
-from .engines.prefect import execute_as_tasks, stream_as_tasks
+from .engines.prefect import TaskPool
 from .limits import model_slots
 from .metrics import FOLDER
 from .pipeline import BuildResult, build_store
@@ -176,8 +176,7 @@ def relabel_dataset(
         at_work(config, store, Workers(engine, address, workers)) as (watch, pool),
         model_slots(Run(config), watch.log, "teacher"),
     ):
-        execute = execute_as_tasks(pool)
-        result = relabel_store(store, fields, execute, watch, keep_old=keep_old, refresh=refresh)
+        result = relabel_store(store, fields, TaskPool(pool), watch, keep_old=keep_old, refresh=refresh)
         show(watch, result)
     return plain(result)
 
@@ -211,7 +210,7 @@ def probe_dataset(
         at_work(store.config, store.root, Workers(engine, address, workers)) as (watch, pool),
         model_slots(store.run, watch.log, "student"),
     ):
-        result = probe_store(store.root, settings, watch, stream_as_tasks(pool, "probe"))
+        result = probe_store(store.root, settings, watch, TaskPool(pool).stream)
         with watch.artifacts.unharmed("arms"):
             rows = [rate.row() for rate in arm_rates(Store.open(store.root))[1]]
             watch.artifacts.table("arms", rows, f"Retries of {root} that return more, and that reach the goal")
@@ -262,7 +261,7 @@ def _build(config: RunConfig, root: Address, watch: Watch, pool: WorkerPool, *, 
         with model_slots(store.run, watch.log, "student", "teacher"):
             yield
 
-    result = build_store(root, config, execute_as_tasks(pool), watch, refresh=refresh, around=around)
+    result = build_store(root, config, TaskPool(pool), watch, refresh=refresh, around=around)
     show(watch, result)
     return result
 

@@ -27,7 +27,7 @@ from ..datasets.store.tables import rollout_tables, stored_rollouts
 from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
 from ..rollouts.policies import NAME as TRAINED
-from .engines.local import Execute, execute_with
+from .engines.base import WorkerPool
 from .export import check_source, refuse_to_mix
 from .pipeline import BuildResult, complete_result, deciding, export_store, plan, run_stages, seal_store
 from .running import Running, address_of, pool_of, public, reporter_of
@@ -69,7 +69,7 @@ def merge(*roots: str | Address, out: str | Address, sources: bool = False, **ru
     stores = _checked([address_of(each, running) for each in roots], target, follow=sources)
     environments = list(dict.fromkeys(env for store in stores for env in store.config.environments))
     with pool_of(running, environments, target) as pool:
-        return _write(stores, target, execute_with(pool), reporter_of(running))
+        return _write(stores, target, pool, reporter_of(running))
 
 
 def _checked(roots: Sequence[Address], target: Address, *, follow: bool) -> list[Store]:
@@ -89,7 +89,7 @@ def _checked(roots: Sequence[Address], target: Address, *, follow: bool) -> list
     return stores
 
 
-def _write(stores: Sequence[Store], target: Address, execute: Execute, reporter: Reporter) -> BuildResult:
+def _write(stores: Sequence[Store], target: Address, pool: WorkerPool, reporter: Reporter) -> BuildResult:
     """Write the new store, or resume it."""
     config = _merged_config(stores)
     manifests = [store.storage.record(MANIFEST).sha256 for store in stores]
@@ -116,10 +116,10 @@ def _write(stores: Sequence[Store], target: Address, execute: Execute, reporter:
         merged.write_run()
         sources, tasks = _sources(stores, config), plan(merged.run, reporter)
         results = run_stages(
-            [MergeRollouts(merged, each, tasks[each], sources=sources[each]) for each in tasks], execute, reporter
+            [MergeRollouts(merged, each, tasks[each], sources=sources[each]) for each in tasks], pool, reporter
         )
-        results += run_stages([MergeLabels(merged, each, sources=sources[each]) for each in tasks], execute, reporter)
-        results += export_store(merged, execute, reporter, DATASET_FOLDER)
+        results += run_stages([MergeLabels(merged, each, sources=sources[each]) for each in tasks], pool, reporter)
+        results += export_store(merged, pool, reporter, DATASET_FOLDER)
         if [store.storage.record(MANIFEST).sha256 for store in stores] != manifests:
             raise StoreError(f"a store was changed while it was read; remove {target} and run the same command again")
         return seal_store(merged, results)

@@ -1,29 +1,28 @@
 """Build a store from a config: plan, roll out, label, export, and write the manifest last.
 
-The pipeline gets an ``execute`` function that runs its shards (in this process, a pool, or Prefect) and a reporter.
+The pipeline gets the pool that runs its shards (this process, others, or tasks of Prefect) and a reporter.
 Every finished shard has receipts, so the same call resumes after an interruption.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import NoStoreError, ReadOnlyError, StoreError
 from ..core.progress import NoteReporter, Reporter
 from ..core.storage import Address, FileRecord, Storage, Url, open_storage
 from ..core.storage.receipts import Receipt, is_intact
 from ..datasets.export.card import write_card
-from ..datasets.sql.views import write_database
+from ..datasets.sql.database import write_database
 from ..datasets.store.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.store.dataset_rows import plan_split
-from ..datasets.store.guidance import EarlierGuidance
 from ..datasets.store.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, label_stage
 from ..datasets.store.location import refuse_inside_store
 from ..datasets.store.origin import refuse_unfinished_merge
 from ..datasets.store.run import Run
 from ..datasets.store.schema import CALLS, PROMPTS, STORE_TABLES
-from ..datasets.store.stages.base import ShardResult, Stage, report_stored
+from ..datasets.store.stages.base import ShardResult, Stage, report_stored, run_stage
 from ..datasets.store.stages.export import ExportStage
 from ..datasets.store.stages.label import LabelStage
 from ..datasets.store.stages.rollout import RolloutStage
@@ -41,9 +40,11 @@ from ..datasets.store.store import (
 )
 from ..environments.base import Task
 from ..labeling.base import UNANSWERED, ConcurrentWriter
-from .engines.local import Execute, InProcess, execute_with
-from .preflight import check_keys, preflight_build
-from .served import label, roll_out, run_served
+from .engines.base import WorkerPool
+from .engines.local import InProcess
+
+if TYPE_CHECKING:
+    from ..datasets.store.guidance import EarlierGuidance
 
 COUNTS = (
     *("episodes", "succeeded", "failed", "pending_episodes"),
@@ -85,7 +86,7 @@ Around = Callable[[Store], AbstractContextManager[None]]
 def build_store(
     root: Address,
     config: RunConfig,
-    execute: Execute,
+    pool: WorkerPool,
     reporter: Reporter,
     *,
     refresh: bool = False,
@@ -102,18 +103,21 @@ def build_store(
 
     def work(store: Store) -> BuildResult:
         with around(store):
-            return _make(store, execute, reporter, refresh=refresh)
+            return _make(store, pool, reporter, refresh=refresh)
 
     return _under_lock(root, config, refresh, work)
 
 
-def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) -> BuildResult:
+def _make(store: Store, pool: WorkerPool, reporter: Reporter, *, refresh: bool) -> BuildResult:
     """Do the pending work; the manifest is written last."""
     run = store.run
     for note in run.check():
         if isinstance(reporter, NoteReporter):
             reporter.note(note)
-    preflight_build(store, refresh=refresh)
+    if run.served or run.writer_is_served:
+        from .preflight import preflight_build  # noqa: PLC0415 - only for models
+
+        preflight_build(store, refresh=refresh)
     tasks = plan(run, reporter)
     fresh = store.storage.stat(RUN) is None
     _begin(store, refresh)
@@ -121,9 +125,11 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) 
     stages = [RolloutStage(asking, shard, levels) for shard, levels in tasks.items()]
     try:
         if run.served:
-            results = _in_order(list(tasks), run_served(roll_out, stages, "student", execute.pool, reporter))
+            from .served import roll_out, run_served  # noqa: PLC0415 - only for models
+
+            results = _in_order(list(tasks), run_served(roll_out, stages, "student", pool, reporter))
         else:
-            results = run_stages(stages, execute, reporter)
+            results = run_stages(stages, pool, reporter)
     except Exception:
         with suppress(StoreError):  # report the first error, not one of the clean-up
             begun = (RECEIPTS, *(schema.name for schema in STORE_TABLES))
@@ -131,12 +137,12 @@ def _make(store: Store, execute: Execute, reporter: Reporter, *, refresh: bool) 
                 for name in (*begun, RUN):
                     store.storage.delete(name)  # nothing is stored: the next command finds an empty folder
         raise
-    return complete_store(store, execute, reporter, results, refresh=refresh)
+    return complete_store(store, pool, reporter, results, refresh=refresh)
 
 
 def complete_store(
     store: Store,
-    execute: Execute,
+    pool: WorkerPool,
     reporter: Reporter,
     results: list[ShardResult],
     *,
@@ -146,7 +152,7 @@ def complete_store(
 
     The caller holds its lock; errors are those of :func:`build_store`.
     """
-    results += label_and_export(store, execute, reporter, DATASET_FOLDER, refresh=refresh)
+    results += label_and_export(store, pool, reporter, DATASET_FOLDER, refresh=refresh)
     return seal_store(store, results)
 
 
@@ -162,7 +168,7 @@ def seal_store(store: Store, results: Sequence[ShardResult]) -> BuildResult:
     return summarise(store, results, already_complete=False)
 
 
-def finish_store(root: Address, execute: Execute, reporter: Reporter) -> BuildResult:
+def finish_store(root: Address, pool: WorkerPool, reporter: Reporter) -> BuildResult:
     """Label and export rollouts, with receipts, that a training run has stored; nothing is played.
 
     Raises:
@@ -178,7 +184,7 @@ def finish_store(root: Address, execute: Execute, reporter: Reporter) -> BuildRe
             if receipt is None:
                 raise StoreError(f"{root} lacks the receipt of {shard.file}; its run did not get that far, or lost it")
             results.append(ShardResult(shard, ROLLOUT, True, receipt.files, receipt.facts))
-        return complete_store(store, execute, reporter, results)
+        return complete_store(store, pool, reporter, results)
 
 
 def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[[Store], BuildResult]) -> BuildResult:
@@ -189,8 +195,10 @@ def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[
     run = Run(config, home_of(root))
     storage = open_storage(root)
     refuse_foreign_folder(storage, root)
-    if storage.stat(RUN) is None:  # before the lock: a wrong command leaves no file behind
-        check_keys(run)
+    if run.services("student", "teacher") and storage.stat(RUN) is None:
+        from .preflight import check_keys  # noqa: PLC0415 - only for models
+
+        check_keys(run)  # before the lock: a wrong command leaves no file behind
 
     def opened(address: Address) -> Store:
         stored = _reconcile(root, config, refresh)
@@ -211,12 +219,12 @@ def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[
 
 def label_and_export(
     store: Store,
-    execute: Execute,
+    pool: WorkerPool,
     reporter: Reporter,
     folder: str,
     *,
     refresh: bool = False,
-    earlier: EarlierGuidance | None = None,
+    earlier: "EarlierGuidance | None" = None,
 ) -> list[ShardResult]:
     """Label every shard and write its part of the dataset under ``folder``.
 
@@ -228,17 +236,19 @@ def label_and_export(
         asking = store.with_service("teacher", refresh=True)
     stages = [LabelStage(asking, shard, earlier) for shard in shards]
     if isinstance(writer, ConcurrentWriter):
-        results = _in_order(shards, run_served(label, stages, "teacher", execute.pool, reporter))
+        from .served import label, run_served  # noqa: PLC0415 - only for models
+
+        results = _in_order(shards, run_served(label, stages, "teacher", pool, reporter))
     else:
-        results = run_stages(stages, execute_with(InProcess()) if writer.one_process else execute, reporter)
-    return results + export_store(store, execute, reporter, folder)
+        results = run_stages(stages, InProcess() if writer.one_process else pool, reporter)
+    return results + export_store(store, pool, reporter, folder)
 
 
-def export_store(store: Store, execute: Execute, reporter: Reporter, folder: str) -> list[ShardResult]:
+def export_store(store: Store, pool: WorkerPool, reporter: Reporter, folder: str) -> list[ShardResult]:
     """Write every shard's part of the dataset under ``folder``, from finished labels."""
     split = plan_split(store)
     stages = [ExportStage(store, shard, split[shard], folder) for shard in store.config.shards()]
-    return run_stages(stages, execute, reporter)
+    return run_stages(stages, pool, reporter)
 
 
 def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:
@@ -254,13 +264,13 @@ def plan(run: Run, reporter: Reporter) -> dict[Shard, list[Task]]:
     return {shard: tasks[shard.env][shard.first : shard.stop] for shard in run.config.shards()}
 
 
-def run_stages(stages: Sequence[Stage], execute: Execute, reporter: Reporter) -> list[ShardResult]:
+def run_stages(stages: Sequence[Stage], pool: WorkerPool, reporter: Reporter) -> list[ShardResult]:
     """Run one stage of several shards; return their results in the order of the shards."""
     title = stages[0].title
     episodes = {stage.shard: stage.episodes for stage in stages}
     reporter.start(title, sum(episodes.values()))
     results: list[ShardResult] = []
-    for result in execute(stages):
+    for result in pool.stream(run_stage, [(stage,) for stage in stages]):
         results.append(result)
         report_stored(reporter, result)
         reporter.advance(title, episodes[result.shard])

@@ -16,7 +16,7 @@ from ..core.progress import Reporter
 from ..core.storage import Address, open_storage
 from ..core.storage.commit import COMMIT, bind
 from ..datasets.export.card import write_card
-from ..datasets.sql.views import write_database
+from ..datasets.sql.database import write_database
 from ..datasets.store.config import PartConfig, RunConfig, make_config
 from ..datasets.store.guidance import EarlierGuidance
 from ..datasets.store.inputs import ROLLOUT
@@ -26,7 +26,7 @@ from ..datasets.store.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Stor
 from ..labeling.action_log import LogDetail
 from ..labeling.base import GuidanceSource
 from ..labeling.vocabulary import Vocabulary
-from .engines.local import Execute, execute_with
+from .engines.base import WorkerPool
 from .pipeline import BuildResult, label_and_export, result_of, summarise
 from .preflight import preflight_models
 from .running import Running, address_of, pool_of, public, reporter_of
@@ -87,7 +87,7 @@ def relabel(
         return relabel_store(
             store,
             fields,
-            execute_with(pool),
+            pool,
             reporter_of(running),
             keep_old=keep_old,
             refresh=refresh,
@@ -98,7 +98,7 @@ def relabel(
 def relabel_store(
     root: Address,
     changes: dict[str, Any],
-    execute: Execute,
+    pool: WorkerPool,
     reporter: Reporter,
     *,
     keep_old: bool = False,
@@ -114,7 +114,7 @@ def relabel_store(
         root: the store.
         changes: fields of the run config that change: ``teacher``, ``split``, ``target_vocabulary``,
             ``include_infeasible``, ``solvers``, ``log``.
-        execute: runs the shards.
+        pool: runs the shards.
         reporter: gets the progress.
         keep_old: keep the replaced labels as ``labels/v<N>``.
         refresh: request all guidance again, even if the store or the call cache has it.
@@ -148,7 +148,7 @@ def relabel_store(
         if store.run.writer_is_served and (again or _has_new_writer(old, store)):
             preflight_models(store.run, policy=False)
         earlier = None if refresh else EarlierGuidance(old.config.label_version, only_accepted=only_rejected)
-        results = label_and_export(store, execute, reporter, store.staged_folder, refresh=again, earlier=earlier)
+        results = label_and_export(store, pool, reporter, store.staged_folder, refresh=again, earlier=earlier)
         _bind(old, store, results, keep_old)
         finish_relabel(storage)
         return summarise(store, [*_rollout_results(store), *results], already_complete=False)

@@ -19,7 +19,7 @@ from ..training.evaluation.episodes import GYM, config_of
 from ..training.evaluation.items import Benchmark, Variant, is_benchmark, open_benchmark
 from ..training.policy_rl.config import RlConfig, make_rl_config
 from .build import build
-from .engines.local import InProcess, available_cores, execute_with
+from .engines.local import InProcess, available_cores
 from .pipeline import finish_store
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def train_rl(
             and 0 < settings.keep_rollouts <= settings.updates
         ):
             report("labelling the stored rollouts …")
-            finish_store(settings.out / FOLDER, execute_with(InProcess()), Silent())
+            finish_store(settings.out / FOLDER, InProcess(), Silent())
     return result
 
 

@@ -25,7 +25,7 @@ from ..datasets.store.stages.base import Pending, Product, ShardResult, rare_col
 from ..datasets.store.stages.rollout import RolloutStage
 from ..datasets.store.store import AUDIT, RUN, Store
 from ..environments.turns import Reply, Turn
-from ..flows.engines.local import Execute, execute_with
+from ..flows.engines.base import WorkerPool
 from ..flows.pipeline import BuildResult, complete_result, complete_store, refuse_foreign_folder
 from ..flows.running import Running, address_of, pool_of, public, reporter_of
 from ..rollouts.base import EndOfLogError, Policy, TaskRollouts
@@ -106,11 +106,11 @@ def import_rollouts(
     reading = Reading(Path(source), format, settings or {}, [names[each] for each in require], options or {})
     code = [name for env, each in (settings or {}).items() for name in env_config(env, each).code]
     with allowing(code), pool_of(running, (), root) as pool:
-        return _import(reading, root, execute_with(pool), reporter_of(running), model, config or {})
+        return _import(reading, root, pool, reporter_of(running), model, config or {})
 
 
 def _import(
-    reading: Reading, root: Address, execute: Execute, reporter: Reporter, model: str, config: Mapping[str, Any]
+    reading: Reading, root: Address, pool: WorkerPool, reporter: Reporter, model: str, config: Mapping[str, Any]
 ) -> ImportResult:
     storage = open_storage(root)
     refuse_foreign_folder(storage, root)
@@ -144,7 +144,7 @@ def _import(
         store.storage.write_json(
             AUDIT, audit_record(imported, reading.options, [each.text for each in reading.remedies])
         )
-        return result(complete_store(store, execute, reporter, results))
+        return result(complete_store(store, pool, reporter, results))
 
 
 def _compared(reading: Reading) -> dict[Compared, Counter[bool | None]]:

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from pydantic import Field
 
 from ...core import plugins
-from ...core.admission import Admitted, allowed_names
 from ...core.contracts import Answer, Terms
 from ...core.plugins import Plugin, Settings
 from ...core.storage import Address
@@ -33,7 +32,7 @@ class WorkerPool(Protocol):
         ...
 
     def submit(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-        """Submit a call."""
+        """Submit a call, which may load what its caller may load; see :mod:`pivot.core.admission`."""
         ...
 
     def stop(self) -> None:
@@ -88,38 +87,6 @@ class Engine(Plugin):
 
 
 @dataclass(frozen=True, slots=True)
-class AdmittingPool:
-    """A pool whose calls may load what the call that submits them may load; see :mod:`pivot.core.admission`."""
-
-    pool: WorkerPool
-
-    @property
-    def workers(self) -> int:
-        """Number of calls that run at the same time."""
-        return self.pool.workers
-
-    def submit(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
-        """Submit a call."""
-        return self.pool.submit(Admitted(allowed_names(), call), *arguments)
-
-    def stop(self) -> None:
-        """Cancel the running calls."""
-        self.pool.stop()
-
-    def stream(self, call: Callable[..., Result], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Result]:
-        """Run ``call`` once for each tuple."""
-        return self.pool.stream(Admitted(allowed_names(), call), arguments)
-
-    def share(self, slots: int) -> int:
-        """Share the slots of a model server."""
-        return self.pool.share(slots)
-
-    def episodes(self) -> int:
-        """Return how many episodes are over."""
-        return self.pool.episodes()
-
-
-@dataclass(frozen=True, slots=True)
 class Workers:
     """An engine by its name, with its settings."""
 
@@ -141,4 +108,4 @@ def open_pool(
     settings = {"workers": workers.count, "address": workers.address}
     chosen = kind(plugins.read_settings(kind.config_type, settings, f"engine {workers.engine}: "))
     with chosen.pool(environments, store, writes=writes) as pool:
-        yield AdmittingPool(pool)
+        yield pool

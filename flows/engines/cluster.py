@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from ...core.admission import Admitted, allowed_names
 from ...core.errors import ConfigError, StoreError
 from ...core.storage import Address, open_storage
 from ...datasets.store.location import RUN
@@ -159,7 +160,7 @@ class ClusterPool:
         if self._stopped:
             future.set_exception(StoreError("the run was stopped"))
             return future
-        answer, cancel = self._send(packed(call, arguments, self._store))
+        answer, cancel = self._send(packed(Admitted(allowed_names(), call), arguments, self._store))
 
         def settle(answer: "Future[bytes]") -> None:
             if not future.set_running_or_notify_cancel():

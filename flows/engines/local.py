@@ -14,29 +14,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from multiprocessing import connection
-from typing import Any, Protocol
+from typing import Any
 
+from ...core.admission import Admitted, allowed_names
 from ...core.errors import ConfigError, StoreError
 from ...core.storage import Address
-from ...datasets.store.stages.base import ShardResult, Stage, run
-from ...models.pacing import share_slots
 from .base import Engine, Result, WorkerPool
-
-
-class Execute(Protocol):
-    """Runs stages of shards and yields their results as they come."""
-
-    @property
-    def pool(self) -> WorkerPool:
-        """Pool that runs the stages; other calls may run there, too."""
-        ...
-
-    def __call__(self, stages: Sequence[Stage]) -> Iterator[ShardResult]:
-        """Yield one result for each stage; raise the first error."""
-        ...
-
 
 SLOTS = 256
 """Slots of a model server that workers have together until a stage says how many."""
@@ -66,12 +50,13 @@ def _start_worker(names: tuple[str, ...], slots: Any, over: Any) -> None:
     """Ignore Ctrl-C and import the environments while the parent prepares the run."""
     global _over  # noqa: PLW0603 - of this worker
     _over = over
-    share_slots(slots)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # see interrupts_held: its own children may be stopped
     threading.Thread(target=_end_with_parent, daemon=True).start()
     from ...datasets.store.config import environment  # noqa: PLC0415 - only a worker pays for it here
+    from ...models.pacing import share_slots  # noqa: PLC0415 - as above
 
+    share_slots(slots)
     for name in names:
         environment(name)
 
@@ -163,7 +148,7 @@ class Processes:
     def submit(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
         """Hand ``call`` to the next free process."""
         with worker_deaths():
-            return self._executor.submit(call, *arguments)
+            return self._executor.submit(Admitted(allowed_names(), call), *arguments)
 
     def stop(self) -> None:
         """End the worker processes."""
@@ -277,16 +262,3 @@ def worker_deaths() -> Iterator[None]:
             "a worker process died (killed by the system, perhaps for memory); run the same command again with fewer "
             "--workers; finished shards are kept"
         ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class _OnPool:
-    pool: WorkerPool
-
-    def __call__(self, stages: Sequence[Stage]) -> Iterator[ShardResult]:
-        return self.pool.stream(run, [(stage,) for stage in stages])
-
-
-def execute_with(pool: WorkerPool) -> Execute:
-    """Run stages on a pool, without Prefect."""
-    return _OnPool(pool)

@@ -22,7 +22,7 @@ from pivot.core.progress import Silent
 from pivot.datasets.export.card import CARD, PICTURE, card_text
 from pivot.datasets.store.schema import CALLS, DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
 from pivot.datasets.store.store import DATABASE, RUN, Store
-from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.engines.local import InProcess
 from pivot.flows.relabel import relabel_store
 from pivot.tests.dataset.containers import CONTAINERS, one_pixel
 from pivot.tests.stores import Patient, Rows, change_rows, problems, read_rows, rewrite_manifest
@@ -52,7 +52,7 @@ def build_planted(root: Path, env: str) -> Path:
     options: dict[str, Any] = {"habits": {env: {"skill": -20.0}}} if env in ("sokoban", "frozenlake") else {}
     policy = {"name": "scripted", "options": options}
     pivot.build({"environments": {env: {"tasks": 2, "settings": {}}}, "rollouts": 2, "policy": policy}, root)
-    relabel_store(root, {"validation_fraction": 0.4}, execute_with(InProcess()), Silent(), keep_old=True)
+    relabel_store(root, {"validation_fraction": 0.4}, InProcess(), Silent(), keep_old=True)
     return root
 
 

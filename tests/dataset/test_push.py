@@ -18,7 +18,7 @@ from pivot.core.errors import ConfigError, HubError, StoreError
 from pivot.core.progress import Silent
 from pivot.core.storage import LocalStorage
 from pivot.datasets.export.publish import parse_target, publish
-from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.engines.local import InProcess
 from pivot.flows.relabel import relabel_store
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.core.object_server import ObjectServer
@@ -255,7 +255,7 @@ def test_a_repository_with_something_else_stays_as_it_is(hub: Hub, store: Path) 
 
 def test_somebody_else_came_in_between(hub: Hub, store: Path) -> None:
     publish(store, REPO)
-    relabel_store(store, {"split": "episode"}, execute_with(InProcess()), Silent())
+    relabel_store(store, {"split": "episode"}, InProcess(), Silent())
 
     def come(_: str, path: str) -> None:
         if "/preupload/" in path:

@@ -20,7 +20,7 @@ from pivot.datasets.sql.views import VIEWS, query
 from pivot.datasets.store.parquet import write_tables
 from pivot.datasets.store.schema import DATASET, DATASET_EPISODES, LABELS
 from pivot.datasets.store.store import Store
-from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.engines.local import InProcess
 from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
@@ -197,7 +197,7 @@ def test_a_store_without_failures_is_whole(tmp_path: Path) -> None:
         for view in VIEWS:
             connection.execute(f"FROM {view}").fetchall()
     assert probe_store(root, ProbeSettings(), Silent()).retries == 0
-    relabel_store(root, {"split": "episode"}, execute_with(InProcess()), Silent())
+    relabel_store(root, {"split": "episode"}, InProcess(), Silent())
     assert problems(root) == []
 
 
@@ -249,7 +249,7 @@ def test_a_relabelled_store_is_never_the_cached_one(tiny_store: Path, tmp_path: 
     cache = tmp_path / "cache"
     before = cast(DatasetDict, load_dataset(str(root / "dataset"), "sokoban", cache_dir=str(cache)))
     sides = {side: set(rows["episode_id"]) for side, rows in before.items()}
-    relabel_store(root, {"split": "episode", "target_vocabulary": "paper"}, execute_with(InProcess()), Silent())
+    relabel_store(root, {"split": "episode", "target_vocabulary": "paper"}, InProcess(), Silent())
     loaded = cast(DatasetDict, load_dataset(str(root / "dataset"), "sokoban", cache_dir=str(cache)))
     for side, rows in loaded.items():
         stored = [

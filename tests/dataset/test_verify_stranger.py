@@ -14,8 +14,8 @@ import pytest
 from pivot.core.errors import ConfigError, PivotError, StoreError
 from pivot.core.progress import Silent
 from pivot.core.storage import LocalStorage
+from pivot.datasets.sql.database import write_database
 from pivot.datasets.sql.derived_views import DERIVED
-from pivot.datasets.sql.views import write_database
 from pivot.datasets.store.run import RunEnv
 from pivot.datasets.store.store import MANIFEST, RUN, Store
 from pivot.datasets.verify.compare import SHOWN, contrast
@@ -297,7 +297,7 @@ def test_views_and_card_name_the_files_of_the_manifest(lake: Patient, monkeypatc
             "steps/frozenlake/00000.parquet"
             in connection.execute("SELECT sql FROM duckdb_views()").fetchall().__repr__()
         )
-    for module in ("export.card", "sql.views"):
+    for module in ("export.card", "sql.database"):
         monkeypatch.setattr(f"pivot.datasets.{module}.NAMED_FILES", 0)
     write_database(Store.open(lake.root))
     rewrite_card(lake.root)

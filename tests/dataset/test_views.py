@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pivot.core.records import from_row
+from pivot.datasets.sql.database import create_views
 from pivot.datasets.sql.derived_views import DERIVED
-from pivot.datasets.sql.views import VIEWS, create_views, query
+from pivot.datasets.sql.views import VIEWS, query
 from pivot.datasets.store.schema import ALL_TABLES, CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
 from pivot.datasets.store.table_docs import reference, with_reference
 from pivot.rollouts.base import Episode

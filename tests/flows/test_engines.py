@@ -26,7 +26,6 @@ from pivot.core.progress import Silent
 from pivot.datasets.store.config import env_config, make_config
 from pivot.flows.engines.base import WorkerPool, Workers, open_pool
 from pivot.flows.engines.cluster import PREFETCH_PER_CORE, ClusterPool, carry_out, packed
-from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import build_store
 from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, clean_environment, config_of, fingerprint
 from pivot.tests.models.chat_server import MODEL, ChatServer
@@ -100,7 +99,7 @@ class AfterShards(Silent):
 
 
 def _build(pool: WorkerPool, root: Path, reporter: Silent | None = None) -> None:
-    build_store(root, make_config(CONFIG), execute_with(pool), reporter or Silent())
+    build_store(root, make_config(CONFIG), pool, reporter or Silent())
 
 
 def _finished(root: Path) -> dict[str, tuple[int, int]]:

@@ -17,7 +17,7 @@ from pivot.core.progress import Silent
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.nights import write_nights_card
 from pivot.flows import deployments
-from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.engines.local import InProcess
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import config_of
 
@@ -37,7 +37,7 @@ def run_night(monkeypatch: pytest.MonkeyPatch, day: str, out: str, **parameters:
     """Run the flow of a day, without a server."""
     start = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
     monkeypatch.setattr(deployments, "at_work", lambda *_: nullcontext((_Watch(), InProcess())))
-    monkeypatch.setattr(deployments, "execute_as_tasks", lambda _: execute_with(InProcess()))
+    monkeypatch.setattr(deployments, "TaskPool", lambda pool: pool)
     monkeypatch.setattr(deployments, "show", lambda *_: None)
     monkeypatch.setattr(deployments, "flow_run", SimpleNamespace(id=str(UUID(int=1)), scheduled_start_time=start))
     return deployments.build_dataset.fn(make_config(CONFIG), out, **parameters)

@@ -20,7 +20,7 @@ from pivot.datasets.store.location import refuse_while_written
 from pivot.datasets.store.nights import nights_of, write_nights_card
 from pivot.datasets.store.store import DATABASE, RUN, Store
 from pivot.datasets.verify.verify import verify_store
-from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.engines.local import InProcess
 from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
@@ -163,7 +163,7 @@ def test_relabel_and_probe(s3: ObjectServer, local: Path, tmp_path: Path) -> Non
     there, here = s3.store(), tmp_path / "here"
     for root in (there, here):
         pivot.build(config_of(1), root)
-        relabel_store(root, {"split": "episode", "log": "actions"}, execute_with(InProcess()), Silent())
+        relabel_store(root, {"split": "episode", "log": "actions"}, InProcess(), Silent())
         probe_store(root, ProbeSettings(arms=("no_hint",)), Silent())
         assert verify_store(root, Silent()).problems == []
     assert promised(there) == fingerprint(here)

@@ -24,7 +24,6 @@ from pivot.datasets.store.config import make_config
 from pivot.datasets.store.nights import nights_of, write_nights_card
 from pivot.datasets.store.store import Store
 from pivot.flows import deployments
-from pivot.flows.engines.local import InProcess, execute_with
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.prune import Retention
 from pivot.models.cache import FORMAT, CallCache
@@ -232,7 +231,7 @@ def test_a_nightly_prunes_after_a_night_that_completed(
     monkeypatch.setattr(deployments, "flow_run", SimpleNamespace(id=str(UUID(int=1)), scheduled_start_time=day))
     watch = nullcontext((_Watch(), None))
     monkeypatch.setattr(deployments, "at_work", lambda *_: watch)
-    monkeypatch.setattr(deployments, "execute_as_tasks", lambda _: execute_with(InProcess()))
+    monkeypatch.setattr(deployments, "TaskPool", lambda pool: pool)
     monkeypatch.setattr(deployments, "show", lambda *_, **__: None)
     monkeypatch.setattr(BuildResult, "is_whole", whole)
     config = make_config(config_of(1, rollouts=1))

@@ -18,7 +18,7 @@ from pivot.datasets.sql.views import query
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store, finish_relabel
 from pivot.datasets.verify.verify import verify_store
-from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.relabel import relabel_store
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, files_of, fingerprint
@@ -34,7 +34,7 @@ COUNTS = "select (select count(*) from labels), (select count(*) from prompts), 
 
 
 def relabel(root: Path, changes: dict[str, Any], *, keep_old: bool = False) -> BuildResult:
-    return relabel_store(root, changes, execute_with(InProcess()), Silent(), keep_old=keep_old)
+    return relabel_store(root, changes, InProcess(), Silent(), keep_old=keep_old)
 
 
 @pytest.fixture(scope="module")

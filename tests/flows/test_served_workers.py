@@ -24,7 +24,6 @@ from pivot.datasets.store.stages.rollout import RolloutStage
 from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import model_usage
 from pivot.flows.engines.base import Workers, open_pool
-from pivot.flows.engines.local import execute_with
 from pivot.flows.pipeline import BuildResult, build_store
 from pivot.flows.served import _groups
 from pivot.models import pacing
@@ -87,7 +86,7 @@ class Reports(Silent):
 
 def build(config: dict[str, Any], root: Path, workers: int = 1, reports: Reports | None = None) -> BuildResult:
     """Build with so many threads."""
-    return build_store(root, make_config(config), execute_with(Threads(workers)), reports or Reports())
+    return build_store(root, make_config(config), Threads(workers), reports or Reports())
 
 
 # The same as in one process
@@ -118,7 +117,7 @@ def test_processes_together_keep_the_limit(tmp_path: Path) -> None:
         server.log.most_in_flight, server.crowd = 0, 8
         resolved = make_config(config)
         with open_pool(Workers(count=3), list(resolved.environments), tmp_path / "store") as pool:
-            build_store(tmp_path / "store", resolved, execute_with(pool), Silent())
+            build_store(tmp_path / "store", resolved, pool, Silent())
         assert server.log.most_in_flight == 8
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
 

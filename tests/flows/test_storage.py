@@ -10,7 +10,7 @@ from pivot.core.errors import StoreError
 from pivot.core.progress import Silent
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.dataset_rows import plan_split
-from pivot.datasets.store.stages.base import run
+from pivot.datasets.store.stages.base import run_stage
 from pivot.datasets.store.stages.export import ExportStage
 from pivot.datasets.store.stages.label import LabelStage
 from pivot.datasets.store.stages.rollout import RolloutStage
@@ -59,8 +59,8 @@ def test_a_stage_needs_no_file(undisturbed: tuple[Path, list[str]], monkeypatch:
     (shard,) = store.config.shards()
     tasks = plan(store.run, Silent())[shard]
     for reused in (False, True):
-        results = [run(RolloutStage(store, shard, tasks)), run(LabelStage(store, shard))]
-        results.append(run(ExportStage(store, shard, plan_split(store)[shard])))
+        results = [run_stage(RolloutStage(store, shard, tasks)), run_stage(LabelStage(store, shard))]
+        results.append(run_stage(ExportStage(store, shard, plan_split(store)[shard])))
         assert [result.reused for result in results] == [reused] * 3
     assert not nowhere.parent.exists()
     built, _ = undisturbed

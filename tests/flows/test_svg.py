@@ -24,7 +24,7 @@ from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.environments.svg.icons import draw_target
 from pivot.environments.svg.sandbox.pool import Outcome
-from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.engines.local import InProcess
 from pivot.flows.relabel import relabel_store
 from pivot.tests import stores
 from pivot.tests.cli.command_line import run_config
@@ -117,7 +117,7 @@ def test_the_figure_has_room_for_everything(store: Path) -> None:
 def test_relabelling_changes_the_words_of_targets_only(store: Path, tmp_path: Path) -> None:
     root = copy_store(store, tmp_path / "paper")
     before = {row["episode_id"]: row for row in records(root)}
-    relabel_store(root, {"target_vocabulary": "paper"}, execute_with(InProcess()), Silent())
+    relabel_store(root, {"target_vocabulary": "paper"}, InProcess(), Silent())
     assert stores.problems(root) == []
     after = {row["episode_id"]: row for row in records(root)}
     assert after.keys() == before.keys()

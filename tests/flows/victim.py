@@ -29,7 +29,7 @@ from pivot.core.progress import Silent
 from pivot.core.storage import Address, local, parse_address
 from pivot.core.storage.lease import LOCK
 from pivot.datasets.store.config import env_config, environment
-from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.engines.local import InProcess
 from pivot.flows.relabel import relabel_store
 from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
@@ -186,7 +186,7 @@ def _carry_out(action: str, root: Address, options: dict[str, Any], workers: int
     else:
         if action == "relabel without exchange":
             local._renameat2 = lambda: None  # a system whose C library knows no renameat2
-        relabel_store(root, options, execute_with(InProcess()), Silent(), keep_old=action == "relabel, keep old")
+        relabel_store(root, options, InProcess(), Silent(), keep_old=action == "relabel, keep old")
 
 
 def _build_in_turn(root: Address, config: dict[str, Any]) -> None:

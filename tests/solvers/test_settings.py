@@ -11,12 +11,12 @@ from pivot import build
 from pivot.core.errors import ConfigError, StoreError
 from pivot.core.progress import Silent
 from pivot.datasets.store.config import make_config, solver_settings
-from pivot.datasets.store.stages.base import run
+from pivot.datasets.store.stages.base import run_stage
 from pivot.datasets.store.stages.label import LabelStage
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.exports import verify_export
 from pivot.datasets.verify.verify import verify_store
-from pivot.flows.engines.local import execute_with, worker_pool
+from pivot.flows.engines.local import worker_pool
 from pivot.flows.relabel import relabel_store
 from pivot.tests.cli.command_line import run_config
 
@@ -52,7 +52,7 @@ def test_a_store_is_labelled_anew_with_other_settings(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"solvers.*relabel"):
         build(config(), root)
     with worker_pool(1, ["sokoban"]) as pool:
-        relabel_store(root, {"solvers": {"sokoban": {"max_states": 10**6}}}, execute_with(pool), Silent())
+        relabel_store(root, {"solvers": {"sokoban": {"max_states": 10**6}}}, pool, Silent())
     assert labels(root)["accepted"].all()
     assert verify_store(root, Silent()).problems == []
 
@@ -70,9 +70,9 @@ def test_labels_of_an_interrupted_run_with_other_settings_are_not_kept(tmp_path:
         )
         for cap in (3, 10**6)
     )
-    assert not run(LabelStage(capped, shard)).reused
-    assert run(LabelStage(capped, shard)).reused
-    assert not run(LabelStage(plain, shard)).reused
+    assert not run_stage(LabelStage(capped, shard)).reused
+    assert run_stage(LabelStage(capped, shard)).reused
+    assert not run_stage(LabelStage(plain, shard)).reused
     assert labels(tmp_path).filter(label_version="2")["accepted"].all()
 
 

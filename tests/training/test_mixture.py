@@ -17,7 +17,7 @@ from pivot.cli.train import RL
 from pivot.core.errors import ConfigError, TrainingError
 from pivot.core.progress import Silent
 from pivot.datasets.verify.verify import verify_store
-from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import finish_store
 from pivot.labeling.hindsight import hindsight_text
 from pivot.solvers.api import certify_batch
@@ -317,7 +317,7 @@ def test_held_out_success_is_measured_per_environment(run: Run) -> None:
 
 def test_rollouts_of_all_are_one_store_that_is_proved(run: Run) -> None:
     root = run.out / "rollouts"
-    finish_store(root, execute_with(InProcess()), Silent())
+    finish_store(root, InProcess(), Silent())
     report = verify_store(root, Silent())
     assert not report.problems
     assert report.checked["episodes"] == 2 * 4 * 4

@@ -13,7 +13,7 @@ from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.schema import EPISODES
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
-from pivot.flows.engines.local import InProcess, execute_with
+from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import finish_store
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.training import matrix
@@ -50,11 +50,11 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The finished store of a run that was stopped after two updates and gone on with for a third."""
     folder = tmp_path_factory.mktemp("played")
     root = _train(folder, 2)
-    finish_store(root, execute_with(InProcess()), Silent())
+    finish_store(root, InProcess(), Silent())
     _train(folder, UPDATES, resume=True)
     with pytest.raises(StoreError, match="its build did not finish"):
         load_store(root)
-    finish_store(root, execute_with(InProcess()), Silent())
+    finish_store(root, InProcess(), Silent())
     return root
 
 
@@ -103,7 +103,7 @@ def test_nobody_can_play_on_as_the_model_was(played: Path, tmp_path: Path) -> No
 
 def test_only_every_second_update_is_kept_when_asked(tmp_path: Path) -> None:
     root = _train(tmp_path, 2, keep_rollouts=2)
-    finish_store(root, execute_with(InProcess()), Silent())
+    finish_store(root, InProcess(), Silent())
     assert not verify_store(root, Silent()).problems
     configs = [json.loads(each) for each in load_store(root).episodes.collect()["policy_config"]]
     assert {each["update"] for each in configs} == {1}

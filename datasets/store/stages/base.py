@@ -1,4 +1,4 @@
-"""Stages of a shard: rollout, label, export. :func:`run` runs a stage, in any process.
+"""Stages of a shard: rollout, label, export. :func:`run_stage` runs a stage, in any process.
 
 A stage reads the tables of the stage before it. A shard whose receipt still holds is skipped, and an earlier result
 with pending episodes is completed; a build resumes in this way.
@@ -140,7 +140,7 @@ class Stage(ShardFiles):
         """
 
 
-def run(stage: Stage) -> ShardResult:
+def run_stage(stage: Stage) -> ShardResult:
     """Bring one shard through a stage: skip it if it is whole, else make, validate and write it, the receipt last.
 
     Raises:
