@@ -21,7 +21,6 @@ from ..store.config import RunConfig
 from ..store.schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, STEPS
 from ..store.split import SIDES, TRAIN
 from ..store.store import NAMED_FILES, Store
-from ..store.usage import USAGE_HEADER, left_out, usage_rows
 from .describe import find_episode
 from .licence import terms_of
 from .predictability import AT_MOST, Reach, predictors_reach
@@ -120,7 +119,7 @@ def card_text(
     )
     settings = {name: chosen.settings for name, chosen in config.environments.items()}
     parts = (("Policy", config.policy), ("Teacher", config.teacher))
-    usage, reach = usage_rows(store), predictors_reach(store, folder)
+    reach = predictors_reach(store, folder)
     reached = [[each.env, *each.cells] for each in reach]
     card = DatasetCard.from_template(
         head,
@@ -143,14 +142,23 @@ def card_text(
         stand_ins="; ".join(_stand_ins(store)),
         terms=terms,
         part_settings=[(title, canonical_json(part.options)) for title, part in parts if part.options],
-        usage=_table(USAGE_HEADER, usage) if usage else None,
-        left_out=left_out(store),
+        **_usage(store),
         settings=json.dumps(settings, indent=2, sort_keys=True),
         columns=DATASET.columns,
         episode_columns=DATASET_EPISODES.columns,
         **_counts(store, rows),
     )
     return str(card).rstrip() + "\n"
+
+
+def _usage(store: Store) -> dict[str, Any]:
+    """Return the table of the requests to models, and what they went without; none for embedded stand-ins."""
+    if store.run.policy().is_stand_in and store.run.writer().is_stand_in:
+        return {"usage": None, "left_out": []}
+    from ..store.usage import USAGE_HEADER, left_out, usage_rows  # noqa: PLC0415 - most runs have no model
+
+    usage = usage_rows(store)
+    return {"usage": _table(USAGE_HEADER, usage) if usage else None, "left_out": left_out(store)}
 
 
 def guidance_line(config: RunConfig) -> str:

@@ -1,4 +1,4 @@
-"""DuckDB views over a store: made in memory for our own queries, and kept in ``DIR/pivot.duckdb`` for other clients.
+"""Queries over the views of a store, which are made in memory.
 
 The views read the Parquet files each time, so they never go stale and statistics come from stored data only. Our own
 queries never run what a ``pivot.duckdb`` holds, which may come from a stranger: views are made from the code below over
@@ -14,48 +14,25 @@ decoding small files takes most of the time: every file is opened once for all v
 
 import contextlib
 import re
-import tempfile
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path, PurePosixPath
 from typing import Any
 
 import duckdb
 import polars as pl
 import pyarrow as pa
 
-from ...core.errors import ConfigError, StoreError
+from ...core.errors import ConfigError
 from ...core.storage import Address, Storage, open_storage, parse_address
-from ...core.storage.base import storage_error
-from ...core.storage.files import StorageFiles, parquet_files
+from ...core.storage.files import parquet_files
 from ..store.nights import Nights, nights_of
 from ..store.parquet import read_files
-from ..store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
-from ..store.store import DATABASE, NAMED_FILES, Store
+from ..store.schema import EPISODES, LABELS, TableSchema
+from .database import BASE, CLOSED, derive_views, first_line, relative_to, rows_of, search_in
 from .derived_views import DERIVED
 
-_BASE: dict[str, TableSchema] = {
-    "episodes": EPISODES,
-    "steps": STEPS,
-    "frames": FRAMES,
-    "prompts": PROMPTS,
-    "calls": CALLS,
-    "labels": LABELS,
-}
-_KEYS = {"frames": "frame_id", "prompts": "prompt_hash"}
-"""Tables that hold a row once a shard, and its key: their views hold it once, so that a join multiplies nothing."""
-
-VIEWS = (*_BASE, *DERIVED)
+VIEWS = (*BASE, *DERIVED)
 """Public view names, in the order of creation."""
-
-CLOSED: dict[str, str | bool | int | float | list[str]] = {
-    "enable_external_access": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "allow_community_extensions": "false",
-    "python_enable_replacements": "false",
-}
-"""Settings of a database that can reach nothing but what it holds: no file, no network, no extension, no variable."""
 
 _KEY_ALONE = ("env_config", "policy_config")
 """Columns that views by shard group by and never show: long texts, compared a million times."""
@@ -63,123 +40,6 @@ _EPISODES_AT_ONCE = 65_536
 """Episodes of the shards that are read together, so that their join stays under 100 MB."""
 _MEMORY = "512MiB"
 """Memory of DuckDB before it spills to disk. The process needs another 200 MB for libraries and open files."""
-
-
-def _sources(store: Store) -> dict[str, str]:
-    return {name: _parquet(schema, _named(store, schema)) for name, schema in _BASE.items()}
-
-
-def _named(store: Store, schema: TableSchema) -> list[str]:
-    """Return the files of a table, or patterns for many of them."""
-    files = store.files(schema)
-    names = _patterns(store, schema) if len(files) > NAMED_FILES else files
-    return [store.storage.address(each) if store.storage.remote else each for each in names]
-
-
-def _patterns(store: Store, schema: TableSchema) -> list[str]:
-    """Return patterns that match the files of a table."""
-    # Of the label versions the current one only: an older one may be kept, and a newer one in the making.
-    of_labels = f"?????-labels-v{store.config.label_version}.parquet"
-    folder = store.table_folder(schema)
-    names = ["*.parquet"] if schema not in (PROMPTS, CALLS) else ["?????.parquet"]
-    if schema is PROMPTS or (schema is CALLS and store.run.writer_is_served):
-        names.append(of_labels)
-    present = [PurePosixPath(name) for name in store.storage.listing(folder)]
-    # DuckDB refuses a pattern that nothing fits, as of labels where no episode failed.
-    return [f"{folder}/*/{each}" for each in names if any(path.match(each) for path in present)]
-
-
-def _parquet(schema: TableSchema, patterns: Sequence[str]) -> str:
-    """Return what a query reads the files of a table from; without any, as many rows and all columns."""
-    if patterns:
-        return f"read_parquet({list(patterns)!r})"
-    with duckdb.connect() as connection:
-        connection.register("empty", schema.arrow.empty_table())
-        types = connection.execute("SELECT column_name, column_type FROM (DESCRIBE FROM empty)").fetchall()
-    columns = (f"CAST(NULL AS {kind}) AS {name}" for name, kind in types)
-    return f"(SELECT {', '.join(columns)} WHERE false)"
-
-
-def create_views(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
-    """Create every view in ``connection``; ``sources`` maps the base views to tables or table functions."""
-    for name, source in sources.items():
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {_rows_of(name, source)}")
-    _derive_views(connection)
-
-
-def _rows_of(name: str, source: str) -> str:
-    """Return the query of a base view."""
-    key = _KEYS.get(name)
-    if key is None:
-        return f"SELECT * FROM {source}"
-    others = ", ".join(f"any_value({column}) AS {column}" for column in _BASE[name].names if column != key)
-    return f"SELECT {key}, {others} FROM {source} GROUP BY {key}"
-
-
-def _derive_views(connection: duckdb.DuckDBPyConnection, names: Iterable[str] = DERIVED) -> None:
-    for name in names:
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {DERIVED[name].sql}")
-
-
-def write_database(store: Store, name: str = DATABASE) -> None:
-    """Write the views to ``DIR/pivot.duckdb``, or to the file ``name`` that replaces it later.
-
-    The file is not part of the manifest: any DuckDB client that opens it for writing may change its bytes.
-
-    Raises:
-        StoreError: it cannot be written, or a table of the store cannot be read.
-    """
-    try:
-        with tempfile.TemporaryDirectory() as scratch:
-            temporary = Path(scratch) / DATABASE
-            write_views(store, temporary)
-            store.storage.write_bytes(name, temporary.read_bytes())
-    except OSError as error:
-        raise storage_error("write", store.storage.address(name), error) from error
-
-
-def write_views(store: Store, path: Path) -> None:
-    """Write the views of a store into a new database at ``path``, with paths relative to the store.
-
-    Raises:
-        StoreError: a table of the store cannot be read.
-    """
-    try:
-        with _relative_to(store.storage) as root, duckdb.connect(str(path)) as connection:
-            _search_in(connection, store.storage, root)
-            create_views(connection, _sources(store))
-    except duckdb.Error as error:
-        store.check_files()
-        raise StoreError(
-            f"cannot create the views of {store.storage.address(DATABASE)}: {_first_line(error)}; run the same build "
-            "again"
-        ) from error
-
-
-def _relative_to(storage: Storage) -> contextlib.AbstractContextManager[Path | None]:
-    """Give a path to which names of a local storage are relative; an object store's are named by their addresses."""
-    return contextlib.nullcontext() if storage.remote else _plain_name(storage.local_path())
-
-
-def _search_in(connection: duckdb.DuckDBPyConnection, storage: Storage, root: Path | None) -> None:
-    """Let DuckDB find the files of a storage, with ``root`` as :func:`_relative_to` gave it."""
-    if root is None:
-        connection.register_filesystem(StorageFiles(storage))
-    else:
-        connection.execute(f"SET file_search_path = '{root}'")
-
-
-@contextlib.contextmanager
-def _plain_name(root: Path) -> Iterator[Path]:
-    """Give a path to ``root`` in which DuckDB reads no character (comma, star, bracket ...) as anything but itself."""
-    path = root.resolve()
-    if re.fullmatch(r"[\w./ -]+", str(path)):
-        yield path
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        link = Path(folder) / "store"
-        link.symlink_to(path)
-        yield link
 
 
 @contextlib.contextmanager
@@ -205,22 +65,22 @@ def connect(
     """
     nights, needed, storage = nights_of(root), _needed(queries), open_storage(root)
     for store in nights.values():
-        store.check_presence(_BASE.values())
+        store.check_presence(BASE.values())
         # Files of prefetched views are checked by reading them.
-        store.check_files([schema for name, schema in _BASE.items() if name in needed])
+        store.check_files([schema for name, schema in BASE.items() if name in needed])
     with duckdb.connect(config=CLOSED | {"enable_external_access": "true"}) as connection:
         connection.execute(f"SET memory_limit = '{_MEMORY}'")
         connection.execute("SET enable_progress_bar = false")  # it would mingle with the rows of a slow query
         _read_by_shard(root, nights, connection, needed)
-        for name, schema in _BASE.items():
+        for name, schema in BASE.items():
             if needed and name not in needed:
                 continue
             files = [f"{prefix}{file}" for prefix, store in nights.items() for file in store.files(schema)]
             connection.register(f"{name}_files", parquet_files(storage, files, schema.arrow))
-            connection.execute(f"CREATE VIEW {name} AS {_rows_of(name, f'{name}_files')}")
+            connection.execute(f"CREATE VIEW {name} AS {rows_of(name, f'{name}_files')}")
         shown = [name for name in DERIVED if name in needed and not DERIVED[name].by_shard] if needed else DERIVED
         if definitions is None:
-            _derive_views(connection, shown)
+            derive_views(connection, shown)
         if not external:
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
@@ -229,8 +89,8 @@ def connect(
             connection.execute("BEGIN TRANSACTION READ ONLY")  # what a statement made would be gone without a word
             yield connection
             return
-        with _relative_to(storage) as plain:
-            _search_in(connection, storage, plain)
+        with relative_to(storage) as plain:
+            search_in(connection, storage, plain)
             yield connection
 
 
@@ -400,15 +260,11 @@ def _explained(root: Address) -> Iterator[None]:
         yield
     except duckdb.PermissionException as error:
         raise ConfigError(
-            f"the query may see the store alone, no other file and no extension ({_first_line(error)}); give "
+            f"the query may see the store alone, no other file and no extension ({first_line(error)}); give "
             "--allow-external to let it"
         ) from error
     except (duckdb.Error, pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         # A damaged file shows as any kind of error; the files themselves tell.
         for store in nights_of(root).values():
             store.check_files()
-        raise ConfigError(f"the query failed: {_first_line(error)}; views: {', '.join(VIEWS)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+        raise ConfigError(f"the query failed: {first_line(error)}; views: {', '.join(VIEWS)}") from error

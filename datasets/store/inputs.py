@@ -15,7 +15,7 @@ from ...labeling.analyzer import template_version
 from ...labeling.base import UNANSWERED
 from ...labeling.label import TEACHER
 from ...rollouts.base import Status
-from ...rollouts.policies import ImportedPolicy
+from ...rollouts.policies.imported import ImportedPolicy
 from .config import RunConfig, Shard
 from .filters import filter_type
 from .formats import FORMAT

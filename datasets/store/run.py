@@ -16,12 +16,9 @@ from ...environments.base import EnvConfig, PivotEnv, Task
 from ...environments.turns import StudentPrompt
 from ...labeling.base import Filter, GuidanceWriter
 from ...labeling.vocabulary import profile_under
-from ...labeling.writers import ModelWriter
 from ...models.base import Role
-from ...models.weights import is_local
 from ...rollouts.base import Policy
 from ...rollouts.plan import plan_tasks
-from ...rollouts.policies import ModelPolicy
 from ...solvers.base import FAILURE_MODES, Prover, Solver
 from ...solvers.provers import prover_of
 from .config import (
@@ -156,6 +153,8 @@ class Run:
 
     def local_models(self) -> list[str]:
         """Return the folders of this machine from which models of policy or teacher are read, or would be."""
+        from ...models.weights import is_local  # noqa: PLC0415 - few runs have a model in this process
+
         parts = (part for part in self._parts.values() if part.is_model and part.reads_weights)
         return [part.model for part in parts if is_local(part.model)]
 
@@ -264,5 +263,8 @@ class _Part:
     def make(self) -> Any:
         if not self.is_model:
             return self._kind(self._options)
+        from ...labeling.writers import ModelWriter  # noqa: PLC0415 - most runs have no model
+        from ...rollouts.policies import ModelPolicy  # noqa: PLC0415 - as above
+
         backend = self._kind(self._options, self.service, self._role)
         return ModelPolicy(backend) if self._role == "student" else ModelWriter(backend)

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from ...core.errors import ForbiddenError, PivotError
-from ..sql.views import CLOSED, write_views
+from ..sql.database import CLOSED, write_views
 from ..store.store import DATABASE, Store
 from .compare import contrast
 

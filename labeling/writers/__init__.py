@@ -1,6 +1,15 @@
-"""Who writes the guidance of a label: an embedded template, or a chat model."""
+"""Who writes the guidance of a label: an embedded template, or a chat model; each is imported when it is used."""
 
-from .model import ModelWriter
-from .template import TemplateWriter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .model import ModelWriter
+    from .template import TemplateWriter
 
 __all__ = ["ModelWriter", "TemplateWriter"]
+
+
+def __getattr__(name: str) -> Any:
+    from ...core.lazy import imported  # noqa: PLC0415 - only needed here
+
+    return imported(__name__, name)

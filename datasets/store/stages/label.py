@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
@@ -11,20 +11,21 @@ from ....core.records import from_row, to_row
 from ....labeling.base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter
 from ....labeling.episode import FailedEpisode
 from ....labeling.label import Certified, certify_episodes, guidance_requests, make_labels, with_prompt, write_guidance
-from ..guidance import EarlierGuidance, KeptGuidance, guidance_of_version, stored_guidance
 from ..inputs import LABEL, label_facts, label_inputs, label_stage
 from ..schema import CALLS, LABELS, PROMPTS, TableSchema
 from ..store import Store, shard_frames, stored_failures
 from ..tables import label_call_table, label_prompt_table, label_table
-from ..usage import calls_in_all
 from .base import Pending, Product, Stage
+
+if TYPE_CHECKING:
+    from ..guidance import EarlierGuidance
 
 
 @dataclass(frozen=True)
 class LabelStage(Stage):
     """Labels the failures of a shard; asks the teacher only for guidance that the store does not hold."""
 
-    earlier: EarlierGuidance | None = None
+    earlier: "EarlierGuidance | None" = None
 
     title: ClassVar[str] = LABEL
     sparse: ClassVar[bool] = True
@@ -59,15 +60,20 @@ class LabelStage(Stage):
     def writer(self, pending: Pending) -> GuidanceWriter:
         """Return the teacher of the run; stored guidance that still answers is taken instead of asking it."""
         store, writer = self.store, self.store.run.writer()
+        if pending.episodes is None and (self.earlier is None or not store.run.writer_is_served):
+            return writer
+        from ..guidance import KeptGuidance, guidance_of_version, stored_guidance  # noqa: PLC0415 - only to resume
+
         if pending.episodes is not None:
             stored = stored_guidance(store, self.shard, store.read(LABELS, self.shard).to_pylist())
             return KeptGuidance(writer, {name: each for name, each in stored.items() if name not in pending.episodes})
-        if self.earlier is not None and store.run.writer_is_served:
-            return guidance_of_version(store, self.shard, self.earlier, writer)
-        return writer
+        assert self.earlier is not None
+        return guidance_of_version(store, self.shard, self.earlier, writer)
 
     def kept_guidance(self, pending: Pending, requests: Mapping[int, GuidanceRequest]) -> dict[int, Guidance]:
         """Return stored guidance that still answers, by the index of the failure."""
+        from ..guidance import KeptGuidance  # noqa: PLC0415 - only for models
+
         teacher = self.writer(pending)
         if not isinstance(teacher, KeptGuidance):
             return {}
@@ -108,6 +114,8 @@ def _all_calls(store: Store, name: str, pending: Pending, made: pa.Table) -> pa.
     """Return the calls of a shard's labels, with the earlier ones of labels whose teacher did not answer then."""
     if pending.episodes is None:
         return made
+    from ..usage import calls_in_all  # noqa: PLC0415 - only for a shard that is completed
+
     stored = [from_row(Call, row) for row in store.read_file(name, CALLS).to_pylist()]
     before = [call for call in stored if call.episode_id in pending.episodes]
     after = [from_row(Call, row) for row in made.to_pylist()]

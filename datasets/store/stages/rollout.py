@@ -10,7 +10,6 @@ from ....rollouts.loop import Batch, roll_out_batch
 from ..inputs import PENDING_EPISODES, ROLLOUT, rollout_facts, rollout_inputs
 from ..schema import EPISODES, STORE_TABLES
 from ..tables import rollout_tables, stored_rollouts
-from ..usage import calls_in_all
 from .base import Pending, Product, Stage
 
 
@@ -50,6 +49,8 @@ class RolloutStage(Stage):
 
 
 def _merged(before: TaskRollouts, after: TaskRollouts, replaced: Collection[str]) -> TaskRollouts:
+    from ..usage import calls_in_all  # noqa: PLC0415 - only for a shard that is completed
+
     fresh = {episode.episode_id: episode for episode in after.episodes}
     index = {episode.episode_id: number for number, episode in enumerate(before.episodes)}
     calls = calls_in_all(before.calls, after.calls, replaced)

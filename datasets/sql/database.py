@@ -1,0 +1,164 @@
+"""The views of a store as ``DIR/pivot.duckdb``, for any DuckDB client; :mod:`.views` makes the same in memory.
+
+The views read the Parquet files each time, so they never go stale.
+"""
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+import duckdb
+
+from ...core.errors import StoreError
+from ...core.storage import Storage
+from ...core.storage.base import storage_error
+from ..store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
+from ..store.store import DATABASE, NAMED_FILES, Store
+from .derived_views import DERIVED
+
+BASE: dict[str, TableSchema] = {
+    "episodes": EPISODES,
+    "steps": STEPS,
+    "frames": FRAMES,
+    "prompts": PROMPTS,
+    "calls": CALLS,
+    "labels": LABELS,
+}
+_KEYS = {"frames": "frame_id", "prompts": "prompt_hash"}
+"""Tables that hold a row once a shard, and its key: their views hold it once, so that a join multiplies nothing."""
+
+CLOSED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+}
+"""Settings of a database that can reach nothing but what it holds: no file, no network, no extension, no variable."""
+
+
+def _sources(store: Store) -> dict[str, str]:
+    return {name: _parquet(schema, _named(store, schema)) for name, schema in BASE.items()}
+
+
+def _named(store: Store, schema: TableSchema) -> list[str]:
+    """Return the files of a table, or patterns for many of them."""
+    files = store.files(schema)
+    names = _patterns(store, schema) if len(files) > NAMED_FILES else files
+    return [store.storage.address(each) if store.storage.remote else each for each in names]
+
+
+def _patterns(store: Store, schema: TableSchema) -> list[str]:
+    """Return patterns that match the files of a table."""
+    # Of the label versions the current one only: an older one may be kept, and a newer one in the making.
+    of_labels = f"?????-labels-v{store.config.label_version}.parquet"
+    folder = store.table_folder(schema)
+    names = ["*.parquet"] if schema not in (PROMPTS, CALLS) else ["?????.parquet"]
+    if schema is PROMPTS or (schema is CALLS and store.run.writer_is_served):
+        names.append(of_labels)
+    present = [PurePosixPath(name) for name in store.storage.listing(folder)]
+    # DuckDB refuses a pattern that nothing fits, as of labels where no episode failed.
+    return [f"{folder}/*/{each}" for each in names if any(path.match(each) for path in present)]
+
+
+def _parquet(schema: TableSchema, patterns: Sequence[str]) -> str:
+    """Return what a query reads the files of a table from; without any, as many rows and all columns."""
+    if patterns:
+        return f"read_parquet({list(patterns)!r})"
+    with duckdb.connect() as connection:
+        connection.register("empty", schema.arrow.empty_table())
+        types = connection.execute("SELECT column_name, column_type FROM (DESCRIBE FROM empty)").fetchall()
+    columns = (f"CAST(NULL AS {kind}) AS {name}" for name, kind in types)
+    return f"(SELECT {', '.join(columns)} WHERE false)"
+
+
+def create_views(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
+    """Create every view in ``connection``; ``sources`` maps the base views to tables or table functions."""
+    for name, source in sources.items():
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {rows_of(name, source)}")
+    derive_views(connection)
+
+
+def rows_of(name: str, source: str) -> str:
+    """Return the query of a base view."""
+    key = _KEYS.get(name)
+    if key is None:
+        return f"SELECT * FROM {source}"
+    others = ", ".join(f"any_value({column}) AS {column}" for column in BASE[name].names if column != key)
+    return f"SELECT {key}, {others} FROM {source} GROUP BY {key}"
+
+
+def derive_views(connection: duckdb.DuckDBPyConnection, names: Iterable[str] = DERIVED) -> None:
+    """Create views that derive from others."""
+    for name in names:
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {DERIVED[name].sql}")
+
+
+def write_database(store: Store, name: str = DATABASE) -> None:
+    """Write the views to ``DIR/pivot.duckdb``, or to the file ``name`` that replaces it later.
+
+    The file is not part of the manifest: any DuckDB client that opens it for writing may change its bytes.
+
+    Raises:
+        StoreError: it cannot be written, or a table of the store cannot be read.
+    """
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            temporary = Path(scratch) / DATABASE
+            write_views(store, temporary)
+            store.storage.write_bytes(name, temporary.read_bytes())
+    except OSError as error:
+        raise storage_error("write", store.storage.address(name), error) from error
+
+
+def write_views(store: Store, path: Path) -> None:
+    """Write the views of a store into a new database at ``path``, with paths relative to the store.
+
+    Raises:
+        StoreError: a table of the store cannot be read.
+    """
+    try:
+        with relative_to(store.storage) as root, duckdb.connect(str(path)) as connection:
+            search_in(connection, store.storage, root)
+            create_views(connection, _sources(store))
+    except duckdb.Error as error:
+        store.check_files()
+        raise StoreError(
+            f"cannot create the views of {store.storage.address(DATABASE)}: {first_line(error)}; run the same build "
+            "again"
+        ) from error
+
+
+def relative_to(storage: Storage) -> contextlib.AbstractContextManager[Path | None]:
+    """Give a path to which names of a local storage are relative; an object store's are named by their addresses."""
+    return contextlib.nullcontext() if storage.remote else _plain_name(storage.local_path())
+
+
+def search_in(connection: duckdb.DuckDBPyConnection, storage: Storage, root: Path | None) -> None:
+    """Let DuckDB find the files of a storage, with ``root`` as :func:`relative_to` gave it."""
+    if root is None:
+        from ...core.storage.files import StorageFiles  # noqa: PLC0415 - only for object stores
+
+        connection.register_filesystem(StorageFiles(storage))
+    else:
+        connection.execute(f"SET file_search_path = '{root}'")
+
+
+@contextlib.contextmanager
+def _plain_name(root: Path) -> Iterator[Path]:
+    """Give a path to ``root`` in which DuckDB reads no character (comma, star, bracket ...) as anything but itself."""
+    path = root.resolve()
+    if re.fullmatch(r"[\w./ -]+", str(path)):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        link = Path(folder) / "store"
+        link.symlink_to(path)
+        yield link
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of a message of DuckDB."""
+    return str(error).strip().splitlines()[0]
