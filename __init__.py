@@ -15,7 +15,7 @@ The main commands are functions here, which the command line calls::
 
 ``pivot.relabel``, ``probe``, ``merge``, ``prune``, ``export``, ``stats``, ``report``, ``train_sft``, ``train_rl``,
 ``make_tiny_model``, ``evaluate_analyzer``, ``evaluate_baselines`` and ``evaluate_policy`` are named like their
-commands. ``pivot.import_rollouts`` is ``pivot import``, and ``disk_usage`` is ``pivot du``. Without a command:
+commands. ``pivot.import_rollouts`` is ``pivot import``. Without a command:
 ``pivot.certify_batch`` labels many episodes in memory, ``pivot.credit`` returns the needed turns, slack and score of
 each turn, ``pivot.explore`` searches a level of any gymnasium environment, ``pivot.Recorder`` writes the episodes of
 your own trainer for ``pivot.import_rollouts``, and ``pivot.allow_code`` lets environments of other packages be made.
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from .datasets.store.store import StoreFrames
     from .datasets.verify.report import Report as VerifyReport
     from .flows.build import build
-    from .flows.disk_usage import disk_usage
     from .flows.export import export
     from .flows.merge import merge
     from .flows.pipeline import BuildResult
@@ -90,7 +89,6 @@ __all__ = [
     "certify",
     "certify_batch",
     "credit",
-    "disk_usage",
     "evaluate_analyzer",
     "evaluate_baselines",
     "evaluate_policy",

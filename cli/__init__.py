@@ -39,7 +39,7 @@ GROUPS = {
 """Groups of commands, with their help."""
 COMMANDS = (
     *("build", "verify", "stats", "compare", "probe", "plot", "report", "view", "peek", "relabel"),
-    *("merge", "du", "prune", "export", "push", "import"),
+    *("merge", "prune", "export", "push", "import"),
     *(*OTHERS, *GROUPS),
 )
 _PLACES = {
@@ -47,7 +47,7 @@ _PLACES = {
     "settings": "settings_help:settings",
     "serve-command": "serving:serve_command",
     "evaluate": "evaluate:evaluation",
-    **{name: f"upkeep:{name}" for name in ("du", "prune", "cache")},
+    **{name: f"upkeep:{name}" for name in ("prune", "cache")},
     **{name: f"report:{name}" for name in ("view", "plot")},
     **{name: f"export:{name}" for name in ("merge", "push")},
 }

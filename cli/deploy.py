@@ -8,7 +8,6 @@ from typing import Annotated
 from ..core.errors import ConfigError
 from ..core.storage import write_file
 from ..flows.serve import serve as run_worker
-from ..models.service import Service
 from .console import err, out
 from .options import option, path_option
 
@@ -16,8 +15,6 @@ FILE = "prefect.yaml"
 ALERTS = "alerts.yaml"
 HEAD = "#   "
 """Beginning of a line of the file's head that holds a command."""
-SLOTS: int = Service.model_fields["max_concurrency"].default
-"""Requests in flight that a model server is trusted with: those of one run with the default settings."""
 
 
 def deploy(
@@ -85,7 +82,7 @@ def deploy(
         for each in (signal.SIGINT, signal.SIGTERM):  # a service manager's way to say Ctrl-C
             signal.signal(each, signal.default_int_handler)
         try:
-            run_worker(target, port if serve else None, SLOTS, runs, _show_address)
+            run_worker(target, port if serve else None, runs, _show_address)
         except KeyboardInterrupt:
             ended = "server and worker are ended" if serve else "the worker is ended"
             err.print(f"{ended}; start runs that were at work again", soft_wrap=True)

@@ -32,7 +32,7 @@ class ExportOptions(Options):
     env: tuple[str, ...] = ()
     """Environment of the store to export; all by default."""
     settings: dict[str, Any] = Field(default_factory=dict)
-    """Setting of the format, such as layout=swift."""
+    """Setting of the format, such as rule=slack."""
 
     @field_validator("kind")
     @classmethod
@@ -52,7 +52,7 @@ def export(options: ExportOptions, workers: WorkerOptions) -> None:
     """Write what a trainer takes from a store, as a Hugging Face dataset in a folder of its own.
 
     credit: needed turns, slack and a score per turn. corrections: certified actions in the agent's own prompts (TRL
-    SFTTrainer, ms-swift, LLaMA-Factory). pairs: a safe reply against the fatal one (DPOTrainer). privileged: contexts
+    SFTTrainer). pairs: a safe reply against the fatal one (DPOTrainer). privileged: contexts
     for self-distillation. processbench: whole episodes with the first wrong step. analyzer: the dataset as chats. The
     store stays as it is; run the same command again to resume. Prove an export with: pivot verify STORE --export DIR
 
@@ -60,7 +60,7 @@ def export(options: ExportOptions, workers: WorkerOptions) -> None:
 
     pivot export pairs runs/first --out runs/first-pairs
 
-    pivot export corrections runs/first --out runs/first-chats --env sokoban --set layout=chat
+    pivot export corrections runs/first --out runs/first-plans --env sokoban --set replies=template
     """
     with ProgressBars() as bars:
         result = write_export(

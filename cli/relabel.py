@@ -28,8 +28,6 @@ class RelabelOptions(Options):
     """Ask the teacher for all guidance again, even if the store or the call cache has it."""
     only_rejected: bool = False
     """Ask the teacher again where a label was rejected for its answer, and keep the other guidance."""
-    keep_old: bool = False
-    """Keep the replaced labels with the new ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ class RelabelForm(Form[Any]):
 OPTIONS = Form(
     "options",
     RelabelOptions,
-    {"root": Flag(argument="DIR"), **{name: Flag(off="-") for name in ("refresh", "only_rejected", "keep_old")}},
+    {"root": Flag(argument="DIR"), **{name: Flag(off="-") for name in ("refresh", "only_rejected")}},
 )
 
 
@@ -107,7 +105,7 @@ def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOp
 
     pivot relabel runs/first --split episode
 
-    pivot relabel runs/first --infeasible --keep-old
+    pivot relabel runs/first --infeasible
 
     pivot relabel runs/first --log actions
 
@@ -126,7 +124,6 @@ def relabel(options: RelabelOptions, relabelling: Relabelling, workers: WorkerOp
         result = relabelling_of.relabel(
             root,
             changes,
-            keep_old=options.keep_old,
             refresh=options.refresh,
             only_rejected=options.only_rejected,
             reporter=bars,

@@ -1,8 +1,5 @@
-"""``pivot du``, ``pivot prune`` and ``pivot cache``: what takes space, old nights, and cached answers of models."""
+"""``pivot prune`` and ``pivot cache``: old nights, and cached answers of models."""
 
-import json
-from collections import Counter
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,56 +7,10 @@ import typer
 
 from ..core.errors import CacheError, ConfigError
 from ..flows import prune as pruning
-from ..flows.disk_usage import disk_usage
 from ..models.cache import CallCache
 from ..models.service import default_cache
-from .console import ProgressBars, err, out, percent, show_table, size_text, write_data
+from .console import ProgressBars, err, out, show_table, size_text
 from .options import StoreAddress, option, path_argument, store_argument
-
-
-class Style(StrEnum):
-    """Forms of the output."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-def du(
-    root: Annotated[StoreAddress, store_argument("DIR", "A store, or a folder of stores; a folder or s3:// address.")],
-    style: Annotated[
-        Style, typer.Option("--format", help="How to show it; json has a row per store and kind.")
-    ] = Style.TABLE,
-) -> None:
-    """Show what takes space: nights, tables, labels, reports, probe, leftovers of killed runs.
-
-    Every file below DIR is counted once, so the sum is that of the files on disk. Nothing is changed. The call cache
-    of models is elsewhere: pivot cache shows its size.
-
-    [bold]Examples[/]
-
-    pivot du runs/first
-
-    pivot du runs/nightly --format json
-    """
-    usage = disk_usage(root)
-    if style is Style.JSON:
-        write_data(json.dumps(usage.record(), indent=2, ensure_ascii=True) + "\n")
-        return
-    stores = {row.store: None for row in usage.rows}
-    if len(stores) > 1:
-        totals = {store: [each for each in usage.rows if each.store == store] for store in stores}
-        rows = [
-            [store, sum(each.files for each in rows), size_text(sum(each.bytes for each in rows))]
-            for store, rows in totals.items()
-        ]
-        show_table(f"Stores and reports below {usage.root}", ["folder", "files", "size"], rows)
-    sizes, files = Counter[str](), Counter[str]()
-    for row in usage.rows:
-        sizes[row.kind] += row.bytes
-        files[row.kind] += row.files
-    rows = [[kind, files[kind], size_text(size), percent(size, usage.bytes)] for kind, size in sizes.most_common()]
-    show_table(usage.root, ["kind", "files", "size", "share"], rows)
-    out.print(f"{usage.files} files, {size_text(usage.bytes)}", soft_wrap=True)
 
 
 def prune(

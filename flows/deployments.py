@@ -25,7 +25,6 @@ from ..core.progress import Reporter
 from ..core.storage import Address, Url, parse_address
 from ..datasets.store.config import RunConfig, make_config
 from ..datasets.store.nights import write_nights_card
-from ..datasets.store.run import Run
 from ..datasets.store.store import Store, stored_config
 from ..datasets.verify.verify import verify_store
 from ..insight.probe.rates import arm_rates
@@ -36,7 +35,6 @@ from ..insight.report.site import write_report
 from .artifacts import file_address, show_store, usage_of
 from .engines.base import WorkerPool, Workers, open_pool
 from .engines.prefect import TaskPool
-from .limits import model_slots
 from .metrics import FOLDER
 from .pipeline import BuildResult, build_store
 from .prune import Retention, prune, refuse_undated
@@ -146,7 +144,6 @@ def build_dataset(
 def relabel_dataset(
     root: str,
     changes: LabelChanges = _NO_CHANGES,
-    keep_old: bool = False,
     refresh: bool = False,
     workers: NonNegativeInt = 0,
     engine: str = "local",
@@ -158,7 +155,6 @@ def relabel_dataset(
     Args:
         root: Folder of the store.
         changes: Fields of the run config that change.
-        keep_old: Keep the replaced labels.
         refresh: Request all guidance again, even if the store or the call cache has it.
         workers: Worker processes; 0 for one per core.
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
@@ -174,9 +170,8 @@ def relabel_dataset(
     with (
         allowing(allow),
         at_work(config, store, Workers(engine, address, workers)) as (watch, pool),
-        model_slots(Run(config), watch.log, "teacher"),
     ):
-        result = relabel_store(store, fields, TaskPool(pool), watch, keep_old=keep_old, refresh=refresh)
+        result = relabel_store(store, fields, TaskPool(pool), watch, refresh=refresh)
         show(watch, result)
     return plain(result)
 
@@ -208,7 +203,6 @@ def probe_dataset(
     with (
         allowing(allow),
         at_work(store.config, store.root, Workers(engine, address, workers)) as (watch, pool),
-        model_slots(store.run, watch.log, "student"),
     ):
         result = probe_store(store.root, settings, watch, TaskPool(pool).stream)
         with watch.artifacts.unharmed("arms"):
@@ -254,14 +248,8 @@ def at_work(
 
 
 def _build(config: RunConfig, root: Address, watch: Watch, pool: WorkerPool, *, refresh: bool) -> BuildResult:
-    """Build a store as :func:`.build_store` does, with a task per shard, slots of model servers, and artifacts."""
-
-    @contextmanager
-    def around(store: Store) -> Iterator[None]:
-        with model_slots(store.run, watch.log, "student", "teacher"):
-            yield
-
-    result = build_store(root, config, TaskPool(pool), watch, refresh=refresh, around=around)
+    """Build a store as :func:`.build_store` does, with a task per shard, and artifacts."""
+    result = build_store(root, config, TaskPool(pool), watch, refresh=refresh)
     show(watch, result)
     return result
 

@@ -56,7 +56,7 @@ def export(
             unfinished one resumed.
         format: registered name of the format (group ``pivot.exporters``): ``credit``, ``corrections``, ``pairs``,
             ``privileged``, ``processbench``, ``analyzer``, ``dataset``.
-        settings: settings of the format, such as ``{"layout": "swift"}``.
+        settings: settings of the format, such as ``{"rule": "slack"}``.
         environments: environments of the store; all by default.
         **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
 

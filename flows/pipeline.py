@@ -5,13 +5,13 @@ Every finished shard has receipts, so the same call resumes after an interruptio
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import NoStoreError, ReadOnlyError, StoreError
 from ..core.progress import NoteReporter, Reporter
-from ..core.storage import Address, FileRecord, Storage, Url, open_storage
+from ..core.storage import Address, Storage, Url, open_storage
 from ..core.storage.receipts import Receipt, is_intact
 from ..datasets.export.card import write_card
 from ..datasets.sql.database import write_database
@@ -21,7 +21,7 @@ from ..datasets.store.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_st
 from ..datasets.store.location import refuse_inside_store
 from ..datasets.store.origin import refuse_unfinished_merge
 from ..datasets.store.run import Run
-from ..datasets.store.schema import CALLS, PROMPTS, STORE_TABLES
+from ..datasets.store.schema import STORE_TABLES
 from ..datasets.store.stages.base import ShardResult, Stage, report_stored, run_stage
 from ..datasets.store.stages.export import ExportStage
 from ..datasets.store.stages.label import LabelStage
@@ -80,9 +80,6 @@ class BuildResult:
         return sum(counts[UNANSWERED] for counts in self.environments.values())
 
 
-Around = Callable[[Store], AbstractContextManager[None]]
-
-
 def build_store(
     root: Address,
     config: RunConfig,
@@ -90,9 +87,8 @@ def build_store(
     reporter: Reporter,
     *,
     refresh: bool = False,
-    around: Around = nullcontext,
 ) -> BuildResult:
-    """Build the store at ``root`` from ``config``, or complete it; the work is done within ``around``.
+    """Build the store at ``root`` from ``config``, or complete it.
 
     A pre-flight check sends a request to each model behind a server first.
 
@@ -100,12 +96,7 @@ def build_store(
         StoreError: another run writes the store, the folder holds something else, or the disk fails.
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
-
-    def work(store: Store) -> BuildResult:
-        with around(store):
-            return _make(store, pool, reporter, refresh=refresh)
-
-    return _under_lock(root, config, refresh, work)
+    return _under_lock(root, config, refresh, lambda store: _make(store, pool, reporter, refresh=refresh))
 
 
 def _make(store: Store, pool: WorkerPool, reporter: Reporter, *, refresh: bool) -> BuildResult:
@@ -164,7 +155,7 @@ def seal_store(store: Store, results: Sequence[ShardResult]) -> BuildResult:
     if store.is_imported:
         files[AUDIT] = store.storage.record(AUDIT)
     write_database(store)
-    store.write_manifest(files | _older_label_versions(store))
+    store.write_manifest(files)
     return summarise(store, results, already_complete=False)
 
 
@@ -363,7 +354,7 @@ def complete_result(store: Store) -> BuildResult | None:
             changed = receipt.changed.get(made_as)
             if rest.pop(name, None) != record or not is_intact(storage, name, record, changed):
                 return None
-    # Not in a receipt: the card, run.json, older label versions.
+    # Not in a receipt: the card and run.json.
     if receipts is None or not all(is_intact(storage, name, record, None) for name, record in rest.items()):
         return None
     result = _summary(store, receipts)
@@ -412,18 +403,6 @@ def _begin(store: Store, refresh: bool) -> None:
         for folder in (*(schema.name for schema in STORE_TABLES), "labels", DATASET_FOLDER, RECEIPTS):
             store.storage.delete(folder)
     store.write_run()
-
-
-def _older_label_versions(store: Store) -> dict[str, FileRecord]:
-    """Return the manifest entries of older label versions that were kept."""
-    others = [name for folder in (PROMPTS.name, CALLS.name) for name in store.storage.listing(folder)]
-    kept: list[str] = []
-    for version in range(1, store.config.label_version):
-        kept += store.storage.listing(store.labels_folder(version))
-        kept += [name for name in others if name.endswith(f"-labels-v{version}.parquet")]
-        config = store.older_config_file(version)
-        kept += [config] if store.storage.stat(config) is not None else []
-    return {name: store.storage.record(name) for name in kept}
 
 
 def summarise(store: Store, results: Sequence[ShardResult], *, already_complete: bool) -> BuildResult:

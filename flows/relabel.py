@@ -52,7 +52,6 @@ def relabel(
     root: str | Address,
     changes: LabelChanges | Mapping[str, Any],
     *,
-    keep_old: bool = False,
     refresh: bool = False,
     only_rejected: bool = False,
     **running: Unpack[Running],
@@ -63,7 +62,6 @@ def relabel(
         root: the store.
         changes: fields of the run config that differ from now on, such as ``{"split": "episode"}``: ``teacher``,
             ``split``, ``target_vocabulary``, ``include_infeasible``, ``solvers``, ``log``.
-        keep_old: keep the replaced labels.
         refresh: ask the teacher for all guidance again.
         only_rejected: ask the teacher again where its guidance had a label rejected, and keep the rest.
         **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
@@ -89,7 +87,6 @@ def relabel(
             fields,
             pool,
             reporter_of(running),
-            keep_old=keep_old,
             refresh=refresh,
             only_rejected=only_rejected,
         )
@@ -101,7 +98,6 @@ def relabel_store(
     pool: WorkerPool,
     reporter: Reporter,
     *,
-    keep_old: bool = False,
     refresh: bool = False,
     only_rejected: bool = False,
 ) -> BuildResult:
@@ -116,7 +112,6 @@ def relabel_store(
             ``include_infeasible``, ``solvers``, ``log``.
         pool: runs the shards.
         reporter: gets the progress.
-        keep_old: keep the replaced labels as ``labels/v<N>``.
         refresh: request all guidance again, even if the store or the call cache has it.
         only_rejected: request guidance again where the label was rejected for it, and keep the rest.
 
@@ -149,7 +144,7 @@ def relabel_store(
             preflight_models(store.run, policy=False)
         earlier = None if refresh else EarlierGuidance(old.config.label_version, only_accepted=only_rejected)
         results = label_and_export(store, pool, reporter, store.staged_folder, refresh=again, earlier=earlier)
-        _bind(old, store, results, keep_old)
+        _bind(old, store, results)
         finish_relabel(storage)
         return summarise(store, [*_rollout_results(store), *results], already_complete=False)
 
@@ -169,27 +164,19 @@ def _rollout_results(store: Store) -> list[ShardResult]:
     return [ShardResult(shard, ROLLOUT, True, receipt.files, receipt.facts) for shard, receipt in receipts if receipt]
 
 
-def _bind(old: Store, store: Store, results: list[ShardResult], keep_old: bool) -> None:
+def _bind(old: Store, store: Store, results: list[ShardResult]) -> None:
     """Prepare every file of the last step and write its journal."""
     staged = store.staged_folder
     others = {name for shard in old.config.shards() for name in old.label_files(shard)[1:]}
 
-    def belongs_to_old_labels(name: str) -> bool:
-        return name.startswith(f"{old.labels_folder()}/") or name in others
-
+    replaced = (f"{DATASET_FOLDER}/", f"{old.labels_folder()}/")
     files = {
-        name: record
-        for name, record in old.manifest().items()
-        if not name.startswith(f"{DATASET_FOLDER}/") and (keep_old or not belongs_to_old_labels(name))
+        name: record for name, record in old.manifest().items() if not name.startswith(replaced) and name not in others
     }
     made = {name: record for result in results for name, record in result.files.items()}
     made |= write_card(store, staged, made)
     files |= {name.replace(f"{staged}/", f"{DATASET_FOLDER}/", 1): record for name, record in made.items()}
-    if keep_old:
-        name = store.older_config_file(old.config.label_version)
-        files[name] = store.storage.write_json(name, old.config.model_dump(mode="json"))
     files[RUN] = store.write_run(f"{COMMIT}/{RUN}")
     write_database(store, f"{COMMIT}/{DATABASE}")
     store.write_manifest(files, f"{COMMIT}/{MANIFEST}")
-    obsolete = [] if keep_old else [old.labels_folder(), *sorted(others)]
-    bind(store.storage, (staged, DATASET_FOLDER), (RUN, DATABASE, MANIFEST), obsolete)
+    bind(store.storage, (staged, DATASET_FOLDER), (RUN, DATABASE, MANIFEST), [old.labels_folder(), *sorted(others)])

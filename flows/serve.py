@@ -37,13 +37,12 @@ START_SECONDS = 900.0
 """Longest wait for the server, or for deploying a file; ten seconds on an idle machine."""
 
 
-def serve(file: Path, port: int | None, slots: int, runs: int | None, ready: Callable[[str], None]) -> NoReturn:
+def serve(file: Path, port: int | None, runs: int | None, ready: Callable[[str], None]) -> NoReturn:
     """Run server and worker with the deployments of ``file`` until Ctrl-C; flows start in the folder that holds it.
 
     Args:
         file: a ``prefect.yaml``.
         port: port of the server, on loopback; None for the server of ``PREFECT_API_URL``, with the worker's log here.
-        slots: slots of the limit on model servers, if it does not exist yet.
         runs: runs that the worker has at the same time; None for no limit.
         ready: gets the address of the server's pages when everything runs.
 
@@ -72,7 +71,7 @@ def serve(file: Path, port: int | None, slots: int, runs: int | None, ready: Cal
         if port is not None:
             server = _prefect("server", file, "start", "--host", LOOPBACK, "--port", str(port))
         wait_for_server(url, START_SECONDS, server)
-        _deploy(file, slots)
+        _deploy(file)
         worker = _prefect("worker", file, "start", *POOL, *limit, *health, **open_log)
         ready(url.removesuffix("/api"))
         while True:
@@ -111,10 +110,10 @@ def _prefect(name: str, file: Path, *arguments: str, **options: Any) -> Child:
     return Child(command, f"the Prefect {name}", ConfigError, answers=False, cwd=file.parent, **options)
 
 
-def _deploy(file: Path, slots: int) -> None:
-    """Create work pool and limit, unless they exist, and deploy every deployment of the file."""
-    pool, limit = ("work-pool", "create", "--type", "process", "pivot"), ("gcl", "create", "pivot-model-server")
-    for words in (pool, (*limit, "--limit", str(slots)), ("deploy", "--all", "--prefect-file", str(file))):
+def _deploy(file: Path) -> None:
+    """Create the work pool, unless it exists, and deploy every deployment of the file."""
+    pool = ("work-pool", "create", "--type", "process", "pivot")
+    for words in (pool, ("deploy", "--all", "--prefect-file", str(file))):
         command = [sys.executable, "-P", "-m", "prefect", "--no-prompt", *words]
         options: dict[str, Any] = {"cwd": file.parent, "stdin": subprocess.DEVNULL, "timeout": START_SECONDS}
         done = subprocess.run(command, capture_output=True, text=True, check=False, **options)

@@ -38,23 +38,18 @@ what-importers: $(VENV)/.dev $(IMPORTERS)/.installed  ## import logs that inspec
 what-import-scale: $(VENV)/.dev  ## import 100,000 episodes and check that it takes less than 1 GB (five minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/interop/test_import_scale.py
 
-# Each trainer gets an environment of its own: ms-swift needs a newer datasets library than LLaMA-Factory accepts. Their
-# loaders need few of the packages that they require.
+# ms-swift gets an environment of its own; its loader needs few of the packages that it requires.
 LOADERS := $(VENV)/loaders
 $(LOADERS)/.installed:
-	for trainer in swift llamafactory; do $(PYTHON) -m venv $(LOADERS)/$$trainer || exit 1; done
+	$(PYTHON) -m venv $(LOADERS)/swift
 	$(LOADERS)/swift/bin/pip install --quiet $(TORCH) $(SWIFT_NEEDS)
 	$(LOADERS)/swift/bin/pip install --quiet --no-deps ms-swift==$(SWIFT)
-	$(LOADERS)/llamafactory/bin/pip install --quiet $(TORCH) $(LLAMAFACTORY_NEEDS)
-	$(LOADERS)/llamafactory/bin/pip install --quiet --no-deps llamafactory==$(LLAMAFACTORY)
 	@touch $@
 
 SWIFT ?= 4.6.0
 SWIFT_NEEDS := 'transformers<5.20' 'datasets>=4.8,<4.8.5' 'trl<1' 'peft<0.21' 'modelscope>=1.23' accelerate json-repair pillow
-LLAMAFACTORY ?= 0.9.5
-LLAMAFACTORY_NEEDS := 'transformers<=5.6' 'datasets==4.0.0' 'trl<=0.24' 'peft<=0.18.1' 'accelerate<=1.11' omegaconf pillow
 
-what-exports: $(VENV)/.dev $(LOADERS)/.installed  ## read exports with the loaders of ms-swift and LLaMA-Factory; installs them and PyTorch (3 GB)
+what-exports: $(VENV)/.dev $(LOADERS)/.installed  ## read an export with the loader of ms-swift; installs it and PyTorch (2 GB)
 	PIVOT_LOADERS=$(CURDIR)/$(LOADERS) $(BIN)/pytest $(ANY_FOLDER) tests/dataset/test_export_loaders.py
 
 what-export-scale: $(VENV)/.dev  ## export a million rows and check that it takes less than 1 GB (five minutes)

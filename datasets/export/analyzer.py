@@ -1,4 +1,4 @@
-"""The records of the Analyzer as chats, for LLaMA-Factory and ms-swift."""
+"""The records of the Analyzer as chats, for trainers that take messages, such as ms-swift."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 from ...core.plugins import Settings
 from ..store.schema import LABELS, Column, TableSchema
 from .base import LabelledShard
-from .corrections import TAGS
 from .layouts import CHAT, EPISODE, IMAGES, LABEL, chat, provenance
 from .trainer import TrainerExporter
 
@@ -33,10 +32,6 @@ class AnalyzerExporter(TrainerExporter):
     def schema(self) -> TableSchema:
         """Return the columns."""
         return ANALYZER
-
-    def llama_factory(self) -> dict[str, Any] | None:
-        """Return the entry of LLaMA-Factory."""
-        return {"formatting": "sharegpt", "columns": {"messages": "messages", "images": "images"}, "tags": TAGS}
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield a row per labelled failure."""

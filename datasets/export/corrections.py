@@ -9,7 +9,7 @@ from ...core.messages import bare_messages
 from ...core.plugins import Settings
 from ..store.schema import MESSAGES, Column, TableSchema
 from .base import LabelledShard
-from .layouts import CHAT, IMAGES, LABEL, PROMPT, TURN, Layout, answer, chat, provenance
+from .layouts import IMAGES, LABEL, PROMPT, TURN, answer, provenance
 from .trainer import PlanExporter
 from .turns import ShardTurns
 
@@ -30,20 +30,12 @@ MORE = (
 )
 DOC = "One row per turn of the certified plan of each accepted failure."
 COMPLETION = Column("completion", MESSAGES, "The reply with the certified action.")
-MESSAGES_COLUMN = Column("messages", CHAT, "Prompt and reply as ms-swift and LLaMA-Factory read them.")
-SCHEMAS = {
-    "trl": TableSchema("corrections", DOC, (*TURN, PROMPT, COMPLETION, IMAGES, *MORE), repeats=True),
-    "chat": TableSchema("corrections", DOC, (*TURN, MESSAGES_COLUMN, IMAGES, *MORE), repeats=True),
-}
-TAGS = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
-"""Tags of our chats, for LLaMA-Factory."""
+CORRECTIONS = TableSchema("corrections", DOC, (*TURN, PROMPT, COMPLETION, IMAGES, *MORE), repeats=True)
 
 
 class CorrectionSettings(Settings):
     """Settings of the format."""
 
-    layout: Layout = "trl"
-    """Columns: `trl` has prompt, completion, images; `chat` has messages, images for ms-swift and LLaMA-Factory."""
     replies: Literal["sibling", "template"] = "sibling"
     """Where the reply comes from: a rollout of the level that took the action there, if one did; or always a
     template."""
@@ -61,14 +53,8 @@ class CorrectionsExporter(PlanExporter):
     settings: CorrectionSettings
 
     def schema(self) -> TableSchema:
-        """Return the columns of the layout."""
-        return SCHEMAS[self.settings.layout]
-
-    def llama_factory(self) -> dict[str, Any] | None:
-        """Return the entry of LLaMA-Factory."""
-        if self.settings.layout != "chat":
-            return None
-        return {"formatting": "sharegpt", "columns": {"messages": "messages", "images": "images"}, "tags": TAGS}
+        """Return the columns."""
+        return CORRECTIONS
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the turns of the plans."""
@@ -83,6 +69,8 @@ class CorrectionsExporter(PlanExporter):
                     reply = turn.template(turns.tag) if sibling is None else sibling.text
                     cells = {
                         "t": turn.t,
+                        "prompt": bare_messages(turn.prompt.messages),
+                        "completion": answer(reply),
                         "images": [{"bytes": image, "path": None} for image in turn.images],
                         "action": turn.action,
                         "need": turn.need,
@@ -92,9 +80,4 @@ class CorrectionsExporter(PlanExporter):
                         "sibling_id": None if sibling is None else sibling.episode_id,
                         "sibling_t": None if sibling is None else sibling.t,
                     }
-                    yield each.side, shared | cells | self._texts(turn.prompt.messages, reply)
-
-    def _texts(self, prompt: Any, reply: str) -> dict[str, Any]:
-        if self.settings.layout == "chat":
-            return {"messages": chat(prompt, reply)}
-        return {"prompt": bare_messages(prompt), "completion": answer(reply)}
+                    yield each.side, shared | cells

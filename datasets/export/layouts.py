@@ -1,7 +1,7 @@
 """Common parts of the formats for trainers: provenance of a row, and chats as different trainers read them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
@@ -10,14 +10,13 @@ from ..store.schema import EPISODES, IMAGE, LABELS, MESSAGES, Column
 from .base import LabelledEpisode
 
 PICTURE = "<image>"
-"""Mark of a picture in the text of a chat of ms-swift and LLaMA-Factory."""
+"""Mark of a picture in the text of a chat."""
 MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
 CHAT = pa.list_(MESSAGE)
 """Chat messages whose content is one text with :data:`PICTURE` in the places of the pictures."""
 
 Row = dict[str, Any]
 Messages = Sequence[Mapping[str, Any]]
-Layout = Literal["trl", "chat"]
 
 EPISODE = (
     *EPISODES.only("episode_id", "env", "task_id", "goal_idx", "eval_set", "group_id", "sample_idx", "policy"),
@@ -52,10 +51,10 @@ def answer(text: str) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": [{"type": "text", "text": text}]}]
 
 
-def chat(prompt: Messages, reply: str | None = None) -> list[dict[str, str]]:
+def chat(prompt: Messages, reply: str) -> list[dict[str, str]]:
     """Return a prompt, and a reply to it, as a chat of :data:`CHAT`."""
     messages = [{"role": each["role"], "content": _joined(each["content"])} for each in bare_messages(prompt)]
-    return messages if reply is None else [*messages, {"role": "assistant", "content": reply}]
+    return [*messages, {"role": "assistant", "content": reply}]
 
 
 def _joined(content: Any) -> str:

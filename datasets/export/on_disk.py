@@ -1,8 +1,7 @@
 """An export on disk: its record, its rows shard by shard, and the files that describe it.
 
 ``export.json``, written last, has the format and its settings, the digest of the manifest of the store, and the digest
-of every file. ``README.md`` is the card with a config per environment; ``dataset_info.json`` names the same files for
-LLaMA-Factory, where it can read the rows.
+of every file. ``README.md`` is the card with a config per environment.
 """
 
 import json
@@ -31,7 +30,6 @@ from .trainer import TrainerExporter
 
 RECORD = "export.json"
 """Record of an export."""
-DATASET_INFO = "dataset_info.json"
 EDITION = "1"
 """Version of the layout of exports, raised with every change of it."""
 
@@ -157,12 +155,7 @@ def described(plan: ExportPlan, nights: Nights, storage: Storage, files: Mapping
         "columns": "\n".join(f"| `{column.name}` | {column.doc} |" for column in schema.columns),
     }
     card = str(DatasetCard.from_template(head, template_str=_TEXT % values)).rstrip() + "\n"
-    made = {CARD: card.encode()}
-    entry = exporter.llama_factory()
-    if entry is not None:
-        info = {_set_name(plan, *folder): {"file_name": "/".join(folder)} | entry for folder in folders}
-        made[DATASET_INFO] = (json.dumps(info, indent=1, sort_keys=True) + "\n").encode()
-    return made
+    return {CARD: card.encode()}
 
 
 Folder = tuple[str, str, str]
@@ -175,11 +168,6 @@ def _folders(files: Mapping[str, FileRecord]) -> dict[Folder, list[str]]:
         head, env, side, _ = name.rsplit("/", 3)
         folders.setdefault((head, env, side), []).append(name)
     return folders
-
-
-def _set_name(plan: ExportPlan, head: str, env: str, side: str) -> str:
-    part = head.removesuffix(plan.name).strip("/").replace("/", "_")
-    return "_".join(each for each in ("pivot", part, plan.name, env, side) if each)
 
 
 def _configs(

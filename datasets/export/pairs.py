@@ -1,7 +1,7 @@
 """Preference pairs: at the pivot of each failure a safe reply against the fatal one, to the same prompt."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -9,8 +9,7 @@ from ...core.messages import bare_messages
 from ...core.plugins import Settings
 from ..store.schema import MESSAGES, STRINGS, Column, TableSchema
 from .base import LabelledEpisode, LabelledShard
-from .corrections import TAGS
-from .layouts import CHAT, IMAGES, LABEL, MESSAGE, PROMPT, TURN, answer, chat, is_plain, provenance
+from .layouts import IMAGES, LABEL, PROMPT, TURN, answer, is_plain, provenance
 from .trainer import PlanExporter
 from .turns import PlannedTurn, ShardTurns
 
@@ -29,54 +28,19 @@ MORE = (
     Column("sibling_id", pa.string(), "Episode of that reply; null for `witness`."),
     Column("sibling_t", pa.int32(), "Step of that reply; null for `witness`."),
 )
-DOC = "One row per accepted failure that had a safe action at its pivot."
-SCHEMAS = {
-    "trl": TableSchema(
-        "pairs",
-        DOC,
-        (
-            *TURN,
-            PROMPT,
-            Column("chosen", MESSAGES, "A reply with a safe action."),
-            Column("rejected", MESSAGES, "The agent's own reply, which was fatal."),
-            IMAGES,
-            *MORE,
-        ),
-        repeats=True,
+PAIRS = TableSchema(
+    "pairs",
+    "One row per accepted failure that had a safe action at its pivot.",
+    (
+        *TURN,
+        PROMPT,
+        Column("chosen", MESSAGES, "A reply with a safe action."),
+        Column("rejected", MESSAGES, "The agent's own reply, which was fatal."),
+        IMAGES,
+        *MORE,
     ),
-    "swift": TableSchema(
-        "pairs",
-        DOC,
-        (
-            *TURN,
-            Column("messages", CHAT, "Prompt and safe reply as ms-swift reads them."),
-            Column("rejected_response", pa.string(), "The agent's own reply, which was fatal."),
-            IMAGES,
-            *MORE,
-        ),
-        repeats=True,
-    ),
-    "llamafactory": TableSchema(
-        "pairs",
-        DOC,
-        (
-            *TURN,
-            Column("messages", CHAT, "Prompt as LLaMA-Factory reads it."),
-            Column("chosen", MESSAGE, "A reply with a safe action."),
-            Column("rejected", MESSAGE, "The agent's own reply, which was fatal."),
-            IMAGES,
-            *MORE,
-        ),
-        repeats=True,
-    ),
-}
-
-
-class PairSettings(Settings):
-    """Settings of the format."""
-
-    layout: Literal["trl", "swift", "llamafactory"] = "trl"
-    """Columns of TRL's DPOTrainer, of ms-swift, or of LLaMA-Factory."""
+    repeats=True,
+)
 
 
 class PairsExporter(PlanExporter):
@@ -87,19 +51,11 @@ class PairsExporter(PlanExporter):
         "Each row is the pivot of a failure: the agent's prompt, its fatal reply (rejected), and a reply to the same "
         "prompt after which the goal was still within reach (chosen)."
     )
-    config_type: ClassVar[type[Settings]] = PairSettings
-    settings: PairSettings
+    config_type: ClassVar[type[Settings]] = Settings
 
     def schema(self) -> TableSchema:
-        """Return the columns of the layout."""
-        return SCHEMAS[self.settings.layout]
-
-    def llama_factory(self) -> dict[str, Any] | None:
-        """Return the entry of LLaMA-Factory."""
-        if self.settings.layout != "llamafactory":
-            return None
-        names = ("messages", "chosen", "rejected", "images")
-        return {"formatting": "sharegpt", "ranking": True, "columns": {name: name for name in names}, "tags": TAGS}
+        """Return the columns."""
+        return PAIRS
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield a pair per failure whose pivot action was fatal and whose reply holds no mark of a trainer."""
@@ -131,15 +87,7 @@ class PairsExporter(PlanExporter):
             "chosen_from": "witness" if sibling is None else sibling.origin(each),
             "sibling_id": None if sibling is None else sibling.episode_id,
             "sibling_t": None if sibling is None else sibling.t,
-            **self._texts(turn.prompt.messages, reply, fatal["response"]),
-        }
-
-    def _texts(self, prompt: Any, chosen: str, rejected: str) -> dict[str, Any]:
-        if self.settings.layout == "trl":
-            return {"prompt": bare_messages(prompt), "chosen": answer(chosen), "rejected": answer(rejected)}
-        if self.settings.layout == "swift":
-            return {"messages": chat(prompt, chosen), "rejected_response": rejected}
-        replies = {"chosen": chosen, "rejected": rejected}
-        return {"messages": chat(prompt)} | {
-            name: {"role": "assistant", "content": text} for name, text in replies.items()
+            "prompt": bare_messages(turn.prompt.messages),
+            "chosen": answer(reply),
+            "rejected": answer(fatal["response"]),
         }

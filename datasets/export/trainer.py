@@ -32,10 +32,6 @@ class TrainerExporter(Exporter):
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield side of the split and cells of each row, in the order of the episodes."""
 
-    def llama_factory(self) -> dict[str, Any] | None:
-        """Return the entry of a file set in LLaMA-Factory's ``dataset_info.json``; None if it cannot read the rows."""
-        return None
-
     def tables(self, shard: LabelledShard) -> ExportTables:
         """Return the rows of a shard for both sides of the split."""
         rows: dict[str, Rows] = {side: [] for side in SIDES}

@@ -160,18 +160,9 @@ class Store:
         """Relative folder of a table, of labels that of the current version."""
         return self.labels_folder() if schema is LABELS else schema.name
 
-    def labels_folder(self, version: int | None = None) -> str:
-        """Relative folder of one label version, the current one by default."""
-        return f"labels/v{self.config.label_version if version is None else version}"
-
-    @cached_property
-    def older_versions(self) -> list[int]:
-        """Label versions before the current one whose folders are there."""
-        return [each for each in _label_versions(self.root) if each < self.config.label_version]
-
-    def older_config_file(self, version: int) -> str:
-        """Relative path of the config under which kept labels of an older version were made."""
-        return f"run-v{version}.json"
+    def labels_folder(self) -> str:
+        """Relative folder of the labels."""
+        return f"labels/v{self.config.label_version}"
 
     def label_prompts_file(self, shard: Shard) -> str:
         """Relative path of a shard's Analyzer and teacher prompts, a part of the ``prompts`` table."""

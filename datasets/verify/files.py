@@ -16,7 +16,7 @@ from ...core.storage import Storage
 from ...core.storage.commit import COMMIT
 from ..export.card import CARD, PICTURE, card_text, example_picture
 from ..store.dataset_rows import dataset_file
-from ..store.schema import CALLS, DATASET, DATASET_EPISODES, LABELS, PROMPTS, STORE_TABLES
+from ..store.schema import DATASET, DATASET_EPISODES, LABELS, STORE_TABLES
 from ..store.split import SIDES
 from ..store.store import AUDIT, DATASET_FOLDER, MANIFEST, RUN, Store, data_files
 from .compare import contrast, picture_problem
@@ -59,16 +59,13 @@ def _name_problems(store: Store) -> list[str]:
     manifest = store.manifest()
     # Whether a shard makes files of labels and of the dataset depends on its rows, which are compared one by one.
     made = {RUN, f"{DATASET_FOLDER}/{CARD}", *((AUDIT,) if store.is_imported else ())}
-    possible = {f"{DATASET_FOLDER}/{PICTURE}", *map(store.older_config_file, store.older_versions)}
+    possible = {f"{DATASET_FOLDER}/{PICTURE}"}
     for schema in (*STORE_TABLES, LABELS):
         made.update(store.files(schema))
     for shard in store.config.shards():
         made.update(store.rollout_files(shard))
         exported = itertools.product((DATASET, DATASET_EPISODES), SIDES)
         possible |= {dataset_file(DATASET_FOLDER, schema, shard, side) for schema, side in exported}
-        for version in store.older_versions:
-            possible.add(f"{store.labels_folder(version)}/{shard.file}")
-            possible |= {f"{each.name}/{shard.stem}-labels-v{version}.parquet" for each in (PROMPTS, CALLS)}
     present = {*data_files(store), RUN}
     missing = f"the file is not in {MANIFEST}"
     problems = [_unlisted(name, store.config.label_version, missing) for name in sorted(present - manifest.keys())]

@@ -8,7 +8,7 @@ named itself and not by what follows from it.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
@@ -17,13 +17,11 @@ from ...core.admission import missing
 from ...core.errors import ImageError, StoreError
 from ...core.identity import canonical_json
 from ...core.images import codec, decode, frame_id
-from ...core.plugins import STORED
 from ...core.storage import Address
 from ...environments.base import Task
-from ...labeling.episode import FailedEpisode
 from ...rollouts.base import Status, StopReason
 from ...rollouts.loop import roll_out_batch
-from ..store.config import RunConfig, Shard, make_config
+from ..store.config import RunConfig, Shard
 from ..store.dataset_rows import ShardSplit
 from ..store.parquet import read_table
 from ..store.run import RunEnv
@@ -108,12 +106,10 @@ def _verify(
         return
     rows = store.read(LABELS, shard).to_pylist()
     replay = replayed(store, shard, stored, rows, follow=follow)
-    _compare_labels(replay, LabelStage(replay, shard), rows, report)
+    _compare_labels(LabelStage(replay, shard), rows, report)
     report.prose = sum(
         bool(row["accepted"] and row["failure_reason"] and row["guidance_source"] != "facts") for row in rows
     )
-    for version in store.older_versions:
-        _verify_older(store, shard, version, stored, report, follow=follow)
     if split is None:
         return  # the sides of its episodes are unknown
     report.checked["training rows"] = 0
@@ -274,9 +270,9 @@ def _same_pictures(stored: Any, made: Any) -> bool | str:  # a picture, a struct
 # Labels
 
 
-def _compare_labels(store: Store, stage: LabelStage, rows: Rows, report: ShardReport, where: str = "") -> None:
+def _compare_labels(stage: LabelStage, rows: Rows, report: ShardReport) -> None:
     """Compare labels, their prompts and their requests with those of the stage, and prove each by a second search."""
-    shard, problems = stage.shard, list[str]()
+    store, problems = stage.store, report.problems
     for name, schema, made in stage.make(Pending("")).tables:
         there = store.storage.stat(name) is not None
         stored = _read(store, name, schema, report) if there else made.slice(0, 0)
@@ -284,7 +280,7 @@ def _compare_labels(store: Store, stage: LabelStage, rows: Rows, report: ShardRe
             problems += _teacher_call_problems(name, stored, rows)
         else:
             problems += differences(schema.name, schema, stored, made)
-    prover, episodes = store.run.env(shard.env).prover(), {each.episode_id: each for each in stage.failures()}
+    prover, episodes = store.run.env(stage.shard.env).prover(), {each.episode_id: each for each in stage.failures()}
     for label in rows:
         episode = episodes.get(label["episode_id"])
         if episode is None or label["pivot_step"] is None:
@@ -297,9 +293,7 @@ def _compare_labels(store: Store, stage: LabelStage, rows: Rows, report: ShardRe
         # A label that is stored as refuted is known to be wrong, and no training data.
         if label["proved"] is not False:
             problems += [f"labels {label['episode_id']}: {problem}" for problem in proof.problems]
-    report.problems += [f"{where}{problem}" for problem in problems]
-    kind = "older labels" if where else "labels"
-    report.checked[kind] = report.checked.get(kind, 0) + len(rows)
+    report.checked["labels"] = len(rows)
 
 
 def _teacher_call_problems(name: str, calls: pa.Table, labels: Rows) -> list[str]:
@@ -310,42 +304,3 @@ def _teacher_call_problems(name: str, calls: pa.Table, labels: Rows) -> list[str
         for call in calls.to_pylist()
         if call["role"] != "teacher" or call["episode_id"] not in labelled
     ]
-
-
-@dataclass(frozen=True)
-class _OlderLabels(LabelStage):
-    """Labels of a version from before the shard grew by whole levels."""
-
-    names: frozenset[str] = frozenset()
-    """Ids of the episodes that were there."""
-
-    def failures(self) -> list[FailedEpisode]:
-        """Return the failures that were there."""
-        return [each for each in super().failures() if each.episode_id in self.names]
-
-
-def _verify_older(
-    store: Store,
-    shard: Shard,
-    version: int,
-    stored: Mapping[TableSchema, pa.Table],
-    report: ShardReport,
-    *,
-    follow: bool,
-) -> None:
-    """Verify kept labels of an older version by the config that was in use then."""
-    name = store.older_config_file(version)
-    config = make_config(store.storage.read_json(name), STORED)
-    then = next((each for each in config.shards() if each.stem == shard.stem), None)
-    if then is None and store.storage.stat(f"{store.labels_folder(version)}/{shard.file}") is None:
-        return  # the store has grown since
-    if config.label_version != version or then is None:
-        report.problems.append(f"{name}: found a config of other labels than version {version} of {shard.stem}")
-        return
-    count = (then.stop - then.first) * config.rollouts
-    older = Store(store.root, config)
-    rows = older.read(LABELS, shard).to_pylist()
-    replay = replayed(older, shard, stored, rows, follow=follow)
-    names = frozenset(stored[EPISODES]["episode_id"].to_pylist()[:count])
-    where = f"{store.labels_folder(version)}/{shard.file}: "
-    _compare_labels(replay, _OlderLabels(replay, shard, names=names), rows, report, where)

@@ -123,7 +123,7 @@ NEEDY = {"build", "merge", "probe", "relabel"} | {
     f"export {kind}" for kind in ("corrections", "credit", "pairs", "privileged")
 }
 """Commands that fail without the store's code."""
-USEFUL = {"compare", "plot", "report", "view", "peek", "du"} | {
+USEFUL = {"compare", "plot", "report", "view", "peek"} | {
     f"export {kind}" for kind in ("analyzer", "dataset", "processbench")
 }
 """Commands that succeed without the store's code."""

@@ -269,7 +269,7 @@ def test_peek_refuses_what_a_stranger_nested_too_deep(store: Path) -> None:
 
 
 def test_relabel_from_the_command_line(store: Path) -> None:
-    assert "accepted" in run("relabel", store, "--split", "episode", "--workers", "1", "--keep-old")
+    assert "accepted" in run("relabel", store, "--split", "episode", "--workers", "1")
     assert_whole(store)
     assert Store.open(store).config.split == "episode"
     assert "holds: " in run("verify", store, "--workers", "1")

@@ -147,8 +147,6 @@ WRONG = [
     ("report STORE --limit 0", "--limit: found '0', expected 1 or more"),
     ("view gone", NO_STORE),
     ("view STORE --port 0x", "--port: found '0x', expected a whole number"),
-    ("du foreign", "foreign holds no run.json, so it is not a PIVOT store; name the folder of a store"),
-    ("du STORE/steps", "it is in the store .*/STORE: name that one"),
     ("deploy --to file", "file exists; remove it, or name another file with --to"),
     # Queries
     ("stats STORE --sql ''", "the query is empty; give a statement"),

@@ -29,7 +29,7 @@ from pivot.tests.stores import Patient, Rows, change_rows, problems, read_rows, 
 
 ENVS = ("sokoban", "frozenlake", "navigation", "primitiveskill", "svg")
 DATASETS = "dataset"
-NOW, BEFORE = "labels/v2", "labels/v1"
+NOW = "labels/v2"
 CELLS = 24
 """Cells that are changed in each store, of some 130 columns; another choice in each."""
 
@@ -48,11 +48,11 @@ class Plant:
 
 
 def build_planted(root: Path, env: str) -> Path:
-    """Two levels of two rollouts each, and labels of an older version that were kept."""
+    """Two levels of two rollouts each, labelled a second time."""
     options: dict[str, Any] = {"habits": {env: {"skill": -20.0}}} if env in ("sokoban", "frozenlake") else {}
     policy = {"name": "scripted", "options": options}
     pivot.build({"environments": {env: {"tasks": 2, "settings": {}}}, "rollouts": 2, "policy": policy}, root)
-    relabel_store(root, {"validation_fraction": 0.4}, InProcess(), Silent(), keep_old=True)
+    relabel_store(root, {"validation_fraction": 0.4}, InProcess(), Silent())
     return root
 
 
@@ -295,7 +295,7 @@ def pictures(env: str) -> Iterator[Plant]:
     yield Plant("panel named a file", rows_of(record, lambda rows: rows[0]["panel"].update(path="elsewhere.png")))
 
 
-# Card, config, views, older labels
+# Card, config, views
 
 
 def _text(name: str, old: str, new: str) -> Damage:
@@ -391,37 +391,6 @@ def views(env: str) -> Iterator[Plant]:
     yield Plant("views: no database", lambda patient, env: (patient.root / DATABASE).unlink())
 
 
-def older_labels(env: str) -> Iterator[Plant]:
-    """Labels of a version that was kept."""
-    yield _first(BEFORE, "pivot_step", lambda step: step + 1 if step == 0 else step - 1, "of kept labels")
-    yield _first(BEFORE, "failure_mode", lambda mode: f"{mode}x", "of kept labels")
-    yield _first(BEFORE, "failure_reason", lambda text: f"{text} Look up.", "of kept labels")
-    yield _first(BEFORE, "label_version", lambda text: "2", "of kept labels")
-    yield Plant("rows of kept labels removed", rows_of(BEFORE, lambda rows: rows[:-1]))
-    yield Plant(
-        "schema of kept labels: a column more", _table(BEFORE, lambda table: table.append_column("x", table[0]))
-    )
-    yield Plant("a kept prompt", _older_prompt)
-    for name, change in _OLDER_CONFIGS.items():
-        if name != "other words" or env == "svg":  # elsewhere the paper's words are those of the certificate
-            yield Plant(f"config of kept labels: {name}", _file("run-v1.json", change))
-
-
-_OLDER_CONFIGS: dict[str, Callable[[bytes], bytes]] = {
-    "another version": lambda text: text.replace(b'"label_version": 1', b'"label_version": 2'),
-    "other words": lambda text: text.replace(b'"target_vocabulary": "certificate"', b'"target_vocabulary": "paper"'),
-    "no JSON": lambda text: text[:-3],
-}
-
-
-def _older_prompt(patient: Patient, env: str) -> None:
-    change_rows(
-        patient.root,
-        f"prompts/{env}/00000-labels-v1.parquet",
-        lambda rows: rows[0].update(messages=rows[0]["messages"].replace("step", "stop", 1)),
-    )
-
-
 CELL_KINDS = (
-    cells, near_cells, rows_and_order, ids, schemas, pictures, cards, configs, views, older_labels
+    cells, near_cells, rows_and_order, ids, schemas, pictures, cards, configs, views
 )  # fmt: skip

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow.parquet as pq
 from pivot.datasets.sql.views import VIEWS
 from pivot.datasets.store.store import DATABASE
-from pivot.tests.dataset.plants import BEFORE, DATASETS, NOW, Damage, Plant, change_run, rows_of
+from pivot.tests.dataset.plants import DATASETS, NOW, Damage, Plant, change_run, rows_of
 from pivot.tests.dataset.thrift import with_row_count
 from pivot.tests.stores import Patient, Rows
 
@@ -31,7 +31,7 @@ def _copied(table: str, name: str) -> Damage:
 def strays(env: str) -> Iterator[Plant]:
     """Files beside those of the run that DuckDB, polars, pandas or load_dataset would read."""
     record = f"{DATASETS}/{env}"
-    for table in (*TABLES, BEFORE, record, f"{record}_episodes"):
+    for table in (*TABLES, record, f"{record}_episodes"):
         folder = f"{table}/{env}" if not table.startswith(DATASETS) else table
         yield Plant(f"stray: a hidden file in {table}", _copied(table, f"{folder}/.hidden.parquet"))
         yield Plant(f"stray: a shard more of {table}", _copied(table, f"{folder}/00009.parquet"))
@@ -77,7 +77,7 @@ def _with_empty_group(patient: Patient, path: Path) -> None:
 
 def footers(env: str) -> Iterator[Plant]:
     """Footers that differ although the rows are equal."""
-    for table in (*TABLES, BEFORE, f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes"):
+    for table in (*TABLES, f"{DATASETS}/{env}", f"{DATASETS}/{env}_episodes"):
         yield Plant(f"footer of {table}: its number of rows", _bytes(table, lambda data: with_row_count(data, 1000)))
         yield Plant(
             f"footer of {table}: its writer",

@@ -1,4 +1,4 @@
-"""The loaders of ms-swift and LLaMA-Factory read the exports made for them: run by ``make test WHAT=exports``.
+"""The loader of ms-swift reads the chats of the export ``analyzer``: run by ``make test WHAT=exports``.
 
 Every row has to arrive, in order, with the texts of the export and with its pictures, compared by their pixels.
 """
@@ -43,11 +43,6 @@ def load(trainer: str, folder: Path, *arguments: str) -> list[Row]:
     return json.loads(out.read_text())
 
 
-def exported(store: Path, folder: Path, kind: str, **settings: str) -> Path:
-    pivot.export(store, folder, format=kind, settings=settings)
-    return folder
-
-
 def stored(folder: Path, kind: str, side: str) -> list[Row]:
     """Return the rows of one side of the split, in the order of the names of their files."""
     paths = sorted((folder / kind).glob(f"*/{side}/*.parquet"))
@@ -67,62 +62,12 @@ def plain(messages: list[Row]) -> list[Row]:
     return [{"role": each["role"], "content": each["content"]} for each in messages]
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"), [("pairs", {"layout": "swift"}), ("corrections", {"layout": "chat"}), ("analyzer", {})]
-)
-def test_ms_swift_reads_every_row(store: Path, tmp_path: Path, kind: str, settings: dict[str, str]) -> None:
-    folder = exported(store, tmp_path / "rows", kind, **settings)
-    rows = load("swift", folder)
-    own = stored(folder, kind, "train")
-    expected = [
-        {
-            "messages": plain(row["messages"]),
-            "rejected": [*plain(row["messages"][:-1]), {"role": "assistant", "content": row["rejected_response"]}]
-            if kind == "pairs"
-            else None,
-            "images": digests(row),
-        }
-        for row in own
-    ]
+def test_ms_swift_reads_every_row(store: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "rows"
+    pivot.export(store, folder, format="analyzer")
+    rows, own = load("swift", folder), stored(folder, "analyzer", "train")
     assert own
+    expected = [{"messages": plain(row["messages"]), "rejected": None, "images": digests(row)} for row in own]
     assert by_content([row | {"messages": plain(row["messages"])} for row in rows]) == by_content(expected)
     assert all("".join(each["content"] for each in row["messages"]).count("<image>") == len(row["images"])
                for row in rows)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("kind", "stage", "settings"),
-    [
-        ("pairs", "rm", {"layout": "llamafactory"}),
-        ("corrections", "sft", {"layout": "chat"}),
-        ("analyzer", "sft", {}),
-    ],
-)
-def test_llama_factory_reads_every_row(
-    store: Path, tmp_path: Path, kind: str, stage: str, settings: dict[str, str]
-) -> None:
-    folder = exported(store, tmp_path / "rows", kind, **settings)
-    rows = load("llamafactory", folder, stage)
-    own = [row for side in ("train", "validation") for row in stored(folder, kind, side)]
-    expected = [
-        {
-            "prompt": plain(row["messages"]) if kind == "pairs" else plain(row["messages"][:-1]),
-            "response": [row["chosen"], row["rejected"]] if kind == "pairs" else plain(row["messages"][-1:]),
-            "images": digests(row),
-        }
-        for row in own
-    ]
-    assert own
-    assert by_content(rows) == by_content(expected)
-
-
-def test_a_row_that_a_loader_would_drop_is_noticed(store: Path, tmp_path: Path) -> None:
-    """The loaders refuse what PIVOT never writes, so that the tests above can fail."""
-    folder = exported(store, tmp_path / "rows", "pairs", layout="swift")
-    path = min((folder / "pairs").glob("*/train/*.parquet"))
-    table = pq.read_table(path)
-    rows = table.to_pylist()
-    rows[0]["rejected_response"] = rows[0]["messages"][-1]["content"]
-    pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
-    with pytest.raises(AssertionError, match="rejected_response"):
-        load("swift", folder)

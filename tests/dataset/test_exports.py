@@ -78,19 +78,6 @@ def test_bytes_depend_neither_on_workers_nor_on_interruptions(
     assert lock == {name: each for name, each in _content(exports / "pairs").items() if not name.startswith(".")}
 
 
-@pytest.mark.parametrize(("kind", "layout"), [("corrections", "chat"), ("pairs", "swift"), ("pairs", "llamafactory")])
-def test_layouts_of_other_trainers_hold(store: Path, exports: Path, tmp_path: Path, kind: str, layout: str) -> None:
-    pivot.export(store, tmp_path / "out", format=kind, settings={"layout": layout}, workers=1)
-    assert _problems(store, tmp_path / "out") == []
-    rows = _rows(tmp_path / "out", kind)
-    assert len(rows) == len(_rows(exports / kind, kind))
-    for row in rows:
-        text = "".join(message["content"] for message in row["messages"])
-        assert text.count("<image>") == len(row["images"])
-        assert row["messages"][-1]["role"] == ("user" if layout == "llamafactory" else "assistant")
-    assert (tmp_path / "out" / "dataset_info.json").exists() == (layout != "swift")
-
-
 def test_each_side_of_the_split_is_kept(store: Path, exports: Path) -> None:
     train = {path.parent.name: pq.read_table(path) for path in sorted(store.glob("dataset/*/train-*.parquet"))}
     episodes = {
@@ -115,8 +102,8 @@ def test_what_a_certificate_cannot_support_is_refused(store: Path, tmp_path: Pat
     assert {row["certificate_kind"] for row in rows if row["env"] == "svg"} <= {"convention"}
     with pytest.raises(ConfigError, match="environments: found 'sokobn'"):
         pivot.export(store, tmp_path / "none", format="pairs", environments=["sokobn"])
-    with pytest.raises(ConfigError, match="setting of export pairs: layout: found 'verl'"):
-        pivot.export(store, tmp_path / "none", format="pairs", settings={"layout": "verl"})
+    with pytest.raises(ConfigError, match="setting of export credit: rule: found 'verl'"):
+        pivot.export(store, tmp_path / "none", format="credit", settings={"rule": "verl"})
 
 
 def _exported(store: Path, target: Path, kind: str) -> Path:
@@ -256,7 +243,7 @@ def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, def
     elif defect == "unsigned":
         first.write_bytes(first.read_bytes()[:-1])
     elif defect in ("settings", "environments", "version"):
-        other = {"settings": {"layout": "swift"}, "environments": ["sokoban"], "version": "0.0"}
+        other = {"settings": {"replies": "template"}, "environments": ["sokoban"], "version": "0.0"}
         (target / RECORD).write_text(json.dumps(record | {defect: other[defect]}))
     elif defect == "split":
         moved = first.parent.parent / ("train" if first.parent.name == "validation" else "validation") / "00077.parquet"

@@ -22,11 +22,9 @@ from pivot.core.identity import derive_seed
 from pivot.core.progress import Silent
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
-from pivot.flows.limits import MODEL_SERVER
 from pivot.flows.metrics import FOLDER
 from pivot.tests.flow_runs import CLI, PATIENCE, assert_whole, clean_environment, config_of, fingerprint, free_port
 from pivot.tests.flow_runs import pivot as command
-from pivot.tests.models.chat_server import MODEL, ChatServer, walker
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,7 +180,6 @@ def test_everything_in_the_file_is_deployed(served: Served) -> None:
         limit = each["global_concurrency_limit"]
         assert (limit is not None and limit["limit"] == 1) == bool(each["schedules"])
     assert served.get("work_pools/pivot")["type"] == "process"
-    assert served.get(f"v2/concurrency_limits/{MODEL_SERVER}")["limit"] == 256
 
 
 @pytest.mark.operations
@@ -232,54 +229,6 @@ def test_a_scheduled_run_completes_with_its_artifacts(served: Served) -> None:
 
 def _samples(text: str) -> list[Any]:
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-
-
-ASKING = """
-import json, sys
-from pivot.core.errors import ConfigError
-from pivot.flows.deployments import build_dataset
-
-for out, config in json.loads(sys.argv[1]).items():
-    try:
-        build_dataset.with_options(retries=0)(config, out, workers=1)
-    except ConfigError as error:
-        print(error)
-"""
-
-
-@pytest.mark.operations
-def test_two_runs_never_ask_a_model_server_for_more_than_its_limit(served: Served, tmp_path: Path) -> None:
-    with ChatServer(_walker, latency=0.1, slots=64) as server:
-        place = server.url.split("/")[2]
-        name = f"{MODEL_SERVER}:{place}"
-        served.get("v2/concurrency_limits/", {"name": name, "limit": 6})
-
-        def config(top_k: int, slots: int) -> dict[str, Any]:
-            options = {"model": MODEL, "logprobs": False, "top_k": top_k}
-            service = {"base_url": server.url, "cache": "", "max_concurrency": slots}
-            policy = {"name": "openai", "options": options, "service": service}
-            return {"environments": {"frozenlake": {"tasks": 2}}, "policy": policy}
-
-        def started(configs: dict[str, dict[str, Any]]) -> subprocess.Popen[str]:
-            builds = json.dumps({str(tmp_path / folder): config for folder, config in configs.items()})
-            program = [sys.executable, "-c", ASKING, builds]
-            return subprocess.Popen(program, env=served.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-        runs = [started({"one": config(1, 4)}), started({"two": config(2, 4), "too much": config(3, 7)})]
-        outputs = [run.communicate(timeout=PATIENCE) for run in runs]
-        assert [run.returncode for run in runs] == [0, 0], outputs
-        assert f"max_concurrency is 7 for the model server {place}, expected at most the 6 slots" in outputs[1][0]
-        assert all(f"holding 4 slots of the limit {name}" in errors for _, errors in outputs)
-        order = [body["top_k"] for body in server.log.bodies if "top_k" in body]
-        first = order[0]
-        assert set(order) == {1, 2}
-        assert first not in order[order.index(3 - first) :]  # one after the other, though both were started at once
-        assert server.log.most_in_flight <= 4
-        assert served.get(f"v2/concurrency_limits/{name}")["active_slots"] == 0
-
-
-def _walker(body: dict[str, Any]) -> dict[str, Any]:
-    return walker(body) | {"logprobs": None, "token_ids": None}
 
 
 def _when(happened: Callable[[], bool], pause: float = 0.3) -> None:

@@ -90,10 +90,10 @@ def test_an_export_that_is_cut_short_anywhere_has_equal_bytes_after_a_rerun(
 def test_an_export_over_an_older_one_survives_kills(
     victim: Victim, store: Path, whole: tuple[Path, int], tmp_path: Path
 ) -> None:
-    """With a different setting the older files go; at no moment is the folder taken for something else."""
+    """With other environments the older files go; at no moment is the folder taken for something else."""
     root, options = tmp_path / "pairs", {"store": str(store), "format": "pairs"}
     for moment in (1, 2, 3, 4, 5, 7, 9, 12) if ALL else (2, 4, 9):
-        pivot.export(store, root, format="pairs", settings={"layout": "swift"})
+        pivot.export(store, root, format="pairs", environments=["frozenlake"])
         victim.run("export", root, options, moment)
         victim.run("export", root, options)
         assert visible(root) == visible(whole[0]), f"cut before change {moment}"

@@ -1,6 +1,5 @@
 """`pivot du` and `pivot prune`: sums as on disk, nothing but old nights is removed, a kill leaves no half."""
 
-import json
 import logging
 import os
 import random
@@ -24,6 +23,7 @@ from pivot.datasets.store.config import make_config
 from pivot.datasets.store.nights import nights_of, write_nights_card
 from pivot.datasets.store.store import Store
 from pivot.flows import deployments
+from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.prune import Retention
 from pivot.models.cache import FORMAT, CallCache
@@ -37,7 +37,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with two label versions, a probe, a report, and leftovers of killed runs."""
     root = tmp_path_factory.mktemp("whole") / "store"
     pivot.build(config_of({"sokoban": 2, "frozenlake": 2}), root)
-    pivot.relabel(root, {"split": "episode"}, keep_old=True)
+    pivot.relabel(root, {"split": "episode"})
     pivot.probe(root, {"arms": ["no_hint"]})
     pivot.report(root, root.with_name("store-report"), limit=1)
     for name in (".tmp/half", f"{COMMIT}/run.json", ".dataset-v2/old/train.parquet", "steps/.00000.parquet.tmp"):
@@ -76,34 +76,6 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("night") / "night"
     pivot.build(config_of(1, rollouts=1), root)
     return root
-
-
-# pivot du
-
-
-def test_the_sums_are_those_of_the_files_on_disk(store: Path) -> None:
-    for root in (store, store.parent):
-        usage, files = pivot.disk_usage(root), on_disk(root)
-        assert (usage.files, usage.bytes) == (len(files), sum(files.values()))
-        shown = json.loads(run("du", root, "--format", "json"))
-        assert shown["bytes"] == sum(row["bytes"] for row in shown["rows"]) == sum(files.values())
-        assert f"{len(files)} files, {size_text(sum(files.values()))}" in run("du", root)
-    kinds = {(row.store, row.kind): row.bytes for row in pivot.disk_usage(store.parent).rows}
-    tables = {f"table {name}" for name in ("episodes", "steps", "frames", "prompts", "calls")}
-    own = {kind for at, kind in kinds if at == str(store)}
-    assert own == {*tables, "labels", "dataset", "probe", "receipts", "records", "leftovers"}
-    assert kinds[str(store), "leftovers"] == 4 * len(b"left")
-    assert kinds[str(store), "labels"] == sum(
-        size for name, size in on_disk(store).items() if re.search(r"^labels/|-labels-v\d\.", name)
-    )
-    assert kinds[f"{store}-report", "report"] == sum(on_disk(store.with_name("store-report")).values())
-
-
-def test_what_is_no_store_is_refused(store: Path, tmp_path: Path) -> None:
-    with pytest.raises(NoStoreError, match="does not exist"):
-        pivot.disk_usage(tmp_path / "nowhere")
-    with pytest.raises(NoStoreError, match="is not a PIVOT store"):
-        pivot.disk_usage(tmp_path)
 
 
 # Nights
@@ -229,7 +201,7 @@ def test_a_nightly_prunes_after_a_night_that_completed(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(deployments, "flow_run", SimpleNamespace(id=str(UUID(int=1)), scheduled_start_time=day))
-    watch = nullcontext((_Watch(), None))
+    watch = nullcontext((_Watch(), InProcess()))
     monkeypatch.setattr(deployments, "at_work", lambda *_: watch)
     monkeypatch.setattr(deployments, "TaskPool", lambda pool: pool)
     monkeypatch.setattr(deployments, "show", lambda *_, **__: None)

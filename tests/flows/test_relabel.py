@@ -33,8 +33,8 @@ BY_EPISODE = {"split": "episode"}
 COUNTS = "select (select count(*) from labels), (select count(*) from prompts), (select count(*) from failures)"
 
 
-def relabel(root: Path, changes: dict[str, Any], *, keep_old: bool = False) -> BuildResult:
-    return relabel_store(root, changes, InProcess(), Silent(), keep_old=keep_old)
+def relabel(root: Path, changes: dict[str, Any]) -> BuildResult:
+    return relabel_store(root, changes, InProcess(), Silent())
 
 
 @pytest.fixture(scope="module")
@@ -108,23 +108,8 @@ def test_the_log_can_be_cut_to_the_actions(built: Path, store: Path, tmp_path: P
     assert ["(`actions`)" in card for card in cards] == [False, True]
 
 
-def test_the_old_version_can_be_kept(built: Path, store: Path) -> None:
-    relabel(store, {}, keep_old=True)
-    relabel(store, BY_EPISODE, keep_old=True)
-    assert_whole(store)
-    assert verify_store(store, Silent()).problems == []
-    old = {name: digest for name, digest in fingerprint(built).items() if name.startswith(("labels", "prompts"))}
-    assert old.items() <= fingerprint(store).items()
-    assert set(load_store(store).labels.collect()["label_version"]) == {"3"}
-    assert len(load_store(store).labels.collect()) == query(store, "select count(*) from labels")[1][0][0]
-    relabel(store, {})
-    assert (store / "labels" / "v1").is_dir()
-    assert not (store / "labels" / "v3").exists()
-    assert_whole(store)
-
-
 def test_a_relabelled_store_still_grows(store: Path, tmp_path: Path) -> None:
-    relabel(store, BY_EPISODE, keep_old=True)
+    relabel(store, BY_EPISODE)
     more = config_of({"sokoban": 3, "frozenlake": 2}, rollouts=3) | BY_EPISODE
     result = pivot.build(more, store)
     assert_whole(store)
@@ -222,7 +207,7 @@ def _content(root: Path) -> frozenset[tuple[str, str]]:
 
 @pytest.mark.xdist_group("kill")
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("action", ["relabel", "relabel, keep old", "relabel without exchange"])
+@pytest.mark.parametrize("action", ["relabel", "relabel without exchange"])
 def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
     victim: Victim, small: Path, tmp_path: Path, action: str
 ) -> None:
@@ -258,7 +243,7 @@ def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
             verified.add(_content(root))
         seen.add(version)
         # The same command again ends as if nothing had happened.
-        relabel(root, BY_EPISODE, keep_old=action == "relabel, keep old")
+        relabel(root, BY_EPISODE)
         if version == 1:
             assert fingerprint(root) == done, place
         assert_whole(root)

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,15 +15,13 @@ import pivot
 import prefect
 import pytest
 import yaml
-from pivot.core.errors import ConfigError, StoreError
+from pivot.core.errors import StoreError
 from pivot.core.progress import ShardReporter
 from pivot.core.storage import LocalStorage
 from pivot.datasets.store.config import make_config
-from pivot.datasets.store.run import Run
-from pivot.flows import artifacts, limits
+from pivot.flows import artifacts
 from pivot.flows.artifacts import Artifacts, data_uri, show_store
 from pivot.flows.engines.base import Workers
-from pivot.flows.limits import MODEL_SERVER, model_slots, slots_of
 from pivot.flows.metrics import FOLDER, RunMetrics, StageTotals
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.review import review_stores
@@ -229,53 +226,6 @@ def test_a_review_proves_the_newest_stores_and_names_what_is_wrong(
         review_stores(tmp_path, 2, watch, Workers(count=1))
     with pytest.raises(StoreError, match="holds no store"):
         review_stores(tmp_path / "single-report", 2, watch, Workers(count=1))
-
-
-# Slots of model servers
-
-
-def _served_run(policy: int, teacher: int) -> Run:
-    def part(slots: int) -> dict[str, Any]:
-        service = {"base_url": "http://gpu:8000/v1", "max_concurrency": slots}
-        return {"name": "openai", "options": {"model": "m"}, "service": service}
-
-    return Run(make_config(config_of({"frozenlake": 1}, policy=part(policy), teacher=part(teacher))))
-
-
-def test_a_run_takes_as_many_slots_as_it_may_have_requests_in_flight() -> None:
-    run = _served_run(4, 9)
-    assert slots_of(run, "student", "teacher") == {"gpu:8000": 9}
-    assert slots_of(run, "student") == {"gpu:8000": 4}
-    assert slots_of(Run(make_config(config_of({"frozenlake": 1}))), "student", "teacher") == {}
-
-
-@pytest.mark.parametrize(
-    ("there", "taken"),
-    [
-        ({}, []),
-        ({MODEL_SERVER: 20}, [(MODEL_SERVER, 9)]),
-        ({MODEL_SERVER: 20, f"{MODEL_SERVER}:gpu:8000": 12}, [(f"{MODEL_SERVER}:gpu:8000", 9)]),
-        ({MODEL_SERVER: 20, f"{MODEL_SERVER}:other:8000": 1}, [(MODEL_SERVER, 9)]),
-        ({MODEL_SERVER: 8}, None),
-    ],
-)
-def test_the_limit_of_a_server_goes_before_that_of_all(
-    there: dict[str, int], taken: list[tuple[str, int]] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    acquisitions: list[tuple[str, int]] = []
-
-    def concurrency(name: str, slots: int, **_: Any) -> Any:
-        acquisitions.append((name, slots))
-        return nullcontext()
-
-    monkeypatch.setattr(limits, "concurrency", concurrency)
-    monkeypatch.setattr(limits, "_limit", lambda name: (name, there[name]) if name in there else None)
-    if taken is None:
-        with pytest.raises(ConfigError, match="9 for the model server gpu:8000, expected at most the 8 slots"):
-            model_slots(_served_run(4, 9), LOG, "student", "teacher").__enter__()
-        return
-    with model_slots(_served_run(4, 9), LOG, "student", "teacher"):
-        assert acquisitions == taken
 
 
 # The documentation

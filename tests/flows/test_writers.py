@@ -161,7 +161,7 @@ def test_relabel_asks_another_teacher(tmp_path: Path) -> None:
     pivot.build(config_of(2, rollouts=3), root)
     with served(coach) as server:
         service = ["--writer-service", "cache=", "--writer-service", f"base_url={server.url}"]
-        arguments = ["relabel", str(root), "--writer", "openai", "--writer-model", MODEL, "--keep-old", *service]
+        arguments = ["relabel", str(root), "--writer", "openai", "--writer-model", MODEL, *service]
         result = CliRunner().invoke(app, [*arguments, "--workers", "1"], catch_exceptions=False)
         assert result.exit_code == 0, result.output
         assert set(load_store(root).labels.collect()["teacher"]) == {"openai"}

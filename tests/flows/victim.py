@@ -186,7 +186,7 @@ def _carry_out(action: str, root: Address, options: dict[str, Any], workers: int
     else:
         if action == "relabel without exchange":
             local._renameat2 = lambda: None  # a system whose C library knows no renameat2
-        relabel_store(root, options, InProcess(), Silent(), keep_old=action == "relabel, keep old")
+        relabel_store(root, options, InProcess(), Silent())
 
 
 def _build_in_turn(root: Address, config: dict[str, Any]) -> None:
