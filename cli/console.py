@@ -7,7 +7,6 @@ escapes, ``[markup]`` as text. Only :func:`styled` gives a style, to text of our
 import io
 import shlex
 import sys
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,26 +23,14 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from ..core.errors import printable
 from ..core.progress import STAGE_NAMES, Lines, unit_of
-
-
-def visible(text: str) -> str:
-    """Return a text whose control characters are written out: ends of lines, escape sequences, marks of direction."""
-    if text.isprintable():
-        return text
-    return "".join(map(_written_out, text))
-
-
-def _written_out(character: str) -> str:
-    if character.isprintable() or unicodedata.category(character) == "Zs":
-        return character
-    return character.encode("unicode_escape").decode()
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:
     """Join parts to one line; a part with a style is given as text and style."""
     pairs = (part if isinstance(part, tuple) else (part, "") for part in parts)
-    return Text.assemble(*((visible(text), style) for text, style in pairs))
+    return Text.assemble(*((printable(text), style) for text, style in pairs))
 
 
 class PlainConsole(Console):
@@ -55,7 +42,7 @@ class PlainConsole(Console):
 
 
 def _lines(text: str) -> Text:
-    return Text("\n".join(map(visible, text.split("\n"))))
+    return Text("\n".join(map(printable, text.split("\n"))))
 
 
 out = PlainConsole(highlight=False)
@@ -132,13 +119,13 @@ NARROW = 10
 
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print a table; numbers to the right. One that is too wide for the screen is printed row by row."""
-    names = [visible(name) for name in header]
+    names = [printable(name) for name in header]
     cells = [[cell_text(cell) for cell in row] for row in rows]
     widths = [max(cell.cell_len for cell in column) for column in zip(*cells, strict=True)]
     if sum(min(max(width, len(name)), NARROW) + 3 for width, name in zip(widths, names, strict=False)) > out.width:
         _show_rows(title, names, cells)
         return
-    table = Table(title=Text(visible(title)), title_justify="left", title_style="bold", header_style="bold")
+    table = Table(title=Text(printable(title)), title_justify="left", title_style="bold", header_style="bold")
     for index, name in enumerate(names):
         numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows if row[index] is not None)
         table.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")

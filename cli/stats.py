@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import duckdb
 import typer
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, printable
 from ..core.storage import Address
 from ..datasets.sql.views import VIEWS, connect, run_query
 from ..datasets.store.nights import nights_of
 from ..datasets.store.store import Store
 from ..insight import stats as statistics
 from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary
-from .console import out, show_table, visible, write_data
+from .console import out, show_table, write_data
 from .options import StorePath, path_option
 
 
@@ -106,7 +106,7 @@ def _show_result(root: Address, connection: duckdb.DuckDBPyConnection, sql: str,
     names, rows = in_order(*run_query(root, connection, sql))
     if style is Format.CSV:
         if sys.stdout.isatty():  # a terminal obeys what a file only keeps
-            rows = [tuple(visible(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
+            rows = [tuple(printable(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
         write_data(csv_text(names, rows))
     elif style is Format.JSON:
         write_data(json.dumps(json_rows(names, rows), indent=2, ensure_ascii=True) + "\n")

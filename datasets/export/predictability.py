@@ -32,7 +32,7 @@ class Reach:
     validation: int
     """Number of held-out failures."""
     pivot_train: float
-    """Mean weight on the right step of the failures that it was fitted on."""
+    """Share of the failures that it was fitted on whose step it names."""
     pivot_validation: float | None
     mode_validation: float | None
 

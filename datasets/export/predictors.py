@@ -2,8 +2,7 @@
 
 Each is fitted on the failures of one environment's training split and then reads one failure at a time: its actions,
 the fields of its compact log and its length, nothing else. How often they are right is what any Analyzer has to beat
-before it can be said to look at pictures. Pure functions; nothing is drawn at random: a predictor that does not commit
-itself spreads its weight, and is scored by the weight that it put on the right step.
+before it can be said to look at pictures. Pure functions; nothing is drawn at random.
 """
 
 import json
@@ -14,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..store.config import environment
 
@@ -91,18 +90,11 @@ def _value(text: str) -> Any:
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class Guess:
+class Guess(NamedTuple):
     """Answer of a predictor about one failure."""
 
-    steps: Mapping[int, float]
-    """Its weight on each step; they add up to 1."""
+    step: int
     mode: str
-
-    @property
-    def step(self) -> int:
-        """Step with the most weight; the first one of several."""
-        return min(self.steps, key=lambda step: (-self.steps[step], step))
 
 
 Predictor = Callable[[LoggedFailure], Guess]
@@ -118,59 +110,13 @@ def most_common(values: Sequence[Any]) -> Any:
 def fit_majority(train: Sequence[LoggedFailure]) -> Predictor:
     """Guess the most frequent pivot step of the training split, or the last step of a shorter episode."""
     step, mode = most_common([each.pivot_step for each in train]), _mode(train)
-    return lambda failure: Guess({min(step, failure.last): 1.0}, mode)
-
-
-def fit_uniform(train: Sequence[LoggedFailure]) -> Predictor:
-    """Spread the weight over all steps alike."""
-    mode = _mode(train)
-    return lambda failure: Guess(dict.fromkeys(range(failure.last + 1), 1 / (failure.last + 1)), mode)
+    return lambda failure: Guess(min(step, failure.last), mode)
 
 
 def fit_last_step(train: Sequence[LoggedFailure]) -> Predictor:
     """Guess the last step."""
     mode = _mode(train)
-    return lambda failure: Guess({failure.last: 1.0}, mode)
-
-
-def fit_last_no_move(train: Sequence[LoggedFailure]) -> Predictor:
-    """Guess the last step that changed nothing by the log; the last step where there is none."""
-    mode = _mode(train)
-
-    def predict(failure: LoggedFailure) -> Guess:
-        idle = [t for t in range(failure.last + 1) if failure.moved[t] is False]
-        return Guess({idle[-1] if idle else failure.last: 1.0}, mode)
-
-    return predict
-
-
-def fit_first_unusable(train: Sequence[LoggedFailure]) -> Predictor:
-    """Guess the first reply without a usable action; the majority where there is none."""
-    majority = fit_majority(train)
-
-    def predict(failure: LoggedFailure) -> Guess:
-        unusable = [t for t, action in enumerate(failure.actions) if action == failure.unusable]
-        usual = majority(failure)
-        return Guess({unusable[0]: 1.0}, usual.mode) if unusable else usual
-
-    return predict
-
-
-def fit_length(train: Sequence[LoggedFailure]) -> Predictor:
-    """Guess the most frequent pivot among training episodes of the same length; the majority for a new length."""
-    majority = fit_majority(train)
-    by_length: dict[int, list[LoggedFailure]] = {}
-    for each in train:
-        by_length.setdefault(len(each.actions), []).append(each)
-    table = {
-        length: (most_common([each.pivot_step for each in group]), _mode(group)) for length, group in by_length.items()
-    }
-
-    def predict(failure: LoggedFailure) -> Guess:
-        usual = table.get(len(failure.actions))
-        return majority(failure) if usual is None else Guess({usual[0]: 1.0}, usual[1])
-
-    return predict
+    return lambda failure: Guess(failure.last, mode)
 
 
 def _mode(train: Sequence[LoggedFailure]) -> str:
@@ -196,7 +142,7 @@ def fit_arithmetic(train: Sequence[LoggedFailure]) -> Predictor:
     def predict(failure: LoggedFailure) -> Guess:
         ended_early = len(failure.actions) < failure.horizon
         step = _step_beyond(_wasted(failure), allowance)
-        return Guess({failure.last if ended_early else step: 1.0}, "deadlock" if ended_early else mode)
+        return Guess(failure.last if ended_early else step, "deadlock" if ended_early else mode)
 
     return predict
 
@@ -255,7 +201,7 @@ def _navigation(failure: LoggedFailure) -> Guess:
     """Metres beyond the success distance, half a metre a turn, against the turns that are left."""
     distances = _carried(failure, "dist")
     if distances is None:
-        return Guess({failure.last: 1.0}, "budget")
+        return Guess(failure.last, "budget")
     step = _first_fatal([math.ceil(max(0.0, dist - 1.5) / 0.5 - 1e-6) for dist in distances], failure.horizon)
     action, info = failure.actions[step], failure.infos[step]
     window = 5
@@ -267,7 +213,7 @@ def _navigation(failure: LoggedFailure) -> Guess:
         mode = "stagnation"
     else:
         mode = "budget"
-    return Guess({step: 1.0}, mode)
+    return Guess(step, mode)
 
 
 def _primitiveskill(failure: LoggedFailure) -> Guess:
@@ -285,7 +231,7 @@ def _primitiveskill(failure: LoggedFailure) -> Guess:
         mode = "wrong_target"
     else:
         mode = "timeout"
-    return Guess({step: 1.0}, mode)
+    return Guess(step, mode)
 
 
 def _svg(failure: LoggedFailure) -> Guess:
@@ -298,23 +244,19 @@ def _svg(failure: LoggedFailure) -> Guess:
     else:
         change = round(scores[last] - scores[last - 1], 9)
         mode = "regression" if change < -0.01 else "stagnation" if change <= 0.01 else "mismatch"
-    return Guess({last: 1.0}, mode)
+    return Guess(last, mode)
 
 
 _RULES: Mapping[str, Predictor] = {"navigation": _navigation, "primitiveskill": _primitiveskill, "svg": _svg}
 
 PREDICTORS: Mapping[str, Callable[[Sequence[LoggedFailure]], Predictor]] = {
     "majority": fit_majority,
-    "uniform": fit_uniform,
     "last step": fit_last_step,
-    "last no-move": fit_last_no_move,
-    "first unusable": fit_first_unusable,
-    "length": fit_length,
     "arithmetic": fit_arithmetic,
 }
 """Functions that fit a predictor on the training failures (at least one) of one environment, in the order of tables."""
 
 
 def accuracy(predictor: Predictor, failures: Sequence[LoggedFailure]) -> float:
-    """Return the mean weight that a predictor puts on the right step of failures, of which there is at least one."""
-    return sum(predictor(each).steps.get(each.pivot_step, 0.0) for each in failures) / len(failures)
+    """Return the share of failures, of which there is at least one, whose step a predictor names."""
+    return sum(predictor(each).step == each.pivot_step for each in failures) / len(failures)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from pivot.cli import app
-from pivot.cli.console import out, show_error, show_table, visible
+from pivot.cli.console import out, show_error, show_table
+from pivot.core.errors import printable
 from pivot.models.cache import CallCache
 from pivot.tests.cli.command_line import run
 from pivot.tests.stores import Rows, change_rows, rewrite_manifest, table_files
@@ -122,4 +123,4 @@ def test_all_columns_of_a_view_can_be_read(tiny_store: Path) -> None:
     ],
 )
 def test_what_is_written_out(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert printable(text) == shown
