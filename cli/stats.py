@@ -138,7 +138,7 @@ def _turned(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[tup
 
 
 def _show_predictors(store: Store) -> None:
-    from ..datasets.export.predictability import Reach, predictors_reach  # noqa: PLC0415 - rarely needed
+    from ..datasets.export.predictors import Reach, predictors_reach  # noqa: PLC0415 - rarely needed
 
     for env, reached in groupby(predictors_reach(store), lambda each: each.env):
         rows = list(reached)

@@ -16,8 +16,7 @@ from ..core.progress import Reporter
 from ..core.storage import Address, open_storage
 from ..datasets.store.config import EnvRun, RunConfig, Shard, make_config
 from ..datasets.store.inputs import ROLLOUT, label_inputs, label_stage, rollout_facts, rollout_inputs
-from ..datasets.store.location import refuse_inside_store
-from ..datasets.store.origin import ORIGIN
+from ..datasets.store.location import ORIGIN, refuse_inside_store
 from ..datasets.store.schema import CALLS, EPISODES, LABELS, PROMPTS, STORE_TABLES
 from ..datasets.store.stages.base import Pending, Product
 from ..datasets.store.stages.label import LabelStage

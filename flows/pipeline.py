@@ -18,8 +18,7 @@ from ..datasets.sql.database import write_database
 from ..datasets.store.config import PartConfig, RunConfig, Shard, env_config
 from ..datasets.store.dataset_rows import plan_split
 from ..datasets.store.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, label_stage
-from ..datasets.store.location import refuse_inside_store
-from ..datasets.store.origin import refuse_unfinished_merge
+from ..datasets.store.location import refuse_inside_store, refuse_unfinished_merge
 from ..datasets.store.run import Run
 from ..datasets.store.schema import STORE_TABLES
 from ..datasets.store.stages.base import ShardResult, Stage, report_stored, run_stage

@@ -20,11 +20,10 @@ from ...labeling.episode import PLAYED, FailedEpisode
 from ...solvers.base import Solver
 from ..store.config import Shard
 from ..store.dataset_rows import FrameReader, analyzer_prompts, drawn_tiles, trainable
-from ..store.rows import check_steps
 from ..store.schema import EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from ..store.split import SIDES
 from ..store.store import Store
-from ..store.tables import FAILURE_COLUMNS, Rows, evidence_by_episode, failed_episodes, steps_by_episode
+from ..store.tables import FAILURE_COLUMNS, Rows, check_steps, evidence_by_episode, failed_episodes, steps_by_episode
 
 
 @dataclass(frozen=True, slots=True)

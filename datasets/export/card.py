@@ -23,7 +23,7 @@ from ..store.split import SIDES, TRAIN
 from ..store.store import NAMED_FILES, Store
 from .describe import find_episode
 from .licence import terms_of
-from .predictability import AT_MOST, Reach, predictors_reach
+from .predictors import AT_MOST, Reach, predictors_reach
 
 CARD, PICTURE = "README.md", "example.png"
 TITLE = "PIVOT failure labels"

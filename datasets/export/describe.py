@@ -14,10 +14,9 @@ from ...labeling.action_log import FLOAT_DECIMALS, log_decimals, log_lines, numb
 from ...solvers.base import TURN_SEPARATOR, Case
 from ..store.config import Shard, environment
 from ..store.dataset_rows import FrameReader, drawn_tiles
-from ..store.rows import check_steps
 from ..store.schema import EPISODES, FRAMES, LABELS, STEPS
 from ..store.store import Store
-from ..store.tables import Rows, parsed_cell, steps_by_episode, stored_verdict
+from ..store.tables import Rows, check_steps, parsed_cell, steps_by_episode, stored_verdict
 
 
 class EpisodeView:

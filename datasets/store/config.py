@@ -28,12 +28,14 @@ from ...core.errors import ConfigError, PluginError
 from ...core.plugins import STORED, Settings, explain, read_settings
 from ...environments.base import EnvConfig, PivotEnv
 from ...labeling.action_log import LogDetail
-from ...labeling.base import GuidanceSource
+from ...labeling.base import Filter, GuidanceSource
 from ...labeling.vocabulary import Vocabulary
 from ...models.base import Role
 from ...rollouts.base import GROUP_SIZE
 from ...solvers.base import Solver
-from .filters import default_filters
+
+FORMAT = 1
+"""Raised when stored rows get another meaning, or equal inputs other bytes; part of receipts, and of ``run.json``."""
 
 
 class PartConfig(BaseModel):
@@ -291,6 +293,25 @@ def solver_settings(env: str, options: Mapping[str, Any]) -> Settings:
         ConfigError: a setting is unknown or cannot be used. PluginError: the solver is unknown or cannot be used.
     """
     return read_settings(solver_type(env).config_type, options, f"solver setting {env}.")
+
+
+def filter_type(name: str) -> type[Filter]:
+    """Load a filter.
+
+    Raises:
+        PluginError: the filter is unknown or cannot be used.
+    """
+    return plugins.load("filters", name)
+
+
+def default_filters(env: str) -> tuple[str, ...]:
+    """Return the names of the installed filters that judge an environment, sorted.
+
+    Raises:
+        PluginError: a filter cannot be used.
+    """
+    judged = {name: filter_type(name).environments for name in plugins.names("filters")}
+    return tuple(name for name, environments in judged.items() if environments is None or env in environments)
 
 
 def part_type(role: Role, name: str) -> Any:

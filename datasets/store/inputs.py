@@ -16,9 +16,7 @@ from ...labeling.base import UNANSWERED
 from ...labeling.label import TEACHER
 from ...rollouts.base import Status
 from ...rollouts.policies.imported import ImportedPolicy
-from .config import RunConfig, Shard
-from .filters import filter_type
-from .formats import FORMAT
+from .config import FORMAT, RunConfig, Shard, filter_type
 from .run import Run
 from .schema import CALLS
 from .store import DATASET_FOLDER, Store

@@ -8,6 +8,9 @@ from ...core.errors import NoStoreError, StoreError
 from ...core.storage import Address, Storage, open_storage
 
 RUN = "run.json"
+MANIFEST = "manifest.json"
+ORIGIN = ".receipts/origin.json"
+"""Record of a merge: the stores whose rows a store gets, written first so that only a merge resumes it."""
 _NAMED = 3
 """Stores that a message names."""
 
@@ -76,4 +79,17 @@ def refuse_while_written(root: Address) -> None:
         raise StoreError(
             f"{root} is being written by another run (process {writer}), so there is nothing to verify yet; wait for "
             "its end"
+        )
+
+
+def refuse_unfinished_merge(storage: Storage) -> None:
+    """Refuse an unfinished store that is made from others: a build must not complete it.
+
+    Raises:
+        StoreError: the store is one; the message names the command that finishes it.
+    """
+    if storage.stat(MANIFEST) is None and storage.stat(ORIGIN) is not None:
+        raise StoreError(
+            f"{storage.address()} is the unfinished store of `pivot merge`; finish it with the same command: "
+            f"pivot merge STORE... --out {storage.address()}"
         )

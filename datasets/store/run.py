@@ -28,11 +28,11 @@ from .config import (
     Shard,
     env_config,
     environment,
+    filter_type,
     part_type,
     solver_settings,
     solver_type,
 )
-from .filters import filter_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,15 +26,12 @@ from ...core.storage.receipts import Receipt
 from ...labeling.episode import FailedEpisode
 from ...models.base import Role
 from ...rollouts.base import Policy
-from .config import PartConfig, RunConfig, Shard, make_config, part_type, versions
-from .formats import FORMAT, refuse_other_format
-from .location import RUN, no_store
-from .origin import MANIFEST, refuse_unfinished_merge
+from .config import FORMAT, PartConfig, RunConfig, Shard, make_config, part_type, versions
+from .location import MANIFEST, RUN, no_store, refuse_unfinished_merge
 from .parquet import check_file, read_sparse, read_table
-from .rows import check_rows
 from .run import Run, is_served
 from .schema import CALLS, EPISODES, FRAMES, IMPORTS, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
-from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, IMPORT_COLUMNS, failed_episodes
+from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, IMPORT_COLUMNS, check_rows, failed_episodes
 
 DATABASE = "pivot.duckdb"
 AUDIT = "audit.json"
@@ -373,7 +370,11 @@ def stored_config(root: Address, *, complete: bool = True, checked: bool = False
     raw = storage.read_json(RUN)
     if not isinstance(raw, dict) or "config" not in raw:
         raise StoreError(f"{run_file} has no field 'config'; restore it from a copy or build the store again")
-    refuse_other_format(raw, run_file)
+    if (number := raw.get("format")) != FORMAT:  # its rows may mean something else
+        raise StoreError(
+            f"{run_file}: found format {number!r}, expected {FORMAT}; read the store with the version of "
+            "PIVOT that wrote it, or build it again with --refresh"
+        )
     try:
         config = make_config(raw["config"], STORED)
     except (ConfigError, PluginError) as error:

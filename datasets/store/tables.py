@@ -5,24 +5,24 @@ rollouts therefore give equal bytes.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 
 from ...core.errors import StoreError
 from ...core.messages import Call, EncodedFrame, PromptMessages
 from ...core.records import from_row, to_row
 from ...environments.base import Task
-from ...labeling.base import Label
 from ...labeling.episode import PLAYED, FailedEpisode, inside_frames
 from ...rollouts.base import Episode, Step, TaskRollouts
 from ...solvers.base import Certificate, Verdict
-from .rows import check_steps
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 
 Rows = list[dict[str, Any]]
+pc: Any = pyarrow.compute  # its functions are made when it is imported, unseen by a type checker
 
 
 def rollout_tables(rollouts: Sequence[TaskRollouts]) -> dict[TableSchema, pa.Table]:
@@ -40,7 +40,7 @@ def rollout_tables(rollouts: Sequence[TaskRollouts]) -> dict[TableSchema, pa.Tab
         EPISODES: EPISODES.table(list(map(to_row, episodes))),
         STEPS: STEPS.table([to_row(step) for episode in episodes for step in episode.steps]),
         FRAMES: FRAMES.table(list(map(to_row, frames.values()))),
-        PROMPTS: prompt_table(list(prompts.values())),
+        PROMPTS: PROMPTS.table(list(map(to_row, prompts.values()))),
         CALLS: CALLS.table([to_row(call) for task in rollouts for call in task.calls]),
     }
 
@@ -157,28 +157,6 @@ def evidence_by_episode(imports: pa.Table) -> dict[str, tuple[str, ...]]:
     return {row["episode_id"]: tuple(row["evidence"] or ()) for row in rows if row["episode_id"] is not None}
 
 
-def label_table(labels: Sequence[Label]) -> pa.Table:
-    """Turn labels into their table."""
-    return LABELS.table(list(map(to_row, labels)))
-
-
-def label_prompt_table(labels: Sequence[Label]) -> pa.Table:
-    """Turn the prompts of labels, the Analyzer's and the teacher's, into rows of the ``prompts`` table."""
-    shown = [label.teacher_prompt for label in labels if label.teacher_prompt is not None]
-    return prompt_table([*(label.prompt for label in labels), *shown])
-
-
-def label_call_table(labels: Sequence[Label]) -> pa.Table:
-    """Turn the teacher's requests into rows of the ``calls`` table."""
-    return CALLS.table([to_row(call) for label in labels for call in label.calls])
-
-
-def prompt_table(prompts: Sequence[PromptMessages]) -> pa.Table:
-    """Turn rendered prompts into rows of the ``prompts`` table, once per hash."""
-    distinct = {prompt.prompt_hash: prompt for prompt in prompts}
-    return PROMPTS.table(list(map(to_row, distinct.values())))
-
-
 def stored_verdict(label: dict[str, Any]) -> Verdict:
     """Rebuild the verdict of a stored label row."""
     witness = label["witness"]
@@ -193,3 +171,67 @@ def stored_verdict(label: dict[str, Any]) -> Verdict:
         feasible_actions=tuple(label["feasible_actions"] or ()),
         pivot_action=label["pivot_action"],
     )
+
+
+# Cells that no type excludes: a reader stops at the first, and pivot verify finds all of them
+
+VERIFY = "see what else is wrong with: pivot verify"
+
+_OF_ACCEPTED = ("pivot_step", "failure_mode")
+"""Columns that an accepted label has, and others may lack."""
+
+
+def check_rows(address: str, schema: TableSchema, table: pa.Table, root: object, env: str | None = None) -> None:
+    """Check the cells of a table, as far as one row tells.
+
+    Args:
+        address: its file, for messages.
+        schema: its columns; ``table`` may have some of them.
+        table: the rows.
+        root: the store, for messages.
+        env: environment of all rows, where the file belongs to one.
+
+    Raises:
+        StoreError: a cell is not one of its column.
+    """
+    problem = _problem(schema, table, env)
+    if problem is not None:
+        raise StoreError(f"{address}: {problem}; {VERIFY} {root}")
+
+
+def _problem(schema: TableSchema, table: pa.Table, env: str | None) -> str | None:
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid as error:
+        return f"a cell cannot be read ({error})"
+    present = set(table.column_names)
+    for column in schema.columns:
+        if column.required and column.name in present and table[column.name].null_count:
+            return f"column {column.name} holds nulls, expected a value in every row"
+    if schema is LABELS and "pivot_step" in present:
+        least = pc.min(table["pivot_step"]).as_py()
+        if least is not None and least < 0:
+            return f"a label has the pivot step {least}, expected none below 0"
+    if schema is LABELS and "accepted" in present:
+        for name in present.intersection(_OF_ACCEPTED):
+            if pc.any(pc.and_(table["accepted"], table[name].is_null())).as_py():
+                return f"column {name} of an accepted label is null, expected a value"
+    if schema is EPISODES and env is not None and "env" in present:
+        other = next((name for name in table["env"].unique().to_pylist() if name != env), None)
+        if other is not None:
+            return f"an episode has the environment {other!r}, expected {env!r}"
+    return None
+
+
+def check_steps(episode: Mapping[str, Any], steps: Sized, label: Mapping[str, Any] | None = None) -> None:
+    """Check that an episode has a step per action, and the one that its label names.
+
+    Raises:
+        StoreError: a step is missing.
+    """
+    name, count = episode["episode_id"], len(steps)
+    if len(episode["actions"]) != count:
+        raise StoreError(f"episode {name} has {len(episode['actions'])} actions and {count} steps; {VERIFY}")
+    pivot = None if label is None else label["pivot_step"]
+    if pivot is not None and not 0 <= pivot < max(1, count):
+        raise StoreError(f"the label of episode {name} names step {pivot}, expected one of its {count} steps; {VERIFY}")

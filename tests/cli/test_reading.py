@@ -20,8 +20,7 @@ from PIL import Image
 from pivot.cli import app
 from pivot.core import plugins
 from pivot.core.errors import ConfigError, PivotError, PluginError, StoreError
-from pivot.datasets.export.predictability import dataset_failures, predictors_reach
-from pivot.datasets.export.predictors import PREDICTORS
+from pivot.datasets.export.predictors import PREDICTORS, dataset_failures, predictors_reach
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store

@@ -11,8 +11,7 @@ from pivot.core import plugins
 from pivot.core.errors import ConfigError, PluginError, StoreError
 from pivot.core.plugins import Settings
 from pivot.core.progress import Silent
-from pivot.datasets.store.config import make_config
-from pivot.datasets.store.filters import default_filters
+from pivot.datasets.store.config import default_filters, make_config
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows.build import build

@@ -11,7 +11,6 @@ import pytest
 from pivot.collage.layout import Box, make_layout, tile_box
 from pivot.core.errors import PolicyError
 from pivot.core.images import Frame, decode, frame_id
-from pivot.core.messages import PromptMessages
 from pivot.core.plugins import Settings
 from pivot.core.storage import LocalStorage
 from pivot.datasets.export.dataset import dataset_tables
@@ -23,7 +22,6 @@ from pivot.datasets.store.stages.base import rare_collections
 from pivot.datasets.store.store import Store, stored_failures
 from pivot.datasets.store.tables import (
     failed_episodes,
-    prompt_table,
     rollout_tables,
     steps_by_episode,
     stored_rollouts,
@@ -160,12 +158,6 @@ def test_steps_of_mixed_episodes_keep_their_order() -> None:
     rows = [{"episode_id": name, "t": t} for t in range(3) for name in "ab"]
     grouped = steps_by_episode(rows)
     assert {name: [row["t"] for row in mine] for name, mine in grouped.items()} == {"a": [0, 1, 2], "b": [0, 1, 2]}
-
-
-def test_a_prompt_is_stored_once() -> None:
-    prompt = PromptMessages("hash", "t", "1", ({"role": "user", "content": []},))
-    other = PromptMessages("other", "t", "1", ())
-    assert prompt_table([prompt, other, prompt])["prompt_hash"].to_pylist() == ["hash", "other"]
 
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])

@@ -14,7 +14,6 @@ from ....labeling.label import Certified, certify_episodes, guidance_requests, m
 from ..inputs import LABEL, label_facts, label_inputs, label_stage
 from ..schema import CALLS, LABELS, PROMPTS, TableSchema
 from ..store import Store, shard_frames, stored_failures
-from ..tables import label_call_table, label_prompt_table, label_table
 from .base import Pending, Product, Stage
 
 if TYPE_CHECKING:
@@ -95,11 +94,13 @@ class LabelStage(Stage):
             env.prover(quick=True),
             run.config.guidance or "facts",
         )
-        calls = label_call_table(labels)
-        name = store.label_calls_file(self.shard)
-        if name is not None:
+        calls = [call for label in labels for call in label.calls]
+        if (name := store.label_calls_file(self.shard)) is not None:
             calls = _all_calls(store, name, pending, calls)
-        return self.product_of({LABELS: label_table(labels), PROMPTS: label_prompt_table(labels), CALLS: calls})
+        shown = [label.teacher_prompt for label in labels if label.teacher_prompt is not None]
+        prompts = {each.prompt_hash: each for each in (*(label.prompt for label in labels), *shown)}
+        rows = {LABELS: labels, PROMPTS: prompts.values(), CALLS: calls}
+        return self.product_of({schema: schema.table(list(map(to_row, each))) for schema, each in rows.items()})
 
     def product_of(self, tables: Mapping[TableSchema, pa.Table]) -> Product:
         """Return the labels of the shard with their prompts, and with their calls if the teacher is a model."""
@@ -110,7 +111,7 @@ class LabelStage(Stage):
         return Product([(name, schema, tables[schema]) for schema, name in names.items()], label_facts(tables[LABELS]))
 
 
-def _all_calls(store: Store, name: str, pending: Pending, made: pa.Table) -> pa.Table:
+def _all_calls(store: Store, name: str, pending: Pending, made: list[Call]) -> list[Call]:
     """Return the calls of a shard's labels, with the earlier ones of labels whose teacher did not answer then."""
     if pending.episodes is None:
         return made
@@ -118,5 +119,4 @@ def _all_calls(store: Store, name: str, pending: Pending, made: pa.Table) -> pa.
 
     stored = [from_row(Call, row) for row in store.read_file(name, CALLS).to_pylist()]
     before = [call for call in stored if call.episode_id in pending.episodes]
-    after = [from_row(Call, row) for row in made.to_pylist()]
-    return CALLS.table([to_row(call) for call in calls_in_all(before, after, pending.episodes)])
+    return calls_in_all(before, made, pending.episodes)
