@@ -13,8 +13,6 @@ import typer
 from ..core.errors import ConfigError, printable
 from ..core.storage import Address
 from ..datasets.sql.views import VIEWS, connect, run_query
-from ..datasets.store.nights import nights_of
-from ..datasets.store.store import Store
 from ..insight import stats as statistics
 from ..insight.stats import SUMMARY, Format, csv_text, in_order, json_rows, save_result, save_summary
 from .console import out, show_table, write_data
@@ -33,13 +31,6 @@ def stats(
         Path | None,
         path_option("Folder for one file per view, or file for the result of --sql.", "--out", "PATH"),
     ] = None,
-    predictors: Annotated[
-        bool,
-        typer.Option(
-            "--predictors",
-            help="Show the accuracy of trivial predictors of pivot and mode on the dataset, without pictures.",
-        ),
-    ] = False,
     allow_external: Annotated[
         bool,
         typer.Option("--allow-external", help="Let --sql read and write other files and load extensions, too."),
@@ -52,7 +43,7 @@ def stats(
 
     [bold]Examples[/]
 
-    pivot stats runs/first --predictors
+    pivot stats runs/first
 
     pivot stats runs/first --sql "from modes where env = 'sokoban'"
 
@@ -60,14 +51,6 @@ def stats(
 
     pivot stats runs/nightly
     """
-    nights = nights_of(root)
-    if predictors and "" not in nights:
-        raise ConfigError(f"--predictors is fitted on one store; {root} is a folder of {len(nights)}: name one of them")
-    if predictors and (sql is not None or style is not Format.TABLE):
-        raise ConfigError("--predictors is a report of its own, a table; ask for it without --sql and --format")
-    if predictors:
-        _show_predictors(nights[""])
-        return
     if sql is not None and not sql.isascii() and any(0xDC80 <= ord(character) <= 0xDCFF for character in sql):
         raise ConfigError("--sql: the query is not text in UTF-8; write it in that encoding")
     _check_target(style, target, sql)
@@ -135,12 +118,3 @@ def _turned(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[tup
         columns = [list(column) for column in zip(*(row[2:] for row in modes), strict=True)]
         turned = [[name, *counts] for name, counts in zip(names[2:], columns, strict=True) if any(counts)]
         yield env, ["step", *(str(row[1]) for row in modes)], turned
-
-
-def _show_predictors(store: Store) -> None:
-    from ..datasets.export.predictors import Reach, predictors_reach  # noqa: PLC0415 - rarely needed
-
-    for env, reached in groupby(predictors_reach(store), lambda each: each.env):
-        rows = list(reached)
-        title = f"{env}: fitted on {rows[0].train} failures of the training side, {rows[0].validation} unseen"
-        show_table(title, Reach.CELLS, [each.cells for each in rows])

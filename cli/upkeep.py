@@ -16,12 +16,6 @@ from .options import StoreAddress, option, path_argument, store_argument
 def prune(
     root: Annotated[StoreAddress, store_argument("DIR", "A folder of nights, or its s3:// address.")],
     keep: Annotated[str, option("Nights to keep: days such as 14d, or a number such as 30.", "--keep", metavar="RULE")],
-    cache: Annotated[
-        str,
-        option(
-            "Also remove answers of this age from the call cache of all runs, such as 90d.", "--cache", metavar="DAYS"
-        ),
-    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
 ) -> None:
     """Remove old nights with their reports.
@@ -33,10 +27,10 @@ def prune(
 
     pivot prune runs/nightly --keep 14d --dry-run
 
-    pivot prune runs/nightly --keep 30 --cache 90d
+    pivot prune runs/nightly --keep 30
     """
     with ProgressBars() as bars:
-        pruned = pruning.prune(root, keep=keep, cache=cache, dry_run=dry_run, reporter=bars)
+        pruned = pruning.prune(root, keep=keep, dry_run=dry_run, reporter=bars)
     for line in pruned.kept:
         err.print(f"kept: {line}", soft_wrap=True)
     rows = [[each.kind, each.address, each.files, size_text(each.bytes)] for each in pruned.removals]

@@ -1,4 +1,4 @@
-"""Artifacts of a flow run on Prefect's pages: tables, a picture, links, and the progress of long stages.
+"""Artifacts of a flow run on Prefect's pages: tables, a picture and links.
 
 Artifacts of one deployment share their keys, so a page lists the artifacts of all its runs. An artifact that cannot be
 written is a warning in the log; it never ends a run.
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from prefect import get_client
-from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+from prefect.client.schemas.actions import ArtifactCreate
 
 from ..core.storage import Address
 from ..datasets.export.describe import any_failure
@@ -62,14 +62,6 @@ class Artifacts:
         """Show a link."""
         self._put(what, "markdown", f"[{text}]({address})", description)
 
-    def progress(self, what: str, percent: float, description: str, shown: UUID | None) -> UUID | None:
-        """Show the progress of a stage on the bar ``shown``, or on a new one if it is None; return the bar."""
-        if shown is None:
-            return self._put(what, "progress", percent, description)
-        with self.unharmed(what), get_client(sync_client=True) as client:
-            client.update_artifact(shown, ArtifactUpdate(data=percent, description=description))
-        return shown
-
     @contextlib.contextmanager
     def unharmed(self, what: str) -> Iterator[None]:
         """Log errors of an artifact instead of raising them."""
@@ -78,16 +70,14 @@ class Artifacts:
         except Exception as error:  # noqa: BLE001 - a server may fail in any way, and the run goes on
             self._log.warning("the artifact %s is not shown (%s: %s)", what, type(error).__name__, error)
 
-    def _put(self, what: str, kind: str, data: Any, description: str) -> UUID | None:
+    def _put(self, what: str, kind: str, data: Any, description: str) -> None:
         if self._run is None:
-            return None
+            return
         key = f"pivot-{what}-{self._end}"
         with self.unharmed(what), get_client(sync_client=True) as client:
-            made = client.create_artifact(
+            client.create_artifact(
                 ArtifactCreate(key=key, type=kind, data=data, description=description, flow_run_id=UUID(self._run))
             )
-            return made.id
-        return None
 
 
 def show_store(artifacts: Artifacts, result: BuildResult) -> None:

@@ -4,7 +4,7 @@ The pipeline gets the pool that runs its shards (this process, others, or tasks 
 Every finished shard has receipts, so the same call resumes after an interruption.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -95,7 +95,29 @@ def build_store(
         StoreError: another run writes the store, the folder holds something else, or the disk fails.
         ConfigError, GenerationError, PluginError: the config cannot be carried out.
     """
-    return _under_lock(root, config, refresh, lambda store: _make(store, pool, reporter, refresh=refresh))
+    run = Run(config, home_of(root))
+    storage = open_storage(root)
+    refuse_foreign_folder(storage, root)
+    if run.services("student", "teacher") and storage.stat(RUN) is None:
+        from .preflight import check_keys  # noqa: PLC0415 - only for models
+
+        check_keys(run)  # before the lock: a wrong command leaves no file behind
+
+    def opened(address: Address) -> Store:
+        stored = _reconcile(root, config, refresh)
+        return Store(address, stored, run.with_stored(stored))
+
+    try:
+        with storage.lock() as leased:
+            finish_relabel(storage)
+            store = opened(leased)
+            done = None if refresh else complete_result(store)
+            return done or _make(store, pool, reporter, refresh=refresh)
+    except ReadOnlyError:  # a complete store on a read-only disk needs no lock
+        done = None if refresh else complete_result(opened(root))
+        if done is None:
+            raise
+        return done
 
 
 def _make(store: Store, pool: WorkerPool, reporter: Reporter, *, refresh: bool) -> BuildResult:
@@ -175,36 +197,6 @@ def finish_store(root: Address, pool: WorkerPool, reporter: Reporter) -> BuildRe
                 raise StoreError(f"{root} lacks the receipt of {shard.file}; its run did not get that far, or lost it")
             results.append(ShardResult(shard, ROLLOUT, True, receipt.files, receipt.facts))
         return complete_store(store, pool, reporter, results)
-
-
-def _under_lock(root: Address, config: RunConfig, refresh: bool, work: Callable[[Store], BuildResult]) -> BuildResult:
-    """Return the summary of a store that is complete already, else the result of ``work``, under the lock.
-
-    A complete store on a read-only disk needs no lock.
-    """
-    run = Run(config, home_of(root))
-    storage = open_storage(root)
-    refuse_foreign_folder(storage, root)
-    if run.services("student", "teacher") and storage.stat(RUN) is None:
-        from .preflight import check_keys  # noqa: PLC0415 - only for models
-
-        check_keys(run)  # before the lock: a wrong command leaves no file behind
-
-    def opened(address: Address) -> Store:
-        stored = _reconcile(root, config, refresh)
-        return Store(address, stored, run.with_stored(stored))
-
-    try:
-        with storage.lock() as leased:
-            finish_relabel(storage)
-            store = opened(leased)
-            done = None if refresh else complete_result(store)
-            return done or work(store)
-    except ReadOnlyError:
-        done = None if refresh else complete_result(opened(root))
-        if done is None:
-            raise
-        return done
 
 
 def label_and_export(

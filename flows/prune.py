@@ -7,7 +7,6 @@ the rest for a store, and the next prune removes it.
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 
 from ..core.errors import ConfigError, NoStoreError
 from ..core.progress import Reporter, Silent
@@ -15,8 +14,6 @@ from ..core.storage import Address, Storage, open_storage, parse_address
 from ..datasets.store.nights import finished_nights, write_nights_card
 from ..datasets.store.store import MANIFEST, RUN
 from ..insight.report.site import MARKER
-from ..models.cache import CallCache
-from ..models.service import default_cache
 
 STAGE = "prune"
 MARK = ".pruned.json"
@@ -62,10 +59,10 @@ class Removal:
     """Something that was removed, or would be."""
 
     kind: str
-    """``night``, ``report`` or ``cache entries``."""
+    """``night`` or ``report``."""
     address: str
     files: int
-    """Number of files; of cache entries, of entries."""
+    """Number of files."""
     bytes: int
 
 
@@ -89,7 +86,6 @@ def prune(
     root: str | Address,
     *,
     keep: str,
-    cache: str = "",
     dry_run: bool = False,
     follow_links: bool = False,
     reporter: Reporter | None = None,
@@ -100,7 +96,6 @@ def prune(
     Args:
         root: folder of nights, which are finished stores named by their day (``2026-01-31``); nothing else is removed.
         keep: nights to keep: the days before today, such as ``14d``, or the newest nights, such as ``30``.
-        cache: age of the answers that are removed from the call cache of all runs, such as ``90d``. Empty: none.
         dry_run: only return what would be removed.
         follow_links: allow links below your own folder; without it they are refused.
         reporter: gets the progress, a unit per night.
@@ -111,9 +106,9 @@ def prune(
 
     Raises:
         StoreError: no finished night is there, or a link or special file is below the folder.
-        ConfigError: a rule cannot be used, or the folder is a store. CacheError: the call cache cannot be changed.
+        ConfigError: the rule cannot be used, or the folder is a store.
     """
-    retention, age = Retention.parse(keep), _days("cache", cache) if cache else None
+    retention = Retention.parse(keep)
     root, reporter = parse_address(root, follow_links=follow_links), reporter or Silent()
     storage, pruned = open_storage(root), Pruned(dry_run)
     if not storage.exists():
@@ -134,31 +129,7 @@ def prune(
         _remove_night(root / name, pruned)
         reporter.advance(STAGE, 1)
     reporter.finish(STAGE)
-    if age is not None:
-        _prune_cache(Path(default_cache()), age, pruned)
     return pruned
-
-
-def _days(name: str, text: str) -> int:
-    match = re.fullmatch(r"(\d{1,5})d", text, re.ASCII)
-    if match is None:
-        raise ConfigError(f"{name}: found {text!r}, expected days, such as 90d")
-    return int(match[1])
-
-
-def _prune_cache(path: Path, days: int, pruned: Pruned) -> None:
-    if not path.exists():
-        return
-    moment = (datetime.now(UTC) - timedelta(days=days)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    calls = CallCache(path)
-    try:
-        count, size = calls.older_than(moment)
-        if count and not pruned.dry_run:
-            calls.remove_older(moment)
-    finally:
-        calls.close()
-    if count:
-        pruned.removals.append(Removal("cache entries", str(path), count, size))
 
 
 def _is_day(name: str) -> bool:

@@ -1,14 +1,13 @@
-"""Progress reports of a flow run: its log, bars on Prefect's pages, and metrics.
+"""Progress reports of a flow run: its log and its metrics.
 
-The log gets a line per shard with its seconds and bytes, and a line every 5 % or minute. Long stages get a bar, and
-Prometheus a file if the operator set its folder.
+The log gets a line per shard with its seconds and bytes, and a line every 5 % or minute; Prometheus gets a file if the
+operator set its folder.
 """
 
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
-from uuid import UUID
 
 from prefect import get_run_logger
 from prefect.context import FlowRunContext
@@ -18,9 +17,6 @@ from ..core.errors import StoreError
 from ..core.progress import STAGE_NAMES, Lines, Reporter, Silent
 from .artifacts import Artifacts, Log
 from .metrics import HEARTBEAT_SECONDS, RunMetrics, StageTotals
-
-LONG, OFTEN = 3.0, 5.0
-"""Seconds of a stage before it gets a bar, and between two changes of the bar, which take 10 ms each."""
 
 
 class Watch(Lines):
@@ -34,18 +30,15 @@ class Watch(Lines):
         beside: Reporter | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Write lines to ``log`` and bars to ``artifacts``, and pass every report on to ``beside``."""
+        """Write lines to ``log``, and pass every report on to ``beside``."""
         super().__init__(lambda line: log.info("%s", line), STAGE_NAMES, clock)
         self.log, self.artifacts, self.metrics = log, artifacts, metrics
         self._beside = beside or Silent()
-        self._bar: UUID | None = None
-        self._moved = 0.0
-        self._moving, self._writing = threading.Lock(), threading.Lock()
+        self._writing = threading.Lock()
 
     def start(self, stage: str, total: int) -> None:
         """Begin a stage."""
         self._beside.start(stage, total)
-        self._bar, self._moved = None, 0.0
         super().start(stage, total)
 
     def advance(self, stage: str, amount: int) -> None:
@@ -54,12 +47,9 @@ class Watch(Lines):
         super().advance(stage, amount)
 
     def finish(self, stage: str) -> None:
-        """End a stage: fill its bar, and write the metrics."""
+        """End a stage, and write the metrics."""
         self._beside.finish(stage)
-        with self._moving:
-            super().finish(stage)
-            if self._bar is not None:
-                self._move(stage, 100.0, "over")
+        super().finish(stage)
         self.write_metrics()
 
     def stored(self, stage: str, shard: str, seconds: float, size: int, *, reused: bool) -> None:
@@ -75,16 +65,9 @@ class Watch(Lines):
         self.log.info("%s %s: %.2f s, %d bytes", stage, shard, seconds, size)
 
     def tick(self) -> None:
-        """Log the progress of a long stage and move its bar; called once a second by another thread."""
+        """Log the progress of a long stage; called once a second by another thread."""
         super().tick()
         self.beat(time.time())
-        with self._lock:
-            stage, total, done, now = self._stage, self._total, self._done, self._clock()
-            due = stage and now - self._began >= LONG and now - self._moved >= OFTEN
-        with self._moving:
-            if due and stage == self._stage:  # the stage may have ended meanwhile
-                self._moved = now
-                self._move(stage, 100 * done / max(total, 1), f"{done} of {total} episodes")
 
     def beat(self, now: float) -> None:
         """Write the metrics if the last heartbeat is a minute old; ``now`` is in seconds since 1970."""
@@ -99,10 +82,6 @@ class Watch(Lines):
                 self.metrics.write()
         except StoreError as error:
             self.log.warning("%s", error)
-
-    def _move(self, stage: str, percent: float, done: str) -> None:
-        text = f"{STAGE_NAMES.get(stage, stage)}: {done}"
-        self._bar = self.artifacts.progress(stage, percent, text, self._bar)
 
 
 @contextlib.contextmanager

@@ -151,22 +151,6 @@ class CallCache:
             rows = self._file.execute(query, (count,)).fetchall()
         return [(json.loads(request), json.loads(answer)) for request, answer in rows]
 
-    def older_than(self, moment: str) -> tuple[int, int]:
-        """Return number and bytes of the answers that were stored before a moment (``2026-01-31T00:00:00Z``)."""
-        columns = ("key", "model", "role", "prompt_hash", "request", "answer", "stored_at")
-        size = " + ".join(f"length(CAST({column} AS BLOB))" for column in columns)
-        query = f"SELECT count(*), coalesce(sum({size}), 0) FROM calls_v{FORMAT} WHERE stored_at < ?"
-        with self._trouble("read"):
-            count, total = self._file.execute(query, (moment,)).fetchone()
-        return count, total
-
-    def remove_older(self, moment: str) -> None:
-        """Remove the answers that were stored before a moment, and give their space back to the disk."""
-        with self._trouble("write"):
-            self._file.execute(f"DELETE FROM calls_v{FORMAT} WHERE stored_at < ?", (moment,))
-            self._file.execute("VACUUM")
-            self._file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
     def close(self) -> None:
         """Close the file."""
         self._file.close()

@@ -298,7 +298,6 @@ WRONG = [
     ("view STORE --env chess", "STORE holds no environment 'chess'"),
     ("view STORE --limit 0", "--limit: found '0', expected 1 or more"),
     ("stats STORE --out '' --format csv", "--out: found '', expected a path"),
-    ("stats STORE --predictors --format csv", "--predictors is a report of its own"),
     ("stats gone", NO_STORE),
     ("stats STORE --sql", "option '--sql' requires an argument"),
     ("stats STORE --sql 'from modes' --format parquet", "--format parquet needs --out PATH: a file"),

@@ -348,10 +348,6 @@ def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -
     assert Store.open(tmp_path / "flow").config.log == "actions"
     own = {"flow_runs": {"name": {"like_": str(tmp_path)}}}
     flow_runs = {each["name"].split()[0]: each["id"] for each in served.get("flow_runs/filter", own)}
-    bars = [each for each in served.artifacts(flow_runs["build"]).values() if each["type"] == "progress"]
-    stages = {f"pivot-{stage}-frozenlake" for stage in ("plan", "rollout", "label", "export")}
-    assert {each["key"] for each in bars} == stages
-    assert {each["data"] for each in bars} == {100.0}
     relabelled = served.artifacts(flow_runs["relabel"])
     assert {"pivot-counts-frozenlake", "pivot-failure-frozenlake"} <= relabelled.keys()
     (arm,) = json.loads(served.artifacts(flow_runs["probe"])["pivot-arms-frozenlake"]["data"])

@@ -26,7 +26,6 @@ from pivot.flows import deployments
 from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import BuildResult
 from pivot.flows.prune import Retention
-from pivot.models.cache import FORMAT, CallCache
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.core.faults import Fate, Killed, mortal
 from pivot.tests.flow_runs import assert_whole, config_of
@@ -168,7 +167,6 @@ def test_wrong_wishes_are_refused_before_anything_changes(night: Path, tmp_path:
     before = on_disk(tmp_path)
     assert "is one store, expected a folder of nights" in refused("prune", tmp_path / "2026-01-01", "--keep", "1")
     assert "keep: found '0'" in refused("prune", tmp_path, "--keep", "0")
-    assert "cache: found '9', expected days" in refused("prune", tmp_path, "--keep", "1", "--cache", "9")
     assert "does not exist" in refused("prune", tmp_path / "nowhere", "--keep", "1")
     (tmp_path / "empty").mkdir()
     assert "holds no finished night" in refused("prune", tmp_path / "empty", "--keep", "1")
@@ -222,32 +220,3 @@ class _Watch(Silent):
     """Stands in for the reports of a flow run."""
 
     log = logging.getLogger("pivot.tests")
-
-
-# The call cache
-
-
-def test_old_answers_leave_the_call_cache(night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, nights = tmp_path / "calls.sqlite", tmp_path / "nights"
-    shutil.copytree(night, nights / "2026-01-01")
-    monkeypatch.setattr("pivot.flows.prune.default_cache", lambda: str(path))
-    assert pivot.prune(nights, keep="1", cache="0d").removals == []  # no cache yet
-    calls = CallCache(path)
-    facts = {"model": {"model": "m"}, "prompt_hash": "h"}
-    for key in ("old", "new"):
-        calls.put(key, facts, "teacher", {"text": "x" * 100_000})
-    calls.close()
-    calls = CallCache(path)
-    calls._reader.execute(f"UPDATE calls_v{FORMAT} SET stored_at = '2020-01-01T00:00:00Z' WHERE key = 'old'")
-    calls.close()
-    size = path.stat().st_size
-    (planned,) = pivot.prune(nights, keep="1", cache="90d", dry_run=True).removals
-    assert (planned.kind, planned.files, planned.address) == ("cache entries", 1, str(path))
-    assert 100_000 < planned.bytes < 101_000
-    assert path.stat().st_size == size
-    assert pivot.prune(nights, keep="1", cache="90d").removals == [planned]
-    assert path.stat().st_size < size - 90_000
-    calls = CallCache(path)
-    assert calls.get("old") is None
-    assert calls.get("new") == {"text": "x" * 100_000}
-    calls.close()

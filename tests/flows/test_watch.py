@@ -1,4 +1,4 @@
-"""Check the reports to an operator without a server: bars, lines, metrics, tables, and a hook, also a broken one."""
+"""Check the reports to an operator without a server: lines, metrics, tables, and a hook, also a broken one."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import numpy as np
 import pivot
@@ -41,15 +41,9 @@ class Shown(Artifacts):
     def __init__(self) -> None:
         super().__init__(LOG, str(uuid4()), "Nightly: Frozen_Lake")
         self.shown: list[tuple[str, str, Any, str]] = []
-        self.moved: list[float] = []
 
-    def _put(self, what: str, kind: str, data: Any, description: str) -> UUID | None:
+    def _put(self, what: str, kind: str, data: Any, description: str) -> None:
         self.shown.append((what, kind, data, description))
-        return uuid4()
-
-    def progress(self, what: str, percent: float, description: str, shown: UUID | None) -> UUID | None:
-        self.moved.append(percent)
-        return super().progress(what, percent, description, None) if shown is None else shown
 
     def table_of(self, name: str) -> list[dict[str, Any]]:
         """The rows of a table."""
@@ -70,24 +64,6 @@ def watched() -> Iterator[tuple[Watch, Shown, Clock]]:
     """Something that watches, what it shows, and its clock."""
     shown, clock = Shown(), Clock()
     yield Watch(LOG, shown, RunMetrics("nightly", 0.0), clock=clock), shown, clock
-
-
-def test_a_long_stage_has_a_bar_that_moves_now_and_then(watched: tuple[Watch, Shown, Clock]) -> None:
-    watch, shown, clock = watched
-    watch.start("rollout", 200)
-    for second in range(60):
-        clock.now = 100.0 + second
-        watch.advance("rollout", 2)
-        watch.tick()
-    watch.finish("rollout")
-    watch.start("label", 200)
-    clock.now += 2
-    watch.tick()
-    watch.finish("label")
-    # After three seconds, then every five; a stage of two seconds has none.
-    assert shown.moved == [*range(4, 60, 5), 100.0]
-    ((what, kind, first, text),) = shown.shown
-    assert (what, kind, first, text) == ("rollout", "progress", 4.0, "rolling out: 8 of 200 episodes")
 
 
 def test_a_shard_is_a_line_and_is_added_up(
@@ -165,10 +141,7 @@ def test_a_server_that_refuses_an_artifact_ends_no_run(
     monkeypatch.setattr(artifacts, "get_client", no_server)
     broken = Artifacts(LOG, str(uuid4()), "night")
     broken.table("counts", [{"a": 1}], "counts")
-    assert broken.progress("rollout", 1.0, "", None) is None
-    bar = uuid4()
-    assert broken.progress("rollout", 2.0, "", bar) == bar
-    assert caplog.text.count("is not shown (OSError: no server)") == 3
+    assert caplog.text.count("is not shown (OSError: no server)") == 1
 
 
 def test_nothing_is_computed_for_pages_that_nobody_sees(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
