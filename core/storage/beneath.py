@@ -145,8 +145,14 @@ def _walk(
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the files below an open folder, and close it."""
     try:
-        _check_depth(root, folder, descriptor, above)
         here = os.fstat(descriptor)
+        if (here.st_dev, here.st_ino) in above:
+            raise StoreError(f"{printable(f'{root}/{folder}')} is a link to a folder that it is in; remove it")
+        if len(above) > MAX_DEPTH:
+            raise StoreError(
+                f"{printable(str(root))} has folders more than {MAX_DEPTH} levels deep; expected those of a store: "
+                f"remove {printable(folder.partition('/')[0])}"
+            )
         above = (*above, (here.st_dev, here.st_ino))
         with os.scandir(descriptor) as scanned:
             entries = list(scanned)
@@ -166,17 +172,6 @@ def _walk(
             yield from _walk(root, name, below, above, follow)
     finally:
         os.close(descriptor)
-
-
-def _check_depth(root: Path, folder: str, descriptor: int, above: tuple[tuple[int, int], ...]) -> None:
-    status = os.fstat(descriptor)
-    if (status.st_dev, status.st_ino) in above:
-        raise StoreError(f"{printable(f'{root}/{folder}')} is a link to a folder that it is in; remove it")
-    if len(above) > MAX_DEPTH:
-        raise StoreError(
-            f"{printable(str(root))} has folders more than {MAX_DEPTH} levels deep; expected those of a store: remove "
-            f"{printable(folder.partition('/')[0])}"
-        )
 
 
 def check_tree(root: Path, *, follow: bool = False) -> None:

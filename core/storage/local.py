@@ -182,21 +182,30 @@ class LocalStorage(Storage):
     # Writing
 
     def write(self, name: str, fill: Fill, *, flush: bool = True) -> FileRecord:
-        """Write a file durably."""
+        """Write a file durably: fill a temporary one, and move it to its place; it is gone after any failure."""
         self._check_name(name)
         folder, _, base = name.rpartition("/")
         try:
             with self._made_folder(TEMPORARY) as staging, self._made_folder(folder) as target:
-                return _write(self._half_written(name, staging, target), _Entry(target, base), fill, flush=flush)
+                temporary = _Entry(staging, f"{name.replace('/', '-')}.{os.getpid()}")
+                if os.fstat(staging).st_dev != os.fstat(target).st_dev:  # only files of one disk can be renamed
+                    temporary = _Entry(target, f".{base}{TEMPORARY}")
+                try:
+                    with os.fdopen(_create(temporary), "wb") as raw:
+                        sink = _HashingWriter(raw)
+                        fill(sink)
+                        raw.flush()
+                        os.fsync(raw.fileno())
+                    os.replace(temporary.name, base, src_dir_fd=temporary.folder, dst_dir_fd=target)
+                    if flush:
+                        os.fsync(target)
+                except BaseException:
+                    with contextlib.suppress(OSError):
+                        os.unlink(temporary.name, dir_fd=temporary.folder)
+                    raise
+                return sink.record()
         except OSError as error:
             raise storage_error("write", self.address(name), error) from error
-
-    def _half_written(self, name: str, staging: int, target: int) -> "_Entry":
-        """Choose a temporary name on the same disk as the folder, so that the file can be renamed into it."""
-        base = name.rpartition("/")[2]
-        if os.fstat(staging).st_dev == os.fstat(target).st_dev:
-            return _Entry(staging, f"{name.replace('/', '-')}.{os.getpid()}")
-        return _Entry(target, f".{base}{TEMPORARY}")
 
     @contextlib.contextmanager
     def _folder(self, name: str) -> Iterator[int]:
@@ -213,21 +222,18 @@ class LocalStorage(Storage):
         try:
             descriptor = self._open(name, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
-            self._make_folder(name)
+            _make_root(self.root)
+            made = ""
+            for part in name.split("/") if name else ():
+                with self._folder(made) as above, contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=above)
+                    os.fsync(above)
+                made = f"{made}/{part}" if made else part
             descriptor = self._open(name, os.O_RDONLY | os.O_DIRECTORY)
         try:
             yield descriptor
         finally:
             os.close(descriptor)
-
-    def _make_folder(self, name: str) -> None:
-        _make_root(self.root)
-        made = ""
-        for part in name.split("/") if name else ():
-            with self._folder(made) as above, contextlib.suppress(FileExistsError):
-                os.mkdir(part, dir_fd=above)
-                os.fsync(above)
-            made = f"{made}/{part}" if made else part
 
     def flush(self, names: Iterable[str]) -> None:
         """Flush the folders of the files, each once."""
@@ -344,13 +350,10 @@ class LocalStorage(Storage):
             raise refusal(self.root, LOCK, os.lstat(self.root / LOCK)) from None
 
     def _acquire(self, descriptor: int) -> None:
+        """Acquire the lock, and check that the file system refuses it to a second file descriptor meanwhile."""
         regular(descriptor, self.root, LOCK)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._check_lock_works()
-            self.check_contents()
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         except BlockingIOError:
             raise StoreError(
                 f"{self.root} is being written by another run (process {_holder(descriptor)}); wait for its end, "
@@ -358,25 +361,25 @@ class LocalStorage(Storage):
             ) from None
         except OSError as error:
             raise storage_error("lock", self.address(), error) from error
-
-    def _check_lock_works(self) -> None:
-        """Check that the file system refuses the lock to a second file descriptor while this run holds it.
-
-        Raises:
-            StoreError: it grants the lock twice, as some network and user-space file systems do.
-        """
         second = self._open_lock()
         try:
             fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return
+            pass
+        else:
+            raise StoreError(
+                f"the file system of {self.root} grants the same lock twice (its flock does nothing), so two runs "
+                "could write this store at the same time; expected working file locks: mount it with locks (Lustre: "
+                "flock, NFS: without nolock), or build on a local disk or into an object store"
+            )
         finally:
             os.close(second)
-        raise StoreError(
-            f"the file system of {self.root} grants the same lock twice (its flock does nothing), so two runs could "
-            "write this store at the same time; expected working file locks: mount it with locks (Lustre: flock, NFS: "
-            "without nolock), or build on a local disk or into an object store"
-        )
+        self.check_contents()
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        except OSError as error:
+            raise storage_error("lock", self.address(), error) from error
 
     def _clear(self) -> None:
         with contextlib.suppress(OSError), self._folder("") as root:
@@ -396,24 +399,6 @@ class _Entry:
         except FileNotFoundError:
             return False
         return True
-
-
-def _write(temporary: _Entry, target: _Entry, fill: Fill, *, flush: bool) -> FileRecord:
-    """Fill a temporary file and move it to its place; it is gone after any failure."""
-    try:
-        with os.fdopen(_create(temporary), "wb") as raw:
-            sink = _HashingWriter(raw)
-            fill(sink)
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.replace(temporary.name, target.name, src_dir_fd=temporary.folder, dst_dir_fd=target.folder)
-        if flush:
-            os.fsync(target.folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary.name, dir_fd=temporary.folder)
-        raise
-    return sink.record()
 
 
 def _create(entry: _Entry) -> int:
