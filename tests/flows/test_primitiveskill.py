@@ -1,8 +1,7 @@
-"""PrimitiveSkill through the whole pipeline: build, verify, load, pictures, planted defects, the views for people."""
+"""PrimitiveSkill through the whole pipeline: build, verify, load, pictures, the views for people."""
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from pivot.datasets.export.describe import find_episode
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.environments.primitiveskill.tasks import KINDS
-from pivot.tests.stores import Rows, change_rows, copy_store, need_at_pivots, problems, read_rows, rewrite_manifest
+from pivot.tests.stores import Rows, need_at_pivots, read_rows
 from typer.testing import CliRunner
 
 from datasets import DatasetDict, load_dataset
@@ -122,36 +121,6 @@ def test_observations_are_stored_before_each_action(store: Path) -> None:
         assert (
             f"[({','.join(str(round(value)) for value in thing)})" in first[episode["episode_id"]]["observation_text"]
         )
-
-
-DEFECTS: list[tuple[str, Callable[[dict[str, Any]], None], str]] = [
-    (LABELS, lambda row: row.update(pivot_step=5 if row["pivot_step"] != 5 else 4), "pivot_step"),
-    (LABELS, lambda row: row["certificate"].update(reference_pivot=0), "reference_pivot"),
-    (LABELS, lambda row: row["certificate"].update(before=9.0), "certificate"),
-    (LABELS, lambda row: row.update(secondary_modes=["timeout"]), "secondary_modes"),
-    (f"steps/{SHARD}", lambda row: row.update(observation_text=row["observation_text"] + " "), "observation_text"),
-    (f"steps/{SHARD}", lambda row: row.update(info=row["info"].replace("remaining_stages", "stages")), "info"),
-    (f"episodes/{SHARD}", lambda row: row.update(instruction="Put the apple away"), "instruction"),
-]
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("tiny") / "store", tasks=4, rollouts=1)
-
-
-@pytest.mark.parametrize(("file", "change", "word"), DEFECTS, ids=[defect[2] for defect in DEFECTS])
-def test_a_changed_cell_is_found(
-    tiny: Path, tmp_path: Path, file: str, change: Callable[[dict[str, Any]], None], word: str
-) -> None:
-    root = copy_store(tiny, tmp_path / "copy")
-
-    def spoil(rows: Rows) -> None:
-        change(rows[0])
-
-    change_rows(root, file, spoil)
-    rewrite_manifest(root)
-    assert any(word in problem for problem in problems(root)), problems(root)
 
 
 def test_a_person_is_told_what_was_asked_and_where(store: Path) -> None:

@@ -1,9 +1,8 @@
-"""SVG through the whole pipeline: build, verify, planted defects, both vocabularies, pictures, card, command line."""
+"""SVG through the whole pipeline: build, verify, both vocabularies, pictures, card, command line."""
 
 import io
 import json
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ import pivot
 import pytest
 from PIL import Image
 from pivot import build
-from pivot.cli import app
 from pivot.collage import collage_layout, panel
 from pivot.core.errors import ConfigError, StoreError
-from pivot.core.images import decode, encode_png
+from pivot.core.images import decode
 from pivot.core.progress import Silent
 from pivot.datasets.export.card import card_text
 from pivot.datasets.export.describe import find_episode
@@ -28,8 +26,7 @@ from pivot.flows.engines.local import InProcess
 from pivot.flows.relabel import relabel_store
 from pivot.tests import stores
 from pivot.tests.cli.command_line import run_config
-from pivot.tests.stores import Rows, change_rows, copy_store, read_rows, rewrite_manifest
-from typer.testing import CliRunner
+from pivot.tests.stores import Rows, copy_store, read_rows
 
 DATASET = "dataset/svg/train-00000.parquet"
 SHARD = "svg/00000.parquet"
@@ -156,87 +153,6 @@ def test_card_and_rows_name_the_scorer(store: Path) -> None:
         assert settings["scorer_version"]
 
 
-# Planted defects, the manifest rewritten to match
-
-
-def failed(rows: Rows, mode: str = "") -> dict[str, Any]:
-    return next(row for row in rows if not mode or row["failure_mode"] == mode)
-
-
-def mode_of_label(rows: Rows) -> None:
-    row = failed(rows)
-    row["failure_mode"] = "mismatch" if row["failure_mode"] != "mismatch" else "stagnation"
-
-
-def score_in_certificate(rows: Rows) -> None:
-    failed(rows)["certificate"]["raw_after"] += 1e-6
-
-
-def score_in_log(rows: Rows) -> None:
-    info = json.loads(rows[0]["info"])
-    rows[0]["info"] = json.dumps(info | {"average_score": info["average_score"] + 1e-6}, sort_keys=True)
-
-
-def part_of_a_score(rows: Rows) -> None:
-    row = next(row for row in rows if row["score_parts"])
-    row["score_parts"] = row["score_parts"].replace("colour", "color")
-
-
-def document(rows: Rows) -> None:
-    row = next(row for row in rows if row["payload"])
-    row["payload"] = row["payload"].replace("fill", "FILL", 1)
-
-
-def pixel(rows: Rows) -> None:
-    picture = decode(rows[0]["image"]).copy()
-    picture[100, 100] ^= 1
-    rows[0]["image"] = encode_png(picture)
-
-
-def reward(rows: Rows) -> None:
-    rows[0]["rewards"][-1] += 1e-9
-
-
-def completion(rows: Rows) -> None:
-    part = rows[0]["completion"][0]["content"][0]
-    part["text"] = part["text"].replace('"failure_mode": "', '"failure_mode": "timeout or ')
-
-
-def swapped_panel(rows: Rows) -> None:
-    rows[0]["panel"], rows[-1]["panel"] = rows[-1]["panel"], rows[0]["panel"]
-
-
-def target_picture(rows: Rows) -> None:
-    rows[0]["images"][0] = rows[0]["panel"]
-
-
-def label_picture(rows: Rows) -> None:
-    rows[0]["image_hashes"] = rows[0]["image_hashes"][1:]
-
-
-@pytest.mark.parametrize(
-    ("file", "change"),
-    [
-        (f"labels/v1/{SHARD}", mode_of_label),
-        (f"labels/v1/{SHARD}", score_in_certificate),
-        (f"labels/v1/{SHARD}", label_picture),
-        (f"steps/{SHARD}", score_in_log),
-        (f"steps/{SHARD}", part_of_a_score),
-        (f"steps/{SHARD}", document),
-        (f"frames/{SHARD}", pixel),
-        (f"episodes/{SHARD}", reward),
-        (DATASET, completion),
-        (DATASET, swapped_panel),
-        (DATASET, target_picture),
-    ],
-)
-def test_verify_finds_one_changed_cell(store: Path, tmp_path: Path, file: str, change: Callable[[Rows], None]) -> None:
-    root = copy_store(store, tmp_path / "damaged")
-    change_rows(root, file, change)
-    rewrite_manifest(root)
-    assert stores.problems(root)
-
-
 def test_what_a_score_is_made_of_is_stored_apart(store: Path) -> None:
     scored = 0
     for row in read_rows(store, f"steps/{SHARD}"):
@@ -294,19 +210,3 @@ def test_flags_for_targets_and_scorer_are_settings(tmp_path: Path) -> None:
         run_config("sokoban --tasks 1 --set svg.scorer=pixel")
     with pytest.raises(ConfigError, match="nowhere"):
         run_config(f"svg --tasks 1 --targets {tmp_path / 'nowhere'}")
-
-
-def test_the_flags_reach_the_settings(tmp_path: Path) -> None:
-    runner = CliRunner()
-    arguments = ["build", "svg", "--tasks", "1", "--out", str(tmp_path / "store"), "--dry-run"]
-    planned = runner.invoke(app, [*arguments, "--scorer", "pixel", "--target-vocabulary", "paper"])
-    assert planned.exit_code == 0, planned.output
-    assert "nothing was written" in planned.output
-    for wrong, words in (
-        (["--scorer", "guess"], "unknown scorer 'guess'"),
-        (["--targets", str(tmp_path / "nowhere")], "nowhere"),
-        (["--target-vocabulary", "mine"], "--target-vocabulary: found 'mine'"),
-    ):
-        refused = runner.invoke(app, [*arguments, *wrong])
-        assert isinstance(refused.exception, ConfigError)
-        assert words in str(refused.exception)
