@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 from ...core.plugins import Settings
 from ..store.schema import LABELS, Column, TableSchema
 from .base import LabelledShard
-from .layouts import CHAT, EPISODE, IMAGES, LABEL, chat, provenance
-from .trainer import TrainerExporter
+from .trainer import CHAT, EPISODE, IMAGES, LABEL, TrainerExporter, chat, provenance
 
 ANALYZER = TableSchema(
     "analyzer",

@@ -9,8 +9,7 @@ from ...core.messages import bare_messages
 from ...core.plugins import Settings
 from ..store.schema import MESSAGES, Column, TableSchema
 from .base import LabelledShard
-from .layouts import IMAGES, LABEL, PROMPT, TURN, answer, provenance
-from .trainer import PlanExporter
+from .trainer import IMAGES, LABEL, PROMPT, TURN, PlanExporter, answer, provenance
 from .turns import ShardTurns
 
 MORE = (

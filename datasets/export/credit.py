@@ -12,8 +12,7 @@ from ...solvers.base import Case, Solver, Unsolved
 from ...solvers.credit import RULES, turn_credits
 from ..store.schema import EPISODES, STEPS, STRINGS, Column, TableSchema
 from .base import LabelledEpisode, LabelledShard
-from .layouts import TURN, provenance
-from .trainer import TrainerExporter
+from .trainer import TURN, TrainerExporter, provenance
 
 CREDIT = TableSchema(
     "credit",

@@ -9,8 +9,7 @@ from ...core.messages import bare_messages
 from ...core.plugins import Settings
 from ..store.schema import MESSAGES, STRINGS, Column, TableSchema
 from .base import LabelledEpisode, LabelledShard
-from .layouts import IMAGES, LABEL, PROMPT, TURN, answer, is_plain, provenance
-from .trainer import PlanExporter
+from .trainer import IMAGES, LABEL, PROMPT, TURN, PlanExporter, answer, is_plain, provenance
 from .turns import PlannedTurn, ShardTurns
 
 MORE = (

@@ -12,8 +12,7 @@ from ...core.plugins import Settings
 from ...labeling.hindsight import Hindsight, hindsight_text, teacher_prompt
 from ..store.schema import IMAGE, LABELS, MESSAGES, STRINGS, Column, TableSchema
 from .base import LabelledEpisode, LabelledShard
-from .layouts import IMAGES, LABEL, PROMPT, TURN, provenance
-from .trainer import TrainerExporter
+from .trainer import IMAGES, LABEL, PROMPT, TURN, TrainerExporter, provenance
 from .turns import ShardTurns, pictures_of
 
 PRIVILEGED = TableSchema(

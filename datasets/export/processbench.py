@@ -9,8 +9,7 @@ import pyarrow as pa
 from ...core.plugins import Settings
 from ..store.schema import EPISODES, IMAGE, STRINGS, Column, TableSchema
 from .base import LabelledEpisode, LabelledShard
-from .layouts import EPISODE, provenance
-from .trainer import TrainerExporter
+from .trainer import EPISODE, TrainerExporter, provenance
 
 PROCESSBENCH = TableSchema(
     "processbench",

@@ -1,15 +1,77 @@
-"""Base of the formats for trainers: one folder per environment and side of the split, and one row builder."""
+"""Base of the formats for trainers: the columns that rows have in common, and one row builder per format."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
+from ...core.messages import bare_messages
 from ...solvers.base import Solver
 from ..store.config import Shard
-from ..store.schema import TableSchema
+from ..store.schema import EPISODES, IMAGE, LABELS, MESSAGES, Column, TableSchema
 from ..store.split import SIDES
 from ..store.tables import Rows
-from .base import Exporter, ExportTables, LabelledShard
+from .base import Exporter, ExportTables, LabelledEpisode, LabelledShard
+
+PICTURE = "<image>"
+"""Mark of a picture in the text of a chat."""
+MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
+CHAT = pa.list_(MESSAGE)
+"""Chat messages whose content is one text with :data:`PICTURE` in the places of the pictures."""
+
+Row = dict[str, Any]
+Messages = Sequence[Mapping[str, Any]]
+
+EPISODE = (
+    *EPISODES.only("episode_id", "env", "task_id", "goal_idx", "eval_set", "group_id", "sample_idx", "policy"),
+    Column(
+        "certificate_kind",
+        pa.string(),
+        "Kind of the facts behind the row: `exact` is proved; `lower_bound`, `heuristic` and `convention` are weaker.",
+    ),
+    *LABELS.only("evidence"),
+)
+"""Provenance of a row about an episode."""
+TURN = (*EPISODE, Column("t", pa.int32(), "Step index of the turn, 0-based."))
+"""Provenance of a row about a turn."""
+LABEL = LABELS.only("label_version", "pivot_step", "failure_mode")
+"""Columns of the label behind a row."""
+IMAGES = Column("images", pa.list_(IMAGE), "Pictures of the prompt, in order.")
+PROMPT = Column("prompt", MESSAGES, "The agent's own prompt of the turn, TRL conversational parts.")
+
+
+def provenance(each: LabelledEpisode, kind: str, columns: Sequence[Column] = EPISODE) -> Row:
+    """Return the cells of the columns that an episode or its label has, with the kind of its certificate."""
+    names = {column.name for column in columns}
+    rows = [each.episode] if each.label is None else [each.episode, each.label]
+    return {name: row[name] for row in rows for name in names & row.keys()} | {
+        "certificate_kind": kind,
+        "evidence": list(each.evidence),
+    }
+
+
+def answer(text: str) -> list[dict[str, Any]]:
+    """Return a reply as TRL's conversational parts."""
+    return [{"role": "assistant", "content": [{"type": "text", "text": text}]}]
+
+
+def chat(prompt: Messages, reply: str) -> list[dict[str, str]]:
+    """Return a prompt, and a reply to it, as a chat of :data:`CHAT`."""
+    messages = [{"role": each["role"], "content": _joined(each["content"])} for each in bare_messages(prompt)]
+    return [*messages, {"role": "assistant", "content": reply}]
+
+
+def _joined(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(PICTURE if part["type"] == "image" else part["text"] for part in content)
+
+
+def is_plain(reply: str) -> bool:
+    """Whether a reply holds no mark that a trainer would take for a picture or for the end of a turn."""
+    return PICTURE not in reply and "<|" not in reply
+
 
 WITHOUT_PLANS = {
     "heuristic": "a heuristic, which proves no action safe",

@@ -22,7 +22,7 @@ from ...rollouts.replies import action_text, written_reply
 from ...solvers.base import TURN_SEPARATOR
 from ..store.tables import Rows, steps_by_episode
 from .base import LabelledEpisode, LabelledShard
-from .layouts import is_plain
+from .trainer import is_plain
 
 
 @dataclass(frozen=True, slots=True)

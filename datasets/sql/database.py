@@ -40,14 +40,15 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
 
 
 def _sources(store: Store) -> dict[str, str]:
-    return {name: _parquet(schema, _named(store, schema)) for name, schema in BASE.items()}
-
-
-def _named(store: Store, schema: TableSchema) -> list[str]:
-    """Return the files of a table, or patterns for many of them."""
-    files = store.files(schema)
-    names = _patterns(store, schema) if len(files) > NAMED_FILES else files
-    return [store.storage.address(each) if store.storage.remote else each for each in names]
+    """Return what the base views read: the files of their tables, or patterns for many of them."""
+    sources: dict[str, str] = {}
+    for name, schema in BASE.items():
+        files = store.files(schema)
+        names = _patterns(store, schema) if len(files) > NAMED_FILES else files
+        sources[name] = _parquet(
+            schema, [store.storage.address(each) if store.storage.remote else each for each in names]
+        )
+    return sources
 
 
 def _patterns(store: Store, schema: TableSchema) -> list[str]:

@@ -355,18 +355,14 @@ def versions() -> dict[str, str]:
     """Return the versions that a store depends on."""
     packages = ("pivot-vlm", "gymnasium", "numpy", "numba", "pyarrow", "duckdb", "polars", "prefect")
     pictures = ("pillow", "opencv-python-headless", "isal", "cairosvg")
-    versions_by_name: dict[str, str] = {}
+    found: dict[str, str] = {}
     for package in (*packages, *pictures):
         try:
-            versions_by_name[package] = version(package)
+            found[package] = version(package)
         except PackageNotFoundError:
-            versions_by_name[package] = "not installed"
-    return versions_by_name | {"cairo": _cairo_version()}
-
-
-def _cairo_version() -> str:
-    """Return the version of the C library that draws SVG."""
-    try:
-        return import_module("cairocffi").cairo_version_string()
+            found[package] = "not installed"
+    try:  # the C library that draws SVG
+        found["cairo"] = import_module("cairocffi").cairo_version_string()
     except (ImportError, OSError):
-        return "not installed"
+        found["cairo"] = "not installed"
+    return found

@@ -87,7 +87,8 @@ class Run:
         self.home = home
         self._envs = {name: self._resolve(name) for name in config.environments}
         self._filters = {env: [filter_type(name) for name in names] for env, names in config.filters.items()}
-        self._parts = {role: _Part(role, part, home) for role, part in _roles(config).items()}
+        parts: dict[Role, PartConfig] = {"student": config.policy, "teacher": config.teacher}
+        self._parts = {role: _Part(role, part, home) for role, part in parts.items()}
 
     def __reduce__(self) -> tuple[type["Run"], tuple[RunConfig, str]]:
         """Travel as the config."""
@@ -218,17 +219,10 @@ def _prompt_of_policy(name: str) -> StudentPrompt | None:
     return kind.prompt if issubclass(kind, Policy) else None
 
 
-def _roles(config: RunConfig) -> dict[Role, PartConfig]:
-    return {"student": config.policy, "teacher": config.teacher}
-
-
 def is_served(role: Role, part: PartConfig) -> bool:
     """Whether a policy or writer waits for a model; no other plugin is imported for it."""
-    return _is_model(role, part) or part_type(role, part.name).served
-
-
-def _is_model(role: Role, part: PartConfig) -> bool:
-    return part.name not in plugins.names("policies" if role == "student" else "writers")
+    is_model = part.name not in plugins.names("policies" if role == "student" else "writers")
+    return is_model or part_type(role, part.name).served
 
 
 class _Part:
@@ -237,8 +231,8 @@ class _Part:
     def __init__(self, role: Role, part: PartConfig, home: str) -> None:
         self._role: Role = role
         self._kind = part_type(role, part.name)
-        self.is_model = _is_model(role, part)
-        self.served = is_served(role, part)
+        self.is_model = part.name not in plugins.names("policies" if role == "student" else "writers")
+        self.served: bool = self.is_model or self._kind.served
         where = f"{'policy' if role == 'student' else 'writer'} {part.name}: "
         self._options = read_settings(self._kind.config_type, part.options, where)
         self.service = read_settings(self._kind.service_type, part.service, where) if self.is_model else None

@@ -100,7 +100,12 @@ class TableSchema:
 
         ``labels`` replace the class names that the column declares, in a run that has more of them.
         """
-        features = {column.name: _feature(column, labels) for column in self.columns}
+        features = {
+            column.name: _feature_of(column.type)
+            if column.labels is None
+            else {"names": list(labels or column.labels), "_type": "ClassLabel"}
+            for column in self.columns
+        }
         return self.arrow.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
 
     @cached_property
@@ -123,8 +128,8 @@ class TableSchema:
     @cached_property
     def image_paths(self) -> tuple[str, ...]:
         """Parquet paths of the leaf columns that hold encoded images: stored without a second compression."""
-        paths = [path for column in self.columns for path in _binary_leaves(column.name, column.type)]
-        return tuple(paths)
+        leaves = (leaf for column in self.columns for leaf in _leaves(column.name, column.type))
+        return tuple(path for path, kind in leaves if pa.types.is_binary(kind))
 
     @cached_property
     def leaf_paths(self) -> tuple[str, ...]:
@@ -138,16 +143,6 @@ def _leaves(path: str, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
     if isinstance(kind, pa.ListType):
         return _leaves(f"{path}.list.element", kind.value_type)
     return [(path, kind)]
-
-
-def _binary_leaves(path: str, kind: pa.DataType) -> list[str]:
-    return [leaf for leaf, leaf_type in _leaves(path, kind) if pa.types.is_binary(leaf_type)]
-
-
-def _feature(column: Column, labels: Sequence[str] | None) -> dict[str, Any]:
-    if column.labels is not None:
-        return {"names": list(labels or column.labels), "_type": "ClassLabel"}
-    return _feature_of(column.type)
 
 
 _DTYPES = {pa.string(): "string", pa.bool_(): "bool", pa.binary(): "binary", pa.int32(): "int32", pa.int64(): "int64"}

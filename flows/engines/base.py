@@ -5,7 +5,6 @@ submits a stage of a shard and gets a small result; files and receipts are in th
 verification are the same on every engine, and so are the bytes.
 """
 
-import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -95,10 +94,9 @@ class Workers:
     count: int = 0
 
 
-@contextlib.contextmanager
 def open_pool(
     workers: Workers, environments: Sequence[str], store: Address, *, writes: bool = True
-) -> Iterator[WorkerPool]:
+) -> AbstractContextManager[WorkerPool]:
     """Open the pool of an engine; see :meth:`Engine.pool`.
 
     Raises:
@@ -107,5 +105,4 @@ def open_pool(
     kind: type[Engine] = plugins.load("engines", workers.engine)
     settings = {"workers": workers.count, "address": workers.address}
     chosen = kind(plugins.read_settings(kind.config_type, settings, f"engine {workers.engine}: "))
-    with chosen.pool(environments, store, writes=writes) as pool:
-        yield pool
+    return chosen.pool(environments, store, writes=writes)

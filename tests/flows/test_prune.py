@@ -1,4 +1,4 @@
-"""`pivot du` and `pivot prune`: sums as on disk, nothing but old nights is removed, a kill leaves no half."""
+"""`pivot prune`: nothing but old nights is removed, and a kill leaves no half."""
 
 import logging
 import os
@@ -18,7 +18,6 @@ from pivot.cli.console import size_text
 from pivot.core.errors import ConfigError, NoStoreError
 from pivot.core.progress import Silent
 from pivot.core.storage import LocalStorage
-from pivot.core.storage.commit import COMMIT
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.nights import nights_of, write_nights_card
 from pivot.datasets.store.store import Store
@@ -29,20 +28,6 @@ from pivot.flows.prune import Retention
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.core.faults import Fate, Killed, mortal
 from pivot.tests.flow_runs import assert_whole, config_of
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with two label versions, a probe, a report, and leftovers of killed runs."""
-    root = tmp_path_factory.mktemp("whole") / "store"
-    pivot.build(config_of({"sokoban": 2, "frozenlake": 2}), root)
-    pivot.relabel(root, {"split": "episode"})
-    pivot.probe(root, {"arms": ["no_hint"]})
-    pivot.report(root, root.with_name("store-report"), limit=1)
-    for name in (".tmp/half", f"{COMMIT}/run.json", ".dataset-v2/old/train.parquet", "steps/.00000.parquet.tmp"):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(b"left")
-    return root
 
 
 def on_disk(root: Path) -> dict[str, int]:
