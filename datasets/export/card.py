@@ -19,11 +19,10 @@ from ...labeling.prose import MISSED
 from ...labeling.vocabulary import PAPER_MODES, is_translated
 from ..store.config import RunConfig
 from ..store.schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, STEPS
-from ..store.split import SIDES, TRAIN
+from ..store.split import SIDES
 from ..store.store import NAMED_FILES, Store
 from .describe import find_episode
 from .licence import terms_of
-from .predictors import AT_MOST, Reach, predictors_reach
 
 CARD, PICTURE = "README.md", "example.png"
 TITLE = "PIVOT failure labels"
@@ -119,16 +118,12 @@ def card_text(
     )
     settings = {name: chosen.settings for name, chosen in config.environments.items()}
     parts = (("Policy", config.policy), ("Teacher", config.teacher))
-    reach = predictors_reach(store, folder)
-    reached = [[each.env, *each.cells] for each in reach]
     card = DatasetCard.from_template(
         head,
         template_path=str(TEMPLATE),
         environments=[(name, env.type.profile.task_description) for name, env in store.run.envs.items()],
         picture=PICTURE if with_picture else None,
         modes=_modes(store),
-        predictors=_table(("environment", *Reach.CELLS), reached) if reached else None,
-        predictors_read=AT_MOST if any(each.train < rows[each.env][TRAIN] for each in reach) else None,
         bounds=_bounds(store),
         evidence=_evidence(store),
         config=config,

@@ -13,14 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from ..store.config import environment
-from ..store.dataset_rows import dataset_file
-from ..store.parquet import read_sparse
-from ..store.schema import DATASET
-from ..store.split import TRAIN, VALIDATION
-from ..store.store import DATASET_FOLDER, Store
 
 _FIELD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
 _OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
@@ -116,12 +111,6 @@ def fit_majority(train: Sequence[LoggedFailure]) -> Predictor:
     """Guess the most frequent pivot step of the training split, or the last step of a shorter episode."""
     step, mode = most_common([each.pivot_step for each in train]), _mode(train)
     return lambda failure: Guess(min(step, failure.last), mode)
-
-
-def fit_last_step(train: Sequence[LoggedFailure]) -> Predictor:
-    """Guess the last step."""
-    mode = _mode(train)
-    return lambda failure: Guess(failure.last, mode)
 
 
 def _mode(train: Sequence[LoggedFailure]) -> str:
@@ -253,84 +242,3 @@ def _svg(failure: LoggedFailure) -> Guess:
 
 
 _RULES: Mapping[str, Predictor] = {"navigation": _navigation, "primitiveskill": _primitiveskill, "svg": _svg}
-
-PREDICTORS: Mapping[str, Callable[[Sequence[LoggedFailure]], Predictor]] = {
-    "majority": fit_majority,
-    "last step": fit_last_step,
-    "arithmetic": fit_arithmetic,
-}
-"""Functions that fit a predictor on the training failures (at least one) of one environment, in the order of tables."""
-
-
-def accuracy(predictor: Predictor, failures: Sequence[LoggedFailure]) -> float:
-    """Return the share of failures, of which there is at least one, whose step a predictor names."""
-    return sum(predictor(each).step == each.pivot_step for each in failures) / len(failures)
-
-
-# What they reach on a store's dataset: an Analyzer that looks at pictures has to exceed it
-
-AT_MOST = 20_000
-"""Records of a side that are read, the first ones: more move a share by tenths of a percent and fill the memory."""
-
-_COLUMNS = ["env", "horizon", "actions", "action_log", "pivot_step", "failure_mode"]
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """Accuracy of one predictor in one environment, 0 to 1; None if the split has no failures."""
-
-    env: str
-    predictor: str
-    train: int
-    """Number of failures that it was fitted on."""
-    validation: int
-    """Number of held-out failures."""
-    pivot_train: float
-    """Share of the failures that it was fitted on whose step it names."""
-    pivot_validation: float | None
-    mode_validation: float | None
-
-    CELLS: ClassVar[tuple[str, ...]] = ("predictor", "pivot % train", "pivot % validation", "mode % validation")
-    """Headings of the cells."""
-
-    @property
-    def cells(self) -> list[str]:
-        """Cells of a table row, without the environment."""
-        shares = (self.pivot_train, self.pivot_validation, self.mode_validation)
-        return [self.predictor, *("–" if share is None else f"{100 * share:.1f}" for share in shares)]
-
-
-def dataset_failures(store: Store, env: str, side: str, folder: str = DATASET_FOLDER) -> list[LoggedFailure]:
-    """Read the first ``AT_MOST`` records of one environment on one side of the split, without their pictures.
-
-    Raises:
-        StoreError: a file of the dataset is missing or cannot be read.
-    """
-    failures: list[LoggedFailure] = []
-    for shard in store.config.shards():
-        if shard.env == env and len(failures) < AT_MOST:
-            name = dataset_file(folder, DATASET, shard, side)
-            rows = read_sparse(store.storage, name, DATASET, _COLUMNS).slice(0, AT_MOST - len(failures)).to_pylist()
-            failures += map(LoggedFailure.of_record, rows)
-    return failures
-
-
-def predictors_reach(store: Store, folder: str = DATASET_FOLDER) -> list[Reach]:
-    """Return what every predictor reaches in every environment; one without training records has none.
-
-    Raises:
-        StoreError: a file of the dataset is missing or cannot be read.
-    """
-    reached: list[Reach] = []
-    for env in store.config.environments:
-        train, validation = (dataset_failures(store, env, side, folder) for side in (TRAIN, VALIDATION))
-        for name, fit in PREDICTORS.items() if train else ():
-            predictor = fit(train)
-            pivot = accuracy(predictor, validation) if validation else None
-            mode = _right_modes(predictor, validation) if validation else None
-            reached.append(Reach(env, name, len(train), len(validation), accuracy(predictor, train), pivot, mode))
-    return reached
-
-
-def _right_modes(predictor: Predictor, failures: Sequence[LoggedFailure]) -> float:
-    return sum(predictor(each).mode == each.failure_mode for each in failures) / len(failures)

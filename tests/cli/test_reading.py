@@ -8,7 +8,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from PIL import Image
 from pivot.cli import app
 from pivot.core import plugins
 from pivot.core.errors import ConfigError, PivotError, PluginError, StoreError
-from pivot.datasets.export.predictors import PREDICTORS, dataset_failures, predictors_reach
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
@@ -99,18 +97,6 @@ def test_stats_of_a_store_without_a_shard_are_refused(store: Path) -> None:
     lost.unlink()
     for more in ((), ("--sql", "select count(*) from episodes")):
         assert str(error_of("stats", store, *more)) == f"{lost} is missing; run the same build again to write it"
-
-
-def test_predictors_stand_in_the_card(built: Path) -> None:
-    rows = [[each.env, *each.cells] for each in predictors_reach(Store.open(built))]
-    card = (built / "dataset/README.md").read_text(encoding="utf-8")
-    assert {(env, name) for env, name, *_ in rows} == {(e, n) for e in ("frozenlake", "sokoban") for n in PREDICTORS}
-    for row in rows:
-        assert f"| {' | '.join(row)} |" in card
-        assert all(cell == "–" or 0 <= float(cell) <= 100 for cell in row[2:])
-    majority = next(row for row in rows if row[:2] == ["sokoban", "majority"])
-    labels = Counter(each.pivot_step for each in dataset_failures(Store.open(built), "sokoban", "train"))
-    assert float(majority[2]) == pytest.approx(100 * max(labels.values()) / labels.total(), abs=0.06)
 
 
 def test_sql_as_a_table_and_as_csv(built: Path) -> None:
