@@ -4,14 +4,14 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pivot.cli import app
 from pivot.core.errors import PivotError, StoreError
 from pivot.tests.core.canary import Canary
-from pivot.tests.core.hostile_makers import reseal
+from pivot.tests.core.hostile_makers import Maker, journal, link, reseal, special
 from pivot.training.records import find_files
 from typer.testing import CliRunner
 
@@ -30,41 +30,20 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def _journal(root: Path, canary: Canary) -> None:
+def _journal(root: Path, outside: Path) -> None:
     """Let a step move a folder of the store over files outside of it, and remove others."""
-    (root / "away").symlink_to(canary.root)
-    (root / ".commit").mkdir()
+    link("away", "{out}")(root, outside)
     step = {"source": "labels", "target": "away/dataset", "mark": "1", "objects": [], "obsolete": ["away/labels"]}
-    (root / ".commit/journal.json").write_text(json.dumps(step))
+    journal(step)(root, outside)
 
 
-def _link(name: str) -> Callable[[Path, Canary], None]:
-    def plant(root: Path, canary: Canary) -> None:
-        path = root / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        path.symlink_to(canary.root / ("file" if "." in name[1:] or name == ".lock" else "."))
-
-    return plant
-
-
-def _pipe(name: str) -> Callable[[Path, Canary], None]:
-    def plant(root: Path, _: Canary) -> None:
-        (root / name).unlink(missing_ok=True)
-        os.mkfifo(root / name)
-
-    return plant
-
-
-def _hard_link(root: Path, canary: Canary) -> None:
-    (root / ".lock").unlink(missing_ok=True)
-    os.link(canary.root / "file", root / ".lock")
-
-
-PLANTS: dict[str, Callable[[Path, Canary], None]] = {
+FOLDERS, FILES = ("labels", "dataset", ".tmp", ".commit"), (".lock", "pivot.duckdb")
+PLANTS: dict[str, Maker] = {
     "journal": _journal,
-    **{f"link {name}": _link(name) for name in ("labels", "dataset", ".tmp", ".commit", ".lock", "pivot.duckdb")},
-    **{f"pipe {name}": _pipe(name) for name in (".lock", "run.json")},
-    "hard link": _hard_link,
+    **{f"link {name}": link(name, "{out}") for name in FOLDERS},
+    **{f"link {name}": link(name, "{out}/file") for name in FILES},
+    **{f"pipe {name}": special(name, "pipe") for name in (".lock", "run.json")},
+    "hard link": link(".lock", "{out}/file", hard=True),
 }
 
 
@@ -79,7 +58,7 @@ def _run(command: str, root: Path, whole: Path, out: Path, *more: str) -> BaseEx
 def test_every_command_refuses_it_and_changes_nothing(plant: str, small_store: Path, tmp_path: Path) -> None:
     canary = Canary(tmp_path / "outside", ("file", "dataset/file", "labels/file", "journal.json", "run.json"))
     root = Path(shutil.copytree(small_store, tmp_path / "store"))
-    PLANTS[plant](root, canary)
+    PLANTS[plant](root, canary.root)
     before = sorted((path, path.lstat().st_mtime_ns) for path in root.rglob("*") if path.name != ".lock")
     for command in COMMANDS:
         error = _run(command, root, small_store, tmp_path / "out")
