@@ -4,7 +4,7 @@ Every number is read from the stored tables. The card also names the dataset's c
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +62,12 @@ def contents(folder: str, files: Mapping[str, FileRecord]) -> dict[str, dict[str
 def card_configs(
     environments: Sequence[str], rows: RowCounts, parts: Mapping[str, Mapping[str, str]]
 ) -> list[dict[str, Any]]:
-    """Return the ``configs`` section: ``all`` first and default, then one config per environment, then episodes.
+    """Return the ``configs`` section of a store: ``all`` first and default, then one per environment, then episodes.
 
     Args:
         environments: names, in order.
         rows: how many rows each subfolder has on each side.
         parts: digests of the files by subfolder and name.
-
-    Each names the digest of its content: the library caches by what the card says, so that two stores, or one before
-    and after it grew, would otherwise be the same to it.
-
-    A side without any row (a store of one level has one) is not listed, nor is a config without any: they have no file,
-    and ``load_dataset`` refuses all configs where a pattern of one fits nothing.
     """
 
     def side_paths(side: str, parts_of: Sequence[str]) -> list[str]:
@@ -82,18 +76,41 @@ def card_configs(
             return [f"{part}/{side}-*.parquet" for part in parts_of if rows[part][side]]
         return files
 
-    def config(name: str, parts_of: Sequence[str], **extra: Any) -> dict[str, Any]:
-        paths = {side: side_paths(side, parts_of) for side in SIDES}
-        files = [{"split": side, "path": path} for side, path in paths.items() if path]
-        content = digest({part: dict(parts.get(part, {})) for part in parts_of})
-        return {"config_name": name, **extra, "description": f"content {content}", "data_files": files}
+    return configs_section(
+        (name, {side: side_paths(side, of) for side in SIDES}, digest({part: dict(parts.get(part, {})) for part in of}))
+        for name, of in config_parts(environments).items()
+    )
 
-    configs = [
-        config("all", environments, default=True),
-        *(config(name, [name]) for name in environments),
-        *(config(f"{name}_episodes", [f"{name}_episodes"]) for name in environments),
-    ]
-    return [each for each in configs if each["data_files"]]
+
+def config_parts(environments: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Return the subfolders of each config of a store."""
+    whole = {f"{name}_episodes": [f"{name}_episodes"] for name in environments}
+    return {"all": environments, **{name: [name] for name in environments}, **whole}
+
+
+def configs_section(named: Iterable[tuple[str, Mapping[str, Sequence[str]], str]]) -> list[dict[str, Any]]:
+    """Return a ``configs`` section from names, paths by side of the split, and digests of the content.
+
+    Each config names the digest: the library caches by what the card says, so that two stores, or one before and after
+    it grew, would otherwise be the same to it. A side without any row has no file and is not listed, nor is a config
+    without any: ``load_dataset`` refuses all configs where a pattern of one fits nothing.
+    """
+    section: list[dict[str, Any]] = []
+    for name, paths, content in named:
+        files = [{"split": side, "path": list(paths[side])} for side in SIDES if paths.get(side)]
+        default = {"default": True} if name == "all" else {}
+        if files:
+            section.append({"config_name": name, **default, "description": f"content {content}", "data_files": files})
+    return section
+
+
+def rendered(template: str, values: Mapping[str, Any], **head: Any) -> str:
+    """Return a card from its Jinja template and the fields of its head."""
+    from huggingface_hub import DatasetCard, DatasetCardData  # noqa: PLC0415 - takes a tenth of the start of a command
+
+    tasks = ["image-text-to-text", "reinforcement-learning"]
+    data = DatasetCardData(task_categories=tasks, tags=TAGS, **head)
+    return str(DatasetCard.from_template(data, template_str=template, **values)).rstrip() + "\n"
 
 
 def card_text(
@@ -106,44 +123,39 @@ def card_text(
     """Return the whole card; ``run`` is what ``run.json`` says, bound to the card by its digest."""
     config, environments = store.config, list(store.config.environments)
     rows, terms = row_counts(store, folder), terms_of(store.run)
-    from huggingface_hub import DatasetCard, DatasetCardData  # noqa: PLC0415 - takes a tenth of the start of a command
-
-    head = DatasetCardData(
+    settings = {name: chosen.settings for name, chosen in config.environments.items()}
+    parts = (("Policy", config.policy), ("Teacher", config.teacher))
+    values = {
+        "environments": [(name, env.type.profile.task_description) for name, env in store.run.envs.items()],
+        "picture": PICTURE if with_picture else None,
+        "modes": _modes(store),
+        "bounds": _bounds(store),
+        "evidence": _evidence(store),
+        "config": config,
+        "guidance": guidance_line(config),
+        "solvers": _solvers(store),
+        "run": run,
+        "run_digest": digest(run),
+        "translated": [env for env in environments if is_translated(env, config.target_vocabulary)],
+        "paper_modes": " and ".join(PAPER_MODES),
+        "solver_settings": [(env, json.dumps(options, sort_keys=True)) for env, options in config.solvers.items()],
+        "stand_ins": "; ".join(_stand_ins(store)),
+        "terms": terms,
+        "part_settings": [(title, canonical_json(part.options)) for title, part in parts if part.options],
+        **_usage(store),
+        "settings": json.dumps(settings, indent=2, sort_keys=True),
+        "columns": DATASET.columns,
+        "episode_columns": DATASET_EPISODES.columns,
+        **_counts(store, rows),
+    }
+    return rendered(
+        TEMPLATE.read_text(encoding="utf-8"),
+        values,
         license=terms.licence,
         pretty_name=TITLE,
-        task_categories=["image-text-to-text", "reinforcement-learning"],
-        tags=TAGS,
         size_categories=[_size_category(sum(sum(rows[env].values()) for env in environments))],
         configs=card_configs(environments, rows, contents(folder, files)),
     )
-    settings = {name: chosen.settings for name, chosen in config.environments.items()}
-    parts = (("Policy", config.policy), ("Teacher", config.teacher))
-    card = DatasetCard.from_template(
-        head,
-        template_path=str(TEMPLATE),
-        environments=[(name, env.type.profile.task_description) for name, env in store.run.envs.items()],
-        picture=PICTURE if with_picture else None,
-        modes=_modes(store),
-        bounds=_bounds(store),
-        evidence=_evidence(store),
-        config=config,
-        guidance=guidance_line(config),
-        solvers=_solvers(store),
-        run=run,
-        run_digest=digest(run),
-        translated=[env for env in environments if is_translated(env, config.target_vocabulary)],
-        paper_modes=" and ".join(PAPER_MODES),
-        solver_settings=[(env, json.dumps(options, sort_keys=True)) for env, options in config.solvers.items()],
-        stand_ins="; ".join(_stand_ins(store)),
-        terms=terms,
-        part_settings=[(title, canonical_json(part.options)) for title, part in parts if part.options],
-        **_usage(store),
-        settings=json.dumps(settings, indent=2, sort_keys=True),
-        columns=DATASET.columns,
-        episode_columns=DATASET_EPISODES.columns,
-        **_counts(store, rows),
-    )
-    return str(card).rstrip() + "\n"
 
 
 def _usage(store: Store) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ..store.schema import TableSchema
 from ..store.split import SIDES
 from ..store.store import MANIFEST, Store
 from .base import Exporter, LabelledShard
-from .card import CARD, TAGS
+from .card import CARD, configs_section, rendered
 from .licence import terms_of
 from .trainer import TrainerExporter
 
@@ -130,15 +130,6 @@ def described(plan: ExportPlan, nights: Nights, storage: Storage, files: Mapping
         return {}
     folders = _folders(files)
     schema, licences = exporter.schema(), sorted({terms_of(store.run).licence for store in nights.values()})
-    from huggingface_hub import DatasetCard, DatasetCardData  # noqa: PLC0415 - takes a tenth of the start of a command
-
-    head = DatasetCardData(
-        license=licences[0] if len(licences) == 1 else "unknown",
-        pretty_name=f"PIVOT {plan.name}",
-        task_categories=["image-text-to-text", "reinforcement-learning"],
-        tags=TAGS,
-        configs=_configs(plan, folders, files),
-    )
     rows = {folder: sum(_rows_of(storage, name) for name in names) for folder, names in folders.items()}
     kinds = {env: run.solver().kind for store in nights.values() for env, run in store.run.envs.items()}
     cells = [
@@ -154,7 +145,9 @@ def described(plan: ExportPlan, nights: Nights, storage: Storage, files: Mapping
         "settings": json.dumps(dict(plan.settings), sort_keys=True),
         "columns": "\n".join(f"| `{column.name}` | {column.doc} |" for column in schema.columns),
     }
-    card = str(DatasetCard.from_template(head, template_str=_TEXT % values)).rstrip() + "\n"
+    licence = licences[0] if len(licences) == 1 else "unknown"
+    configs = _configs(plan, folders, files)
+    card = rendered(_TEXT % values, {}, license=licence, pretty_name=f"PIVOT {plan.name}", configs=configs)
     return {CARD: card.encode()}
 
 
@@ -175,19 +168,15 @@ def _configs(
 ) -> list[dict[str, Any]]:
     """Return the configs: one of all environments, then one per environment.
 
-    The first has the name that ms-swift asks for when it gets a folder alone. Each names the digest of its content,
-    because the library caches by what the card says.
+    The first has the name that ms-swift asks for when it gets a folder alone.
     """
 
-    def config(name: str, environments: Sequence[str]) -> dict[str, Any]:
+    def config(name: str, environments: Sequence[str]) -> tuple[str, dict[str, list[str]], str]:
         chosen = {folder: names for folder, names in folders.items() if folder[1] in environments}
         sides = {side: [f"{'/'.join(each)}/*.parquet" for each in chosen if each[2] == side] for side in SIDES}
-        content = digest({each: files[each].sha256 for names in chosen.values() for each in names})
-        data = [{"split": side, "path": paths} for side, paths in sides.items() if paths]
-        return {"config_name": name, "description": f"content {content}", "data_files": data}
+        return name, sides, digest({each: files[each].sha256 for names in chosen.values() for each in names})
 
-    configs = [config("default", plan.environments), *(config(env, [env]) for env in plan.environments)]
-    return [each for each in configs if each["data_files"]]
+    return configs_section([config("default", plan.environments), *(config(env, [env]) for env in plan.environments)])
 
 
 def _rows_of(storage: Storage, name: str) -> int:

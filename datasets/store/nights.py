@@ -4,14 +4,14 @@ A night is a finished store such as ``NAME/2026-11-27``. ``NAME/README.md`` name
 the Hugging Face library, because a pattern over the whole folder would also read a night that is still being built.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from ...core.identity import digest
 from ...core.storage import Address, open_storage, parse_address
-from ..export.card import CARD, TAGS, TITLE
+from ..export.card import CARD, TITLE, config_parts, configs_section, rendered
 from ..export.licence import terms_of
 from .config import Shard
 from .split import SIDES
@@ -128,16 +128,8 @@ def _card(nights: Nights) -> str:
         text += f"\nNot loaded with the others, because their {', '.join(SHARED)} or class names differ from those of "
         text += f"the newest night: {', '.join(others)}.\n"
     licences = sorted({terms_of(store.run).licence for store in alike.values()})
-    from huggingface_hub import DatasetCard, DatasetCardData  # noqa: PLC0415 - takes a tenth of the start of a command
-
-    head = DatasetCardData(
-        license=licences[0] if len(licences) == 1 else "unknown",
-        pretty_name=TITLE,
-        task_categories=["image-text-to-text", "reinforcement-learning"],
-        tags=TAGS,
-        configs=_configs(alike),
-    )
-    return str(DatasetCard.from_template(head, template_str=text)).rstrip() + "\n"
+    licence = licences[0] if len(licences) == 1 else "unknown"
+    return rendered(text, {}, license=licence, pretty_name=TITLE, configs=_configs(alike))
 
 
 def _traits(store: Store) -> tuple[Any, ...]:
@@ -145,29 +137,14 @@ def _traits(store: Store) -> tuple[Any, ...]:
 
 
 def _configs(nights: Nights) -> list[dict[str, Any]]:
-    """Return the ``configs`` section: the configs of the nights' cards, each over the files of all nights.
-
-    Each names the digest of the content, because the library caches by what the card says.
-    """
-    environments = environments_of(nights)
+    """Return the ``configs`` section: the configs of the nights' cards, each over the files of all nights."""
     content = digest({name: store.storage.record(MANIFEST).sha256 for name, store in nights.items()})
     files = {name: store.storage.listing(DATASET_FOLDER) for name, store in nights.items()}
 
-    def config(name: str, subfolders: list[str], **extra: Any) -> dict[str, Any]:
-        sides = []
-        for side in SIDES:
-            folders = [(night, f"{DATASET_FOLDER}/{each}/{side}-") for night in nights for each in subfolders]
-            paths = [
-                f"{night}/{start}*.parquet"
-                for night, start in folders
-                if any(file.startswith(start) for file in files[night])
-            ]
-            sides += [{"split": side, "path": paths}] if paths else []
-        return {"config_name": name, **extra, "description": f"content {content}", "data_files": sides}
+    def paths(side: str, subfolders: Sequence[str]) -> list[str]:
+        folders = [(night, f"{DATASET_FOLDER}/{each}/{side}-") for night in nights for each in subfolders]
+        filled = ((night, start) for night, start in folders if any(name.startswith(start) for name in files[night]))
+        return [f"{night}/{start}*.parquet" for night, start in filled]
 
-    configs = [
-        config("all", environments, default=True),
-        *(config(env, [env]) for env in environments),
-        *(config(f"{env}_episodes", [f"{env}_episodes"]) for env in environments),
-    ]
-    return [each for each in configs if each["data_files"]]
+    parts = config_parts(environments_of(nights))
+    return configs_section((name, {side: paths(side, of) for side in SIDES}, content) for name, of in parts.items())
