@@ -1,9 +1,11 @@
-"""Prompts of models (chat messages that refer to pictures by frame id) and the cost of requests."""
+"""Prompts of models (chat messages that refer to pictures by frame id), the ends of answers, the cost of requests."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
+from .contracts import shown
+from .errors import BrokenOffError
 from .images import CODECS, LOSSLESS, Frame, frame_id
 from .records import Stored
 
@@ -178,3 +180,59 @@ def cut_reply(text: str, limit_bytes: int = REPLY_LIMIT_BYTES) -> str:
     # A character takes at least one byte, so the slice bounds the work by the limit and not by the reply.
     encoded = text[:limit_bytes].encode("utf-8", errors="replace")
     return encoded[:limit_bytes].decode("utf-8", errors="ignore")
+
+
+Role = Literal["student", "teacher", "analyzer"]
+
+FINISHED, CUT, UNKNOWN = "stop", "length", "unknown"
+"""Finish reasons of an answer: the model ended it, ``max_tokens`` did, or the server does not say."""
+
+_SPELLINGS = {
+    FINISHED: "stop eos eos_token end_turn end_of_turn end_id stop_sequence stop_token stop_words complete completed",
+    CUT: "length max_tokens max_output_tokens max_completion_tokens max_new_tokens max_length model_length "
+    "model_context_window_exceeded",
+    UNKNOWN: "unknown null none",
+}
+_ENDINGS = {word: ending for ending, words in _SPELLINGS.items() for word in words.split()}
+_REMEDIES = {
+    "content_filter": "see to the filter of the server",
+    "tool_calls": "serve the model without a tool parser",
+}
+
+
+def ending_of(reason: Any, text: str) -> str:
+    """Return which of the three finish reasons a server's word for the end of an answer means.
+
+    An answer is what the model ended or the token limit cut. Anything else, such as an abort, may have ended in the
+    middle of an action, so that its text says nothing about the model.
+
+    Args:
+        reason: the server's word, or an object whose ``type`` is the word; None or an empty text if it is missing.
+        text: the text of the answer; a missing reason without text is an error.
+
+    Raises:
+        BrokenOffError: something else ended the answer.
+    """
+    word: Any = cast(Mapping[str, Any], reason).get("type", reason) if isinstance(reason, Mapping) else reason
+    plain = "null" if word in (None, "") else str(word).strip().lower().replace("-", "_")
+    ending = _ENDINGS.get(plain)
+    if ending == UNKNOWN and not text.strip():
+        raise BrokenOffError("the answer is empty and its finish_reason missing; look at the server's log")
+    if ending is None:
+        advice = _REMEDIES.get(plain, "look at the server's log")
+        raise BrokenOffError(f"the answer ended with finish_reason {shown(reason)}, expected stop or length; {advice}")
+    return ending
+
+
+@dataclass(slots=True)
+class Sent:
+    """Counter of the tries sent for one request, whether it ends in an answer, an error or the end of the run."""
+
+    tries: int = 0
+    broken_off: int = 0
+    """Tries whose answer was broken off (:func:`ending_of`); the request was sent again."""
+
+    def add(self, other: "Sent") -> None:
+        """Count the tries of ``other``, too."""
+        self.tries += other.tries
+        self.broken_off += other.broken_off

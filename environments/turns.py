@@ -11,8 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from ..core.contracts import Answer, Contract, Fits, JsonObject, Terms
 from ..core.identity import derive_seed
-from ..core.messages import EncodedFrame, PromptMessages
-from ..models.base import Sent
+from ..core.messages import EncodedFrame, PromptMessages, Sent
 from .base import EnvProfile, ParsedAction, PivotEnv, Task
 
 
@@ -64,7 +63,7 @@ class Reply:
 
     text: str
     finish_reason: str = "stop"
-    """A word that :func:`pivot.models.base.ending_of` knows; any other ends the episode as an error."""
+    """A word that :func:`pivot.core.messages.ending_of` knows; any other ends the episode as an error."""
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     call: Mapping[str, Any] = field(default_factory=dict[str, Any])

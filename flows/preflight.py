@@ -7,12 +7,12 @@ import asyncio
 from collections.abc import Mapping
 
 from ..core.errors import ConfigError, PivotError
+from ..core.messages import Role
 from ..datasets.store.inputs import PENDING_EPISODES, ROLLOUT, label_inputs, label_stage
 from ..datasets.store.run import Run
 from ..datasets.store.store import Store
 from ..labeling.base import UNANSWERED
 from ..models.address import api_key
-from ..models.base import Role
 from ..models.service import Service
 
 GRACE_SECONDS = 1.0

@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any
 
 from ..core.errors import ServerGoneError
+from ..core.messages import Role
 from ..core.progress import Reporter
 from ..datasets.store.config import Shard
 from ..datasets.store.stages.base import Pending, ShardResult, Stage, report_stored
@@ -25,7 +26,6 @@ from ..datasets.store.stages.label import LabelStage
 from ..datasets.store.stages.rollout import RolloutStage
 from ..labeling.base import UNANSWERED, ConcurrentWriter, Guidance, Objection, PreparedRequest
 from ..labeling.label import Certified
-from ..models.base import Role
 from ..rollouts.base import TaskRollouts
 from ..rollouts.episode import ENDS_THE_RUN
 from ..rollouts.loop import Batch, run_batches

@@ -8,57 +8,15 @@ a call cache can be placed between the two. An answer holds its cost, which is s
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from ..core.contracts import Answer, Contract, Fits, JsonObject, Terms, shown
-from ..core.errors import BrokenOffError, ConfigError
-from ..core.messages import EncodedFrame
+from ..core.contracts import Answer, Contract, Fits, JsonObject, Terms
+from ..core.errors import ConfigError
+from ..core.messages import FINISHED, EncodedFrame, Role, Sent, ending_of
 from ..core.plugins import Plugin, Settings
 from .extras import look_for
-
-Role = Literal["student", "teacher", "analyzer"]
-
-FINISHED, CUT, UNKNOWN = "stop", "length", "unknown"
-"""Finish reasons of an answer: the model ended it, ``max_tokens`` did, or the server does not say."""
-
-_SPELLINGS = {
-    FINISHED: "stop eos eos_token end_turn end_of_turn end_id stop_sequence stop_token stop_words complete completed",
-    CUT: "length max_tokens max_output_tokens max_completion_tokens max_new_tokens max_length model_length "
-    "model_context_window_exceeded",
-    UNKNOWN: "unknown null none",
-}
-_ENDINGS = {word: ending for ending, words in _SPELLINGS.items() for word in words.split()}
-_REMEDIES = {
-    "content_filter": "see to the filter of the server",
-    "tool_calls": "serve the model without a tool parser",
-}
-
-
-def ending_of(reason: Any, text: str) -> str:
-    """Return which of the three finish reasons a server's word for the end of an answer means.
-
-    An answer is what the model ended or the token limit cut. Anything else, such as an abort, may have ended in the
-    middle of an action, so that its text says nothing about the model.
-
-    Args:
-        reason: the server's word, or an object whose ``type`` is the word; None or an empty text if it is missing.
-        text: the text of the answer; a missing reason without text is an error.
-
-    Raises:
-        BrokenOffError: something else ended the answer.
-    """
-    word: Any = cast(Mapping[str, Any], reason).get("type", reason) if isinstance(reason, Mapping) else reason
-    plain = "null" if word in (None, "") else str(word).strip().lower().replace("-", "_")
-    ending = _ENDINGS.get(plain)
-    if ending == UNKNOWN and not text.strip():
-        raise BrokenOffError("the answer is empty and its finish_reason missing; look at the server's log")
-    if ending is None:
-        advice = _REMEDIES.get(plain, "look at the server's log")
-        raise BrokenOffError(f"the answer ended with finish_reason {shown(reason)}, expected stop or length; {advice}")
-    return ending
-
 
 MAX_REPLY_TOKENS = 512
 """Longest reply of an acting model."""
@@ -94,20 +52,6 @@ class Sampling:
     def row(self) -> dict[str, Any]:
         """Return the settings as JSON data."""
         return asdict(self)
-
-
-@dataclass(slots=True)
-class Sent:
-    """Counter of the tries sent for one request, whether it ends in an answer, an error or the end of the run."""
-
-    tries: int = 0
-    broken_off: int = 0
-    """Tries whose answer was broken off (:func:`ending_of`); the request was sent again."""
-
-    def add(self, other: "Sent") -> None:
-        """Count the tries of ``other``, too."""
-        self.tries += other.tries
-        self.broken_off += other.broken_off
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from pydantic import Field
 
 from ..core.errors import BrokenOffError, ConfigError, PolicyError
 from ..core.identity import derive_seed
-from ..core.messages import bare_messages
+from ..core.messages import Sent, bare_messages
 from ..core.plugins import Settings
-from .base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, Sent, image_ids
+from .base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, image_ids
 from .extras import need
 from .service import Unserved
 from .transformers.model import DType, picture_of

@@ -17,10 +17,9 @@ import numpy as np
 from ..core.errors import CacheError, ConfigError, NotAllowedError, PluginError, PolicyError, ServerGoneError
 from ..core.identity import canonical_json
 from ..core.images import Frame
-from ..core.messages import Call, EncodedFrame, PromptMessages, cut_reply
+from ..core.messages import Call, EncodedFrame, PromptMessages, cut_reply, ending_of
 from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task, actions_per_turn
 from ..environments.turns import HistoryEntry, Reply, StudentPrompt, Turn, turn_seed
-from ..models.base import ending_of
 from .base import EndOfLogError, Episode, Policy, Status, Step, StopReason, TaskRollouts, judged, stored_keys
 from .frames import FrameBook
 from .ids import episode_id, group_id, request_id

@@ -21,14 +21,14 @@ from ..core import plugins
 from ..core.errors import TrainingError
 from ..core.identity import derive_seed, digest
 from ..core.images import container_format, decode
-from ..core.messages import EncodedFrame, bare_messages
+from ..core.messages import CUT, EncodedFrame, Role, bare_messages
 from ..environments.base import EnvProfile
 from ..labeling.analyzer import analyzer_prompt
 from ..labeling.base import FailedEpisode
 from ..labeling.prose import is_refusal
 from ..labeling.target import BadTargetError, TargetProblem, parse_target
 from ..labeling.vocabulary import PAPER_MODES, Vocabulary, profile_under, target_modes
-from ..models.base import CUT, Backend, ChatAnswer, ChatModel, ChatRequest, Role
+from ..models.base import Backend, ChatAnswer, ChatModel, ChatRequest
 from ..rollouts.ids import request_id
 
 ROLE: Role = "analyzer"

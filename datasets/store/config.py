@@ -25,12 +25,12 @@ from pydantic_core import PydanticKnownError
 
 from ...core import plugins
 from ...core.errors import ConfigError, PluginError
+from ...core.messages import Role
 from ...core.plugins import STORED, Settings, explain, read_settings
 from ...environments.base import EnvConfig, PivotEnv
 from ...labeling.action_log import LogDetail
 from ...labeling.base import Filter, GuidanceSource
 from ...labeling.vocabulary import Vocabulary
-from ...models.base import Role
 from ...rollouts.base import GROUP_SIZE
 from ...solvers.base import Solver
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from ...core import plugins
 from ...core.identity import digest
+from ...core.messages import Role
 from ...core.plugins import Settings, read_settings
 from ...environments.base import EnvConfig, PivotEnv, Task
 from ...environments.turns import StudentPrompt
 from ...labeling.base import Filter, GuidanceWriter
 from ...labeling.vocabulary import profile_under
-from ...models.base import Role
 from ...rollouts.base import Policy
 from ...rollouts.plan import plan_tasks
 from ...solvers.base import FAILURE_MODES, Prover, Solver

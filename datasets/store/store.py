@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from ...core import admission
 from ...core.errors import ConfigError, NoStoreError, PluginError, StoreError
+from ...core.messages import Role
 from ...core.plugins import STORED, WORD
 from ...core.storage import Address, FileRecord, FollowedPath, Storage, Url, open_storage
 from ...core.storage.commit import Step, refuse_interrupted, roll_forward
 from ...core.storage.receipts import Receipt
 from ...labeling.episode import FailedEpisode
-from ...models.base import Role
 from ...rollouts.base import Policy
 from .config import FORMAT, PartConfig, RunConfig, Shard, make_config, part_type, versions
 from .location import MANIFEST, RUN, no_store, refuse_unfinished_merge

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ...core.messages import Call
-from ...models.base import UNKNOWN
+from ...core.messages import UNKNOWN, Call
 from .store import Store
 
 

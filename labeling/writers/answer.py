@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...models.base import CUT, ChatAnswer
+from ...core.messages import CUT
+from ...models.base import ChatAnswer
 from ..base import Guidance, GuidanceRequest
 from ..prose import is_refusal
 from ..statements import MOST_FACTS

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.images import readable_formats
-from ...core.messages import EncodedFrame, cut_reply, is_thought, thought_of
-from ..base import ChatRequest, ending_of
+from ...core.messages import EncodedFrame, cut_reply, ending_of, is_thought, thought_of
+from ..base import ChatRequest
 from .fields import sent
 
 ANSWER_LIMIT_BYTES = 16_000_000

@@ -16,8 +16,8 @@ from PIL import Image
 from ...core.errors import ConfigError, ImageError, PolicyError
 from ...core.identity import derive_seed
 from ...core.images import decode
-from ...core.messages import EncodedFrame, bare_messages
-from ..base import CUT, FINISHED, ChatAnswer, ChatModel, ChatRequest, image_ids
+from ...core.messages import CUT, FINISHED, EncodedFrame, bare_messages
+from ..base import ChatAnswer, ChatModel, ChatRequest, image_ids
 from ..batching import BatchingThread
 from ..extras import need
 from ..weights import is_local, revision_of

@@ -9,14 +9,14 @@ from pivot.collage import collage
 from pivot.core import plugins
 from pivot.core.errors import PolicyError, ServerGoneError
 from pivot.core.images import decode, frame_id
-from pivot.core.messages import cut_reply
+from pivot.core.messages import CUT, cut_reply
 from pivot.core.records import to_row
 from pivot.labeling.base import FailedEpisode, Filter, Label
 from pivot.labeling.domains import domain_of
 from pivot.labeling.label import TEACHER, guidance_request, label_episodes
 from pivot.labeling.statements import Choice, statement
 from pivot.labeling.writers.prompt import MAX_PROSE_CHARS, answer_schema, facts
-from pivot.models.base import CUT, ChatAnswer, ChatRequest
+from pivot.models.base import ChatAnswer, ChatRequest
 from pivot.solvers.base import Certificate, Verdict
 from pivot.tests.labeling.episodes import record
 from pivot.tests.labeling.teaching import Answers, PlantedTeacher, pictures, text_of

@@ -11,8 +11,9 @@ from typing import Any
 import pivot
 import pytest
 from pivot.core.errors import ConfigError, PolicyError
+from pivot.core.messages import CUT
 from pivot.datasets.store.nights import load_store
-from pivot.models.base import CUT, ChatAnswer
+from pivot.models.base import ChatAnswer
 from pivot.models.preflight import SEED
 from pivot.models.transformers.model import Engine, TransformersModel
 from pivot.models.transformers.processors import VIDEO_PART, has_torchvision, image_text_class, load_processor

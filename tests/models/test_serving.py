@@ -16,8 +16,8 @@ import pivot
 import polars as pl
 import pytest
 from pivot.cli.server_check import check_server
+from pivot.core.messages import CUT
 from pivot.datasets.store.nights import load_store
-from pivot.models.base import CUT
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.service import Service
 from pivot.models.transformers.model import Engine

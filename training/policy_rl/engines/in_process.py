@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from ....core.messages import Role
 from ....core.plugins import Settings
-from ....models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Role
+from ....models.base import Backend, ChatAnswer, ChatModel, ChatRequest
 from ....models.extras import need
 from ....models.service import Unserved
 from ....models.transformers.model import PACKAGES, VERSION, Engine
