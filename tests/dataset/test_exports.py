@@ -227,7 +227,7 @@ def _silent(row: Row) -> Any:
 )
 def test_lies_of_files_are_found(store: Path, exports: Path, tmp_path: Path, defect: str) -> None:
     target = tmp_path / "lie"
-    shutil.copytree(exports / "pairs", target)
+    shutil.copytree(exports / ("corrections" if defect == "settings" else "pairs"), target)
     first = min(target.rglob("*.parquet"))
     record = json.loads((target / RECORD).read_text())
     if defect == "extra":
