@@ -355,14 +355,14 @@ def versions() -> dict[str, str]:
     """Return the versions that a store depends on."""
     packages = ("pivot-vlm", "gymnasium", "numpy", "numba", "pyarrow", "duckdb", "polars", "prefect")
     pictures = ("pillow", "opencv-python-headless", "isal", "cairosvg")
-    found: dict[str, str] = {}
+    installed: dict[str, str] = {}
     for package in (*packages, *pictures):
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
+            installed[package] = "not installed"
     try:  # the C library that draws SVG
-        found["cairo"] = import_module("cairocffi").cairo_version_string()
+        installed["cairo"] = import_module("cairocffi").cairo_version_string()
     except (ImportError, OSError):
-        found["cairo"] = "not installed"
-    return found
+        installed["cairo"] = "not installed"
+    return installed
