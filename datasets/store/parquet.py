@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from ...core.errors import StoreError
 from ...core.storage import FileRecord, Storage
 from ...core.storage.base import Fill, storage_error
-from .schema import TableSchema
+from .schema import EPISODES, LABELS, TableSchema
 
 ROW_GROUP = 128
 """Rows a group where rows hold pictures: one of them is read in about a millisecond."""
@@ -149,6 +149,7 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
     try:
         with storage.open(name) as stream, pq.ParquetFile(stream) as file:
             check_columns(address, schema, file.schema_arrow)
+            _check_count(address, schema, file)
             yield file
     except FileNotFoundError as error:
         raise StoreError(f"{address} is missing; run the same build again to write it") from error
@@ -163,6 +164,17 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
             f"{address} cannot be read as Parquet ({error}); it is torn or damaged: "
             "delete it and run the same build again"
         ) from error
+
+
+def _check_count(address: str, schema: TableSchema, file: pq.ParquetFile) -> None:
+    """Refuse many rows of few episodes, which compression lets a file of kilobytes hold."""
+    if schema in (EPISODES, LABELS) and file.metadata.num_rows > PLAIN_ROW_GROUP:
+        names = file.read(["episode_id"])["episode_id"]
+        if (count := len(names.unique())) < len(names):
+            raise StoreError(
+                f"{address} has {len(names)} rows of {count} episodes, expected one per episode; see what else is "
+                "wrong with: pivot verify"
+            )
 
 
 def check_columns(address: str, schema: TableSchema, stored: pa.Schema) -> None:

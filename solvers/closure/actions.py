@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from ...core.errors import CertifyError
-from .advice import AdvisedError, advised, plain, short
+from .advice import AdvisedError, plain, short
 
 MAX_ACTIONS = 64
 MASK = "action_mask"
@@ -61,11 +61,7 @@ def named_actions(env: Any, declared: Mapping[str, int | list[int]] | None = Non
         return dict(declared)
     count = int(np.prod([len(each) for each in ranges], dtype=object))
     if count > MAX_ACTIONS:
-        raise advised(
-            f"actions: found {count}, expected at most {MAX_ACTIONS}",
-            "name those to use in actions=",
-            "name those to use in gym.actions",
-        )
+        raise AdvisedError(f"actions: found {count}, expected at most {MAX_ACTIONS}; name those to use in gym.actions")
     values: list[Any] = list(ranges[0]) if single else [list(each) for each in product(*ranges)]
     kinds: Any = getattr(env.unwrapped, "actions", None)
     names: Sequence[str] = _names_of_toy_text(type(env.unwrapped).__name__)

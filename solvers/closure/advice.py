@@ -1,24 +1,26 @@
 """Messages of errors, with a remedy for Python and one for the settings of ``gym``."""
 
+import re
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, cast
 
 from ...core.errors import CertifyError
 
+_SETTING = re.compile(r"\bgym\.(?=(key|success|clock|how|drawing|illegal|actions)\b)")
 IF_RANDOM = "if it is random, see docs/tutorials/your-environment.md#a-random-environment"
 
 
 class AdvisedError(CertifyError):
-    """An error whose remedy has one name in Python and a different one in the settings of ``gym``."""
+    """An error whose remedy names settings of ``gym``, which are arguments in Python."""
 
     is_kept: ClassVar[bool] = False
     """Whether the error keeps its type where it names settings."""
 
-    def __init__(self, message: str, in_settings: str = "") -> None:
-        """Keep the message with names of Python arguments, and the one with names of settings."""
-        super().__init__(message)
-        self.in_settings = in_settings or message
+    def __init__(self, in_settings: str) -> None:
+        """Keep the message with names of settings, and make one with names of arguments."""
+        super().__init__(_SETTING.sub("", in_settings))
+        self.in_settings = in_settings
 
 
 class ContradictionError(AdvisedError):
@@ -31,23 +33,15 @@ class IllegalActionError(ContradictionError):
     def __init__(self, finding: str) -> None:
         """Add to the finding what to do."""
         self.finding = finding
-        remedy = (
-            f"{finding}; expected an answer to every action in every state; if it is illegal there, exclude it in "
-            "info['action_mask'], or let it count as a turn without an action with "
-        )
         super().__init__(
-            f"{remedy}illegal='invalid'; else leave it out of actions, or repair the environment",
-            f"{remedy}gym.illegal=invalid; else leave it out of gym.actions, or repair the environment",
+            f"{finding}; expected an answer to every action in every state; if it is illegal there, exclude it in "
+            "info['action_mask'], or let it count as a turn without an action with gym.illegal=invalid; else leave it "
+            "out of gym.actions, or repair the environment"
         )
 
 
 class ClockError(AdvisedError):
     """More than rewards depends on a clock that was held still."""
-
-
-def advised(finding: str, python: str, settings: str, kind: type[AdvisedError] = AdvisedError) -> AdvisedError:
-    """Return an error with a remedy for each kind of user."""
-    return kind(f"{finding}; {python}", f"{finding}; {settings}")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,11 +16,21 @@ import numpy as np
 
 from ...core.admission import allowed_names, allowing
 from ...core.errors import CertifyError
-from .advice import IF_RANDOM, AdvisedError, ClockError, ContradictionError, advised, difference, plain, short
-from .graph import ILLEGAL, WON
+from .advice import (
+    IF_RANDOM,
+    AdvisedError,
+    ClockError,
+    ContradictionError,
+    IllegalActionError,
+    difference,
+    plain,
+    short,
+)
+from .graph import ILLEGAL, LOST, WON
 from .packages import package_of
 from .search import Search
 from .state import Keys, random_step
+from .success import GOAL_REWARD, unclear
 from .values import Reader
 from .worlds import Env, Outcome, Reading, Replays, World, two_resets
 
@@ -120,11 +131,10 @@ class Check:
         if self.states < min(8, self.search.expanded) or self.walks < 8:
             if now < self.end:
                 return False
-            raise advised(
+            raise AdvisedError(
                 f"the checks of {self.states} states and {self.walks} walks took longer than what the search left of "
-                "max_seconds, expected at least 8 of each",
-                "raise max_seconds, or lower max_states",
-                "raise max_seconds, or lower max_states, with --solver",
+                "max_seconds, expected at least 8 of each; raise max_seconds, or lower max_states (of a run with "
+                "--solver)"
             )
         return True
 
@@ -315,27 +325,70 @@ def _draw(search: Search, state: int, path: Sequence[Any]) -> None:
 
 def _timed(world: World, path: Sequence[Any]) -> ClockError:
     names = ", ".join(world.reading.clock)
-    finding = f"after the actions {plain(list(path))}, more than the reward depends on {names}, which every step raises"
     return ClockError(
-        f"{finding}; pass clock=(), which makes it part of the state",
-        f"{finding}; set gym.clock=[], which makes it part of the state",
+        f"after the actions {plain(list(path))}, more than the reward depends on {names}, which every step raises; set "
+        "gym.clock=[], which makes it part of the state"
     )
 
 
 def _contradiction(search: Search, state: int, path: Sequence[Any], expected: Outcome, actual: Outcome) -> AdvisedError:
     level = type(search.world.env.unwrapped).__name__
     attribute = re.search(rf"\b{level}\.(\w+)", difference(expected.key, actual.key))
-    drawn = "" if attribute is None else f"drawing={[attribute[1]]} if that decides nothing but pictures; else "
-    return advised(
+    drawn = "" if attribute is None else f"gym.drawing={[attribute[1]]} if that decides nothing but pictures; else "
+    return ContradictionError(
         f"the actions {plain(search.path_of(state))} and {plain(list(path[:-1]))} lead to the same key "
         f"{short(search.keys[state])}, but then {plain(path[-1])!r} gives {expected.shown}, and {actual.shown}"
         f"{_apart(expected, actual)}; the environment is random, has state that key does not show, or does not come "
-        f"back to a state by {search.world.how}",
-        f"{drawn}add that state to key, name counters of turns in clock, or use how='replay'; {IF_RANDOM}",
-        f"{drawn and 'gym.' + drawn}use gym.key=state, keep all state in attributes that a copy contains (a counter of "
-        f"turns may decide rewards only), and draw random numbers in reset alone, from its seed; {IF_RANDOM}",
-        ContradictionError,
+        f"back to a state by {search.world.how}; {drawn}use gym.key=state, keep all state in attributes that a copy "
+        "contains (a counter of turns may decide rewards only), and draw random numbers in reset alone, from its "
+        f"seed; {IF_RANDOM}"
     )
+
+
+def check_goal_reward(search: Search, counters: Sequence[str], turns: int) -> None:
+    """Refuse a goal reward that shrinks with time until it is none: a late goal would be a failure.
+
+    Args:
+        search: a search whose states contain the counters.
+        counters: attributes that every step raises.
+        turns: number of turns at which the first plan's last step is tried.
+
+    Raises:
+        AdvisedError: an end pays different rewards in time, and at last no positive one; or no state repeats and ends
+            pay at the earliest turn alone.
+    """
+    plan, world = search.plan(), search.world
+    if search.success.rule != GOAL_REWARD or not plan:
+        return
+    paid: Counter[float] = Counter()
+    level, path = world.env.unwrapped, [search.actions[place] for place in plan]
+    for turn in range(turns if counters else 0):
+        world.reset()
+        start = {name: getattr(level, name) for name in counters}
+        world.go(path[0], tuple)
+        later = {name: value + (getattr(level, name) - value) * turn for name, value in start.items()}
+        world.reset()
+        for action in path[:-1]:
+            world.go(action, tuple)
+        vars(level).update(later)
+        try:
+            _, reward, terminated, _, _ = world.go(path[-1], tuple)
+        except IllegalActionError:  # no turn of an episode
+            break
+        if terminated:
+            paid[float(reward)] += 1
+    if min(paid, default=1.0) <= 0 and len([each for each in paid if each > 0]) > 1:
+        raise unclear(f"the reward of an end shrinks with {', '.join(counters)}, until it is none", paid)
+    ends = {step: target for step, target in enumerate(search.targets) if target in (WON, LOST)}
+    turns_of = {
+        kind: [len(search.path(step // len(search.actions))) for step, target in ends.items() if target == kind]
+        for kind in ((WON, LOST) if search.is_timed and LOST in ends.values() else ())
+    }
+    if turns_of and max(turns_of[WON]) < len(plan) <= max(turns_of[LOST]):
+        raise unclear(
+            f"no state repeats, and what ends after turn {len(plan)} pays nothing, as if it came too late",
+            Counter(search.rewards[each] for each in ends),
+        )
 
 
 # ---- walks in a new process, which shares no counters, caches or files in memory with the one that searched

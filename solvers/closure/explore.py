@@ -14,12 +14,12 @@ import numpy as np
 from ...core.errors import CertifyError
 from .actions import allowed, members
 from .advice import ClockError, ContradictionError, raised, short
-from .checks import CHECK_SECONDS, WALK, Check, Question, compare, elsewhere, walks_of
+from .checks import CHECK_SECONDS, WALK, Check, Question, check_goal_reward, compare, elsewhere, walks_of
 from .graph import Graph
 from .packages import package_of
 from .search import Limits, Search
 from .state import bare, counters, keys_of
-from .success import NoSuccessError, Rule, check_goal_reward, settle
+from .success import NoSuccessError, Rule, settle
 from .worlds import Env, How, Illegal, Reading, Success, worlds_of
 
 CHECKS = 256
@@ -202,7 +202,7 @@ def _searched(
             if unclear is not None:  # first the checks: a random environment shows no rule
                 timed = search.world.reading.clock and not search.world.reading.is_declared
                 if timed and search.limit is None and isinstance(unclear, NoSuccessError):  # perhaps in some turns
-                    raise ClockError(str(unclear), unclear.in_settings) from unclear
+                    raise ClockError(unclear.in_settings) from unclear
                 raise unclear
             return search
         except ContradictionError:
@@ -216,10 +216,9 @@ def _searched(
 
 
 def _two_clocks(names: Sequence[str]) -> ClockError:
-    finding = f"without {', '.join(names)}, every turn led to a new state all the same"
     return ClockError(
-        f"{finding}; pass clock=(), which makes it part of the state",
-        f"{finding}; set gym.clock=[], which makes it part of the state",
+        f"without {', '.join(names)}, every turn led to a new state all the same; set gym.clock=[], which makes it "
+        "part of the state"
     )
 
 

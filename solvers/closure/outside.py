@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .advice import advised
+from .advice import AdvisedError
 from .parts import PLAIN, Part, namespace, parts_of
 from .values import REMEDY, Reader
 
@@ -210,10 +210,9 @@ class Outside:
         """Yield the places of the global variables that a function may read, by the names in its code."""
         space, names = function.__globals__, _names_of(function.__code__)
         if "cache_info" in names:
-            raise advised(
+            raise AdvisedError(
                 f"key: {function.__module__}.{function.__qualname__} asks how often a cache was used, which is state "
-                "that no key shows; expected caches that decide nothing",
-                *REMEDY,
+                f"that no key shows; expected caches that decide nothing; {REMEDY}"
             )
         everything = not _INDIRECT.isdisjoint(names)
         variables = _names_of(function.__code__, variables=True)

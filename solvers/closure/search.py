@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import Any
 
-from .advice import AdvisedError, ClockError, ContradictionError, advised, difference, plain, short
+from .advice import AdvisedError, ClockError, ContradictionError, difference, plain, short
 from .graph import ILLEGAL, LOST, UNSEEN, WON, SuccessSteps
 from .worlds import Outcome, World
 
@@ -144,25 +144,21 @@ class Search:
             key = world.act(world.env, self.actions[place], lambda: path).key
             path.append(self.actions[place])
         if key != self.keys[state]:
-            raise advised(
+            raise ContradictionError(
                 f"the actions {plain(path)} lead to two states, which differ in {difference(self.keys[state], key)}; "
-                f"the environment is random, or does not come back to a state by {world.how}",
-                "use how='replay'",
-                "set gym.how=replay, or keep all state in attributes that a copy contains",
-                ContradictionError,
+                f"the environment is random, or does not come back to a state by {world.how}; set gym.how=replay, or "
+                "keep all state in attributes that a copy contains"
             )
 
     def two_observations(self, state: int, path: Sequence[Any], what: str = "observations") -> AdvisedError:
         """Return the error of a state that is shown in two ways."""
         what = what if self.world.allowed == self.allowed[state] else "masks of actions"
         timed = bool(self.world.reading.clock) and what == "observations"
-        return advised(
+        return (ClockError if timed else ContradictionError)(
             f"the actions {plain(self.path_of(state))} and {plain(list(path))} lead to the same key "
             f"{short(self.keys[state])}, but to different {what}; what they show is not in the key, or decided by "
-            "something random",
-            "add it to key, or name attributes that only draw in drawing=",
-            "use gym.key=state and keep all state in attributes, or name attributes that only draw in gym.drawing",
-            ClockError if timed else ContradictionError,
+            "something random; use gym.key=state and keep all state in attributes, or name attributes that only draw "
+            "in gym.drawing"
         )
 
     def _meet(self, key: Hashable, step: int) -> int:

@@ -31,7 +31,7 @@ Answer = TypeVar("Answer")
 
 
 def _ends(success: SuccessSteps) -> str:
-    return "ends the episode" if success.ends else "does not end the episode"
+    return {True: "ends the episode", False: "does not end it", None: "ends it on some steps alone"}[success.ends]
 
 
 CACHED_LEVELS = 64
@@ -162,7 +162,7 @@ class ClosureSolver(ExactSolver):
         )
         self._checked.add(kind)
         first = SuccessSteps(level.success, 0, *level.success_steps)
-        if None not in (first.ends, graph.success.ends) and graph.success.ends != first.ends:
+        if first.ends is not None and graph.success.steps and graph.success.ends != first.ends:
             raise CertifyError(
                 f"success ({level.success}) {_ends(graph.success)} in this level, and {_ends(first)} in the first "
                 "levels of the run; name a rule in gym.success that fits all levels"

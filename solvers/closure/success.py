@@ -1,13 +1,15 @@
 """Meaning of success in a foreign environment: rules by name, and the rule that a searched level shows by itself.
 
 The rule is ``info["success"]`` or ``info["is_success"]`` where a level sets one of them, else ``goal-reward``: the
-positive reward that nothing but ends of the episode pays. Where neither fits, or where ``info`` says different things
-of the ends that pay, the user names a rule.
+positive reward that nothing but ends of the episode pays. Where neither fits, where ``info`` or the observation says
+different things of the ends that pay, or where the flag is True on the way to an end, the user names a rule.
 """
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +18,7 @@ import numpy as np
 
 from ...core import admission
 from ...core.errors import CertifyError
-from .advice import AdvisedError, IllegalActionError, advised, plain, raised, short
+from .advice import AdvisedError, plain, raised, short
 from .graph import ILLEGAL, LOST, WON, SuccessSteps
 from .worlds import Env, Success
 
@@ -106,13 +108,28 @@ def word(value: Any) -> str | None:
     return None
 
 
-def _words(info: Any, where: str = "", depth: int = 3) -> Iterator[tuple[str, str]]:
+def _words(info: Any, where: str = "info", depth: int = 4) -> Iterator[tuple[str, str]]:
     """Yield each place of ``info`` with what :func:`word` reads there."""
     for name, value in (_mapping(info) or {}).items():
-        if depth and _mapping(value) is not None:
-            yield from _words(value, f"{where}{name}.", depth - 1)
+        if depth > 1 and _mapping(value) is not None:
+            yield from _words(value, f"{where}.{name}", depth - 1)
         elif (text := word(value)) is not None:
-            yield f"{where}{name}", text
+            yield f"{where}.{name}", text
+
+
+def _shows(observation: Any, where: str = "observation", depth: int = 4) -> Iterator[tuple[str, str]]:
+    """Yield each word and number of an observation, with its place; pictures and other large parts show none."""
+    if isinstance(observation, list | tuple) or (isinstance(observation, np.ndarray) and observation.ndim):
+        size = observation.size if isinstance(observation, np.ndarray) else len(cast(Sequence[Any], observation))
+        parts = [(f"{where}[{place}]", each) for place, each in enumerate(cast(Any, observation)) if size <= _LONGEST]
+    elif (fields := _mapping(observation)) is not None:
+        parts = [(f"{where}.{name}", each) for name, each in fields.items()]
+    else:
+        parts = []
+        if (text := word(observation)) is not None:
+            yield where, text
+    for place, each in parts if depth else ():
+        yield from _shows(each, place, depth - 1)
 
 
 def flag(info: Any, name: str) -> bool:
@@ -127,11 +144,9 @@ def flag(info: Any, name: str) -> bool:
         return False
     (value,) = values
     if not isinstance(value, bool | np.bool_):
-        raise advised(
-            f"info[{name!r}]: found {short(value)} of type {type(value).__name__}, expected True or False",
-            f"return a bool, or pass success='info.{name}==VALUE', or a function from environment, reward, terminated "
-            "and info to a bool",
-            f"return a bool, or name another rule in gym.success: {RULES}",
+        raise AdvisedError(
+            f"info[{name!r}]: found {short(value)} of type {type(value).__name__}, expected True or False; return a "
+            f"bool, or name another rule in gym.success: {RULES}"
         )
     return bool(value)
 
@@ -154,13 +169,14 @@ class Rule:
         self.denied = ""
         """Place of a flag that is False at a rewarded end."""
         self._goals: dict[tuple[tuple[str, str], ...], None] = {}
-        """Words of ``info`` at each rewarded end."""
+        """Words of ``info`` and of the observation at each rewarded end."""
         self._way: dict[str, Counter[str]] = defaultdict(Counter)
-        """Values of each place of ``info`` on the way, and how often it has them."""
+        """Values of each of those places on the way, and how often it has them."""
         self._steps = 0
         self.claims: list[str] = []
         """Rules of flags of other names that were True."""
         self._judge = success if callable(success) else self._named(success)
+        self._is_settled = not self.is_open
         self.closed: Success | str = success if callable(success) else self.text
         """The rule that decides every step by itself, once the level is searched."""
 
@@ -170,7 +186,7 @@ class Rule:
         except ValueError as error:
             raise CertifyError(f"success: {error}") from error
         if self.is_open:
-            return lambda _env, reward, terminated, info: self._shown(info, terminated, reward)
+            return lambda _env, _reward, _terminated, info: self._flagged(info)
         if text == "terminated":
             return lambda _env, _reward, terminated, _info: terminated
         if match := _INFO.fullmatch(text):
@@ -188,13 +204,16 @@ class Rule:
         """Whether the searched level decides which steps succeed, by :func:`settle`."""
         return self.text in ("", GOAL_REWARD)
 
-    def won(self, env: Env, reward: float, terminated: bool, info: Any) -> bool:
+    def won(self, env: Env, reward: float, terminated: bool, info: Any, observation: Any = None) -> bool:
         """Return whether a step succeeded; while the rule is open, whether a flag says so.
 
         Raises:
             CertifyError: a flag is not a bool, or a function of the user's raised or returned something else.
         """
-        return self._judge(env, reward, terminated, info)
+        won = self._judge(env, reward, terminated, info)
+        if not self._is_settled:
+            self._note(reward, terminated, info, observation)
+        return won
 
     def won_at_start(self, info: Any) -> bool:
         """Return whether ``info`` of reset says that the goal is reached already; only flags can."""
@@ -206,7 +225,7 @@ class Rule:
         """Judge by a rule that the level showed from now on."""
         self.closed = "terminated and reward>0" if text == GOAL_REWARD else text
         self._judge = self._named(self.closed)
-        self.text = text
+        self.text, self._is_settled = text, True
 
     def _flag(self, info: Any, name: str, expected: str | None = None) -> bool:
         if values := _find(info, name):
@@ -215,26 +234,29 @@ class Rule:
             return flag(info, name)
         return (word(values[0]) if values else _MISSING) == expected
 
-    def _shown(self, info: Any, terminated: bool, reward: float) -> bool:
+    def _flagged(self, info: Any) -> bool:
         flags = {self._flag(info, name) for name in FLAGS}
         self.differ = self.differ or len(flags) > 1
+        return True in flags
+
+    def _note(self, reward: float, terminated: bool, info: Any, observation: Any) -> None:
+        """Keep what a step shows that may tell success from other steps."""
         words = tuple(_words(info))
         for place, text in words:
-            if text == "True" and _TELLING.fullmatch(place.lower()) and f"info.{place}" not in self.claims:
-                self.claims.append(f"info.{place}")
+            if text == "True" and _TELLING.fullmatch(place.lower()) and place not in self.claims:
+                self.claims.append(place)
         if terminated and reward > 0:
             denied = (place for place, text in words if text == "False" and _TELLING.fullmatch(place.lower()))
             self.denied = self.denied or next(denied, "")
-            self._goals[words] = None
+            self._goals[(*words, *_shows(observation))] = None
         elif not terminated:
             self._steps += 1
-            for place, text in words:
+            for place, text in (*words, *_shows(observation)):
                 values = self._way[place]
                 values[text if len(values) < _MOST_VALUES else "…"] += 1
-        return True in flags
 
     def telling(self) -> tuple[str, list[str], list[str]] | None:
-        """Return a place of ``info`` that tells rewarded ends apart, its values there, and the rules for these.
+        """Return a place that tells rewarded ends apart, its values there, and the rules for these; a function if none.
 
         A number or a text with digits counts only where it is the same on the way, because counters, places and times
         always differ; a word counts if an end alone shows it.
@@ -246,7 +268,9 @@ class Rule:
             others = {*way, *([_MISSING] if way.total() < self._steps else [])}
             is_new = any(each not in others for each in values if not _DIGIT.search(each))
             if len(values) > 1 and (len(others) <= 1 or is_new):
-                rules = [f"info.{place}=={each}" for each in values]
+                if not place.startswith("info."):
+                    return place, values, []
+                rules = [f"{place}=={each}" for each in values]
                 both = [
                     f"terminated and {rule}" if each in others else rule
                     for each, rule in zip(values, rules, strict=True)
@@ -302,7 +326,7 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
         np.array(search.rewards),
     )
     pays, ends = rewards > 0, Counter[float](rewards[targets == LOST].tolist())
-    if rule.is_open:
+    if is_open := rule.is_open:
         text = _shown_rule(rule, targets, rewards)
         if text == GOAL_REWARD:
             for step in np.flatnonzero((targets == LOST) & pays).tolist():
@@ -310,12 +334,12 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
                 targets[step] = WON
         succeeds = bool((targets == WON).any())
         if rule.seen and not succeeds and pays.any():
-            raise _unclear(f"{text} is never True, but steps pay a positive reward ({int(pays.sum())})", ends)
+            raise unclear(f"{text} is never True, but steps pay a positive reward ({int(pays.sum())})", ends)
         if not (rule.text or rule.seen or succeeds) and (limit is None or ends):
             until = (
                 f" until {limit} ended the search; raise that limit (before a run gym.first_search)" if limit else ""
             )
-            raise _unclear(f"no step succeeds{until}", ends, rule.claims, NoSuccessError)
+            raise unclear(f"no step succeeds{until}", ends, rule.claims, NoSuccessError)
         rule.settled(text if succeeds or rule.seen or rule.text else "")
     elif rule.text.startswith("info.") and not rule.seen and (paid := int(((targets == LOST) & pays).sum())):
         raise CertifyError(
@@ -323,15 +347,20 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
             f"positive reward ({paid}), expected the flag on them; set it in every step"
         )
     elif "==" in rule.text and pays.any() and not (targets == WON).any():
-        raise _unclear(f"{rule.text} never holds, but steps pay a positive reward ({int(pays.sum())})", ends)
+        raise unclear(f"{rule.text} never holds, but steps pay a positive reward ({int(pays.sum())})", ends)
     won = np.flatnonzero(targets == WON).tolist()
     width = len(search.actions)
     first = targets[:width][targets[:width] != ILLEGAL]
     if first.size and (first == WON).all():
-        raise advised(
-            f"success ({rule.text}): every first action succeeds, expected a level that can fail",
-            "pass another success=",
-            f"name another rule in gym.success: {RULES}",
+        raise AdvisedError(
+            f"success ({rule.text}): every first action succeeds, expected a level that can fail; name another rule in "
+            f"gym.success: {RULES}"
+        )
+    if is_open and search.open_wins and (ends := _all_ends(search) or ends):
+        raise unclear(
+            f"{rule.text} is True on steps that do not end the episode ({len(search.open_wins)}), but others end it",
+            ends,
+            [f"{rule.text} if each step with it is success"],
         )
     witnesses = [(*search.path(step // width), step % width) for step in won[:_WITNESSES]]
     return SuccessSteps(
@@ -343,39 +372,17 @@ def settle(search: "Search", limit: str | None) -> SuccessSteps:
     )
 
 
-def check_goal_reward(search: "Search", counters: Sequence[str], turns: int) -> None:
-    """Refuse a goal reward that shrinks with a counter of turns until it is none: a late goal would be a failure.
-
-    Args:
-        search: a search whose states contain the counters.
-        counters: attributes that every step raises.
-        turns: number of turns at which the first plan's last step is tried.
-
-    Raises:
-        AdvisedError: an end pays different rewards in time, and at last no positive one.
-    """
-    plan, world = search.plan(), search.world
-    if search.success.rule != GOAL_REWARD or not plan or not counters:
-        return
-    ends: Counter[float] = Counter()
-    level, path = world.env.unwrapped, [search.actions[place] for place in plan]
-    for turn in range(turns):
-        world.reset()
-        start = {name: getattr(level, name) for name in counters}
-        world.go(path[0], tuple)
-        later = {name: value + (getattr(level, name) - value) * turn for name, value in start.items()}
-        world.reset()
-        for action in path[:-1]:
-            world.go(action, tuple)
-        vars(level).update(later)
-        try:
-            _, reward, terminated, _, _ = world.go(path[-1], tuple)
-        except IllegalActionError:  # no turn of an episode
-            break
-        if terminated:
-            ends[float(reward)] += 1
-    if min(ends, default=1.0) <= 0 and len([each for each in ends if each > 0]) > 1:
-        raise _unclear(f"the reward of an end shrinks with {', '.join(counters)}, until it is none", ends)
+def _all_ends(search: "Search") -> Counter[float]:
+    """Return the rewards of the ends of a level that is played on after its flags, as far as a search shows."""
+    world, limits = search.world, search.limits
+    beyond = type(search)(
+        type(world)(world.env, world.seed, world.options, replace(world.reading, success=Rule(lambda *_: False))),
+        search.actions,
+        replace(limits, states=min(limits.states, 2 * len(search.keys) + 1_000), seconds=limits.seconds / 3),
+    )
+    with suppress(CertifyError):  # nobody plays on where steps raise
+        beyond.run(limits.seconds)
+    return Counter(reward for target, reward in zip(beyond.targets, beyond.rewards, strict=False) if target == LOST)
 
 
 def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
@@ -392,34 +399,33 @@ def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
                 f"taken for success; name the rule in gym.success: {RULES}"
             )
         if len(names) > 1 and rule.differ:
-            raise advised(
-                "info has both 'success' and 'is_success', which differ on a step",
-                "pass success='info.success' or success='info.is_success'",
-                "set gym.success to info.success or info.is_success",
+            raise AdvisedError(
+                "info has both 'success' and 'is_success', which differ on a step; set gym.success to info.success or "
+                "info.is_success"
             )
         return f"info.{names[0]}"
     on_the_way = Counter(rewards[(targets >= 0) & (rewards > 0)].tolist())
     at_ends = Counter(rewards[targets == LOST].tolist())
     goals = {round(reward, 9) for reward in at_ends if reward > 0}
     if on_the_way:
-        raise _unclear(
+        raise unclear(
             f"steps that do not end the episode pay a positive reward ({_listed(on_the_way)}; number of such steps: "
             f"{on_the_way.total()})",
             at_ends,
             [*rule.claims, f"'reward>={max(on_the_way | at_ends)!r}' if only steps with the highest reward are"],
         )
     if rule.denied:
-        raise _unclear(
-            f"info.{rule.denied} is False at an end that pays a positive reward",
+        raise unclear(
+            f"{rule.denied} is False at an end that pays a positive reward",
             at_ends,
-            [f"info.{rule.denied}"],
+            [rule.denied],
         )
     if len(goals) > 1:
-        raise _unclear("ends of the episode pay different positive rewards", at_ends, rule.claims)
+        raise unclear("ends of the episode pay different positive rewards", at_ends, rule.claims)
     if difference := rule.telling():
         place, values, rules = difference
-        raise _unclear(
-            f"ends that pay a positive reward differ in info.{place}: {', '.join(map(short, values[:5]))}",
+        raise unclear(
+            f"ends that pay a positive reward differ in {place}: {', '.join(map(short, values[:5]))}",
             at_ends,
             [f"'{rule}'" for rule in rules[:5]] + ["'terminated and reward>0' if all of them are"],
         )
@@ -431,7 +437,7 @@ def _listed(rewards: Mapping[float, int]) -> str:
     return ", ".join(shown if len(shown) <= 5 else (*shown[:2], "...", *shown[-2:]))
 
 
-def _unclear(
+def unclear(
     finding: str, ends: Mapping[float, int], rules: Sequence[str] = (), kind: type[AdvisedError] = AdvisedError
 ) -> AdvisedError:
     """Return an error that names the rules which tell the ends of a level apart, ``rules`` first."""
@@ -447,8 +453,4 @@ def _unclear(
         finding += "; no step ends the episode"
         choices = ["'reward>=X' if a reward of X or more is success"]
     choices = [*rules, *choices, "info.KEY for a flag of info", "module:function for anything else"]
-    listed = ", ".join(choices)
-    return kind(
-        f"what success is cannot be seen: {finding}; say it with success=, which is {listed}",
-        f"what success is cannot be seen: {finding}; say it with gym.success, which is {listed}",
-    )
+    return kind(f"what success is cannot be seen: {finding}; say it with gym.success, which is {', '.join(choices)}")

@@ -11,15 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from .advice import advised
+from .advice import AdvisedError
 from .parts import DICE, PLAIN, Part, UnreadableError, float_key, is_named, is_value, named_code, namespace, parts_of
 
 MAX_DEPTH = 60
 """Maximum depth of objects within objects."""
 REMEDY = (
-    "pass key=, a function from the environment to a hashable state, or name attributes that only draw in drawing=",
     "set gym.key=observation if the observation shows the full state, name attributes that only draw in gym.drawing, "
-    "or remove the attribute",
+    "or remove the attribute"
 )
 _SINGLE = frozenset({bool, float, complex, type(...), type(NotImplemented)})
 _CODE = (
@@ -79,7 +78,7 @@ class Reader:
         if isinstance(value, np.dtype):
             return "<dtype>", repr(value.descr) if value.names else value.str
         if len(self.path) > MAX_DEPTH:
-            raise advised(f"key: {self.where()} is nested more than {MAX_DEPTH} deep", *REMEDY)
+            raise AdvisedError(f"key: {self.where()} is nested more than {MAX_DEPTH} deep; {REMEDY}")
         self.path.append(name)
         try:
             return self._object(value, kind)
@@ -107,10 +106,9 @@ class Reader:
         try:
             parts = parts_of(value)
         except UnreadableError as error:
-            raise advised(
+            raise AdvisedError(
                 f"key: found {self.where()} of type {kind.__module__}.{kind.__qualname__}, which cannot be read in "
-                f"full ({error}), expected plain data or objects of them",
-                *REMEDY,
+                f"full ({error}), expected plain data or objects of them; {REMEDY}"
             ) from error
         self.code[id(kind)] = kind
         if self.watched is not None:

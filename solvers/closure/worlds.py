@@ -20,7 +20,6 @@ from .advice import (
     AdvisedError,
     ContradictionError,
     IllegalActionError,
-    advised,
     difference,
     plain,
     raised,
@@ -47,7 +46,7 @@ class Judge(Protocol):
     closed: Success | str
     """The rule that decides every step by itself, once the level is searched."""
 
-    def won(self, env: Env, reward: float, terminated: bool, info: Any) -> bool:
+    def won(self, env: Env, reward: float, terminated: bool, info: Any, observation: Any = None) -> bool:
         """Return whether a step succeeded."""
         ...
 
@@ -183,7 +182,7 @@ class World(ABC):
                 f"reward: found nan, which is not a number, for {plain(action)!r} after the actions "
                 f"{plain(list(path()))}, expected a number; repair the reward of the environment"
             )
-        won = self.reading.success.won(env, reward, bool(terminated), info)
+        won = self.reading.success.won(env, reward, bool(terminated), info, observation)
         return Outcome(self._key(env, observation), reward, bool(terminated), won)
 
     def _watched(self, env: Env, action: Any) -> Any:
@@ -192,11 +191,10 @@ class World(ABC):
         with touches() as touched:
             answer = env.step(action)
         if touched:
-            raise advised(
+            raise AdvisedError(
                 f"step({plain(action)!r}) of {type(env.unwrapped).__name__} touches what is outside: {touched[0]}; "
-                "no search brings that back",
-                "keep the state in attributes, or pass key= if that decides nothing",
-                "keep the state in attributes, or set gym.key=observation if the observation shows the full state",
+                "no search brings that back; keep the state in attributes, or set gym.key=observation if the "
+                "observation shows the full state"
             )
         return answer
 
@@ -208,11 +206,9 @@ class World(ABC):
             if not (self.reading.clock and self.reading.is_declared):
                 self.seen = _glance(observation)
             if self._watch.changed and self.how != "replay":
-                raise advised(
-                    f"a step changes {self._watch.changed}, which {self.how} does not bring back",
-                    "keep it in an attribute of the environment, or use how='replay' and set it in reset",
-                    "keep it in an attribute of the environment, or set gym.how=replay and set it in reset",
-                    ContradictionError,
+                raise ContradictionError(
+                    f"a step changes {self._watch.changed}, which {self.how} does not bring back; keep it in an "
+                    "attribute of the environment, or set gym.how=replay and set it in reset"
                 )
         return key
 
@@ -320,11 +316,9 @@ class Replays(World):
 
 def two_resets(seed: int | None, where: str) -> AdvisedError:
     """Return the error of a reset that does not come back to the first state."""
-    return advised(
-        f"two calls of reset with seed {seed} differ in {where}, expected equal states",
-        f"pass a seed that the environment obeys, or remove what is random from key; {IF_RANDOM}",
-        "let reset set all attributes, by the seed alone, or use gym.key=observation if the observation shows the "
-        f"full state; {IF_RANDOM}",
+    return AdvisedError(
+        f"two calls of reset with seed {seed} differ in {where}, expected equal states; let reset set all attributes, "
+        f"by the seed alone, or use gym.key=observation if the observation shows the full state; {IF_RANDOM}"
     )
 
 
@@ -394,10 +388,9 @@ def hashable(value: Any) -> Hashable:  # noqa: PLR0911 - one for each kind of va
         return frozenset(hashable(each) for each in cast(Iterable[Any], value))
     if is_value(type(value)) or isinstance(value, Enum | complex | deque):
         return Reader().read(value)
-    raise advised(
-        f"observation: found {type(value).__name__}, expected numbers, texts, arrays, or tuples and mappings of them",
-        "pass key=, a function from the environment to a hashable state",
-        "use gym.key=state, or wrap the environment in one with such observations",
+    raise AdvisedError(
+        f"observation: found {type(value).__name__}, expected numbers, texts, arrays, or tuples and mappings of them; "
+        "use gym.key=state, or wrap the environment in one with such observations"
     )
 
 

@@ -1,9 +1,10 @@
-"""Tracks whose trap pays as much as the goal, so that nothing but ``info`` tells one from the other."""
+"""Tracks whose trap pays as much as the goal, or whose flag says that a part of the task is done."""
 
 from typing import Any
 
 import gymnasium
 import numpy as np
+from pivot.tests.environments import tracks
 from pivot.tests.environments.tracks import GOAL, TRAP, WALK, Track
 
 
@@ -60,6 +61,56 @@ class NamedInParts(Named):
         return {"stats": {"solved": self.event == GOAL}}
 
 
+class NamedInText(Named):
+    """A word of the observation says which is which."""
+
+    default = r"differ in observation.news: 'arrived', 'fallen'"
+    rule = f"{tracks.__name__}:arrived"
+
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        super().reset(**settings)
+        return self.shown(), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        _, *rest = super().step(action)
+        return (self.shown(), *rest)  # pyright: ignore[reportReturnType]
+
+    def info(self) -> Any:
+        return {}
+
+    def shown(self) -> Any:
+        return {"cell": self.cell, "news": {GOAL: "arrived", TRAP: "fallen", WALK: "walks"}[self.event]}
+
+
+class NamedInNumbers(NamedInText):
+    """A number of the observation says which is which."""
+
+    default = r"differ in observation\[1\]: '1', '2'; .*'terminated and reward>0' if all of them are"
+
+    def shown(self) -> Any:
+        return np.array([self.cell, (WALK, GOAL, TRAP).index(self.event)], np.int8)
+
+
+class FlaggedPart(Track):
+    """The flag is True where a part of the task is done, in cell 3, and the episode goes on."""
+
+    default = "info.success is True on steps that do not end the episode .*, but others end it; .*'terminated and"
+    rule = "terminated and reward>0"
+
+    def info(self) -> Any:
+        return {"success": self.cell == 3}
+
+
+class FlaggedWay(FlaggedPart):
+    """The same, and no episode ends before that part is done."""
+
+    rule = "terminated"
+    default = "info.success is True on steps that do not end the episode .*, but others end it; .*terminated if"
+
+    def terminated(self) -> bool:
+        return self.event == GOAL
+
+
 class BothNamed(Track):
     """The info says where the episode was, which differs among ends, and nothing of success."""
 
@@ -70,5 +121,5 @@ class BothNamed(Track):
         return {"cell": self.cell, "visited": len(self.visited), "event": self.event, "message": f"cell {self.cell}"}
 
 
-for _kind in (Named, *Named.__subclasses__(), BothNamed):
+for _kind in (Named, *tracks.kinds(Named), FlaggedPart, FlaggedWay, BothNamed):
     gymnasium.register(f"Track{_kind.__name__}-v0", entry_point=f"{__name__}:{_kind.__name__}")

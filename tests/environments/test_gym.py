@@ -271,9 +271,9 @@ def test_an_observation_that_is_no_key_is_refused() -> None:
 
 
 def test_the_python_interface_names_its_arguments() -> None:
-    with pytest.raises(pivot.PivotError, match="add that state to key, name counters of turns in clock, or use how="):
+    with pytest.raises(pivot.PivotError, match="; use key=state, keep all state in attributes"):
         pivot.explore(lanes.Hidden, key="observation")
-    with pytest.raises(pivot.PivotError, match=r"which cannot be read in full.*; pass key=, a function"):
+    with pytest.raises(pivot.PivotError, match=r"which cannot be read in full.*; set key=observation if"):
         pivot.explore(lanes.Locked)
 
 

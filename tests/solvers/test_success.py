@@ -147,9 +147,8 @@ def config_of(kind: type[Track], **settings: Any) -> GymConfig:
 def test_a_run_labels_and_proves_the_same_or_ends_before_it_starts(kind: type[Track]) -> None:
     """Also where a player, which judges step by step, says that an episode succeeded."""
     if kind.default is not None:
-        with pytest.raises(ConfigError, match=kind.default.replace("success=", "gym.success")) as refused:
+        with pytest.raises(ConfigError, match=kind.default):
             GymEnv.check_ready(config_of(kind))
-        assert "success=," not in str(refused.value)
     config = config_of(kind, success=kind.rule)
     table = GymEnv.check_ready(config)
     assert re.match(
@@ -286,6 +285,23 @@ class Shrinking(Counting):
         return (12 - self.turn) / 12 if self.event == tracks.GOAL else 0.0
 
 
+class ShrinkingUnseen(tracks.Track):
+    """The same without an attribute that counts, so that no state repeats."""
+
+    times = (0,)
+
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:
+        self.times = (0,)
+        return super().reset(**settings)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        self.times = (self.times[0] + 1,)
+        return super().step(action)
+
+    def reward(self, new: bool) -> Any:
+        return max(0.0, (6 - self.times[0]) / 6) if self.event == tracks.GOAL else 0.0
+
+
 class Bits(tracks.Track):
     """Actions are bits, of which a step keeps the array and clears it."""
 
@@ -303,6 +319,7 @@ class Bits(tracks.Track):
     ("kind", "message"),
     [
         (Shrinking, "the reward of an end shrinks with turn, until it is none.*'terminated and reward>0'"),
+        (ShrinkingUnseen, "no state repeats, and what ends after turn 5 pays nothing, .*terminated if every end"),
     ],
 )
 def test_a_goal_reward_that_does_not_mean_success_is_refused(kind: type[Track], message: str) -> None:
