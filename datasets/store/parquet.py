@@ -133,10 +133,10 @@ def read_files(
 
 
 def check_file(storage: Storage, name: str, schema: TableSchema) -> None:
-    """Check from its footer alone that a file is whole and has the schema's columns.
+    """Check from its footer that a file is whole and has the schema's columns.
 
     Raises:
-        StoreError: the file is missing or torn, or its columns are not the schema's.
+        StoreError: the file is missing or torn, its columns are not the schema's, or many rows are of few episodes.
     """
     with _opened(storage, name, schema):
         pass
