@@ -50,8 +50,9 @@ def naming_settings(where: str = "") -> Iterator[None]:
     try:
         yield
     except AdvisedError as error:
-        kind = type(error) if error.is_kept else CertifyError
-        raise kind(where + error.in_settings) from error
+        named = (type(error) if error.is_kept else CertifyError)(where + error.in_settings)
+        named.args = (where + error.in_settings,)
+        raise named from error
 
 
 def raised(error: BaseException) -> str:
