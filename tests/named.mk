@@ -80,6 +80,9 @@ what-mutants: $(VENV)/.dev  ## plant about 60 defects, one at a time, and count 
 what-scenes: $(VENV)/.dev  ## measure what the pictures of scripted primitiveskill failures show (four minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -s -k pictures_of_all_levels tests/rollouts/test_scripted_primitiveskill.py
 
+what-browser: $(VENV)/.dev browser  ## compare 200 SVG documents with Chromium's pictures (a minute)
+	$(BIN)/pytest $(ANY_FOLDER) -m long tests/environments/svg/test_browser.py
+
 what-encoder: $(VENV)/.dev  ## encode 100,000 pictures in 500 processes and compare the bytes (ten minutes)
 	$(BIN)/python -m pivot.tests.encoder $(ENCODER_ARGUMENTS)
 

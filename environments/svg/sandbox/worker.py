@@ -26,10 +26,14 @@ from types import SimpleNamespace
 from typing import IO, Any
 
 import cairocffi
+import cairosvg.css
 import cairosvg.image
 import cairosvg.surface
 import defusedxml
+from cairosvg.url import parse_url
 from PIL import Image
+
+from .css import declarations, normalise, rgba
 
 STATUSES = ("ok", "not_svg", "forbidden", "memory", "render_error")
 """Meanings of the first byte of an answer."""
@@ -48,12 +52,40 @@ _PRIVATE = re.compile(r"(?:/[\w.+-]+){2,}|\b0x[0-9a-fA-F]{5,}")  # paths of this
 
 
 class _OneFamily(cairosvg.surface.Surface):
-    """Surface that renders all text in one font family, whose files are already open."""
+    """Surface that renders all text in one font family, whose files are already open, and all else as browsers do."""
 
     def draw(self, node: Any) -> None:
         if node.tag in _TEXT_TAGS:
             node["font-family"] = "sans-serif"
-        super().draw(node)
+        normalise(node)
+        clip = self.paths.get(parse_url(node.get("clip-path")).fragment)
+        if clip is not None and "evenodd" in [
+            clip.get("clip-rule"),
+            *(each.get("clip-rule") for each in clip.children),
+        ]:
+            self.context.set_fill_rule(cairocffi.FILL_RULE_EVEN_ODD)  # of the clip alone: CairoSVG sets it back
+        shape = node.tag in cairosvg.surface.TAGS and not node.children
+        both = shape and node.get("stroke", "none") != "none" and node.get("fill") != "none"
+        opacity = float(node.pop("opacity", 1)) if both else 1.0
+        if opacity < 1:  # of fill and stroke together
+            self.context.push_group()
+        if both and node.get("paint-order", "").split()[:1] == ["stroke"]:
+            fill, stroke = node.get("fill", "black"), node["stroke"]
+            for node["fill"], node["stroke"] in (("none", stroke), (fill, "none")):
+                super().draw(node)
+        else:
+            super().draw(node)
+        if opacity < 1:
+            self.context.pop_group_to_source()
+            self.context.paint_with_alpha(opacity)
+        self.context.set_fill_rule(cairocffi.FILL_RULE_WINDING)
+
+    def map_color(self, string: str | None, opacity: float = 1) -> tuple[float, ...]:
+        """Return a colour of CSS in cairo's form; black if it is none, as CairoSVG does."""
+        if not string or string.strip().lower() == "none":
+            return 0, 0, 0, 0
+        red, green, blue, alpha = rgba(string) or (0.0, 0.0, 0.0, 1.0)
+        return red, green, blue, alpha * opacity
 
 
 class _RawSurface(_OneFamily, cairosvg.surface.PNGSurface):
@@ -62,6 +94,7 @@ class _RawSurface(_OneFamily, cairosvg.surface.PNGSurface):
     def __init__(self, tree: Any, *arguments: Any, **options: Any) -> None:
         if tree.tag != "svg":
             raise _NotSvgError(f"the root element is <{str(tree.tag)[:60]}>, expected <svg>")
+        _normalise_stops(tree)
         super().__init__(tree, *arguments, **options)
 
     def finish(self) -> None:
@@ -73,11 +106,20 @@ class _RawSurface(_OneFamily, cairosvg.surface.PNGSurface):
         surface.finish()
 
 
+def _normalise_stops(node: Any) -> None:
+    """Normalise the elements that are read without being drawn."""
+    for child in node.children:
+        if child.tag == "stop" or child.tag.startswith("fe"):
+            normalise(child)
+        _normalise_stops(child)
+
+
 class _PatternSurface(_OneFamily, cairosvg.surface.SVGSurface):
     """Surface for patterns and masks."""
 
 
-# CairoSVG looks up both classes by these names.
+# CairoSVG looks up these by their names.
+cairosvg.css.parse_declarations = declarations
 cairosvg.surface.SVGSurface = _PatternSurface
 cairosvg.image.Image = SimpleNamespace(open=partial(Image.open, formats=DECODERS))
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="watches proc
 GOOD = writing()
 ENDLESS = svg('<circle r="1e308"/>')
 STICKY = svg('<text y="50" font-size="70000">x</text>')
-PLAIN_ERROR = svg('<g opacity="x"/>')
+PLAIN_ERROR = svg('<g stroke-miterlimit="x"/>')
 HUGE = svg(
     '<pattern id="p" width="1e6" height="1e6" patternUnits="userSpaceOnUse"><rect width="1e6" height="1e6"/></pattern>'
     '<rect width="99" height="99" fill="url(#p)"/>',
