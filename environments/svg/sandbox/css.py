@@ -1,4 +1,4 @@
-"""What browsers understand in a document and CairoSVG does not: colours of CSS, variables, shares, paths with mistakes.
+"""Read what browsers understand and CairoSVG does not: colours of CSS, variables, shares, paths with mistakes.
 
 Values are brought into forms that CairoSVG draws rightly; a value that a browser would ignore is removed, so that its
 default counts. Runs in the worker that draws.
