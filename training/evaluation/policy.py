@@ -179,7 +179,7 @@ def measure_policy(config: RlConfig, model: str, run: RlConfig | None = None) ->
     )
     half = uses_bf16(config.precision)
     policy = ModelPolicy(InProcessBackend(options, engine, batch=config.generate, half=half))
-    played, _ = measure(levels, policy, config.validation_episodes, ranks, config.seed)
+    played, _ = measure(levels, policy, config.validation_episodes, ranks)
     left_out = len(held_out.validation) - len(levels.validation)
     states = sorted(levels.env.canonical_state(task.initial_state) for task in levels.validation)
     return PolicyResult(played, config, model, len(states), digest(states, length=16), left_out)

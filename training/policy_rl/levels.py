@@ -6,13 +6,14 @@ trained on. An episode that ended in an error is played again up to twice, then 
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any
 
 from ...core import plugins
 from ...core.errors import PolicyError, TrainingError
 from ...core.identity import derive_seed, sample_below
+from ...core.intervals import LEAST, Interval, mean_of, sums_by_level
 from ...core.plugins import Settings
 from ...datasets.store.config import env_config, environment
 from ...datasets.store.split import TRAIN, split_by_task
@@ -184,7 +185,7 @@ class Played:
     """Success and return of a policy on some levels."""
 
     success: Share
-    mean_return: Share
+    mean_return: Interval
     by_set: dict[str, Share]
     """Success by evaluation set; empty if there is only one."""
     errors: int
@@ -195,20 +196,19 @@ class Played:
     def row(self) -> dict[str, Any]:
         """Return the figures as JSON data.
 
-        Episodes of a single level do not generalise: the interval of success is then 0 to 1, that of the return null.
+        Episodes of fewer than three levels do not generalise: the interval of success is then 0 to 1, that of the
+        return null.
         """
-        unknown = {"low": None, "high": None} if self.levels == 1 else {}
+        unknown = {"low": None, "high": None} if self.levels < LEAST else {}
         return {
             "success": self.success.row(),
-            "return": self.mean_return.row() | unknown,
+            "return": asdict(self.mean_return) | {"records": self.success.records} | unknown,
             "by_set": {name: each.row() for name, each in self.by_set.items()},
             "errors": self.errors,
         }
 
 
-def measure(
-    levels: Levels, policy: Policy, episodes: int, ranks: Ranks = ALONE, seed: int = 0
-) -> tuple[Played, list[TaskRollouts]]:
+def measure(levels: Levels, policy: Policy, episodes: int, ranks: Ranks = ALONE) -> tuple[Played, list[TaskRollouts]]:
     """Play held-out levels about equally often, ``episodes`` in total or a few more; return figures and records.
 
     Raises:
@@ -231,16 +231,16 @@ def measure(
             "repair the environment, then resume the run with --resume"
         )
 
-    return played_by(records, seed), records
+    return played_by(records), records
 
 
-def played_by(records: Sequence[TaskRollouts], seed: int = 0) -> Played:
+def played_by(records: Sequence[TaskRollouts]) -> Played:
     """Return success and return of the complete episodes of some levels, of one environment or several."""
     episodes = [each for task in records for each in task.episodes]
     complete = [each for each in episodes if each.status is Status.COMPLETE]
 
     def over(episodes: Sequence[Episode], values: Sequence[float]) -> Share:
-        return share(values, [f"{each.env}/{each.task_id}" for each in episodes], seed)
+        return share(values, [f"{each.env}/{each.task_id}" for each in episodes])
 
     wins = [float(bool(each.success)) for each in complete]
     by_set: dict[str, Share] = {}
@@ -248,7 +248,8 @@ def played_by(records: Sequence[TaskRollouts], seed: int = 0) -> Played:
     for name in () if several else sorted({each.eval_set for each in complete}):
         mine = [each for each in complete if each.eval_set == name]
         by_set[name] = over(mine, [float(bool(each.success)) for each in mine])
-    returns = over(complete, [each.episode_return for each in complete])
-    levels = len({(each.env, each.task_id) for each in complete})
+    names = [f"{each.env}/{each.task_id}" for each in complete]
+    returns = mean_of(*sums_by_level([each.episode_return for each in complete], names)).amount()
+    levels = len(set(names))
     errors = len(episodes) - len(complete)
     return Played(over(complete, wins), returns, by_set if len(by_set) > 1 else {}, errors, levels)

@@ -428,9 +428,9 @@ class _Run:
         self._sync(number)
         temperature = config.validation_temperature
         policy = ModelPolicy(self._backend(number, max_tokens=config.max_tokens, temperature=temperature))
-        episodes, ranks, seed = config.validation_episodes, self.ranks, config.seed
-        each = {own.env: measure(own.levels, policy, episodes, ranks, seed) for own in self.members}
-        played = mixture.played_in_all(list(each.values()), seed)
+        episodes, ranks = config.validation_episodes, self.ranks
+        each = {own.env: measure(own.levels, policy, episodes, ranks) for own in self.members}
+        played = mixture.played_in_all(list(each.values()))
         if self.ranks.is_main and number:
             lines = on_disk.read_metrics(self.storage)
             earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]

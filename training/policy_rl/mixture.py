@@ -228,11 +228,11 @@ def counts_of_levels(members: Sequence[Member]) -> dict[str, Any]:
     return counts if len(members) > 1 else counts[members[0].env]
 
 
-def played_in_all(measured: Sequence[tuple[HeldOut, list[TaskRollouts]]], seed: int) -> HeldOut:
+def played_in_all(measured: Sequence[tuple[HeldOut, list[TaskRollouts]]]) -> HeldOut:
     """Return the figures of held-out levels of all environments, from those of each and its records."""
     if len(measured) == 1:
         return measured[0][0]
-    return played_by([task for _, records in measured for task in records], seed)
+    return played_by([task for _, records in measured for task in records])
 
 
 @dataclass(frozen=True, slots=True)
