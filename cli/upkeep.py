@@ -16,12 +16,18 @@ from .options import StoreAddress, option, path_argument, store_argument
 def prune(
     root: Annotated[StoreAddress, store_argument("DIR", "A folder of nights, or its s3:// address.")],
     keep: Annotated[str, option("Nights to keep: days such as 14d, or a number such as 30.", "--keep", metavar="RULE")],
+    owner: Annotated[
+        str | None, option("Only nights of this owner; needed where nights have several.", "--owner", metavar="NAME")
+    ] = None,
+    now: Annotated[bool, typer.Option("--now", help="Remove files at once, not on a later day.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Also remove more than half of the nights.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
 ) -> None:
     """Remove old nights with their reports.
 
     Nights are the finished stores in DIR that are named by a day (2026-01-31). Nothing else is removed, and the newest
-    night never; a night that a run writes is left alone.
+    night never; a night that a run writes is left alone. An old night is marked first: readers leave it out, and the
+    next prune on a later day removes it. Until then, rename its .removed-DAY.json to manifest.json to have it back.
 
     [bold]Examples[/]
 
@@ -30,14 +36,16 @@ def prune(
     pivot prune runs/nightly --keep 30
     """
     with ProgressBars() as bars:
-        pruned = pruning.prune(root, keep=keep, dry_run=dry_run, reporter=bars)
+        pruned = pruning.prune(root, keep=keep, owner=owner, now=now, yes=yes, dry_run=dry_run, reporter=bars)
     for line in pruned.kept:
         err.print(f"kept: {line}", soft_wrap=True)
     rows = [[each.kind, each.address, each.files, size_text(each.bytes)] for each in pruned.removals]
     if rows:
-        show_table("To remove" if dry_run else "Removed", ["what", "where", "files", "size"], rows)
-    what = "would be removed; nothing was changed" if dry_run else "removed"
-    out.print(f"{size_text(pruned.bytes)} {what}" if rows else "nothing to remove", soft_wrap=True)
+        show_table("To do" if dry_run else "Done", ["what", "where", "files", "size"], rows)
+    said = [f"{size_text(pruned.bytes)} removed"] * bool(pruned.bytes)
+    said += [f"{pruned.marked} nights marked, which the next prune on a later day removes"] * bool(pruned.marked)
+    text = ", ".join(said) or "nothing to remove"
+    out.print(f"{text}; with --dry-run nothing was changed" if rows and dry_run else text, soft_wrap=True)
 
 
 def cache(

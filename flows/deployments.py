@@ -37,7 +37,7 @@ from .engines.base import WorkerPool, Workers, open_pool
 from .engines.prefect import TaskPool
 from .metrics import FOLDER
 from .pipeline import BuildResult, build_store
-from .prune import Retention, prune, refuse_undated
+from .prune import check_retention, own, prune
 from .relabel import LabelChanges, relabel_store
 from .review import review_stores
 from .watch import Watch, watched
@@ -98,6 +98,7 @@ def build_dataset(
     engine: str = "local",
     address: str = "",
     keep: str = "",
+    owner: str = "",
 ) -> dict[str, Any]:
     """Roll out, label and export one dataset.
 
@@ -113,7 +114,10 @@ def build_dataset(
         engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
         address: Cluster of the engine; empty for workers on the machine of this run.
         keep: Nights to keep in the folder above `{date}` once this one is complete: days such as `14d`, or a number of
-            finished nights such as `30`. Older ones are removed with their reports. Empty to keep all.
+            finished nights such as `30`. Older ones are marked, and removed with their reports a day later. Empty to
+            keep all.
+        owner: Name that no other deployment has, such as `nightly-3f9a1c07`. Nights carry it, and `keep` removes only
+            nights that do.
 
     Raises:
         StoreError: verification found problems.
@@ -124,8 +128,9 @@ def build_dataset(
     if report and isinstance(root, Url):
         raise ConfigError(f"report: a site is a folder of this machine, and out is {out}; set report to false")
     if keep:
-        Retention.parse(keep)
-        refuse_undated(out, DATE)
+        check_retention(keep, owner, out, DATE)
+    if owner:
+        own(root, owner)
     config = config.model_copy(update={"seed": seed})
     # What the parameters of a deployment name is the operator's own word.
     with allowing(config.code), at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
@@ -136,7 +141,7 @@ def build_dataset(
         if out.rstrip("/").endswith(f"/{DATE}") and not write_nights_card(root.parent):
             watch.log.warning("%s/README.md was not written by PIVOT and stays: it names no nights", root.parent)
         if keep and result.is_whole:
-            _prune_nights(root.parent, keep, watch, _day())
+            _prune_nights(root.parent, keep, owner, watch, _day())
     return plain(result) | {"verified": verified}
 
 
@@ -271,11 +276,12 @@ def _report(watch: Watch, store: Path) -> None:
     watch.artifacts.link("report", address, address, f"Every episode of {store} as a page")
 
 
-def _prune_nights(folder: Address, keep: str, watch: Watch, night: date) -> None:
-    """Remove nights that the retention does not keep; its days count back from the night that is complete."""
-    pruned = prune(folder, keep=keep, reporter=watch, today=night)
+def _prune_nights(folder: Address, keep: str, owner: str, watch: Watch, night: date) -> None:
+    """Mark or remove nights that the retention does not keep; its days count back from the night that is complete."""
+    pruned = prune(folder, keep=keep, owner=owner, reporter=watch, today=night)
     for each in pruned.removals:
-        watch.log.info("removed %s %s: %d bytes", each.kind, each.address, each.bytes)
+        did = "marked" if each.kind == "mark" else "removed"
+        watch.log.info("%s %s %s: %d bytes", did, each.kind, each.address, each.bytes)
     for line in pruned.kept:
         watch.log.warning("kept: %s", line)
 

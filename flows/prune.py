@@ -1,24 +1,41 @@
 """Remove old nights of a folder, with their reports, and nothing else.
 
-A night is a finished store that is named by its day. Its manifest becomes a mark first, so after a kill no reader takes
-the rest for a store, and the next prune removes it.
+A night is a finished store that is named by its day. It goes in two steps: its manifest becomes a mark with today's
+date, so that no reader takes it for a store (renamed back, it is one again), and a prune on a later day removes its
+files. A deployment removes only nights that carry its owner file.
 """
 
 import re
+import shutil
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from secrets import token_hex
+from typing import Any
 
-from ..core.errors import ConfigError, NoStoreError
+from ..core.errors import ConfigError, NoStoreError, StoreError
 from ..core.progress import Reporter, Silent
-from ..core.storage import Address, Storage, open_storage, parse_address
+from ..core.storage import Address, Storage, Url, open_storage, parse_address
+from ..core.storage.lease import LOCK
 from ..datasets.store.nights import finished_nights, write_nights_card
 from ..datasets.store.store import MANIFEST, RUN
 from ..insight.report.site import MARKER
 
 STAGE = "prune"
-MARK = ".pruned.json"
-"""The former manifest of a night that is being removed."""
-_LOCKS = {".lock"}
+OWNER = ".owner.json"
+"""File of a night that names the deployment whose retention may remove it."""
+FULL = 64 * 2**20
+"""Bytes of free disk under which a night is removed at once, not a day after it was marked."""
+_MARK = re.compile(r"\.removed-(\d{4}-\d\d-\d\d)\.json", re.ASCII)
+"""The former manifest of a night that is being removed, with the day on which it was marked."""
+_OWN = (LOCK, MANIFEST, OWNER, RUN, "pivot.duckdb", "pivot.duckdb.wal")
+_OWN_FOLDERS = (".receipts/", ".tmp")
+"""Files of a store that its manifest does not name."""
+
+
+class RetentionError(ConfigError):
+    """A rule would remove more than a person may expect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +76,7 @@ class Removal:
     """Something that was removed, or would be."""
 
     kind: str
-    """``night`` or ``report``."""
+    """``mark`` of a night that goes another day, or ``night`` or ``report`` whose files go."""
     address: str
     files: int
     """Number of files."""
@@ -78,39 +95,55 @@ class Pruned:
 
     @property
     def bytes(self) -> int:
-        """Length of everything removed."""
-        return sum(each.bytes for each in self.removals)
+        """Length of everything removed, without what is only marked."""
+        return sum(each.bytes for each in self.removals if each.kind != "mark")
+
+    @property
+    def marked(self) -> int:
+        """Number of nights that go another day."""
+        return sum(each.kind == "mark" for each in self.removals)
 
 
 def prune(
     root: str | Address,
     *,
     keep: str,
+    owner: str | None = None,
+    now: bool = False,
+    yes: bool = False,
     dry_run: bool = False,
     follow_links: bool = False,
     reporter: Reporter | None = None,
     today: date | None = None,
 ) -> Pruned:
-    """Remove the finished nights of a folder that a rule does not keep, with their reports; run it again after a kill.
+    """Mark the finished nights of a folder that a rule does not keep; remove those marked on an earlier day.
+
+    A night is a finished store that is named by its day (``2026-01-31``); nothing else is removed, and files in it that
+    no run wrote are kept and named. Run it again after a kill. A marked night comes back when ``.removed-DAY.json`` is
+    renamed to ``manifest.json``.
 
     Args:
-        root: folder of nights, which are finished stores named by their day (``2026-01-31``); nothing else is removed.
+        root: folder of nights.
         keep: nights to keep: the days before today, such as ``14d``, or the newest nights, such as ``30``.
-        dry_run: only return what would be removed.
+        owner: remove only nights of this owner; by default all nights, if no two of them have different owners.
+        now: remove files at once, which happens by itself where the disk is full.
+        yes: also remove more than half of the nights, or by a clock that a night is ahead of.
+        dry_run: only return what would be marked or removed.
         follow_links: allow links below your own folder; without it they are refused.
         reporter: gets the progress, a unit per night.
         today: the day from which the days of ``keep`` count back; by default that of the clock, in UTC.
 
     Returns:
-        What was removed, with files and bytes, and what was kept for a reason.
+        What was marked and removed, with files and bytes, and what was kept for a reason.
 
     Raises:
         StoreError: no finished night is there, or a link or special file is below the folder.
-        ConfigError: the rule cannot be used, or the folder is a store.
+        RetentionError: ``yes`` is needed.
+        ConfigError: the rule cannot be used, the folder is a store, or it has nights of several owners.
     """
     retention = Retention.parse(keep)
     root, reporter = parse_address(root, follow_links=follow_links), reporter or Silent()
-    storage, pruned = open_storage(root), Pruned(dry_run)
+    storage, pruned, today = open_storage(root), Pruned(dry_run), today or datetime.now(UTC).date()
     if not storage.exists():
         raise NoStoreError(f"{root} does not exist; name a folder of nights")
     storage.check_contents()
@@ -118,18 +151,58 @@ def prune(
         raise ConfigError(f"{root} is one store, expected a folder of nights, such as {root.parent}")
     finished = [name for name in finished_nights(root) if _is_day(name)]
     days = [name for name in storage.entries() if _is_day(name) and storage.stat(name) is None]
-    begun = [name for name in days if _is_half_removed(open_storage(root / name))]
-    if not finished and not begun:
+    marked = [name for name in days if _is_half_removed(open_storage(root / name))]
+    if not finished and not marked:
         raise NoStoreError(f"{root} holds no finished night (such as {root}/2026-01-31); name a folder of nights")
-    expired = retention.expired(finished, today or datetime.now(UTC).date())
-    if expired and not dry_run:
-        write_nights_card(root, expired, create=False)
-    reporter.start(STAGE, len(begun) + len(expired))
-    for name in sorted([*begun, *expired]):
-        _remove_night(root / name, pruned)
+    owners = {name: _owner_of(root / name, pruned) for name in [*finished, *marked]}
+    if owner is None and len(different := Counter(owners.values())) > 1:
+        shown = ", ".join(f"{count} of {name or 'nobody'}" for name, count in different.items())
+        raise ConfigError(f"{root} holds nights of several owners ({shown}); choose one with --owner NAME")
+    finished, marked = ([n for n in names if owner in (None, owners[n])] for names in (finished, marked))
+    expired = retention.expired(finished, today)
+    if not (yes or dry_run):
+        _check_extent(root, finished, expired, today)
+    reporter.start(STAGE, len(marked) + len(expired))
+    full = now or _is_full(root)
+    for name in marked:  # first, because they give back the room that a full disk lacks
+        if full or _marked_on(open_storage(root / name)) < today:
+            _safely(_remove_night, root / name, pruned)
         reporter.advance(STAGE, 1)
+    if expired and not (dry_run or full):
+        write_nights_card(root, expired, create=False)
+    for name in expired:
+        if _safely(_mark, root / name, pruned, today, owners[name]) and full:
+            _safely(_remove_night, root / name, pruned)
+        reporter.advance(STAGE, 1)
+    if full and expired and not dry_run:
+        write_nights_card(root, create=False)
     reporter.finish(STAGE)
     return pruned
+
+
+def _check_extent(root: Address, finished: list[str], expired: list[str], today: date) -> None:
+    """Refuse a prune that a wrong rule or a wrong clock may have caused."""
+    tomorrow = (today + timedelta(days=1)).isoformat()  # somewhere it is that day already
+    if expired and finished[-1] > tomorrow:
+        raise RetentionError(f"{root}/{finished[-1]} is later than today ({today}); check the clock, or add --yes")
+    if 2 * len(expired) > len(finished):
+        raise RetentionError(
+            f"the rule removes {len(expired)} of {len(finished)} nights of {root}, more than half; look with --dry-run "
+            "and add --yes if that is meant"
+        )
+
+
+def _is_full(root: Address) -> bool:
+    return not isinstance(root, Url) and shutil.disk_usage(root).free < FULL
+
+
+def _safely(work: Callable[..., bool], night: Address, pruned: Pruned, *arguments: Any) -> bool:
+    """Work on one night, and return whether it is done; what is wrong with it is no reason to keep the others."""
+    try:
+        return work(night, pruned, *arguments)
+    except StoreError as error:
+        pruned.kept.append(f"{night}: {error}")
+        return False
 
 
 def _is_day(name: str) -> bool:
@@ -142,28 +215,106 @@ def _is_day(name: str) -> bool:
     return True
 
 
+def _mark_in(night: Storage) -> str | None:
+    return next((name for name in night.entries() if _MARK.fullmatch(name)), None)
+
+
+def _marked_on(night: Storage) -> date:
+    mark = _mark_in(night)
+    return date.min if mark is None else date.fromisoformat(mark[len(".removed-") : -len(".json")])
+
+
 def _is_half_removed(night: Storage) -> bool:
-    """Whether a killed prune left it: with its mark, or at the very end an empty folder."""
-    return (night.stat(MARK) is not None and night.stat(MANIFEST) is None) or night.sizes().keys() <= _LOCKS
+    """Whether a prune left it: with a mark and no manifest, or at the very end an empty folder."""
+    return night.stat(MANIFEST) is None and (_mark_in(night) is not None or night.sizes().keys() <= {LOCK})
 
 
-def _remove_night(night: Address, pruned: Pruned) -> None:
-    """Remove the store of a night with its report, unless a run writes it."""
+def _owner_of(night: Address, pruned: Pruned) -> str | None:
+    """Return the owner of a night; None if nobody owns it, "?" if its owner file cannot be read."""
+    storage = open_storage(night)
+    if storage.stat(OWNER) is None:
+        return None
+    try:
+        return str(storage.read_json(OWNER)["owner"])
+    except (StoreError, KeyError, TypeError) as error:
+        pruned.kept.append(f"{night}/{OWNER} names no owner ({error}); repair or remove it")
+        return "?"
+
+
+def own(night: Address, owner: str) -> None:
+    """Write the owner file of a night that a deployment begins or goes on with.
+
+    Raises:
+        ConfigError: the night has another owner.
+    """
+    there = _owner_of(night, pruned := Pruned(dry_run=False))
+    if there not in (None, owner):
+        raise ConfigError(next(iter(pruned.kept), f"{night} belongs to {there}, expected {owner}; choose another out"))
+    if there is None:
+        open_storage(night).write_json(OWNER, {"owner": owner})
+
+
+def _mark(night: Address, pruned: Pruned, today: date, owner: str | None) -> bool:
+    """Make the manifest of a night its mark, unless a run writes it or it has changed hands meanwhile."""
     storage = open_storage(night)
     if writer := storage.writer():
         pruned.kept.append(f"{night} is being written by process {writer}")
-        return
+        return False
     sizes = storage.sizes()
-    _remove_report(night.parent / f"{night.name}-report", pruned)
     if not pruned.dry_run:
         with storage.lock() as leased:
             locked = open_storage(leased)
-            if locked.stat(MANIFEST) is not None:
-                locked.replace(MANIFEST, MARK)
-            _empty(locked, MARK)
-            if not storage.remote:
+            if locked.stat(MANIFEST) is None or _owner_of(leased, pruned) != owner:
+                pruned.kept.append(f"{night} has changed since it was looked at; prune again")
+                return False
+            locked.replace(MANIFEST, f".removed-{today}.json")
+    _note(pruned, "mark", night, sizes)
+    return True
+
+
+def _remove_night(night: Address, pruned: Pruned) -> bool:
+    """Remove the files of a marked night and its report, unless a run has taken it up again."""
+    storage = open_storage(night)
+    if writer := storage.writer():
+        pruned.kept.append(f"{night} is being written by process {writer}")
+        return False
+    sizes, strange = storage.sizes(), list[str]()
+    if not pruned.dry_run:
+        with storage.lock() as leased:
+            locked = open_storage(leased)
+            if not _is_half_removed(locked):
+                pruned.kept.append(f"{night} was finished again meanwhile")
+                return False
+            _remove_report(night.parent / f"{night.name}-report", pruned)
+            strange = _empty_store(locked)
+            if not strange and not storage.remote:
                 open_storage(night.parent).delete(night.name)
+    else:
+        _remove_report(night.parent / f"{night.name}-report", pruned)
+    for name in strange:
+        sizes.pop(name)
+        pruned.kept.append(f"{night}/{name} was not written by a run")
+    pruned.removals = [each for each in pruned.removals if (each.kind, each.address) != ("mark", str(night))]
     _note(pruned, "night", night, sizes)
+    return True
+
+
+def _empty_store(night: Storage) -> list[str]:
+    """Remove the files of a marked store, its mark last; return the names of files that no run wrote."""
+    mark, names = _mark_in(night), list(night.sizes())
+    named = set(night.read_json(mark)["files"]) if mark is not None else set[str]()
+    strange = [name for name in names if not (name in named or name in _OWN or name.startswith(_OWN_FOLDERS))]
+    strange = [name for name in strange if not _MARK.fullmatch(name)]
+    for entry in night.entries():
+        if entry in (mark, LOCK) or entry in strange:
+            continue
+        inside = [name for name in strange if name.startswith(f"{entry}/")]
+        for name in [each for each in names if each.startswith(f"{entry}/")] if inside else [entry]:
+            if name not in inside:
+                night.delete(name)
+    if mark is not None:
+        night.delete(mark)
+    return strange
 
 
 def _remove_report(folder: Address, pruned: Pruned) -> None:
@@ -173,18 +324,13 @@ def _remove_report(folder: Address, pruned: Pruned) -> None:
     storage.check_contents()
     sizes = storage.sizes()
     if not pruned.dry_run:
-        _empty(storage, MARKER)
+        for name in storage.entries():
+            if name not in (MARKER, LOCK):  # the marker last, by which the next prune finds what is left
+                storage.delete(name)
+        storage.delete(MARKER)
         if not storage.remote:
             open_storage(folder.parent).delete(folder.name)
     _note(pruned, "report", folder, sizes)
-
-
-def _empty(storage: Storage, last: str) -> None:
-    """Remove everything but the lock: one file last, by which the next prune finds what is left."""
-    for name in storage.entries():
-        if name != last and name not in _LOCKS:
-            storage.delete(name)
-    storage.delete(last)
 
 
 def _note(pruned: Pruned, kind: str, address: Address, sizes: dict[str, int]) -> None:
@@ -192,13 +338,19 @@ def _note(pruned: Pruned, kind: str, address: Address, sizes: dict[str, int]) ->
         pruned.removals.append(Removal(kind, str(address), len(sizes), sum(sizes.values())))
 
 
-def refuse_undated(out: str, placeholder: str) -> None:
-    """Refuse a retention for a build whose folder is not named by its day.
+def check_retention(keep: str, owner: str, out: str, placeholder: str) -> None:
+    """Refuse a rule that cannot be used, or a build whose nights it could not tell from those of others.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: the rule is wrong, the folder is not named by its day, or nobody owns the nights.
     """
+    Retention.parse(keep)
     if out.rstrip("/").rpartition("/")[2] != placeholder:
         raise ConfigError(
             f"keep: found the folder {out!r}, expected one that ends with /{placeholder}; leave keep empty"
+        )
+    if not owner:
+        raise ConfigError(
+            "keep: found no owner, expected a name that no other deployment has, such as owner: "
+            f"nightly-{token_hex(4)}; only nights that carry it are removed"
         )

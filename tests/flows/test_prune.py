@@ -1,5 +1,7 @@
 """`pivot prune`: nothing but old nights is removed, and a kill leaves no half."""
 
+import errno
+import json
 import logging
 import os
 import random
@@ -10,11 +12,11 @@ from contextlib import nullcontext, suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, Never
 from uuid import UUID
 
 import pivot
 import pytest
-from pivot.cli.console import size_text
 from pivot.core.errors import ConfigError, NoStoreError
 from pivot.core.progress import Silent
 from pivot.core.storage import LocalStorage
@@ -22,9 +24,10 @@ from pivot.datasets.store.config import make_config
 from pivot.datasets.store.nights import nights_of, write_nights_card
 from pivot.datasets.store.store import Store
 from pivot.flows import deployments
+from pivot.flows import prune as pruning
 from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import BuildResult
-from pivot.flows.prune import Retention
+from pivot.flows.prune import OWNER, Retention, RetentionError
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.core.faults import Fate, Killed, mortal
 from pivot.tests.flow_runs import assert_whole, config_of
@@ -105,10 +108,11 @@ def test_nights_beyond_the_rule_go_with_their_reports_and_nothing_else(night: Pa
     (folder / "2025-01-02").write_text("a file")
     write_nights_card(folder)
     before = on_disk(folder)
-    planned = pivot.prune(folder, keep="1", dry_run=True)
+    planned = pivot.prune(folder, keep="1", now=True, dry_run=True)
     assert on_disk(folder) == before
-    said = run("prune", folder, "--keep", "1")
-    assert f"{size_text(planned.bytes)} removed" in said
+    assert "removes 2 of 3 nights" in refused("prune", folder, "--keep", "1", "--now")
+    assert on_disk(folder) == before
+    run("prune", folder, "--keep", "1", "--now", "--yes")
     assert removed_bytes(before, folder) == planned.bytes > 0
     gone = {name.partition("/")[0] for name in before.keys() - on_disk(folder).keys()}
     assert gone == {f"{day}{kind}" for day in ("2026-01-02", "2026-01-03") for kind in ("", "-report")}
@@ -123,17 +127,17 @@ def test_a_night_that_was_killed_while_it_was_removed_goes_with_the_next_prune(n
     days = ["2026-01-01", "2026-01-02"]
     nights_in(tmp_path / "whole", night, days)
     with mortal(Fate()) as fate:
-        pivot.prune(tmp_path / "whole", keep="1")
+        pivot.prune(tmp_path / "whole", keep="1", now=True)
     for moment in range(1, len(fate.changes) + 1):
         folder = tmp_path / str(moment)
         nights_in(folder, night, days)
         with mortal(Fate(moment)), pytest.raises(Killed):
-            pivot.prune(folder, keep="1")
+            pivot.prune(folder, keep="1", now=True)
         with suppress(NoStoreError):  # whole, or no store any more
             Store.open(folder / days[0])
             assert_whole(folder / days[0])
         assert f"{days[1]}/" in nights_of(folder), "readers take what is left"
-        pivot.prune(folder, keep="1")
+        pivot.prune(folder, keep="1", now=True)
         assert sorted(path.name for path in folder.iterdir()) == [days[1], f"{days[1]}-report"], moment
     assert len(fate.changes) > 10
 
@@ -167,9 +171,133 @@ def test_linked_nights_are_pruned_on_request(night: Path, tmp_path: Path) -> Non
     shutil.copytree(night, tmp_path / "nightly" / "2026-01-01")
     (tmp_path / "nightly" / "2026-01-02").symlink_to(tmp_path / "disk" / "2026-01-02")
     assert "is a link" in refused("prune", tmp_path / "nightly", "--keep", "1")
-    run("prune", tmp_path / "nightly", "--keep", "1", "--follow-links")
+    run("prune", tmp_path / "nightly", "--keep", "1", "--now", "--follow-links")
     assert [path.name for path in (tmp_path / "nightly").iterdir()] == ["2026-01-02"]
     assert_whole(tmp_path / "disk" / "2026-01-02")
+
+
+def test_a_night_is_marked_and_goes_another_day_or_comes_back(night: Path, tmp_path: Path) -> None:
+    folder, first = tmp_path / "nightly", date(2026, 2, 1)
+    days = [f"2026-01-0{day}" for day in range(1, 6)]
+    nights_in(folder, night, days)
+    write_nights_card(folder)
+    before = on_disk(folder)
+    marked = pivot.prune(folder, keep="3", today=first)
+    assert [(each.kind, Path(each.address).name) for each in marked.removals] == [("mark", day) for day in days[:2]]
+    assert removed_bytes(before, folder) == sum(before[f"{day}/manifest.json"] for day in days[:2])
+    assert [*nights_of(folder)] == [f"{day}/" for day in days[2:]]
+    assert days[0] not in (folder / "README.md").read_text()
+    assert pivot.prune(folder, keep="3", today=first).removals == [], "not on the same day"
+    (folder / days[1] / ".removed-2026-02-01.json").rename(folder / days[1] / "manifest.json")
+    assert_whole(folder / days[1])
+    later = pivot.prune(folder, keep="4", today=first + timedelta(days=1))
+    assert {(each.kind, Path(each.address).name) for each in later.removals} == {
+        ("night", days[0]),
+        ("report", f"{days[0]}-report"),
+    }
+    assert not (folder / days[0]).exists() and not (folder / f"{days[0]}-report").exists()
+    assert_whole(folder / days[1])
+
+
+def owned(folder: Path, template: Path, owners: dict[str, str | None]) -> None:
+    nights_in(folder, template, owners)
+    for day, owner in owners.items():
+        if owner is not None:
+            (folder / day / OWNER).write_text(json.dumps({"owner": owner}))
+
+
+def test_a_deployment_removes_its_own_nights_alone(night: Path, tmp_path: Path) -> None:
+    """Random owners in one folder: the nights of another, of nobody and of a damaged owner file stay as they are."""
+    chance = random.Random(7)
+    for trial in range(12):
+        folder = tmp_path / str(trial)
+        owners = {f"2026-01-{day:02d}": chance.choice(("mine", "mine", "theirs", None)) for day in range(1, 8)}
+        owned(folder, night, owners)
+        (folder / "2026-01-08").mkdir()
+        shutil.copytree(night, folder / "2026-01-08", dirs_exist_ok=True)
+        (folder / "2026-01-08" / OWNER).write_text("{")
+        mine = [day for day, owner in owners.items() if owner == "mine"]
+        others = {day for day in [*owners, "2026-01-08"] if day not in mine}
+        before = {day: on_disk(folder / day) for day in others}
+        if not mine:
+            continue
+        pivot.prune(folder, keep="1", owner="mine", now=True, yes=True)
+        assert {path.name for path in folder.glob("20*") if not path.name.endswith("-report")} == others | {mine[-1]}
+        assert {day: on_disk(folder / day) for day in others} == before
+        assert {path.name[:10] for path in folder.glob("*-report")} == (others | {mine[-1]}) - {"2026-01-08"}
+        if len(set(owners.values())) > 1:
+            assert "holds nights of several owners" in refused("prune", folder, "--keep", "1", "--yes")
+
+
+def test_a_clock_that_is_behind_is_noticed(night: Path, tmp_path: Path) -> None:
+    nights_in(tmp_path, night, ["2026-01-01", "2026-01-02", "2026-01-09"])
+    with pytest.raises(RetentionError, match="check the clock"):
+        pivot.prune(tmp_path, keep="2", today=date(2026, 1, 2))
+    assert len(pivot.prune(tmp_path, keep="2", today=date(2026, 1, 2), yes=True).removals) == 1
+
+
+def test_files_that_no_run_wrote_are_kept_and_named(night: Path, tmp_path: Path) -> None:
+    nights_in(tmp_path, night, ["2026-01-01", "2026-01-02"])
+    mine = {"notes.md": "years of work", "steps/mine.csv": "a,b", "more/deep/file": "x"}
+    for name, text in mine.items():
+        (tmp_path / "2026-01-01" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "2026-01-01" / name).write_text(text)
+    pruned = pivot.prune(tmp_path, keep="1", now=True)
+    assert {line.rpartition(" was not")[0] for line in pruned.kept} == {
+        str(tmp_path / "2026-01-01" / name) for name in mine
+    }
+    assert on_disk(tmp_path / "2026-01-01").keys() - {".lock"} == mine.keys()
+    assert pivot.prune(tmp_path, keep="1", now=True).removals == []
+
+
+def test_a_night_that_is_finished_meanwhile_is_kept(
+    night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both steps look again under the lock: a marked night may be built again, an old one given to somebody."""
+    nights_in(tmp_path, night, ["2026-01-01", "2026-01-02", "2026-01-03"])
+    pivot.prune(tmp_path, keep="2", today=date(2026, 2, 1))
+    taken, lock = [], LocalStorage.lock
+
+    def meanwhile(self: LocalStorage) -> Any:
+        if self.root.name == "2026-01-01":
+            shutil.copyfile(night / "manifest.json", self.root / "manifest.json")
+        if self.root.name == "2026-01-02":
+            (self.root / OWNER).write_text('{"owner": "somebody"}')
+        taken.append(self.root.name)
+        return lock(self)
+
+    monkeypatch.setattr(LocalStorage, "lock", meanwhile)
+    pruned = pivot.prune(tmp_path, keep="1", today=date(2026, 2, 2))
+    assert pruned.removals == []
+    assert {"2026-01-01", "2026-01-02"} <= set(taken)
+    for day in ("2026-01-01", "2026-01-02", "2026-01-03"):
+        assert_whole(tmp_path / day)
+
+
+def test_a_full_disk_is_freed_at_once_leftovers_first(
+    night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file is written before there is room: the number of the process in a lock is not, either."""
+    nights_in(tmp_path, night, [f"2026-01-0{day}" for day in range(1, 6)])
+    pivot.prune(tmp_path, keep="4", today=date(2026, 2, 1))
+    monkeypatch.setattr(pruning.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+
+    def written(*_: Any) -> Never:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", written)
+    pruned = pivot.prune(tmp_path, keep="3", today=date(2026, 2, 1))
+    nights = [Path(each.address).name for each in pruned.removals if each.kind == "night"]
+    assert nights == ["2026-01-01", "2026-01-02"], "also the one that was marked today"
+    assert pruned.marked == 0
+
+
+def test_a_damaged_night_does_not_keep_the_others(night: Path, tmp_path: Path) -> None:
+    nights_in(tmp_path, night, ["2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04"])
+    (tmp_path / "2026-01-01" / "manifest.json").write_text("{")
+    pruned = pivot.prune(tmp_path, keep="2", now=True)
+    assert not (tmp_path / "2026-01-02").exists()
+    assert any("2026-01-01" in line for line in pruned.kept)
 
 
 # The nightly flow
@@ -180,10 +308,10 @@ def test_a_nightly_prunes_after_a_night_that_completed(
     night: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool, rule: str
 ) -> None:
     nights_in(tmp_path, night, ["2020-01-01", "2020-01-02"])
-    made, day = tmp_path / "2020-01-03", datetime(2020, 1, 3, tzinfo=UTC)
+    made, scheduled = tmp_path / "2020-01-03", datetime(2020, 1, 3, tzinfo=UTC)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(deployments, "flow_run", SimpleNamespace(id=str(UUID(int=1)), scheduled_start_time=day))
+    monkeypatch.setattr(deployments, "flow_run", SimpleNamespace(id=str(UUID(int=1)), scheduled_start_time=scheduled))
     watch = nullcontext((_Watch(), InProcess()))
     monkeypatch.setattr(deployments, "at_work", lambda *_: watch)
     monkeypatch.setattr(deployments, "TaskPool", lambda pool: pool)
@@ -192,9 +320,18 @@ def test_a_nightly_prunes_after_a_night_that_completed(
     config = make_config(config_of(1, rollouts=1))
     for out, keep, named in (("{date}", "none", "expected days such as 14d"), ("fixed", "2", "ends with /{date}")):
         with pytest.raises(ConfigError, match=re.escape(named)):
-            deployments.build_dataset.fn(config, out, keep=keep)
+            deployments.build_dataset.fn(config, out, keep=keep, owner="mine")
+    with pytest.raises(ConfigError, match="found no owner"):
+        deployments.build_dataset.fn(config, "{date}", keep="2")
     assert not made.exists()
-    deployments.build_dataset.fn(config, str(tmp_path / "{date}"), keep=rule)  # days count from the night, not from now
+    for day in ("2020-01-01", "2020-01-02"):
+        (tmp_path / day / OWNER).write_text('{"owner": "mine"}')
+    # Days count from the night, not from now. The disk is full, so that nothing waits for a day.
+    monkeypatch.setattr(pruning, "FULL", 2**80)
+    deployments.build_dataset.fn(config, str(tmp_path / "{date}"), keep=rule, owner="mine")
+    assert json.loads((made / OWNER).read_text()) == {"owner": "mine"}
+    with pytest.raises(ConfigError, match="belongs to mine, expected theirs"):
+        deployments.build_dataset.fn(config, str(tmp_path / "{date}"), owner="theirs")
     stores = sorted(path.name for path in tmp_path.glob("20*") if not path.name.endswith("-report"))
     assert stores == (["2020-01-02", made.name] if whole else ["2020-01-01", "2020-01-02", made.name])
     assert (tmp_path / "2020-01-01-report").exists() is not whole
