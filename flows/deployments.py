@@ -22,7 +22,7 @@ from ..core.admission import allowing
 from ..core.errors import ConfigError, EngineError, StoreError
 from ..core.identity import derive_seed
 from ..core.progress import Reporter
-from ..core.storage import Address, Url, parse_address
+from ..core.storage import Address, Url, open_storage, parse_address
 from ..datasets.store.config import RunConfig, make_config
 from ..datasets.store.nights import write_nights_card
 from ..datasets.store.store import Store, stored_config
@@ -249,6 +249,7 @@ def at_work(
     """Open the reports and the workers of a flow run on this config; ``beside`` gets every report, too."""
     environments = list(config.environments)
     with watched("-".join(environments), beside) as watch, open_pool(workers, environments, store) as pool:
+        watch.metrics.store = store
         yield watch, pool
 
 
@@ -264,6 +265,7 @@ def show(watch: Watch, result: BuildResult) -> None:
     watch.metrics.counts = result.environments
     if FOLDER in os.environ:
         with watch.artifacts.unharmed("usage"):
+            watch.metrics.store_bytes = sum(open_storage(result.root).sizes().values())
             watch.metrics.usage = usage_of(result.root)
     show_store(watch.artifacts, result)
 

@@ -6,12 +6,15 @@ One file per deployment, replaced as a whole, in the folder ``PIVOT_METRICS_DIR`
 
 import os
 import re
+import shutil
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.errors import StoreError
-from ..core.storage import write_file
+from ..core.storage import Address, write_file
 
 FOLDER = "PIVOT_METRICS_DIR"
 """Environment variable of a worker: the folder of the files; without it none are written."""
@@ -53,10 +56,16 @@ class RunMetrics:
     """Counts by environment and name of ``pipeline.COUNTS``."""
     usage: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Tokens (``prompt``, ``completion``) and ``cost`` of the requests for the last store, by role."""
+    store: Address | None = None
+    """The store that the run writes."""
+    store_bytes: int | None = None
+    """Length of all files of the last store."""
     heartbeat: float = 0.0
     """Last time at which the run was at work, in seconds since 1970."""
     before: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Samples of the file of an earlier run, by name of the gauge."""
+    only_deployed: bool = False
+    """Whether this is not of a run, but of a deployment that has not had one."""
 
     def follow(self) -> None:
         """Keep the values of the run before this one; a run without an end has failed.
@@ -94,8 +103,9 @@ class RunMetrics:
         stages = [({"stage": stage}, totals) for stage, totals in list(self.stages.items())]
         ended = self.finished is not None
         end = self.finished or 0.0
-        gauge("run_started_timestamp_seconds", "When the last run began.", [({}, self.started)])
-        gauge("run_active", "Whether a run is at work, or was killed.", [({}, int(not ended))])
+        began = "When the last run began; before the first one, when it was deployed."
+        gauge("run_started_timestamp_seconds", began, [({}, self.started)])
+        gauge("run_active", "Whether a run is at work, or was killed.", [({}, int(not (ended or self.only_deployed)))])
         beat = max(self.started, self.heartbeat, end)
         gauge("run_heartbeat_timestamp_seconds", "When the last run was last at work.", [({}, beat)])
         gauge("run_finished_timestamp_seconds", "When a run last ended; 0: never.", [({}, end)] if ended else [], "0")
@@ -124,7 +134,19 @@ class RunMetrics:
         gauge("store_tokens", "Tokens of the requests for the last store.", tokens, "0")
         cost = [({"role": role}, used["cost"]) for role, used in self.usage.items()]
         gauge("store_cost", "Cost of the requests for the last store, in the server's currency.", cost, "0")
+        size = [] if self.store_bytes is None else [({}, self.store_bytes)]
+        gauge("store_bytes", "Files of the last store; NaN: none is finished.", size, "NaN")
+        gauge("disk_free_bytes", "Free disk of the folder of stores; NaN: unknown.", self._free(), "NaN")
         return "\n".join(lines) + "\n"
+
+    def _free(self) -> list[tuple[dict[str, str], float]]:
+        """Return the free bytes of the disk of a local store."""
+        if not isinstance(self.store, Path):
+            return []
+        place = next((each for each in (self.store, *self.store.absolute().parents) if each.exists()), Path("/"))
+        with suppress(OSError):
+            return [({}, shutil.disk_usage(place).free)]
+        return []
 
     def write(self) -> None:
         """Replace the file of this deployment, if the operator set the folder.
@@ -134,11 +156,24 @@ class RunMetrics:
         """
         path = self._path()
         if path is not None:
-            write_file(path, self.text().encode())
+            write_file(path, self.text().encode(), mode=0o644)  # of no secrets; node_exporter is another user
 
     def _path(self) -> Path | None:
         folder = os.environ.get(FOLDER)
         return Path(folder) / f"pivot-{plain_name(self.deployment)}.prom" if folder else None
+
+
+def expect_runs(deployments: Sequence[str]) -> None:
+    """Write a file for each deployment that has none, so that one which never starts raises an alarm, too.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    for name in deployments:
+        metrics = RunMetrics(name, time.time(), only_deployed=True)
+        path = metrics._path()
+        if path is not None and not path.exists():
+            metrics.write()
 
 
 def plain_name(name: str) -> str:

@@ -15,10 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+import yaml
+
 from ..core.errors import ConfigError
 from ..core.processes import Child
 from ..core.storage import open_storage
 from .engines.server import configured_server, wait_for_server
+from .metrics import expect_runs
 
 LOOPBACK = "127.0.0.1"
 POOL = ("--pool", "pivot", "--type", "process")
@@ -120,6 +123,8 @@ def _deploy(file: Path) -> None:
         if done.returncode and words[0] == "deploy":
             message = " ".join((done.stdout + done.stderr).split())[-600:]
             raise ConfigError(f"Prefect does not take {file}: {message or 'it left no message'}")
+    deployments = yaml.safe_load(file.read_text(encoding="utf-8")).get("deployments") or []
+    expect_runs([each["name"] for each in deployments if each.get("schedules") or each.get("schedule")])
 
 
 def _end_flow_runs(url: str) -> None:

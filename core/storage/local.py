@@ -33,8 +33,13 @@ _locked: set[str] = set()
 """Real paths of the folders whose lock this process holds: no other process writes there, so they are checked once."""
 
 
-def write_file(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """Write one file outside of any store, whole or not at all; no temporary file is left in its folder.
+
+    Args:
+        path: the file.
+        content: what it holds afterwards.
+        mode: permissions; by default those that the user's mask leaves.
 
     Raises:
         StoreError: the file cannot be written.
@@ -42,6 +47,8 @@ def write_file(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_bytes(content)
+        if mode is not None:
+            temporary.chmod(mode)
         temporary.replace(path)
     except OSError as error:
         with contextlib.suppress(OSError):

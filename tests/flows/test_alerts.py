@@ -18,8 +18,8 @@ import promql_parser as promql
 import pytest
 import yaml
 from pivot.core.errors import StoreError
-from pivot.flows import artifacts, watch
-from pivot.flows.metrics import FOLDER, HEARTBEAT_SECONDS, RunMetrics, StageTotals
+from pivot.flows import artifacts, metrics, watch
+from pivot.flows.metrics import FOLDER, HEARTBEAT_SECONDS, RunMetrics, StageTotals, expect_runs
 from pivot.tests.cli.command_line import error_of, run
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -88,6 +88,10 @@ class Prometheus:
             assert isinstance(left, dict)
             assert isinstance(right, dict)
             return {labels: value for labels, value in left.items() if labels in right}
+        if operator == "or":
+            assert isinstance(left, dict)
+            assert isinstance(right, dict)
+            return right | left
         return _arithmetic(operator, left, right)
 
     def _call(self, name: str, arguments: list[Any]) -> Vector | float:
@@ -117,6 +121,7 @@ class Prometheus:
 COMPARE: dict[str, Callable[[float, float], bool]] = {
     "==": lambda one, other: one == other,
     ">": lambda one, other: one > other,
+    "<": lambda one, other: one < other,
 }
 COMPUTE: dict[str, Callable[[float, float], float]] = {
     "-": lambda one, other: one - other,
@@ -183,6 +188,34 @@ def test_the_first_run_of_all_is_silent() -> None:
     ((_, succeeded),) = series["pivot_run_succeeded"].items()
     assert math.isnan(succeeded)
     assert Prometheus(100.0 + HEARTBEAT_SECONDS, series).firing() == set()
+
+
+def test_a_deployment_that_never_starts_raises_an_alarm(folder: Path) -> None:
+    """A file of a run stays as it is; files can be read by node_exporter, whatever the mask of the worker."""
+    ran = folder / "pivot-weekly-review.prom"
+    ran.write_text("of a run")
+    mask = os.umask(0o077)
+    try:
+        expect_runs(["nightly-svg", "weekly-review"])
+    finally:
+        os.umask(mask)
+    assert ran.read_text() == "of a run"
+    written = folder / "pivot-nightly-svg.prom"
+    assert written.stat().st_mode & 0o777 == 0o644
+    series = series_of(written.read_text())
+    assert Prometheus(time.time() + HOUR, series).firing() == set()
+    assert Prometheus(time.time() + 27 * HOUR, series).firing() == {"PivotNightMissing"}
+
+
+def test_a_disk_with_room_for_two_nights_raises_an_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    night = _ended(0.0)
+    night.store, night.store_bytes = tmp_path / "2026-01-01", 4 * 10**9
+    for free, alarms in ((13e9, set()), (11e9, {"PivotDiskFull"})):
+        monkeypatch.setattr(metrics.shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        assert Prometheus(2 * HOUR, series_of(night.text())).firing() == alarms
+    night.store_bytes = 10
+    monkeypatch.setattr(metrics.shutil, "disk_usage", lambda _: SimpleNamespace(free=4e9))
+    assert Prometheus(2 * HOUR, series_of(night.text())).firing() == {"PivotDiskFull"}
 
 
 def test_drift_tokens_and_cost_are_compared_with_the_week() -> None:
