@@ -84,14 +84,10 @@ class Prometheus:
         assert isinstance(node, promql.BinaryExpr), node
         left, right = self._value(node.lhs), self._value(node.rhs)
         operator = str(node.op)
-        if operator == "and":
+        if operator in ("and", "or"):
             assert isinstance(left, dict)
             assert isinstance(right, dict)
-            return {labels: value for labels, value in left.items() if labels in right}
-        if operator == "or":
-            assert isinstance(left, dict)
-            assert isinstance(right, dict)
-            return right | left
+            return right | left if operator == "or" else {labels: left[labels] for labels in left if labels in right}
         return _arithmetic(operator, left, right)
 
     def _call(self, name: str, arguments: list[Any]) -> Vector | float:
