@@ -197,7 +197,7 @@ def _is_full(root: Address) -> bool:
 
 
 def _safely(work: Callable[..., bool], night: Address, pruned: Pruned, *arguments: Any) -> bool:
-    """Work on one night, and return whether it is done; what is wrong with it is no reason to keep the others."""
+    """Work on one night, and return whether it is done; an error keeps this night alone."""
     try:
         return work(night, pruned, *arguments)
     except StoreError as error:
@@ -242,7 +242,7 @@ def _owner_of(night: Address, pruned: Pruned) -> str | None:
 
 
 def own(night: Address, owner: str) -> None:
-    """Write the owner file of a night that a deployment begins or goes on with.
+    """Write the owner file of a night that a deployment begins or resumes.
 
     Raises:
         ConfigError: the night has another owner.
@@ -255,7 +255,7 @@ def own(night: Address, owner: str) -> None:
 
 
 def _mark(night: Address, pruned: Pruned, today: date, owner: str | None) -> bool:
-    """Make the manifest of a night its mark, unless a run writes it or it has changed hands meanwhile."""
+    """Make the manifest of a night its mark, unless a run writes it or its owner has changed meanwhile."""
     storage = open_storage(night)
     if writer := storage.writer():
         pruned.kept.append(f"{night} is being written by process {writer}")
@@ -273,7 +273,7 @@ def _mark(night: Address, pruned: Pruned, today: date, owner: str | None) -> boo
 
 
 def _remove_night(night: Address, pruned: Pruned) -> bool:
-    """Remove the files of a marked night and its report, unless a run has taken it up again."""
+    """Remove the files of a marked night and its report, unless it was built again."""
     storage = open_storage(night)
     if writer := storage.writer():
         pruned.kept.append(f"{night} is being written by process {writer}")

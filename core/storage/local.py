@@ -39,7 +39,7 @@ def write_file(path: Path, content: bytes, *, mode: int | None = None) -> None:
     Args:
         path: the file.
         content: what it holds afterwards.
-        mode: permissions; by default those that the user's mask leaves.
+        mode: permissions; by default what the mask of the user leaves.
 
     Raises:
         StoreError: the file cannot be written.
@@ -382,7 +382,7 @@ class LocalStorage(Storage):
         finally:
             os.close(second)
         self.check_contents()
-        with contextlib.suppress(OSError):  # whoever frees a full disk needs the lock, and not its number in there
+        with contextlib.suppress(OSError):  # a full disk is freed under the lock; the number is only for messages
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
 
