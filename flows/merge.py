@@ -49,7 +49,7 @@ def merge(*roots: str | Address, out: str | Address, sources: bool = False, **ru
     Args:
         roots: the finished stores, which stay as they are; equal in everything but seed, tasks and environments. The
             first one with an episode gives it.
-        out: the new store; empty, or begun by the same call, which is then resumed.
+        out: the new store; empty, or begun by the same call, which is then resumed, or begun again if a store changed.
         sources: read the folders of models that ``run.json`` names, for their revisions.
         **running: workers, reporter, engine, address, follow_links and allow, see
             :class:`~pivot.flows.running.Running`.
@@ -91,20 +91,25 @@ def _checked(roots: Sequence[Address], target: Address, *, follow: bool) -> list
 def _write(stores: Sequence[Store], target: Address, pool: WorkerPool, reporter: Reporter) -> BuildResult:
     """Write the new store, or resume it."""
     config = _merged_config(stores)
-    manifests = [store.storage.record(MANIFEST).sha256 for store in stores]
-    origin = {"config": digest(config.model_dump(mode="json")), "manifests": manifests}
+    manifests = [_manifest_of(store) for store in stores]
+    roots = digest([str(store.root) for store in stores])
+    origin = {"config": digest(config.model_dump(mode="json")), "manifests": manifests, "roots": roots}
     storage = open_storage(target)
     begun = storage.read_json(ORIGIN) if storage.stat(ORIGIN) is not None else None
     there = [name for name in storage.entries() if not name.startswith(".")]
     if begun is None and there:
         raise StoreError(f"{target} holds {there[0]!r}; choose an empty folder with --out")
     stored = config if storage.stat(RUN) is None else stored_config(target, complete=False)
-    if begun is not None and (begun, stored) != (origin, config):
+    other = begun is not None and (begun, stored) != (origin, config)
+    if begun is not None and other and (storage.stat(MANIFEST) is not None or begun.get("roots") != roots):
         raise StoreError(
             f"{target} was begun from other stores or from an earlier state of these, or was changed since; choose an "
             "empty folder with --out"
         )
     with storage.lock() as leased:
+        if other:  # the same call, cut short by a prune or a relabel of its stores: begin again
+            for name in [*there, *(each for each in storage.entries() if each.startswith((".receipts", ORIGIN)))]:
+                open_storage(leased).delete(name)
         merged = Store(leased, config)
         done = complete_result(merged) if merged.storage.stat(MANIFEST) is not None else None
         if done is not None:
@@ -119,9 +124,13 @@ def _write(stores: Sequence[Store], target: Address, pool: WorkerPool, reporter:
         )
         results += run_stages([MergeLabels(merged, each, sources=sources[each]) for each in tasks], pool, reporter)
         results += export_store(merged, pool, reporter, DATASET_FOLDER)
-        if [store.storage.record(MANIFEST).sha256 for store in stores] != manifests:
-            raise StoreError(f"a store was changed while it was read; remove {target} and run the same command again")
+        if [_manifest_of(store) for store in stores] != manifests:
+            raise StoreError("a store was changed or removed while it was read; run the same command again")
         return seal_store(merged, results)
+
+
+def _manifest_of(store: Store) -> str | None:
+    return None if store.storage.stat(MANIFEST) is None else store.storage.record(MANIFEST).sha256
 
 
 def _check_files(store: Store) -> None:

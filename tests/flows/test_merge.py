@@ -15,6 +15,7 @@ import pytest
 from pivot.core.errors import ConfigError, PivotError, StoreError
 from pivot.core.progress import Silent
 from pivot.datasets.store.config import make_config
+from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows import merge as merging
@@ -219,8 +220,33 @@ def test_a_store_that_changes_meanwhile_is_noticed(
         return export(*arguments)
 
     monkeypatch.setattr(merging, "export_store", late)
-    with pytest.raises(StoreError, match="was changed while it was read"):
+    with pytest.raises(StoreError, match="was changed or removed while it was read; run the same command again"):
         merge([root], tmp_path / "new")
+    monkeypatch.undo()
+    merge([root], tmp_path / "new")
+    assert_nothing_is_torn(tmp_path / "new")
+    assert load_store(tmp_path / "new").episodes.collect().height > 0
+
+
+def test_a_merge_that_a_prune_disturbs_can_be_repeated_when_the_night_is_back(
+    stores: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nights = [Path(shutil.copytree(stores[at], tmp_path / f"2026-01-0{at + 1}")) for at in range(2)]
+    export = merging.export_store
+
+    def late(*arguments: Any) -> Any:
+        assert pivot.prune(tmp_path, keep="1").marked == 1
+        return export(*arguments)
+
+    monkeypatch.setattr(merging, "export_store", late)
+    with pytest.raises(StoreError, match="was changed or removed while it was read"):
+        merge(nights, tmp_path / "new")
+    monkeypatch.undo()
+    (mark,) = nights[0].glob(".removed-*.json")
+    mark.rename(nights[0] / "manifest.json")
+    merge(nights, tmp_path / "new")
+    merge(stores[:2], tmp_path / "whole")
+    assert fingerprint(tmp_path / "new") == fingerprint(tmp_path / "whole")
 
 
 def test_the_command_says_what_it_made(stores: list[Path], tmp_path: Path) -> None:
