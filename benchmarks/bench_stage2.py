@@ -88,14 +88,14 @@ def _phases(arm: str, start: Path, folder: Path) -> dict[str, float]:
     """Return the least processor seconds of each phase over some updates."""
     torch = import_module("torch")
     torch.set_num_threads(1)
-    from pivot.training.policy_rl import loop, mixture  # noqa: PLC0415
+    from pivot.training.policy_rl import figures, loop  # noqa: PLC0415
 
-    clock = mixture.perf_counter
-    mixture.perf_counter = process_time  # pyright: ignore[reportPrivateImportUsage]
+    clock = figures.perf_counter
+    figures.perf_counter = process_time  # pyright: ignore[reportPrivateImportUsage]
     try:
         loop.train(loop.prepare(_config(start, arm=arm)), folder / arm)
     finally:
-        mixture.perf_counter = clock  # pyright: ignore[reportPrivateImportUsage]
+        figures.perf_counter = clock  # pyright: ignore[reportPrivateImportUsage]
     text = (folder / arm / "metrics.jsonl").read_text(encoding="utf-8")
     phases = [json.loads(line)["seconds"] for line in text.splitlines()]
     return {name: min(each[name] for each in phases) for name in phases[0]}

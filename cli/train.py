@@ -2,14 +2,14 @@
 
 import inspect
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 from pydantic import BaseModel
 
-from ..core.errors import ConfigError, PivotError
+from ..core.errors import PivotError
 from ..datasets.store.config import environment
 from ..flows import training
 from ..training import config as shared
@@ -20,7 +20,7 @@ from ..training.policy_rl.config import RECIPES as RL_RECIPES
 from ..training.policy_rl.config import RlConfig
 from ..training.policy_rl.hindsight.contexts import arm_of
 from .console import err, out, quoted, show_table, styled
-from .from_config import Flag, Form, env_settings, from_config, key_and_value, parameter
+from .from_config import Flag, Form, env_settings, from_config, parameter
 from .help_texts import App
 from .opening import allow_typed_code
 from .values import Values
@@ -199,6 +199,7 @@ class EnvForm(Form[AnyConfig]):
 
 
 RL_FLAGS = {
+    "env": Flag(argument="ENV"),
     "opd": Flag("--lambda-opd"),
     "beta": Flag("--beta-opd"),
     "lora": Flag(off="--full"),
@@ -211,66 +212,12 @@ RL_FLAGS = {
 }
 
 
-class RlForm(Form[RlConfig]):
-    """The options of :class:`.RlConfig`: one or more environments, each with settings and a weight."""
-
-    def parameters(self) -> Iterator[inspect.Parameter]:
-        """Yield the parameters of the command."""
-        about = typer.Argument(metavar="ENV...", help="Environments to train on, such as sokoban.")
-        yield parameter(f"{self.name}__env", list[str], about)
-        yield from super().parameters()
-        for name, kind, option, metavar, text in (
-            (
-                *("settings", list[str], "--set", "KEY=VALUE"),
-                "Environment setting, as pivot settings ENV lists them; ENV.KEY=VALUE where there are several "
-                "environments. May be repeated.",
-            ),
-            (
-                *("weight", list[str], "--weight", "ENV=NUMBER"),
-                "Tasks of an environment per update, in proportion to those of the others (default: the number of its "
-                "tasks, or 1 if another has a weight). May be repeated.",
-            ),
-        ):
-            yield parameter(f"{self.name}__{name}", kind, typer.Option(option, metavar=metavar, help=text))
-
-    def put_flags(self, arguments: Mapping[str, Any], values: Values) -> None:
-        """Override values by flags; see the base class."""
-        super().put_flags(arguments, values)
-        typed = list(dict.fromkeys(arguments.get(f"{self.name}__env") or ()))
-        names = typed or self._names(values)
-        if typed:
-            _put_names(names, values)
-        several, inside = len(names) > 1, bool(values.get(("environments",)))
-        for text in arguments.get(f"{self.name}__settings") or ():
-            name = text.partition("=")[0].partition(".")[0] if several or not names else names[0]
-            if several and name not in names:
-                raise ConfigError(
-                    f"--set {text}: found {name!r}, expected ENV.KEY=VALUE, ENV one of: {', '.join(names)}"
-                )
-            for key, value in env_settings(name, [text]).items():
-                at = ("environments", name, "settings") if inside else ("settings",)
-                values.put((*at, key), value, f"--set {name}.{key}" if several else f"--set {key}")
-        for text in arguments.get(f"{self.name}__weight") or ():
-            name, weight = key_and_value("--weight", text, shape="ENV=NUMBER")
-            if not several or name not in names:
-                raise ConfigError(
-                    f"--weight {text}: found {name!r}, expected one of several environments of the run "
-                    f"({', '.join(names)})"
-                )
-            values.put(("environments", name, "weight"), weight, f"--weight {name}")
-
-    @staticmethod
-    def _names(values: Values) -> list[str]:
-        """Return the environments that are set so far."""
-        several, env = values.get(("environments",)), values.get(("env",))
-        return list(several) if isinstance(several, dict) and several else [env] if env else []
+class RlForm(EnvForm[RlConfig]):
+    """The options of :class:`.RlConfig`."""
 
     def resolve(self, values: Values) -> RlConfig:
         """Check the values; failure modes have the names of Stage I by default, and a recipe gives what is not set."""
         put_recipe(values, RL_RECIPES)
-        names = self._names(values)
-        if not names:
-            raise ConfigError("missing argument 'ENV': environment to train on, such as sokoban")
         for name in ("updates", "prompts"):
             if values.get((name,)) == "0":  # the paper's number, as in Python
                 values.put((name,), 0, f"--{name}")
@@ -281,33 +228,16 @@ class RlForm(Form[RlConfig]):
             and (vocabulary := taught_vocabulary(model))
         ):
             values.put(("target_vocabulary",), vocabulary, "--target-vocabulary")
-        config = super().resolve(values)
-        for name in names:
-            at = ("environments", name, "settings") if values.get(("environments",)) else ("settings",)
-            values.read(environment(name).config_type, at, f"setting {name}.")
-            allow_typed_code(values, name, at)
-        return config
+        return super().resolve(values)
 
 
-def _put_names(names: Sequence[str], values: Values) -> None:
-    """Put the environments of the command line over those of a file, whose settings of them stay."""
-    before = values.get(("environments",)) or {}
-    if len(names) == 1 and not before:
-        values.put(("env",), names[0], "ENV")
-        return
-    env, settings = values.data.pop("env", ""), values.data.pop("settings", {})
-    if env and not before:
-        before = {env: {"settings": settings}}
-    values.data["environments"] = {name: before.get(name, {}) for name in names}
-
-
-RL = RlForm("rl", RlConfig, RL_FLAGS, skip=("env", "settings", "environments"))
+RL = RlForm("rl", RlConfig, RL_FLAGS, skip=("settings",))
 
 
 @train.store_command()
 @from_config(RL)
 def rl(config: RlConfig) -> None:
-    """Train a policy on environments: GRPO, and a Teacher that scores every failure again with hindsight.
+    """Train a policy on an environment: GRPO, and a Teacher that scores every failure again with hindsight.
 
     Each update plays tasks, asks the Analyzer (the same model) for the pivot step of every failure, scores the tokens
     of the failure again under a prompt with this hindsight, and makes an optimiser step. --arm chooses what the
@@ -333,8 +263,6 @@ def rl(config: RlConfig) -> None:
 
     pivot train rl frozenlake --model Qwen/Qwen2.5-VL-3B-Instruct --arm vanilla_grpo --out runs/lake
 
-    pivot train rl sokoban frozenlake --model runs/analyzer/final --weight sokoban=2 --out runs/two
-
     pivot train rl sokoban --model runs/analyzer/final --recipe qwen2.5-vl-3b --dry-run
 
     torchrun --nproc-per-node 8 -m pivot train rl sokoban --model runs/analyzer/final --out runs/sokoban-mp
@@ -352,23 +280,17 @@ def rl(config: RlConfig) -> None:
         )
         return
     show_outcome(config.out, result)
-    each = [f"{env}/success" for env in config.environments]
     rows = [
         [name, result.last[name]]
-        for name in ("success", *each, "return", "zero_variance", "kl")
+        for name in ("success", "return", "zero_variance", "kl")
         if result.last.get(name) is not None
     ]
-    rows += [
-        [f"{above}success, held-out levels", result.last[f"{above}validation"]["success"]["value"]]
-        for above in ("", *(f"{env}/" for env in config.environments))
-        if f"{above}validation" in result.last
-    ]
+    if "validation" in result.last:
+        rows.append(["success, held-out levels", result.last["validation"]["success"]["value"]])
     show_table("Last update", ["figure", "value"], rows)
     folder = quoted(config.out)
     out.print(f"the policy is in {config.out}/final; curves: {config.out}/curves.png", soft_wrap=True)
-    for env in config.environments or [""]:
-        named = f" --env {env} --out {quoted(f'{config.out}/of-{env}')}" if env else ""
-        out.print(f"measure it: pivot evaluate policy {folder}{named}", soft_wrap=True)
+    out.print(f"measure it: pivot evaluate policy {folder}", soft_wrap=True)
     if 0 < config.keep_rollouts <= config.updates:
         from ..training.policy_rl.rollout_store import FOLDER  # noqa: PLC0415 - imports PyTorch
 
@@ -379,7 +301,5 @@ def rl(config: RlConfig) -> None:
 def _show_levels(prepared: "loop.Prepared") -> None:
     config = prepared.config
     start = arm_of(config.arm).starts_from
-    for each in prepared.members:
-        counts = f"{len(each.levels.train)} levels, {len(each.levels.validation)} held out"
-        share = f", {each.config.prompts} of the {config.prompts} levels per update" if config.environments else ""
-        err.print(f"{each.env}, arm {config.arm} (meant to start from {start}): {counts}{share}", soft_wrap=True)
+    counts = f"{len(prepared.levels.train)} levels, {len(prepared.levels.validation)} held out"
+    err.print(f"{config.env}, arm {config.arm} (meant to start from {start}): {counts}", soft_wrap=True)

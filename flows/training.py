@@ -85,12 +85,11 @@ def train_rl(
     on_prepared: "Callable[[RlPrepared], None]" = _ignore,
     callbacks: "Sequence[TrainerCallback | type[TrainerCallback]]" = (),
 ) -> "RlResult":
-    """Train a policy on environments with hindsight (Stage II), and label the rollouts that it stored.
+    """Train a policy on an environment with hindsight (Stage II), and label the rollouts that it stored.
 
     Args:
         config: environment, model, ``out`` and how it trains, such as
-            ``{"env": "sokoban", "model": "runs/analyzer/final", "arm": "mp", "out": "runs/agent"}``; in place of
-            ``env``, several ``environments`` such as ``{"sokoban": {"weight": 2}, "frozenlake": {}}``.
+            ``{"env": "sokoban", "model": "runs/analyzer/final", "arm": "mp", "out": "runs/agent"}``.
         report: receives one line per update, in the main process alone.
         on_prepared: receives levels and model before training starts, in the main process alone.
         callbacks: instances or classes of ``transformers.TrainerCallback``. The loop calls ``on_train_begin``,
@@ -105,13 +104,13 @@ def train_rl(
     """
     settings = config if isinstance(config, RlConfig) else make_rl_config(config)
     # A mistake in a setting is reported before anything is loaded.
-    configs = [env_config(name, settings.alone(name).settings) for name in settings.names]
+    env = env_config(settings.env, settings.settings)
     check_packages(RL_PACKAGES)
     from ..training.policy_rl import loop  # noqa: PLC0415
     from ..training.policy_rl.rollout_store import FOLDER  # noqa: PLC0415
     from ..training.ranks import Ranks  # noqa: PLC0415
 
-    with allowing([name for each in configs for name in each.code]):  # the caller names it
+    with allowing(env.code):  # the caller names it
         result = loop.train_rl(settings, report=report, on_prepared=on_prepared, callbacks=callbacks)
         if (
             result.memory is None

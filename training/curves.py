@@ -1,7 +1,7 @@
 """Pictures of the metrics of a run: loss of Stage I, curves of Stage II."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..core.storage import Storage
@@ -74,16 +74,6 @@ _PANELS = {
     ),
 }
 """Label of the y axis, and columns with their names, by title of the panel."""
-HELD_OUT = {"color": "#c0392b", "marker": "o"}
-"""Style of the held-out levels of a whole run."""
-_BY_ENVIRONMENT = ("success", "return of the rollouts")
-"""Panels with a line of their first column per environment."""
-
-
-def environments_of(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the environments whose figures stand in lines of metrics on their own; none in a run of one."""
-    names = dict.fromkeys(name for line in lines for name in line if name.endswith("/success"))
-    return [name.removesuffix("/success") for name in names]
 
 
 def draw_curves(storage: Storage, title: str) -> None:
@@ -103,25 +93,17 @@ def curves_figure(lines: Sequence[dict[str, Any]], title: str) -> Any:
         axes.set(title=name, xlabel="update", ylabel=unit)
         axes.xaxis.set_major_locator(need("matplotlib.ticker", "train").MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
-        envs = [(f"{env}/{column}", env) for env in environments_of(lines) for column, _ in series[:1]]
-        for column, label in (*series, *(envs if name in _BY_ENVIRONMENT else ())):
+        for column, label in series:
             points = [(record["step"], record[column]) for record in records if record.get(column) is not None]
             if points:
                 steps, values = zip(*points, strict=True)
                 (line,) = axes.plot(steps, values, linewidth=0.7, alpha=0.4)
                 axes.plot(steps, smoothed(values), linewidth=1.6, color=line.get_color(), label=label)
-    for place, env in enumerate(("", *environments_of(lines))):
-        validation = f"{env}/validation" if env else "validation"
-        held_out = [(each["step"], each[validation]["success"]) for each in lines if validation in each]
-        if not held_out:
-            continue
+    held_out = [(each["step"], each["validation"]["success"]) for each in lines if "validation" in each]
+    if held_out:
         spread = [[s["value"] - s["low"] for _, s in held_out], [s["high"] - s["value"] for _, s in held_out]]
-        aside = 0.012 * place * lines[-1]["step"]  # intervals of several environments do not hide each other
-        points = [step + aside for step, _ in held_out], [s["value"] for _, s in held_out]
-        # An environment has one colour, which matplotlib's cycle gave to its training levels.
-        drawn = {"color": f"C{place}", "marker": "s^vD"[place % 4], "linestyle": "--"} if env else HELD_OUT
-        label = f"held-out levels, {env}" if env else "held-out levels"
-        panels[0].errorbar(*points, yerr=spread, capsize=3, label=label, **drawn)
+        points = [step for step, _ in held_out], [s["value"] for _, s in held_out]
+        panels[0].errorbar(*points, yerr=spread, capsize=3, color="#c0392b", marker="o", label="held-out levels")
     if records:
         phases = list(records[-1]["seconds"])
         values = [[record["seconds"].get(phase, 0.0) for record in records] for phase in phases]

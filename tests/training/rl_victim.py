@@ -1,6 +1,6 @@
 """Runs of Stage II that kill themselves at a chosen moment; each run is a fork, so that PyTorch is imported once.
 
-Arguments: model, folder, moments; ``--two`` before them for runs of two environments. Makes a run ``whole`` that is not
+Arguments: model, folder, moments. Makes a run ``whole`` that is not
 disturbed, and for every moment a run that is killed and then resumed.
 """
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from pivot.core.storage.receipts import Receipt
-from pivot.tests.training.games import two
 from pivot.tests.training.lake import Line, bytes_of, lines_of, short, torch
 from pivot.tests.training.victim import die, forked
 from pivot.training import checkpoint as on_disk
@@ -22,17 +21,16 @@ from pivot.training.policy_rl.learner import Learner
 
 UPDATES, SAVE_EVERY = 4, 2
 QUICK = ("rollout", "step", "optimizer", "sealed")
-TWO = "--two"
 
 
-def assert_resumed_alike(start: Path, runs: Path, moments: Sequence[str], *options: str) -> tuple[list[Line], set[str]]:
+def assert_resumed_alike(start: Path, runs: Path, moments: Sequence[str]) -> tuple[list[Line], set[str]]:
     """Kill and resume a run at each moment, and check that all leave the bytes of the whole one.
 
     Returns:
         The metrics of the whole run, and the names of its files.
     """
     runs.mkdir()
-    command = [sys.executable, "-P", "-m", "pivot.tests.training.rl_victim", start, runs, *options, *moments]
+    command = [sys.executable, "-P", "-m", "pivot.tests.training.rl_victim", start, runs, *moments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=runs.parent)
     assert done.returncode == 0, done.stderr[-3000:]
     lines, whole = lines_of(runs / "whole"), bytes_of(runs / "whole")
@@ -114,27 +112,21 @@ MOMENTS: dict[str, Callable[[], None]] = {
 }
 """Each in the third or fourth update of four, with a checkpoint after every second, unless its name says otherwise."""
 
-OF_TWO: dict[str, Callable[[], None]] = {"between_shards": at_call(Receipt, "write", 6)}
-"""Moments of runs of two environments alone: in the third update, one environment is stored and the other is not."""
-
 
 def main(model: Path, folder: Path, moments: list[str]) -> None:
     """Make all runs."""
     torch.set_num_threads(1)
     loop.draw_curves = lambda *_: None  # pyright: ignore[reportPrivateImportUsage]
 
-    settings = two if moments[:1] == [TWO] else short
-    moments = [name for name in moments if name != TWO]
-
     def run(name: str, *, resume: bool = False) -> None:
-        config = settings(model, arm="mpr", updates=UPDATES, save_every=SAVE_EVERY, prompts=2, minibatch=6, opd=0.5)
+        config = short(model, arm="mpr", updates=UPDATES, save_every=SAVE_EVERY, prompts=2, minibatch=6, opd=0.5)
         loop.train(loop.prepare(config), folder / name, resume=resume)
 
     assert forked(lambda: run("whole")) == 0
     for name in moments:
 
         def killed(name: str = name) -> None:
-            (MOMENTS | OF_TWO)[name]()
+            MOMENTS[name]()
             run(name)
 
         assert forked(killed) == -signal.SIGKILL, name

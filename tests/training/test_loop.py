@@ -15,10 +15,10 @@ from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.advantages import group, training_return
+from pivot.training.policy_rl.figures import outcomes
 from pivot.training.policy_rl.hindsight.analysis import thinking_tokens
 from pivot.training.policy_rl.learner import roc_area
 from pivot.training.policy_rl.levels import measure, plan_levels, roll_out
-from pivot.training.policy_rl.mixture import outcomes
 
 pytestmark = pytest.mark.train
 

@@ -1,11 +1,10 @@
-"""Settings of Stage II that its users know from other trainers: schedules, callbacks, trackers, sampling, estimates."""
+"""Settings of Stage II that its users know from other trainers: schedules, callbacks, trackers, estimates."""
 
 import json
 import math
 from pathlib import Path
 from typing import Any, ClassVar
 
-import polars as pl
 import pytest
 
 pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
@@ -13,7 +12,6 @@ transformers: Any = pytest.importorskip("transformers")
 
 from pivot.benchmarks.learning.stage2 import lessons  # noqa: E402
 from pivot.core.errors import PivotError, TrainingError  # noqa: E402
-from pivot.datasets.store.store import stored_config  # noqa: E402
 from pivot.tests.cli.command_line import error_of  # noqa: E402
 from pivot.tests.cli.command_line import run as command  # noqa: E402
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in  # noqa: E402
@@ -22,11 +20,11 @@ from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.loading import load_weights  # noqa: E402
 from pivot.training.memory import estimate_rl  # noqa: E402
 from pivot.training.observers import flat_metrics  # noqa: E402
-from pivot.training.policy_rl import loop, mixture  # noqa: E402
+from pivot.training.policy_rl import loop  # noqa: E402
 from pivot.training.policy_rl.config import RECIPES, make_rl_config  # noqa: E402
 from pivot.training.policy_rl.learner import learning_rate  # noqa: E402
 from pivot.training.policy_rl.levels import plan_levels  # noqa: E402
-from pivot.training.policy_rl.losses import clipped_surrogate, is_clipped, sampler_weights  # noqa: E402
+from pivot.training.policy_rl.losses import clipped_surrogate, is_clipped  # noqa: E402
 from pivot.training.policy_rl.scoring import SAMPLED, Row, Scorer, entropy  # noqa: E402
 from pivot.training.policy_rl.vision_cache import VisionCache  # noqa: E402
 
@@ -64,11 +62,6 @@ def test_the_upper_clipping_range_is_its_own() -> None:
     assert is_clipped(ratios.log(), old, gains, 0.2).tolist() == [False] * 3 + [True] * 2
     losses = clipped_surrogate(ratios.log(), old, -gains, 0.2, 0.3)
     assert losses.tolist() == pytest.approx([0.8, 0.9, 1.15, 1.25, 1.4])
-
-
-def test_importance_weights_are_truncated() -> None:
-    old, sampled = torch.tensor([-1.0, -1.0, -1.0, 0.0]), torch.tensor([-1.0, -2.0, -0.5, -200.0])
-    assert sampler_weights(old, sampled, 2.0).tolist() == pytest.approx([1.0, 2.0, 0.606530660, 2.0])
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
@@ -130,55 +123,7 @@ def test_every_update_has_the_figures_of_its_policy_and_its_cost(player: Path, t
     assert 0.1 < line["entropy"] < torch.tensor(4.0).log().item(), "four moves are open, and nearly nothing else"
     assert 1 <= line["reply_tokens"] <= line["reply_tokens_max"] <= 8
     assert 0 < line["ratio_min"] <= 1 <= line["ratio_max"]
-    assert line["lr"] == 1e-3 and line["resampled"] == 0 and line["sampler_weight"] is None
-
-
-def test_silent_levels_are_replaced_and_stored_as_played(
-    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All levels count as silent but one: the others are replaced as often as the config says, also after a kill."""
-    seen: list[list[int]] = []
-    play = mixture.play_update
-
-    def played(*arguments: Any) -> Any:
-        made = play(*arguments)
-        seen.append(list(made.indices))
-        return made
-
-    monkeypatch.setattr(loop, "play_update", played)
-    monkeypatch.setattr(mixture, "is_silent", lambda task, _: int(task.task.task_id[-1], 16) % 2 == 0)
-    fields: dict[str, Any] = {"prompts": 3, "levels": 24, "resample": 2, "save_every": 1}
-    whole = _run(tmp_path / "whole", player, updates=2, **fields)
-    assert sum(line["resampled"] for line in whole) > 0
-    assert all(len(set(indices)) == 3 for indices in seen)
-    _run(tmp_path / "parts", player, updates=1, **fields)
-    assert _run(tmp_path / "parts", player, updates=2, resume=True, **fields) == whole
-    assert seen[:2] == seen[2:]
-    for run in ("whole", "parts"):
-        config = stored_config(tmp_path / run / "rollouts", complete=False).environments["frozenlake"]
-        levels = plan_levels(short(player, **fields))
-        assert config.drawn == tuple(levels.indices[index] for indices in seen[:2] for index in indices)
-        stored = pl.read_parquet(tmp_path / run / "rollouts" / "episodes" / "frozenlake" / "*.parquet")
-        assert set(stored["task_id"]) == {levels.train[index].task_id for indices in seen[:2] for index in indices}
-
-
-def test_the_weights_of_the_sampler_scale_the_gradient(
-    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loop, "settings_of_episodes", lambda _: {})  # the same noise in all of them
-    plain = _run(tmp_path / "plain", player, updates=1, kl=0.0)[0]
-    equal = _run(tmp_path / "equal", player, updates=1, kl=0.0, sampler_cap=2.0)[0]
-    assert equal["sampler_weight"] == pytest.approx(1.0, abs=1e-4), "this engine computes as the trainer does"
-    assert equal["grad_norm"] == pytest.approx(plain["grad_norm"], rel=1e-3)
-    logprobs = mixture.generator_logprobs
-
-    def unlikely(rollouts: Any) -> Any:
-        return {key: [each - 1 for each in value or ()] for key, value in logprobs(rollouts).items()}
-
-    monkeypatch.setattr(mixture, "generator_logprobs", unlikely)
-    capped = _run(tmp_path / "capped", player, updates=1, kl=0.0, sampler_cap=1.5)[0]
-    assert capped["sampler_weight"] == pytest.approx(1.5)
-    assert capped["grad_norm"] == pytest.approx(1.5 * plain["grad_norm"], rel=1e-3)
+    assert line["lr"] == 1e-3
 
 
 # Callbacks and trackers

@@ -25,10 +25,10 @@ from pivot.training.analyzer import Reading  # noqa: E402
 from pivot.training.encode import EncodedPrompt, Encoder  # noqa: E402
 from pivot.training.policy_rl.config import make_rl_config  # noqa: E402
 from pivot.training.policy_rl.extensions.objectives import objective_of  # noqa: E402
+from pivot.training.policy_rl.figures import token_figures  # noqa: E402
 from pivot.training.policy_rl.hindsight.contexts import ARMS, hindsight_of, teacher_prompt  # noqa: E402
 from pivot.training.policy_rl.learner import score_turns  # noqa: E402
 from pivot.training.policy_rl.losses import gate  # noqa: E402
-from pivot.training.policy_rl.mixture import token_figures  # noqa: E402
 from pivot.training.policy_rl.scoring import (  # noqa: E402
     SAMPLED,
     Row,

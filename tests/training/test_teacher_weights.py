@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
 from pivot.training.curves import curves_figure
-from pivot.training.policy_rl import loop, mixture
+from pivot.training.policy_rl import figures, loop
 from pivot.training.policy_rl.config import settings_of_episodes
 from pivot.training.policy_rl.learner import ScoredTurn, hindsight_figures
 from pivot.training.policy_rl.losses import TokenBatch
@@ -97,8 +97,8 @@ def test_a_run_warns_once_of_a_teacher_that_knows_nothing(
     player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reports: list[str] = []
-    figures = mixture.hindsight_figures
-    monkeypatch.setattr(mixture, "hindsight_figures", lambda *values: figures(*values) | {"teacher_informed": 0.03})
+    measured = figures.hindsight_figures
+    monkeypatch.setattr(figures, "hindsight_figures", lambda *values: measured(*values) | {"teacher_informed": 0.03})
     _run(tmp_path / "run", player, report=reports.append)
     (warning,) = [each for each in reports if each.startswith("warning")]
     assert "teacher_informed +0.030 nats, expected 0.1 or more" in warning

@@ -99,7 +99,7 @@ def evaluate_policy(config: PolicyEvaluationConfig, report: Callable[[str], None
     """
     folder = Path(config.model)
     is_folder = open_storage(folder).exists()
-    run = _of_one_environment(run_config(folder) if is_folder else None, config)
+    run = run_config(folder) if is_folder else None
     target = config.out or (folder if is_folder else None)
     if target is None:
         raise TrainingError(f"{config.model} is not a folder that the result could go to; name one with --out DIR")
@@ -109,22 +109,6 @@ def evaluate_policy(config: PolicyEvaluationConfig, report: Callable[[str], None
     result = measure_policy(episodes, weights, run)
     open_storage(target).write_json(POLICY_RESULT, result.row())
     return result
-
-
-def _of_one_environment(run: RlConfig | None, config: PolicyEvaluationConfig) -> RlConfig | None:
-    """Return the settings of a run of the evaluated environment alone, if the run has several.
-
-    Raises:
-        TrainingError: the evaluation names none of them.
-    """
-    if run is None or not run.environments:
-        return run
-    if config.env is None:
-        raise TrainingError(
-            f"{config.model} is a run of several environments, expected the one to evaluate: {run.title}; name it "
-            "with --env, and a folder for each result with --out"
-        )
-    return run.alone(config.env if config.env in run.environments else run.names[0], prompts=1)
 
 
 def episode_config(config: PolicyEvaluationConfig, run: RlConfig | None) -> RlConfig:
@@ -179,7 +163,7 @@ def measure_policy(config: RlConfig, model: str, run: RlConfig | None = None) ->
     )
     half = uses_bf16(config.precision)
     policy = ModelPolicy(InProcessBackend(options, engine, batch=config.generate, half=half))
-    played, _ = measure(levels, policy, config.validation_episodes, ranks)
+    played = measure(levels, policy, config.validation_episodes, ranks, config.seed)
     left_out = len(held_out.validation) - len(levels.validation)
     states = sorted(levels.env.canonical_state(task.initial_state) for task in levels.validation)
     return PolicyResult(played, config, model, len(states), digest(states, length=16), left_out)

@@ -49,13 +49,6 @@ def training_return(episode: Episode, gamma: float, penalty: float) -> float:
     return total
 
 
-def is_silent(task: TaskRollouts, config: RlConfig) -> bool:
-    """Whether the complete episodes of a level have equal returns, so that GRPO learns nothing from them."""
-    complete = [episode for episode in task.episodes if episode.status is Status.COMPLETE]
-    returns = {round(training_return(each, config.gamma, config.invalid_penalty), RETURN_DIGITS) for each in complete}
-    return len(returns) <= 1
-
-
 def check_credit(config: RlConfig) -> None:
     """Check that the environment has exact needs for a credit rule.
 

@@ -95,20 +95,18 @@ def compare_runs(old: Address, new: Address) -> RunComparison:
         TrainingError: a folder is not a run of Stage II or has no update, or the environments differ.
     """
     (config, lines), (other, others) = _read(old), _read(new)
-    for name in ("env", "settings", "environments"):
+    for name in ("env", "settings"):
         if (before := config.get(name) or {}) != (after := other.get(name) or {}):
             raise TrainingError(
                 f"{old} plays {name} {before}, {new} plays {after}; expected the same environment and settings; "
                 "compare runs on one task"
             )
-    envs = list(config.get("environments") or ())
     updates = min(lines[-1]["step"], others[-1]["step"])
     sides = [[line for line in each if line["step"] <= updates] for each in (lines, others)]
     recent = [[line for line in each if line["step"] > max(0, updates - LAST)] for each in sides]
     first, second = recent
-    names = (*MEASURES, *(f"{env}/success" for env in envs))
-    rows = [_row(name, _series(first, name), _series(second, name)) for name in names]
-    rows += [_held_out_row(_held_out(sides[0], env), _held_out(sides[1], env), env) for env in ("", *envs)]
+    rows = [_row(name, _series(first, name), _series(second, name)) for name in MEASURES]
+    rows.append(_held_out_row(_held_out(sides[0]), _held_out(sides[1])))
     phases = dict.fromkeys(name for each in recent for line in each for name in line["seconds"])
     for phase in (*phases, None):
         name = "seconds" if phase is None else f"seconds: {phase}"
@@ -159,20 +157,18 @@ def _bounds(values: Sequence[float]) -> Bounds | None:
     return interval.low, interval.high
 
 
-def _held_out(lines: Sequence[Mapping[str, Any]], env: str = "") -> Mapping[str, float | None]:
-    """Return the last held-out success up to the compared update, of ``env`` or all; empty if there is none."""
-    name = f"{env}/validation" if env else "validation"
-    measured = [line[name]["success"] for line in lines if name in line]
+def _held_out(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, float | None]:
+    """Return the last held-out success up to the compared update; empty if there is none."""
+    measured = [line["validation"]["success"] for line in lines if "validation" in line]
     return measured[-1] if measured else {}
 
 
-def _held_out_row(old: Mapping[str, float | None], new: Mapping[str, float | None], env: str = "") -> RunRow:
+def _held_out_row(old: Mapping[str, float | None], new: Mapping[str, float | None]) -> RunRow:
     def bounds(measured: Mapping[str, float | None]) -> Bounds | None:
         low, high = measured.get("low"), measured.get("high")
         return None if low is None or high is None else (low, high)
 
-    name = f"{env}/success, held-out levels" if env else "success, held-out levels"
-    return RunRow(name, old.get("value"), new.get("value"), bounds(old), bounds(new))
+    return RunRow("success, held-out levels", old.get("value"), new.get("value"), bounds(old), bounds(new))
 
 
 def _seconds(line: Mapping[str, Any], phase: str | None) -> float:

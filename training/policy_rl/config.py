@@ -28,28 +28,13 @@ _GROUPS = {"arm": "arms", "opd_objective": "objectives", "advantages": "advantag
 """Groups of the plugins that fields name."""
 
 
-class EnvShare(Settings):
-    """One of several environments of a run."""
-
-    settings: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the environment, such as ``{"horizon": 2}``."""
-    levels: int = Field(default=0, ge=0)
-    """Number of different tasks, held-out ones included; 0 for ``levels`` of the run."""
-    weight: float | None = Field(default=None, gt=0)
-    """Tasks of an update in proportion to those of other environments; by default the number of its tasks, or 1 where
-    another environment has a weight."""
-
-
 class RlConfig(Settings):
-    """A run of Stage II: GRPO with gated self-distillation on one environment or several."""
+    """A run of Stage II: GRPO with gated self-distillation on one environment."""
 
-    env: str = ""
-    """Environment to train on, such as ``sokoban``; empty in a run of several ``environments``."""
+    env: str
+    """Environment to train on, such as ``sokoban``."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings of the environment, such as ``{"horizon": 2}``."""
-    environments: dict[str, EnvShare] = setting(added=True, default_factory=dict)
-    """Environments of a run of several, each with ``settings``, ``levels`` and ``weight``, such as ``{"sokoban":
-    {"weight": 2}, "frozenlake": {}}``."""
     model: str
     """Model to start from: a ``save_pretrained`` folder, or a hub id; each arm names the kind it is meant to start
     from."""
@@ -72,16 +57,13 @@ class RlConfig(Settings):
     updates: int = setting(0, panel=PLAY, by_rounding=True, ge=0)
     """Updates in total; 0 for the paper's number: 250, or 350 in Sokoban."""
     prompts: int = setting(0, panel=PLAY, ge=0)
-    """Tasks per update, of all environments together; 0 for the paper's number: 16, or 8 in Navigation."""
+    """Tasks per update; 0 for the paper's number: 16, or 8 in Navigation."""
     rollouts: int = setting(8, panel=PLAY, ge=2)
     """Episodes per task and update; advantages compare them with each other."""
     levels: int = setting(0, panel=PLAY, ge=0)
-    """Number of different tasks of an environment, held-out ones included; 0 for the paper's."""
+    """Number of different tasks, held-out ones included; 0 for the paper's."""
     held_out: float = setting(0.1, panel=PLAY, gt=0, lt=1)
     """Share of the levels that is held out for validation."""
-    resample: int = setting(0, panel=PLAY, added=True, ge=0)
-    """Times that an update replaces tasks whose episodes all have the same return, from which GRPO learns nothing, by
-    other tasks (dynamic sampling); logged success and return are those of the original tasks."""
     lr: float = setting(1e-6, panel=LEARNING, gt=0)
     """Peak learning rate of AdamW."""
     schedule: Schedule = setting("constant", panel=LEARNING, added=True)
@@ -122,9 +104,6 @@ class RlConfig(Settings):
     clip_high: float | None = setting(None, panel=LEARNING, added=True, gt=0)
     """Clipping range of the policy ratio upwards (clip-higher); by default that of
     ``clip``."""
-    sampler_cap: float = setting(0.0, panel=LEARNING, added=True, ge=0)
-    """Largest importance weight of a token against the engine that sampled it (truncated importance sampling); 0 for
-    no such weights. Engines such as vLLM compute other probabilities than the trainer."""
     advantages: str = setting("grpo", panel=LEARNING, added=True)
     """Estimator of the advantages: ``grpo``, or an installed one of the group ``pivot.advantages``."""
     advantages_set: dict[str, Any] = setting(panel=LEARNING, added=True, default_factory=dict)
@@ -186,7 +165,7 @@ class RlConfig(Settings):
     validate_every: int = setting(25, panel=REPORTS, ge=0)
     """Updates between validations; 0 validates only before the first update and after the last one."""
     validation_episodes: int = setting(128, panel=REPORTS, ge=0)
-    """Episodes per validation and environment, on held-out levels; 0 for no validation."""
+    """Episodes per validation, on held-out levels; 0 for no validation."""
     validation_temperature: float = setting(0.4, panel=REPORTS, ge=0, le=2)
     """Sampling temperature of validation episodes."""
     save_every: int = setting(25, panel=REPORTS, by_rounding=True, ge=1)
@@ -216,13 +195,10 @@ class RlConfig(Settings):
             return fields
         if isinstance(fields.get("recipe"), str):
             fields = recipe_fields(fields["recipe"], RECIPES) | fields
-        fields = _alone_if_single(fields)
-        names = list(fields.get("environments") or ()) or [fields.get("env", "")]
-        updates = max(PAPER_UPDATES.get(name, 250) for name in names)
-        prompts = max(PAPER_PROMPTS.get(name, 16) for name in names)
+        env = str(fields.get("env"))
         return fields | {
-            "updates": fields.get("updates") or updates,
-            "prompts": fields.get("prompts") or prompts,
+            "updates": fields.get("updates") or PAPER_UPDATES.get(env, 250),
+            "prompts": fields.get("prompts") or PAPER_PROMPTS.get(env, 16),
         }
 
     @field_validator("teacher_url")
@@ -252,40 +228,6 @@ class RlConfig(Settings):
         if name not in installed:
             raise ValueError(f"found {name!r}, expected one of: {', '.join(installed)}")
         return name
-
-    @model_validator(mode="after")
-    def _names_environments(self) -> "RlConfig":
-        if not (self.env or self.environments):
-            raise ValueError("found no environment, expected env, such as 'sokoban', or several environments")
-        if self.environments and (self.env or self.settings):
-            raise ValueError(
-                f"environments {self.title}: found env or settings, too, expected the settings of each inside "
-                "environments"
-            )
-        if self.prompts < len(self.environments):
-            raise ValueError(
-                f"prompts {self.prompts}: found {len(self.environments)} environments, expected at least one level of "
-                "each per update"
-            )
-        return self
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The environments of the run."""
-        return tuple(self.environments) or (self.env,)
-
-    @property
-    def title(self) -> str:
-        """The environments of the run, for people."""
-        return ", ".join(self.names)
-
-    def alone(self, name: str, prompts: int = 0) -> "RlConfig":
-        """Return the settings of a run of one of its environments alone, with ``prompts`` levels per update."""
-        if not self.environments:
-            return self
-        share = self.environments[name]
-        changes = {"settings": share.settings, "levels": share.levels or self.levels}
-        return self.model_copy(update={"env": name, "environments": {}, "prompts": prompts or self.prompts, **changes})
 
     @model_validator(mode="after")
     def _fits_the_arm(self) -> "RlConfig":
@@ -320,20 +262,6 @@ class RlConfig(Settings):
         if self.opd_scope == "pivot" and analyzer not in ("model", "solver"):
             raise ValueError(f"opd_scope 'pivot': arm {self.arm} names no step, expected scope 'all'")
         return self
-
-
-def _alone_if_single(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a run; a single entry of ``environments`` is written as ``env``, so that ids are equal."""
-    shares = fields.get("environments")
-    if not isinstance(shares, Mapping) or len(shares) != 1 or fields.get("env"):
-        return dict(fields)
-    ((name, share),) = shares.items()
-    share = share.model_dump() if isinstance(share, EnvShare) else share
-    if not isinstance(share, Mapping) or not share.keys() <= EnvShare.model_fields.keys():
-        return dict(fields)  # the field refuses it
-    levels = share.get("levels") or fields.get("levels", 0)
-    alone = {"env": name, "settings": share.get("settings", {}), "levels": levels}
-    return {key: value for key, value in fields.items() if key != "environments"} | alone
 
 
 NOT_RESULTS = fields_marked(RlConfig, "by_rounding")

@@ -1,19 +1,20 @@
 """The log files of a run of Stage II: metrics, sample episodes, and the model card."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ...core.storage import Storage
 from ...rollouts.base import Episode, Status
 from .. import checkpoint as on_disk
-from ..curves import environments_of
 from .config import RlConfig
+from .figures import Update
 from .hindsight.contexts import arm_of, hindsight_text
-from .mixture import EnvUpdate
 
 SAMPLES = "samples.txt"
 SAMPLE_HEAD = "===== update"
+SHOWN = {"success": "success", "return": "return", "silent": "zero_variance"}
+"""Figures of every arm in the message about an update, by their names there."""
 PHASES = ("sync", "rollout", "analyze", "score", "update", "validate")
 
 
@@ -42,9 +43,7 @@ def cut_samples(storage: Storage, last: int) -> None:
 def progress(line: Mapping[str, Any], updates: int, left: float) -> str:
     """Return the message about an update; ``left`` are the seconds that the remaining updates may take."""
     seconds = line["seconds"]
-    each = ", ".join(f"{env} {line[f'{env}/success']:.2f}" for env in environments_of([line]))
-    whole = f"success {line['success']:.2f}" + (f" ({each})" if each else "")
-    shown = [whole, f"return {line['return']:.2f}", f"silent {line['zero_variance']:.2f}"]
+    shown = [f"{short} {line[name]:.2f}" for short, name in SHOWN.items()]
     if line.get("opd_gap") is not None:
         shown.append(f"gap {line['opd_gap']:+.3f} gate {line['opd_gate']:.2f}")
     if line.get("teacher_informed") is not None:
@@ -59,20 +58,10 @@ def progress(line: Mapping[str, Any], updates: int, left: float) -> str:
     return f"update {line['step']} of {updates}: {', '.join(shown)}; {took}; {speed}"
 
 
-def sample_text(number: int, parts: Sequence[EnvUpdate]) -> str:
-    """Return one failure and one success of an update in each environment, step by step, for people."""
-    lines = [f"{SAMPLE_HEAD} {number}"]
-    for part in parts:
-        lines += [f"---- {part.member.env}"] if len(parts) > 1 else []
-        lines += _samples_of(part)
-    return "\n".join(lines) + "\n"
-
-
-def _samples_of(part: EnvUpdate) -> list[str]:
-    """Return the lines about one failure and one success of an environment."""
-    rollouts, failures = part.played.rollouts, part.failures
-    episodes = [episode for task in rollouts for episode in task.episodes if episode.status is Status.COMPLETE]
-    lines: list[str] = []
+def sample_text(number: int, env: str, made: Update) -> str:
+    """Return one failure and one success of an update, step by step, for people."""
+    failures, lines = made.failures, [f"{SAMPLE_HEAD} {number}"]
+    episodes = [each for task in made.rollouts for each in task.episodes if each.status is Status.COMPLETE]
     for failed in (True, False):
         episode: Episode | None = next((each for each in episodes if bool(each.failed) is failed), None)
         if episode is None:
@@ -87,29 +76,22 @@ def _samples_of(part: EnvUpdate) -> list[str]:
         if read is not None:
             trouble = f" ({read.problem}: {read.detail})" if read.problem else ""
             lines.append(f"analyzer: step {read.pivot_step}, {read.failure_mode}{trouble}")
-        hindsight = part.samples.hindsight.get(episode.episode_id)
+        hindsight = made.samples.hindsight.get(episode.episode_id)
         if hindsight is not None and hindsight.parts:
-            lines.append(f"context of the Teacher:\n{hindsight_text(part.member.env, hindsight)}")
-    return lines
+            lines.append(f"context of the Teacher:\n{hindsight_text(env, hindsight)}")
+    return "\n".join(lines) + "\n"
 
 
 def policy_card(config: RlConfig, storage: Storage) -> str:
     """Return the README of a checkpoint."""
     measured = [line for line in on_disk.read_metrics(storage) if "validation" in line]
-    last = _held_out(measured[-1], config) if measured else "not measured"
+    success = measured[-1]["validation"]["success"] if measured else None
+    last = f"{success['value']:.3f} of {success['records']}" if success else "not measured"
     settings = "\n".join(f"| {name} | {value} |" for name, value in config.model_dump(mode="json").items())
     arm = arm_of(config.arm).summary
     return (
-        f"# PIVOT policy: {config.title}\n\nMade by `pivot train rl` (Stage II of PIVOT), arm `{config.arm}`: {arm}. "
+        f"# PIVOT policy: {config.env}\n\nMade by `pivot train rl` (Stage II of PIVOT), arm `{config.arm}`: {arm}. "
         "It acts as the Student alone; Analyzer and Teacher are not needed.\n\n"
         f"Success on held-out levels when last measured: {last}. Measure it again: `pivot evaluate policy`.\n\n"
         f"| setting | value |\n|---|---|\n{settings}\n"
     )
-
-
-def _held_out(line: Mapping[str, Any], config: RlConfig) -> str:
-    """Return the held-out success in a line of metrics, and that of each environment if there are several."""
-    success = line["validation"]["success"]
-    text = f"{success['value']:.3f} of {success['records']}"
-    several = [f"{env} {line[f'{env}/validation']['success']['value']:.3f}" for env in config.environments]
-    return f"{text} ({', '.join(several)})" if several else text

@@ -6,14 +6,13 @@ trained on. An episode that ended in an error is played again up to twice, then 
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
 from ...core import plugins
 from ...core.errors import PolicyError, TrainingError
 from ...core.identity import derive_seed, sample_below
-from ...core.intervals import LEAST, Interval, mean_of, sums_by_level
 from ...core.plugins import Settings
 from ...datasets.store.config import env_config, environment
 from ...datasets.store.split import TRAIN, split_by_task
@@ -47,27 +46,9 @@ class Levels:
         rng = random.Random(derive_seed("levels", config.seed, number))
         return sample_below(rng, len(self.train), config.prompts)
 
-    def others(self, number: int, config: RlConfig) -> list[int]:
-        """Return the indices of the levels that update ``number`` may play in place of :meth:`sample`'s, in order."""
-        chosen = set(self.sample(number, config))
-        rest = [index for index in range(len(self.train)) if index not in chosen]
-        random.Random(derive_seed("other levels", config.seed, number)).shuffle(rest)
-        return rest[: config.resample * config.prompts]
-
-
-def count_levels(config: RlConfig) -> int:
-    """Return the number of levels of a run of one environment, held-out levels included.
-
-    Raises:
-        PluginError, ConfigError: the environment does not exist, or its settings cannot be used.
-    """
-    kind, settings = environment(config.env), env_config(config.env, config.settings)
-    count, listed = config.levels or kind.profile.default_tasks, kind.fixed_tasks(settings)
-    return count if listed is None else min(count, len(listed))
-
 
 def plan_levels(config: RlConfig) -> Levels:
-    """Sample the levels of a run of one environment.
+    """Sample the levels of a run.
 
     Raises:
         TrainingError: the settings give fewer training levels than one update plays.
@@ -76,7 +57,9 @@ def plan_levels(config: RlConfig) -> Levels:
     kind = environment(config.env)
     settings = env_config(config.env, config.settings)
     kind.check_ready(settings)
-    tasks = plan_tasks(kind, settings, config.seed, count_levels(config))
+    count, listed = config.levels or kind.profile.default_tasks, kind.fixed_tasks(settings)
+    count = count if listed is None else min(count, len(listed))
+    tasks = plan_tasks(kind, settings, config.seed, count)
     sides = split_by_task([kind.canonical_state(task.initial_state) for task in tasks], config.held_out)
     indices = tuple(index for index, side in enumerate(sides) if side == TRAIN)
     if len(indices) < config.prompts:
@@ -185,7 +168,7 @@ class Played:
     """Success and return of a policy on some levels."""
 
     success: Share
-    mean_return: Interval
+    mean_return: Share
     by_set: dict[str, Share]
     """Success by evaluation set; empty if there is only one."""
     errors: int
@@ -196,20 +179,19 @@ class Played:
     def row(self) -> dict[str, Any]:
         """Return the figures as JSON data.
 
-        Episodes of fewer than three levels do not generalise: the interval of success is then 0 to 1, that of the
-        return null.
+        Episodes of a single level do not generalise: the interval of success is then 0 to 1, that of the return null.
         """
-        unknown = {"low": None, "high": None} if self.levels < LEAST else {}
+        unknown = {"low": None, "high": None} if self.levels == 1 else {}
         return {
             "success": self.success.row(),
-            "return": asdict(self.mean_return) | {"records": self.success.records} | unknown,
+            "return": self.mean_return.row() | unknown,
             "by_set": {name: each.row() for name, each in self.by_set.items()},
             "errors": self.errors,
         }
 
 
-def measure(levels: Levels, policy: Policy, episodes: int, ranks: Ranks = ALONE) -> tuple[Played, list[TaskRollouts]]:
-    """Play held-out levels about equally often, ``episodes`` in total or a few more; return figures and records.
+def measure(levels: Levels, policy: Policy, episodes: int, ranks: Ranks = ALONE, seed: int = 0) -> Played:
+    """Play held-out levels about equally often, ``episodes`` in total or a few more; return the figures.
 
     Raises:
         TrainingError: no level is held out, or no episode could be finished.
@@ -223,33 +205,23 @@ def measure(levels: Levels, policy: Policy, episodes: int, ranks: Ranks = ALONE)
     samples = max(1, ceil(episodes / len(tasks)))
     chosen = tasks[: ceil(episodes / samples)]
     records = roll_out(levels, chosen, policy, samples, ranks)
-    complete = [each for task in records for each in task.episodes if each.status is Status.COMPLETE]
+    played = [each for task in records for each in task.episodes]
+    complete = [each for each in played if each.status is Status.COMPLETE]
     if not complete:
-        reason = next((each.error for task in records for each in task.episodes), "there was none")
+        reason = next((each.error for each in played), "there was none")
         raise TrainingError(
             f"no validation episode of {levels.env.profile.name} could be finished ({reason}), expected at least one; "
             "repair the environment, then resume the run with --resume"
         )
 
-    return played_by(records), records
-
-
-def played_by(records: Sequence[TaskRollouts]) -> Played:
-    """Return success and return of the complete episodes of some levels, of one environment or several."""
-    episodes = [each for task in records for each in task.episodes]
-    complete = [each for each in episodes if each.status is Status.COMPLETE]
-
     def over(episodes: Sequence[Episode], values: Sequence[float]) -> Share:
-        return share(values, [f"{each.env}/{each.task_id}" for each in episodes])
+        return share(values, [each.task_id for each in episodes], seed)
 
-    wins = [float(bool(each.success)) for each in complete]
     by_set: dict[str, Share] = {}
-    several = len({each.env for each in complete}) > 1
-    for name in () if several else sorted({each.eval_set for each in complete}):
+    for name in sorted({each.eval_set for each in complete}):
         mine = [each for each in complete if each.eval_set == name]
         by_set[name] = over(mine, [float(bool(each.success)) for each in mine])
-    names = [f"{each.env}/{each.task_id}" for each in complete]
-    returns = mean_of(*sums_by_level([each.episode_return for each in complete], names)).amount()
-    levels = len(set(names))
-    errors = len(episodes) - len(complete)
-    return Played(over(complete, wins), returns, by_set if len(by_set) > 1 else {}, errors, levels)
+    success = over(complete, [float(bool(each.success)) for each in complete])
+    returns = over(complete, [each.episode_return for each in complete])
+    count = len({each.task_id for each in complete})
+    return Played(success, returns, by_set if len(by_set) > 1 else {}, len(played) - len(complete), count)

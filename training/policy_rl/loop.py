@@ -21,7 +21,6 @@ from ...models.base import Backend
 from ...models.extras import need
 from ...models.transformers.model import Engine
 from ...models.weights import revision_of
-from ...rollouts.base import TaskRollouts
 from ...rollouts.policies import ModelPolicy
 from .. import checkpoint as on_disk
 from ..config import EXTRA
@@ -31,21 +30,20 @@ from ..loading import add_adapters, load_adapters, load_weights, merged, uses_bf
 from ..memory import Estimate, estimate_rl
 from ..observers import Observers, check_trackers
 from ..ranks import Ranks
-from . import mixture
-from .advantages import Groups, check_credit, group
+from .advantages import check_credit, group
 from .config import RlConfig, may_change, settings_of_episodes
 from .engines.base import GenerationOptions, Generator, Trained, generator_type
 from .engines.teacher import ServedTeacher
 from .extensions.advantages import estimator_of
 from .extensions.objectives import objective_of
+from .figures import Clock, Line, Update, cost_figures, teacher_warning, update_figures
 from .hindsight.analysis import analyze, make_samples
 from .hindsight.contexts import arm_of
 from .hindsight.corrections import check_corrections, with_corrections
 from .hindsight.skills import SkillWriter, check_same_tokens
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
 from .learner import Learner, score_turns
-from .levels import Levels, measure, plan_levels, roll_out
-from .mixture import Clock, EnvUpdate, Line, Member, Played, play_update
+from .levels import Levels, first_turns, measure, plan_levels, roll_out
 from .rollout_store import PlayedStore
 from .scoring import LoadedTeacher, Scorer, Teacher
 from .vision_cache import VisionCache
@@ -62,18 +60,12 @@ class Prepared:
     """Config, levels and models of a run, read and checked before the first update."""
 
     config: RlConfig
-    members: tuple[Member, ...]
-    """The environments of the run with their levels."""
+    levels: Levels
     model: Any
     encoder: Encoder
     ranks: Ranks
     frozen: tuple[Any, Encoder] | ServedTeacher | None = None
     """Frozen Teacher of the arms that have one: loaded, or behind a server."""
-
-    @property
-    def levels(self) -> Levels:
-        """Levels of the first environment."""
-        return self.members[0].levels
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +95,10 @@ def prepare(config: RlConfig) -> Prepared:
             "or 'gap'; set --opd-objective"
         )
     check_trackers(config.report_to)
-    alone = mixture.member_configs(config)
-    for each in alone:
-        check_corrections(each)
-        check_credit(each)
+    check_corrections(config)
+    check_credit(config)
     generator_type(config.engine)  # refuse an invalid engine before hours of work
-    members = tuple(Member(plan_levels(each), each) for each in alone)
-    ranks = Ranks.current()
+    levels, ranks = plan_levels(config), Ranks.current()
     precision = torch.bfloat16 if uses_bf16(config.precision) else torch.float32
     model, processor = load_weights(config.model, config.revision, precision if config.lora else torch.float32)
     context = model.config.get_text_config().max_position_embeddings
@@ -126,12 +115,12 @@ def prepare(config: RlConfig) -> Prepared:
     encoder, frozen = Encoder(processor), None
     if config.teacher_url is not None:
         frozen = ServedTeacher(config.teacher_url, str(config.teacher_model), encoder)
-        frozen.check(pictures=1 + max(each.levels.config.horizon for each in members))
+        frozen.check(pictures=1 + levels.config.horizon)
     elif config.teacher_model is not None:
         larger, its_processor = load_weights(config.teacher_model, config.teacher_revision, precision)
         frozen = larger.to(ranks.device).eval().requires_grad_(False), Encoder(its_processor)
         check_same_tokens(encoder, frozen[1])
-    return Prepared(config, members, model.eval(), encoder, ranks, frozen)
+    return Prepared(config, levels, model.eval(), encoder, ranks, frozen)
 
 
 def train_rl(
@@ -172,7 +161,7 @@ def run_record(prepared: Prepared) -> dict[str, Any]:
         "config": config.model_dump(mode="json"),
         "versions": on_disk.training_versions(),
         "model_revision": revision_of(config.model, config.revision),
-        "levels": mixture.counts_of_levels(prepared.members),
+        "levels": {"train": len(prepared.levels.train), "validation": len(prepared.levels.validation)},
     }
 
 
@@ -225,7 +214,7 @@ class _Run:
         report: Report,
         callbacks: Sequence[Any] = (),
     ) -> None:
-        self.config, self.members, self.ranks = prepared.config, prepared.members, prepared.ranks
+        self.config, self.levels, self.ranks = prepared.config, prepared.levels, prepared.ranks
         self.storage, self.report = storage, report
         self.encoder, self.model = prepared.encoder, prepared.model
         self.done = 0 if start is None else start.step
@@ -257,7 +246,7 @@ class _Run:
         elif self.config.teacher_weights == "ema":
             self.average = MovingAverage(self.model, self.learner.optimizer, self.config.teacher_decay)
             self.teacher_weights = ModelWeights(self.model, self.average.around)
-        turns, folder = partial(mixture.first_turns_of, self.members), storage.local_path()
+        turns, folder = partial(first_turns, self.levels), storage.local_path()
         self.generator: Generator = generator_type(self.config.engine)(
             Trained(self.config, self.model, self.engine, self.scorer, turns, folder, self.ranks)
         )
@@ -269,7 +258,7 @@ class _Run:
         self.warned = False
         """Whether the report of a Teacher that is not informed was made."""
         first = ModelPolicy(self._backend(max(1, self.config.keep_rollouts) - 1, max_tokens=self.config.max_tokens))
-        self.played = PlayedStore(storage.local_path(), self.members, self.config, first.config)
+        self.played = PlayedStore(storage.local_path(), self.levels, self.config, first.config)
         if self.ranks.is_main:
             self.played.remove_after(self.done)
         self.observers = Observers(
@@ -340,7 +329,7 @@ class _Run:
 
     def _warn_of_teacher(self, line: Line) -> None:
         """Report once that the Teacher does not tell the pivot's action from others."""
-        message = None if self.warned or not arm_of(self.config.arm).shows else mixture.teacher_warning(line)
+        message = None if self.warned or not arm_of(self.config.arm).shows else teacher_warning(line)
         if message is not None:
             self.warned = True
             self.report(message)
@@ -349,18 +338,24 @@ class _Run:
 
     def _update(self, number: int) -> Line:
         """Make one update and return its line of metrics."""
-        config, clock = self.config, Clock()
+        config, levels, clock = self.config, self.levels, Clock()
         if self.generator.copies_weights:
             with clock.phase("sync"):
                 self._sync(number - 1)
         with clock.phase("rollout"):
             policy = ModelPolicy(self._backend(number - 1, max_tokens=config.max_tokens))
-            played = [(each, self._play(number, each, policy)) for each in self.members]
-            grouped = [(own, each, group(each.rollouts, own.config)) for own, each in played]
+            tasks = [levels.train[index] for index in levels.sample(number, config)]
+            run_id = self.played.run_id(policy.config)
+            rollouts = roll_out(levels, tasks, policy, config.rollouts, self.ranks, run_id)
+            groups = group(rollouts, config)
         with clock.phase("analyze"):
             backend = self._backend(number - 1, max_tokens=config.analyzer_tokens)
-            parts = [self._analyzed(*each, backend) for each in grouped]
-            samples, rollouts = mixture.joined_samples([each.samples for each in parts]), mixture.rollouts_of(parts)
+            failures = analyze(rollouts, levels, config, backend, self.ranks, self.writer)
+            estimates = self.estimator.advantages(rollouts, groups.advantages, config)
+            decode = self.encoder.tokenizer.decode
+            samples = make_samples(rollouts, groups, failures, levels, config, decode, estimates)
+            samples = with_corrections(samples, rollouts, failures, levels, config, self.encoder)
+            made = Update(rollouts, groups, failures, samples)
         with clock.phase("score"):
             self.scorer.pictures = dict(samples.pictures)
             if self.frozen is not None:
@@ -368,41 +363,20 @@ class _Run:
             models = self.scorer, self.weights, self.reference
             rest = config, self.frozen, self.teacher_weights, self.objective, self.ranks
             scored = score_turns(samples.turns, *models, *rest)
-            if config.sampler_cap:
-                scored = mixture.with_sampler_weights(scored, rollouts, config.sampler_cap)
         with clock.phase("update"):
             measured = self.learner.update(scored, number)
             if self.average is not None:
                 self.average.update()
-        self._store(number, parts)
-        figures = mixture.update_figures(parts, scored)
+        self._store(number, made)
+        figures = update_figures(made, scored, config.beta)
         return {
             "step": number,
             **figures,
             **measured,
-            **mixture.cost_figures(figures["tokens"], clock.seconds),
+            **cost_figures(figures["tokens"], clock.seconds),
             "sync_difference": self.sync_difference,
             "seconds": clock.seconds,
         }
-
-    def _play(self, number: int, member: Member, policy: ModelPolicy) -> Played:
-        run_id = self.played.run_id(policy.config)
-
-        def play(indices: Sequence[int]) -> list[TaskRollouts]:
-            tasks = [member.levels.train[index] for index in indices]
-            return roll_out(member.levels, tasks, policy, self.config.rollouts, self.ranks, run_id)
-
-        return play_update(member.levels, number, member.config, play)
-
-    def _analyzed(self, member: Member, played: Played, groups: Groups, backend: Backend) -> EnvUpdate:
-        """Analyze what was played in one environment, and make samples of it."""
-        levels, config, rollouts = member.levels, member.config, played.rollouts
-        failures = analyze(rollouts, levels, config, backend, self.ranks, self.writer)
-        estimates = self.estimator.advantages(rollouts, groups.advantages, config)
-        decode = self.encoder.tokenizer.decode
-        samples = make_samples(rollouts, groups, failures, levels, config, decode, estimates)
-        samples = with_corrections(samples, rollouts, failures, levels, config, self.encoder)
-        return EnvUpdate(member, played, groups, failures, samples)
 
     def _sync(self, updates: int) -> None:
         """Renew the generator's copy of the weights, if it has one that is older."""
@@ -428,16 +402,13 @@ class _Run:
         self._sync(number)
         temperature = config.validation_temperature
         policy = ModelPolicy(self._backend(number, max_tokens=config.max_tokens, temperature=temperature))
-        episodes, ranks = config.validation_episodes, self.ranks
-        each = {own.env: measure(own.levels, policy, episodes, ranks) for own in self.members}
-        played = mixture.played_in_all(list(each.values()))
+        played = measure(self.levels, policy, config.validation_episodes, self.ranks, config.seed)
         if self.ranks.is_main and number:
             lines = on_disk.read_metrics(self.storage)
             earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
             if played.success.value > max(earlier, default=-1.0):
                 self._save_final(on_disk.BEST)
-        rows = {f"{env}/validation": own.row() for env, (own, _) in each.items() if len(each) > 1}
-        return {"validation": played.row() | {"seconds": round(perf_counter() - started, 3)}} | rows
+        return {"validation": played.row() | {"seconds": round(perf_counter() - started, 3)}}
 
     # Files of the run
 
@@ -446,18 +417,18 @@ class _Run:
             append(self.storage, on_disk.METRICS, json.dumps(line) + "\n")
         self.observers.log(line)
 
-    def _store(self, number: int, parts: Sequence[EnvUpdate]) -> None:
-        """Store the rollouts of an update, and two of its episodes of each environment as text."""
+    def _store(self, number: int, made: Update) -> None:
+        """Store the rollouts of an update, and two of its episodes as text."""
         if self.ranks.is_main:
-            self.played.store(number, [(each.played.rollouts, each.played.indices) for each in parts])
-            append(self.storage, SAMPLES, sample_text(number, parts))
+            self.played.store(number, made.rollouts)
+            append(self.storage, SAMPLES, sample_text(number, self.config.env, made))
 
     def _save(self, number: int) -> None:
         if self.ranks.is_main:
             self._save_all(self.storage.local_path(on_disk.Checkpoint(number).folder))
             on_disk.seal(self.storage, number)
             on_disk.clear_old(self.storage)
-            draw_curves(self.storage, f"Stage II: {self.config.title}, arm {self.config.arm}")
+            draw_curves(self.storage, f"Stage II: {self.config.env}, arm {self.config.arm}")
         self.ranks.wait()
 
     @contextmanager

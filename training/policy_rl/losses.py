@@ -38,8 +38,6 @@ class TokenBatch:
     quantities: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
     """Further quantities of the Teacher per token, by name, shape (tokens, ...), as the objective's ``measure`` names
     them; zeros for a turn that is not distilled."""
-    sampler_weight: TokenValues | None = None
-    """Truncated importance weight of each token against the engine that sampled it; None for 1 everywhere."""
 
 
 MAX_LOG_RATIO, MAX_K3 = 20.0, 10.0
@@ -74,17 +72,6 @@ def is_clipped(
     ratio = ratio_of(logprobs, old)
     above = ratio > 1 + (clip if high is None else high)
     return (above & (advantages > 0)) | ((ratio < 1 - clip) & (advantages < 0))
-
-
-def sampler_weights(old: TokenValues, sampled: TokenValues, most: float) -> TokenValues:
-    """Return ``min(exp(l_old - l_sampler), most)`` per token: truncated importance sampling.
-
-    Args:
-        old: log-probabilities of the trainer before the update, shape (tokens,).
-        sampled: log-probabilities of the engine that sampled the tokens, shape (tokens,).
-        most: largest weight.
-    """
-    return ratio_of(old, sampled).clamp(max=most)
 
 
 def k3(logprobs: TokenValues, reference: TokenValues) -> TokenValues:
@@ -236,8 +223,6 @@ def stage_two_loss(
     """
     valid, active = tokens.valid, tokens.active
     surrogate = clipped_surrogate(logprobs, tokens.old, tokens.advantages, weights.clip, weights.clip_high)
-    if tokens.sampler_weight is not None:
-        surrogate = surrogate * tokens.sampler_weight
     scored = replace(tokens, teacher=tokens.teacher.where(active, logprobs.detach()))
     if distil is None:
         distilled = OPD_OBJECTIVES[weights.opd_objective](logprobs, scored, weights.beta)

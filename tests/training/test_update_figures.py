@@ -1,0 +1,116 @@
+"""The figures of an update, recomputed from the stored rows and the scored turns without the product's code."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pivot.tests.training.lake import Line, lines_of, save_grammatical, short, torch
+from pivot.training.policy_rl import advantages, loop
+
+pytestmark = pytest.mark.train
+Trained = tuple[Path, list[Sequence[Any]], list[Line]]
+"""Folder of a run, the scored turns of each update, and the lines of metrics."""
+
+
+def _train(out: Path, **fields: Any) -> Trained:
+    """Make a run, and keep what its updates trained on."""
+    scored: list[Sequence[Any]] = []
+    original = loop.score_turns
+
+    def seen(*arguments: Any) -> Any:
+        scored.append(original(*arguments))
+        return scored[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "score_turns", seen)
+        patch.setattr(loop, "draw_curves", lambda *_: None)
+        loop.train(loop.prepare(short(save_grammatical(out / "start"), **fields)), out / "run")
+    return out / "run", scored, lines_of(out / "run")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A run of two updates under the solver's hindsight."""
+    return _train(tmp_path_factory.mktemp("trained"), arm="oracle")
+
+
+def _table(run: Path, name: str, number: int) -> pl.DataFrame:
+    """Return the stored rows of an update, counted from 1."""
+    return pl.read_parquet(run / "rollouts" / name / "frozenlake" / f"{number - 1:05d}.parquet")
+
+
+def _wrong_advantages(run: Path, updates: list[Sequence[Any]]) -> list[tuple[str, int]]:
+    """Return update and episode where an advantage is not that of the level's own episodes, from stored rows alone."""
+    wrong: list[tuple[str, int]] = []
+    for number, scored in enumerate(updates, 1):
+        steps = _table(run, "steps", number)
+        penalties = steps.group_by("episode_id").agg((0.1 * (~pl.col("action_valid")).sum()).alias("penalty"))
+        rows = _table(run, "episodes", number).join(penalties, on="episode_id")
+        returns = {row["episode_id"]: row["episode_return"] - row["penalty"] for row in rows.iter_rows(named=True)}
+        level = {row["episode_id"]: row["task_id"] for row in rows.iter_rows(named=True)}
+        for each in scored:
+            name = each.turn.episode_id
+            mine = [returns[other] for other in returns if level[other] == level[name]]
+            mean = sum(mine) / len(mine)
+            deviation = (sum((value - mean) ** 2 for value in mine) / len(mine)) ** 0.5
+            silent = len({round(value, 8) for value in mine}) == 1
+            expected = 0.0 if silent else (returns[name] - mean) / (deviation + 1e-6)
+            if abs(each.turn.advantage - expected) > 1e-6:
+                wrong.append((name, number))
+    return wrong
+
+
+def test_advantages_come_from_the_episodes_of_one_level(trained: Trained) -> None:
+    run, updates, _ = trained
+    assert _wrong_advantages(run, updates) == []
+    assert any(each.turn.advantage for scored in updates for each in scored), "something is taught"
+
+
+def test_advantages_across_levels_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the deviation is that of all episodes so far."""
+    seen: list[float] = []
+
+    def across(returns: Any, eps: float = 1e-6) -> Any:
+        seen.extend(returns.tolist())
+        return (returns - returns.mean()) / (torch.tensor(seen).std(correction=0) + eps)
+
+    monkeypatch.setattr(advantages, "group_advantages", across)
+    run, updates, _ = _train(tmp_path, arm="vanilla_grpo", updates=1)
+    assert _wrong_advantages(run, updates)
+
+
+def test_figures_are_those_of_the_stored_episodes(trained: Trained) -> None:
+    run, updates, lines = trained
+    for number, (scored, line) in enumerate(zip(updates, lines, strict=True), 1):
+        episodes, steps = _table(run, "episodes", number), _table(run, "steps", number)
+        broken = dict(steps.group_by("episode_id").agg((~pl.col("action_valid")).sum()).iter_rows())
+        groups: dict[str, list[tuple[float, bool]]] = {}
+        for row in episodes.iter_rows(named=True):
+            value = round(row["episode_return"] - 0.1 * broken[row["episode_id"]], 6)
+            groups.setdefault(row["task_id"], []).append((value, row["success"]))
+        gaps = [
+            teacher - old
+            for tokens in (each.tokens for each in scored)
+            for teacher, old, active in zip(
+                tokens.teacher.tolist(), tokens.old.tolist(), tokens.active.tolist(), strict=True
+            )
+            if active
+        ]
+        lengths = [len(each.turn.student.tokens) for each in scored]
+        expected = {
+            "episodes": len(episodes),
+            "success": sum(episodes["success"]) / len(episodes),
+            "return": sum(episodes["episode_return"]) / len(episodes),
+            "steps": len(steps),
+            "format_broken": sum(broken.values()) / len(steps),
+            "zero_variance": sum(len({v for v, _ in each}) == 1 for each in groups.values()) / len(groups),
+            "all_failed": sum(not any(won for _, won in each) for each in groups.values()) / len(groups),
+            "reply_tokens": sum(lengths) / len(lengths),
+            "reply_tokens_max": max(lengths),
+            "opd_gap": sum(gaps) / len(gaps),
+            "tokens": sum(int(each.tokens.valid.sum()) for each in scored),
+        }
+        for name, value in expected.items():
+            assert line[name] == pytest.approx(value, rel=1e-4), name
