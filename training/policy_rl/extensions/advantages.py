@@ -43,10 +43,9 @@ class AdvantageEstimator(Plugin, ABC):
         """Return an advantage for every turn of every complete episode.
 
         Args:
-            rollouts: the rollouts of an update in one environment, level by level; ``complete_episodes`` lists the
-                episodes that count. A run of several environments asks for each of them alone.
+            rollouts: the rollouts of an update, level by level; ``complete_episodes`` lists the episodes that count.
             grpo: GRPO's advantage of each complete episode, by its id.
-            config: settings of the run of this environment, such as ``config.gamma``.
+            config: settings of the run, such as ``config.gamma``.
         """
         ...
 
