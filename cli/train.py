@@ -203,7 +203,6 @@ RL_FLAGS = {
     "opd": Flag("--lambda-opd"),
     "beta": Flag("--beta-opd"),
     "lora": Flag(off="--full"),
-    "server_devices": Flag("--server-device"),
     "target_vocabulary": Flag(default="the names that Stage I trained the model on, else certificate"),
     "credit": Flag(default="none"),
     "resume": Flag(off="-"),

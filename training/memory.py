@@ -74,7 +74,7 @@ def estimate_rl(config: RlConfig) -> Estimate:
         more["reference"] = count * FULL
     if config.teacher_weights == "ema":
         more["teacher"] = count * FULL
-    if config.teacher_model is not None and config.teacher_url is None:
+    if config.teacher_model is not None:
         other = config.model_copy(update={"model": config.teacher_model, "revision": config.teacher_revision})
         more["teacher"] = _parameters(model_settings(other)) * width
     if config.engine == "in-process":

@@ -45,9 +45,6 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "roots": st.sampled_from((["runs/first"], ["runs/first", "s3://bucket/second"])),
     "env": st.sampled_from(("sokoban", "frozenlake")),
     "settings": st.sampled_from(({}, {"horizon": 5}, {"horizon": 3, "cell": 32})),
-    "environments": st.sampled_from(
-        ({}, {"svg": {}, "sokoban": {"settings": {"boxes": 2}, "weight": 1.5}, "frozenlake": {"weight": 2.0}})
-    ),
     "service": st.sampled_from(({}, {"base_url": "http://h/v1", "max_concurrency": 3})),
     "backend": st.just("openai"),
     "arm": st.sampled_from(("mp", "p", "vanilla_grpo")),
@@ -56,7 +53,6 @@ SPECIAL: dict[str, st.SearchStrategy[Any]] = {
     "advantages": st.just("grpo"),
     "opd_scope": st.just("all"),
     "teacher_model": st.none(),
-    "teacher_url": st.none(),
     "recipe": st.sampled_from((None, "tiny")),
     "kind": st.sampled_from(("credit", "pairs", "dataset")),
     "configs": st.sampled_from((("all",), ("sokoban", "svg"))),
@@ -172,12 +168,6 @@ def words_of(form: Form[Any], model: BaseModel) -> list[str]:
         return _words_of_run(model)
     words = list(_words_of_fields(form, plain(model)))
     settings_of_env = plain(model).get("settings") if form in (RL, POLICY) else None
-    if form is RL:
-        several: dict[str, Any] = plain(model)["environments"]
-        words += several or [plain(model)["env"]]
-        for name, share in several.items():
-            words += [f"--set={name}.{key}={json.dumps(each)}" for key, each in share["settings"].items()]
-            words += [f"--weight={name}={share['weight']}"] if share["weight"] else []
     return [f"--set={key}={json.dumps(each)}" for key, each in (settings_of_env or {}).items()] + words
 
 
@@ -266,7 +256,6 @@ def test_every_field_of_a_run_config_has_a_flag() -> None:
 @pytest.mark.parametrize("form", FORMS[1:], ids=[form.model.__name__ for form in FORMS[1:]])
 def test_every_field_of_another_model_has_a_flag(form: Form[Any]) -> None:
     by_hand = [("settings",)] if form in (RL, POLICY) else []  # --set
-    by_hand += [("env",), ("environments",)] if form is RL else []  # ENV..., --env, --weight
     flags = [leaf.keys for leaf, _ in form.leaves()]
     assert sorted(flags + by_hand) == sorted(leaf.keys for leaf in leaves(form.model))
 

@@ -185,5 +185,3 @@ def test_what_is_not_installed_is_refused_with_what_is(player: Path) -> None:
             make_rl_config({"env": "frozenlake", "model": "m", **fields})
     with pytest.raises((TrainingError, ConfigError), match=r"sharpness: found -1\.0, expected 0\.0 or more"):
         objective_of(short(player, opd_objective="confident", objective_set={"sharpness": -1.0}))
-    with pytest.raises(TrainingError, match="sampled tokens alone"):
-        short(player, arm="sdar", teacher_model="m", teacher_url="http://h/v1", opd_objective="confident")

@@ -1,4 +1,4 @@
-"""The engine of servers: whole runs over a stand-in, and a probe that finds servers with wrong weights.
+"""The engine of a server: whole runs over a stand-in, and a probe that finds a server with wrong weights.
 
 The stand-in is a chat server around the same kind of model; ``make test WHAT=serving`` does the same with vLLM itself.
 """
@@ -17,50 +17,45 @@ from pivot.core.errors import ServerGoneError, TrainingError
 from pivot.tests.flow_runs import clean_environment
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, save_grammatical, torch
-from pivot.tests.training.teacher_server import teacher_server
+from pivot.tests.training.model_server import model_server
 from pivot.training.encode import Encoder
 from pivot.training.loading import add_adapters, load_adapters
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.engines import vllm
 from pivot.training.policy_rl.engines.probe import Probe
-from pivot.training.policy_rl.engines.servers import NAME, Servers, server_words
-from pivot.training.policy_rl.engines.vllm import BASE, CACHES
+from pivot.training.policy_rl.engines.vllm import BASE, CACHES, NAME, Server, server_words
 from pivot.training.policy_rl.levels import first_turns
 
 pytestmark = pytest.mark.train
 FAMILY = "qwen2_5_vl"
 
 
-class StandIns(Servers):
-    """Servers in this process, which load the weights that they are given, or some of them."""
+class StandIn(Server):
+    """A server in this process, which loads the weights that it is given, or some of them."""
 
-    last: "StandIns"
+    last: "StandIn"
     stale: tuple[str, ...] = ()
     """Parts of names of the weights that stay what they were."""
 
     def __init__(self, *_: Any) -> None:
         self.model, processor = deepcopy(matrix.player(FAMILY))
-        self._opened = [teacher_server(self.model, processor) for _ in range(2)]
-        self._entered = [each.__enter__() for each in self._opened]
+        self._opened = model_server(self.model, processor)
+        self._address, self._answers = self._opened.__enter__()
         self.starts: list[str] = []
         self.forgot = 0
-        StandIns.last = self
-
-    @property
-    def urls(self) -> list[str]:
-        """Addresses of both servers, after their start."""
-        return [url for url, _ in self._entered] if self.starts else []
+        self.url = ""
+        StandIn.last = self
 
     def restart(self, model: Sequence[str], name: str = NAME, variables: Mapping[str, str] | None = None) -> None:
         """Load what is not stale; with adapters to come, put their places on the model."""
         self.starts.append(name)
-        assert Path(model[0]).is_absolute(), "servers run elsewhere"
+        self.url = self._address
+        assert Path(model[0]).is_absolute(), "the server runs elsewhere"
         if "--enable-lora" in model:
             assert variables and variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
             add_adapters(self.model, rank=4, alpha=128, seed=1)
-            for _, answers in self._entered:
-                answers.routes["/v1/load_lora_adapter"] = self._swap
-                answers.routes |= dict.fromkeys(CACHES, lambda _: self._forget())
+            self._answers.routes["/v1/load_lora_adapter"] = self._swap
+            self._answers.routes |= dict.fromkeys(CACHES, lambda _: self._forget())
             return
         saved = type(self.model).from_pretrained(model[0]).state_dict()
         kept = self.model.state_dict()
@@ -71,7 +66,7 @@ class StandIns(Servers):
 
     def _swap(self, body: dict[str, Any]) -> None:
         assert body["load_inplace"] and body["lora_name"] == NAME
-        assert Path(body["lora_path"]).is_absolute(), "servers run elsewhere"
+        assert Path(body["lora_path"]).is_absolute(), "the server runs elsewhere"
         if not self.stale:
             load_adapters(self.model, Path(body["lora_path"]))
 
@@ -79,19 +74,19 @@ class StandIns(Servers):
         self.forgot += 1
 
     def close(self) -> None:
-        """End both."""
-        for each in self._opened:
-            each.__exit__(None, None, None)
-        self._opened = []
+        """End it."""
+        if self._opened is not None:
+            self._opened.__exit__(None, None, None)
+        self._opened = None
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A run whose servers are stand-ins."""
+    """A run whose server is a stand-in."""
     monkeypatch.setattr(loop, "load_weights", lambda *_: deepcopy(matrix.player(FAMILY)))
     monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
     monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
-    monkeypatch.setattr(vllm, "Servers", StandIns)
+    monkeypatch.setattr(vllm, "Server", StandIn)
     monkeypatch.chdir(tmp_path)
     for part in matrix.player(FAMILY):
         part.save_pretrained(tmp_path / "model")
@@ -134,24 +129,24 @@ def test_what_learns_from_the_plan_learns_with_servers_too(
 def test_servers_that_hold_other_weights_stop_the_run(
     stale: str, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StandIns, "stale", (stale,))
+    monkeypatch.setattr(StandIn, "stale", (stale,))
     with pytest.raises(TrainingError, match=r"differ from the trainer's by .* expected at most 0\.001: it has other"):
         loop.train(loop.prepare(config), tmp_path / "run")
-    assert [line["step"] for line in lines_of(tmp_path / "run")] == [0, 1], "the first weights are the servers' own"
+    assert [line["step"] for line in lines_of(tmp_path / "run")] == [0, 1], "the first weights are the server's own"
 
 
 def test_adapters_are_swapped_while_the_servers_run(config: Any, tmp_path: Path) -> None:
     loop.train(loop.prepare(config.model_copy(update={"lora": True, "lora_rank": 4, "updates": 2})), Path("run"))
     _, *lines = lines_of(Path("run"))
     assert [line["sync_difference"] < 1e-5 and line["generator_difference"] < 1e-5 for line in lines] == [True] * 2
-    assert StandIns.last.starts == [BASE], "they are started once"
-    assert StandIns.last.forgot == 3 * 2 * len(CACHES), "after the start and after every update"
+    assert StandIn.last.starts == [BASE], "it is started once"
+    assert StandIn.last.forgot == 3 * len(CACHES), "after the start and after every update"
 
 
 def test_servers_that_keep_old_adapters_stop_the_run(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StandIns, "stale", ("adapters",))
+    monkeypatch.setattr(StandIn, "stale", ("adapters",))
     config = config.model_copy(update={"lora": True, "lora_rank": 4, "lr": 1e-2, "validation_episodes": 0})
     with pytest.raises(TrainingError, match="it has other weights"):
         loop.train(loop.prepare(config), tmp_path / "run")
@@ -162,19 +157,19 @@ def test_a_probe_asks_about_pictures_and_equal_sides_pass() -> None:
     turns = first_turns(matrix.levels_of("sokoban"), 3)
     assert len({turn.prompt.prompt_hash for turn in turns}) == 3
     probe = Probe(Encoder(processor), turns, half=False)
-    with teacher_server(deepcopy(model), processor) as (url, answers):
-        assert probe.check(model, [url]) < 1e-5
+    with model_server(deepcopy(model), processor) as (url, answers):
+        assert probe.check(model, url) < 1e-5
     assert all("data:image" in str(body["messages"]) for body in answers.asked)
     assert all(body["logit_bias"] for body in answers.asked), "no picture token is drawn"
 
 
 def test_a_server_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
-    servers = Servers("python -c 'raise SystemExit(\"no such device\")'", (), tmp_path / "logs")
-    with pytest.raises(ServerGoneError, match=r"(?s)did not start; see .*0\.log.*no such device"):
-        servers.restart([str(tmp_path)])
-    assert servers.urls == []
+    server = Server("python -c 'raise SystemExit(\"no such device\")'", tmp_path / "server")
+    with pytest.raises(ServerGoneError, match=r"(?s)did not start; see .*output\.log.*no such device"):
+        server.restart([str(tmp_path)])
+    assert not server.url
     with pytest.raises(ServerGoneError, match="--server-command"):
-        Servers("/no/such/vllm", (), tmp_path / "logs").restart([str(tmp_path)])
+        Server("/no/such/vllm", tmp_path / "server").restart([str(tmp_path)])
 
 
 def test_servers_end_with_a_run_that_is_told_to_stop(tmp_path: Path) -> None:

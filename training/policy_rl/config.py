@@ -10,7 +10,6 @@ from ...core import plugins
 from ...core.plugins import Settings
 from ...labeling.base import GuidanceSource
 from ...labeling.vocabulary import Vocabulary
-from ...models.address import bare_url
 from ...solvers.credit import RULES
 from ..config import Precision, Schedule, Shape, checked, fields_marked, recipe_fields, setting
 from .hindsight.contexts import ARMS, DEFAULT_ARM, arm_of
@@ -46,9 +45,6 @@ class RlConfig(Settings):
     may use one, such as a Stage I checkpoint, in place of the trained weights."""
     teacher_revision: str | None = None
     """Revision of the frozen Teacher on the hub."""
-    teacher_url: str | None = setting(None, by_rounding=True)
-    """Address of a vLLM server of the frozen Teacher of ``sdar`` (served as ``teacher_model``); by default it is loaded
-    here."""
     teacher_weights: Literal["live", "start", "ema"] = setting("live", panel=LEARNING, added=True)
     """Weights of a Teacher without ``teacher_model``: ``live`` are the Student's, as in the paper; ``start`` those of
     the start of the run; ``ema`` the exponential moving average of the Student's."""
@@ -81,7 +77,7 @@ class RlConfig(Settings):
     """Turns of episodes per optimiser step."""
     lora: bool = setting(False, panel=LEARNING)
     """Train low-rank adapters of the language model: the model without them is the reference, so no second copy of the
-    weights is kept, and servers swap adapters while they run."""
+    weights is kept, and a server swaps adapters while it runs."""
     lora_rank: int = setting(64, panel=LEARNING, ge=1)
     """Rank of the adapters; used with ``lora``."""
     lora_alpha: int = setting(128, panel=LEARNING, ge=1)
@@ -146,13 +142,12 @@ class RlConfig(Settings):
     """Guidance of the Analyzer that the Teacher's prompt shows: ``facts`` leaves out a text with a sentence that the
     environment does not render from facts; ``prose`` shows whatever the Analyzer wrote."""
     engine: str = setting("in-process", panel=MEMORY)
-    """Generation engine: ``in-process`` for the trained module itself, ``vllm`` for vLLM servers that the run starts on
-    this machine, or an installed engine of the group ``pivot.generators``."""
+    """Generation engine: ``in-process`` for the trained module itself, ``vllm`` for a vLLM server that the run starts,
+    or an installed engine of the group ``pivot.generators``."""
     server_command: str = setting("python -m vllm.entrypoints.openai.api_server", panel=MEMORY, by_rounding=True)
     """Command that starts a vLLM server, with options such as ``--dtype bfloat16``; the run adds model, served name,
-    address and the mode of log-probabilities. Used by the engine ``vllm``."""
-    server_devices: tuple[str, ...] = setting((), panel=MEMORY, by_rounding=True)
-    """Values of CUDA_VISIBLE_DEVICES, one server for each; by default a single server that sees every GPU."""
+    address and the mode of log-probabilities. ``env CUDA_VISIBLE_DEVICES=1`` in front of it chooses the GPU. Used by
+    the engine ``vllm``."""
     generate: int = setting(32, panel=MEMORY, ge=1)
     """Replies generated together; which replies share a batch affects rounding, so a resumed run keeps it."""
     precision: Precision = setting("auto", panel=MEMORY)
@@ -201,11 +196,6 @@ class RlConfig(Settings):
             "prompts": fields.get("prompts") or PAPER_PROMPTS.get(env, 16),
         }
 
-    @field_validator("teacher_url")
-    @classmethod
-    def _without_credentials(cls, url: str | None) -> str | None:
-        return url and bare_url(url)
-
     @field_validator("arm", "opd_objective", "advantages")
     @classmethod
     def _is_registered(cls, name: str, info: ValidationInfo) -> str:
@@ -244,15 +234,6 @@ class RlConfig(Settings):
         if self.teacher_model is not None and self.teacher_weights != "live":
             raise ValueError(
                 f"teacher_weights {self.teacher_weights!r}: found a --teacher-model, too, expected one of them"
-            )
-        if self.teacher_url is not None and analyzer != "frozen":
-            raise ValueError(
-                f"arm {self.arm}: found a --teacher-url, expected none: only arm sdar has a served Teacher"
-            )
-        if self.teacher_url is not None and plugins.load("objectives", self.opd_objective).measures():
-            raise ValueError(
-                f"opd_objective {self.opd_objective!r}: found a --teacher-url, whose server returns the "
-                "log-probabilities of sampled tokens alone, expected a Teacher that is loaded; remove --teacher-url"
             )
         if self.correction_step != "pivot" and arm_of(self.arm).corrects is None:
             raise ValueError(

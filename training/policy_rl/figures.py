@@ -132,7 +132,4 @@ def update_figures(made: Update, scored: Sequence[ScoredTurn], beta: float) -> L
         **correction_figures(made.samples.turns),
         **hindsight_figures(scored, beta),
         **token_figures(made.rollouts, scored),
-        "teacher_unscored": sum(
-            each.turn.teacher is not None and not bool(each.tokens.active.any()) for each in scored
-        ),
     }

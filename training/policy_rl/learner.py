@@ -36,7 +36,6 @@ from .losses import (
 )
 from .scoring import (
     SAMPLED,
-    LoadedTeacher,
     Measure,
     Measured,
     Scorer,
@@ -106,16 +105,16 @@ def score_turns(
     Turns with and without a Teacher do not share a micro-batch, so that a Teacher of the Student's weights goes on from
     what was computed for the beginning of the Student's prompt; where every Teacher's prompt of a micro-batch is the
     Student's own, its scores are exactly the Student's. ``teacher_weights`` are its weights, by default the model's.
-    ``frozen`` is a Teacher of another model; a turn that it cannot score is not distilled. ``objective`` may measure
-    further quantities of the Teacher.
+    ``frozen`` is a Teacher of another model. ``objective`` may measure further quantities of the Teacher.
     """
     model.model.eval()
     cache = model.vision_cache()
     own = teacher_weights or model
-    teacher = frozen or LoadedTeacher(scorer, own.vision_cache())
+    teacher = frozen or Teacher(scorer, own.vision_cache())
     students = [turn.student for turn in turns]
     lengths = [
-        max(scorer.length(turn.student), 0 if turn.teacher is None else teacher.length(turn.teacher)) for turn in turns
+        max(scorer.length(turn.student), 0 if turn.teacher is None else teacher.scorer.length(turn.teacher))
+        for turn in turns
     ]
     batches = micro_batches(lengths, config.micro_batch_tokens, [turn.teacher is not None for turn in turns])
     mine = ranks.share(batches)
@@ -141,7 +140,7 @@ def score_turns(
         student |= measure_rows(scorer, cache, students, alone, entropy)
     else:
         student = measure_rows(scorer, cache, students, mine_scored, entropy)
-        taught = teacher.measured(rows, distilled, measure)
+        taught = measure_rows(teacher.scorer, teacher.cache, rows, distilled, measure)
     scored = score_rows(scorer, references, students, mine_scored)
     before, measured = ranks.join(student), ranks.join(taught)
     under_teacher = {index: each[SAMPLED] for index, each in measured.items()}

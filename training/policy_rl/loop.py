@@ -33,19 +33,18 @@ from ..ranks import Ranks
 from .advantages import check_credit, group
 from .config import RlConfig, may_change, settings_of_episodes
 from .engines.base import GenerationOptions, Generator, Trained, generator_type
-from .engines.teacher import ServedTeacher
 from .extensions.advantages import estimator_of
 from .extensions.objectives import objective_of
 from .figures import Clock, Line, Update, cost_figures, teacher_warning, update_figures
 from .hindsight.analysis import analyze, make_samples
 from .hindsight.contexts import arm_of
 from .hindsight.corrections import check_corrections, with_corrections
-from .hindsight.skills import SkillWriter, check_same_tokens
+from .hindsight.skills import check_same_tokens
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
 from .learner import Learner, score_turns
 from .levels import Levels, first_turns, measure, plan_levels, roll_out
 from .rollout_store import PlayedStore
-from .scoring import LoadedTeacher, Scorer, Teacher
+from .scoring import Scorer, Teacher
 from .vision_cache import VisionCache
 from .weights import ModelWeights, MovingAverage
 
@@ -64,8 +63,8 @@ class Prepared:
     model: Any
     encoder: Encoder
     ranks: Ranks
-    frozen: tuple[Any, Encoder] | ServedTeacher | None = None
-    """Frozen Teacher of the arms that have one: loaded, or behind a server."""
+    frozen: tuple[Any, Encoder] | None = None
+    """Frozen Teacher of the arms that have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +112,7 @@ def prepare(config: RlConfig) -> Prepared:
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     encoder, frozen = Encoder(processor), None
-    if config.teacher_url is not None:
-        frozen = ServedTeacher(config.teacher_url, str(config.teacher_model), encoder)
-        frozen.check(pictures=1 + levels.config.horizon)
-    elif config.teacher_model is not None:
+    if config.teacher_model is not None:
         larger, its_processor = load_weights(config.teacher_model, config.teacher_revision, precision)
         frozen = larger.to(ranks.device).eval().requires_grad_(False), Encoder(its_processor)
         check_same_tokens(encoder, frozen[1])
@@ -224,12 +220,10 @@ class _Run:
         self.scorer = Scorer(self.encoder, half=self.half)
         self.engine = Engine(self.model, self.encoder.processor, self.encoder.placeholders)
         self.frozen: Teacher | None = None
-        self.writer: SkillWriter | None = None
-        if isinstance(prepared.frozen, ServedTeacher):
-            self.frozen = self.writer = prepared.frozen
-        elif prepared.frozen is not None:
+        self.writer: Engine | None = None
+        if prepared.frozen is not None:
             larger, its_encoder = prepared.frozen
-            self.frozen = LoadedTeacher(Scorer(its_encoder, half=self.half), VisionCache(larger))
+            self.frozen = Teacher(Scorer(its_encoder, half=self.half), VisionCache(larger))
             if arm_of(self.config.arm).analyzer == "frozen":
                 self.writer = Engine(larger, its_encoder.processor, its_encoder.placeholders)
         self.weights = ModelWeights(self.model)
@@ -288,7 +282,7 @@ class _Run:
             self.model.load_state_dict(saved.state_dict())
 
     def go(self) -> RlResult:
-        """Make the remaining updates and the final folder; the servers end with the run, also after an error."""
+        """Make the remaining updates and the final folder; the server ends with the run, also after an error."""
         try:
             return self._go()
         finally:
@@ -359,7 +353,7 @@ class _Run:
         with clock.phase("score"):
             self.scorer.pictures = dict(samples.pictures)
             if self.frozen is not None:
-                self.frozen.show(samples.pictures)
+                self.frozen.scorer.pictures = dict(samples.pictures)
             models = self.scorer, self.weights, self.reference
             rest = config, self.frozen, self.teacher_weights, self.objective, self.ranks
             scored = score_turns(samples.turns, *models, *rest)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from ...core.messages import EncodedFrame, PromptMessages
 from ...models.base import image_ids
@@ -331,43 +331,13 @@ def score_rows(
     return scored
 
 
-class Teacher(Protocol):
-    """A model of other weights than the Student's that scores replies under the Teacher's prompts."""
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """A model that scores replies under the Teacher's prompts."""
 
-    def show(self, pictures: Mapping[str, EncodedFrame]) -> None:
-        """Set the pictures of the next prompts, by frame id."""
-        ...
-
-    def length(self, row: Row) -> int:
-        """Return the number of tokens that a row adds to a micro-batch."""
-        ...
-
-    def measured(self, rows: Sequence[Row], batches: Sequence[Sequence[int]], measure: Measure) -> dict[int, Measured]:
-        """Return quantities of the rows in ``batches``, by index, as :meth:`Scorer.measured` does.
-
-        A row that cannot be scored is left out.
-        """
-        ...
-
-
-class LoadedTeacher:
-    """A Teacher in this process."""
-
-    def __init__(self, scorer: Scorer, cache: VisionCache) -> None:
-        """Score with the model of ``cache``."""
-        self.scorer, self._cache = scorer, cache
-
-    def show(self, pictures: Mapping[str, EncodedFrame]) -> None:
-        """Set the pictures of the next prompts, by frame id."""
-        self.scorer.pictures = dict(pictures)
-
-    def length(self, row: Row) -> int:
-        """Return the number of tokens of prompt and reply."""
-        return self.scorer.length(row)
-
-    def measured(self, rows: Sequence[Row], batches: Sequence[Sequence[int]], measure: Measure) -> dict[int, Measured]:
-        """Measure with :func:`measure_rows`."""
-        return measure_rows(self.scorer, self._cache, rows, batches, measure)
+    scorer: Scorer
+    cache: VisionCache
+    """Vision cache of the model, which is ``cache.model``."""
 
 
 def measure_rows(

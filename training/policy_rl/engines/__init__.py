@@ -1,1 +1,1 @@
-"""Engines that generate replies while a model is trained (group ``pivot.generators``), and a Teacher on a server."""
+"""Engines that generate replies while a model is trained (group ``pivot.generators``)."""

@@ -4,6 +4,7 @@ An engine answers the requests of the policy and of the Analyzer with the weight
 imported without PyTorch, so that ``pivot doctor`` lists it on every machine.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ from pydantic import Field
 
 from ....core import plugins
 from ....core.contracts import Answer, Contract, Fits, Terms
+from ....core.errors import PolicyError
 from ....environments.turns import Turn
-from ....models.base import Backend, ModelOptions
+from ....models.base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions
 from ....models.transformers.model import Engine
 from ..config import RlConfig
 
@@ -113,3 +115,23 @@ def generator_type(name: str) -> type[Generator]:
         PluginError: the engine is not registered, or violates its contract.
     """
     return plugins.load("generators", name.replace("-", "_"))
+
+
+def answer_all(model: ChatModel, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
+    """Send requests to a model at the same time and close it; return answers, or the errors of failed requests.
+
+    Raises:
+        ServerGoneError, ConfigError: no request can be answered.
+    """
+
+    async def gathered() -> list[Any]:
+        try:
+            return await asyncio.gather(*map(model.answer, requests), return_exceptions=True)
+        finally:
+            await model.aclose()
+
+    answers: list[ChatAnswer | Exception] = asyncio.run(gathered())
+    for answer in answers:
+        if isinstance(answer, Exception) and not isinstance(answer, PolicyError):
+            raise answer
+    return answers

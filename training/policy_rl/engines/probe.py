@@ -1,7 +1,7 @@
-"""A check of the weights of servers after every hand-over.
+"""A check of the weights of a server after every hand-over.
 
-The servers answer the first turns of some levels, and the trainer computes the log-probabilities of the replies, too.
-If the two differ on average by more than rounding, the servers have other weights or stale caches, and the run stops;
+The server answers the first turns of some levels, and the trainer computes the log-probabilities of the replies, too.
+If the two differ on average by more than rounding, the server has other weights or stale caches, and the run stops;
 otherwise the only sign would be a policy that learns a little worse.
 """
 
@@ -15,8 +15,8 @@ from ....models.extras import need
 from ...config import EXTRA
 from ...encode import Encoder
 from ..scoring import Row, Scorer
-from .http import answer_all
-from .served import ServedModel
+from .base import answer_all
+from .vllm import ServedModel
 
 torch: Any = need("torch", EXTRA)
 
@@ -26,7 +26,7 @@ TOLERANCES = {True: 0.05, False: 1e-3}
 
 
 class Probe:
-    """A check that servers and trainer compute the same log-probabilities, on fixed prompts with pictures."""
+    """A check that server and trainer compute the same log-probabilities, on fixed prompts with pictures."""
 
     def __init__(self, encoder: Encoder, turns: Sequence[Turn], *, half: bool) -> None:
         """Use the prompts of ``turns``; ``half`` means that the trainer computes in bfloat16."""
@@ -49,21 +49,21 @@ class Probe:
             for number, prompt in enumerate(self._prompts)
         ]
 
-    def check(self, model: Any, urls: Sequence[str]) -> float:
-        """Return the largest mean difference between a server and the trainer, in nats per token.
+    def check(self, model: Any, url: str) -> float:
+        """Return the mean difference between the server and the trainer, in nats per token.
 
         Raises:
-            TrainingError: it exceeds the tolerance, or a server returns no tokens.
+            TrainingError: it exceeds the tolerance, or the server returns no tokens.
         """
-        worst = max(self.difference(model, url) for url in urls)
-        if worst > TOLERANCES[self._half]:
+        difference = self.difference(model, url)
+        if difference > TOLERANCES[self._half]:
             raise TrainingError(
-                f"a server's log-probabilities differ from the trainer's by {worst:.4f} nats per token on the "
+                f"the server's log-probabilities differ from the trainer's by {difference:.4f} nats per token on the "
                 f"same prompts, expected at most {TOLERANCES[self._half]:g}: it has other weights, stale caches, or "
                 "computes in another precision; compare --server-command with the precision of the run, then run the "
                 "same command with --resume"
             )
-        return worst
+        return difference
 
     def difference(self, model: Any, url: str) -> float:
         """Return the mean distance between log-probabilities of a server's replies, its own and the scorer's, in nats.
@@ -73,7 +73,7 @@ class Probe:
         """
         rows: list[Row] = []
         theirs: list[float] = []
-        served = ServedModel([url], {}, self._scorer.encoder.placeholders, len(self._requests))
+        served = ServedModel(url, {}, self._scorer.encoder.placeholders, len(self._requests))
         for prompt, answer in zip(self._prompts, answer_all(served, self._requests), strict=True):
             if isinstance(answer, Exception) or not answer.token_ids or answer.logprobs is None:
                 reason = answer if isinstance(answer, Exception) else "a reply without token ids or log-probabilities"

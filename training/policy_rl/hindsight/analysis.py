@@ -11,6 +11,7 @@ from ....labeling.episode import inside_frames
 from ....labeling.filters import UNKNOWN_SENTENCE, is_rendered, text_objection
 from ....labeling.vocabulary import Vocabulary, target_mode, target_modes
 from ....models.base import Backend
+from ....models.transformers.model import Engine
 from ....rollouts.base import Episode, Status, TaskRollouts
 from ....solvers.base import Verdict
 from ...analyzer import Analyzer, Reading, case_of_episode, fallback, reading_of
@@ -18,11 +19,11 @@ from ...encode import CLOSED
 from ...ranks import Ranks
 from ..advantages import Groups
 from ..config import RlConfig
-from ..engines.http import answer_all
+from ..engines.base import answer_all
 from ..levels import Levels
 from ..scoring import Row, TurnSample
 from .contexts import Arm, Hindsight, arm_of, hindsight_of, teacher_prompt
-from .skills import SkillWriter, write_skills
+from .skills import write_skills
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def analyze(
     config: RlConfig,
     backend: Backend,
     ranks: Ranks,
-    frozen: SkillWriter | None = None,
+    frozen: Engine | None = None,
 ) -> Failures:
     """Analyze all failures of an update; each process asks the model about its share of them.
 

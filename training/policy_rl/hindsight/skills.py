@@ -5,13 +5,14 @@ all tokens of the episode.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ....core.errors import TrainingError
 from ....core.identity import derive_seed, digest
 from ....core.messages import EncodedFrame
 from ....environments.base import EnvProfile
-from ....models.base import ChatAnswer, ChatRequest, Sampling
+from ....models.base import ChatRequest, Sampling
+from ....models.transformers.model import Engine
 from ....rollouts.base import Episode
 from ....rollouts.ids import request_id
 from ...encode import Encoder
@@ -40,19 +41,11 @@ def skill_messages(profile: EnvProfile, episode: Episode) -> list[dict[str, Any]
     return [{"role": "user", "content": content}]
 
 
-class SkillWriter(Protocol):
-    """An engine in this process, or a server, that writes skills."""
-
-    def answer(self, requests: Sequence[ChatRequest]) -> list[ChatAnswer | Exception]:
-        """Return an answer to each request in order, or the error of a request that failed."""
-        ...
-
-
 def write_skills(
     profile: EnvProfile,
     episodes: Sequence[Episode],
     frames: Mapping[str, EncodedFrame],
-    engine: SkillWriter,
+    engine: Engine,
     *,
     batch: int,
     max_tokens: int,
