@@ -18,12 +18,10 @@ MAKE = Form(
     {
         "out": Flag(argument="BENCHMARK"),
         "private": Flag(off="-"),
-        "thoughts": Flag(off="-"),
         "env": Flag(metavar="ENV"),
     },
     {
         "Items": ("env", "seed", "private", "scale"),
-        "Variant": ("images", "max_pictures", "thoughts"),
         "Baselines": ("baselines", "learned"),
     },
 )
@@ -58,13 +56,12 @@ def make(config: MakeConfig) -> None:
 
     pivot benchmark make runs/trial --scale 0.02 --env sokoban --no-learned
 
-    pivot benchmark make runs/pictures --images steps --thoughts --env gym:MiniGrid-DoorKey-5x5-v0
+    pivot benchmark make runs/doors --env gym:MiniGrid-DoorKey-5x5-v0
     """
     with ProgressBars() as bars:
         made = make_benchmark(config, reporter=bars)
     counts = ", ".join(f"{env} {count}" for env, count in made.facts["items"].items())
     out.print(f"version {made.facts['version']}, fingerprint {made.fingerprint}", soft_wrap=True)
-    out.print(f"items: {made.variant}", soft_wrap=True)
     out.print(f"{len(made.items)} items: {counts}: {made.root}", soft_wrap=True)
 
 

@@ -16,7 +16,7 @@ from ..training.evaluation import make
 from ..training.evaluation.baselines import begin_of, check_learned, measure_baselines
 from ..training.evaluation.config import MakeConfig, PolicyEvaluationConfig
 from ..training.evaluation.episodes import GYM, config_of
-from ..training.evaluation.items import Benchmark, Variant, is_benchmark, open_benchmark
+from ..training.evaluation.items import Benchmark, is_benchmark, open_benchmark
 from ..training.policy_rl.config import RlConfig, make_rl_config
 from .build import build
 from .engines.local import InProcess, available_cores
@@ -199,9 +199,9 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
     """
     settings = config if isinstance(config, MakeConfig) else checked(MakeConfig, config)
     bars, begin = reporter or Silent(), begin_of(reporter)
-    levels, variant = _levels_of(settings), _variant_of(settings)
+    levels = _levels_of(settings)
     if is_benchmark(settings.out):
-        return make.check_made(open_benchmark(settings.out), levels, settings.seed, settings.scale, variant)
+        return make.check_made(open_benchmark(settings.out), levels, settings.seed, settings.scale)
     if settings.baselines and settings.learned:
         check_learned()
     named = [name for env in levels if env.startswith(GYM) for name in config_of(env).code]  # the caller names the ids
@@ -213,7 +213,6 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
             seed=settings.seed,
             share=settings.scale,
             private=settings.private,
-            variant=variant,
             begin=begin,
             measure=(
                 (lambda each: measure_baselines(each.benchmark, each.episodes, learned=settings.learned, begin=begin))
@@ -242,16 +241,3 @@ def _levels_of(settings: MakeConfig) -> dict[str, int]:
     if any(env.startswith(GYM) for env in levels):
         look_for("pygame", "gym")
     return levels
-
-
-def _variant_of(settings: MakeConfig) -> Variant:
-    """Return the form of the items.
-
-    Raises:
-        ConfigError: ``max_pictures`` would be ignored.
-    """
-    if settings.images == "collage":
-        if settings.max_pictures is not None:
-            raise ConfigError("--max-pictures: a collage is one picture; add --images steps, or remove it")
-        return Variant(thoughts=settings.thoughts)
-    return Variant(settings.images, settings.max_pictures or make.MOST_PICTURES, settings.thoughts)

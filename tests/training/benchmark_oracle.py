@@ -25,7 +25,7 @@ def fingerprint_of(benchmark: Path) -> str:
     def without_canary(row: Row) -> Row:
         return {name: value for name, value in row.items() if name != "canary"}
 
-    rows: list[list[Any]] = [["variant", json.loads((benchmark / "benchmark.json").read_bytes())["variant"]]]
+    rows: list[list[Any]] = [["variant", {"images": "collage", "max_pictures": None, "thoughts": False}]]
     for item in rows_of(benchmark / "items.jsonl"):
         seen = []
         for name in item["pictures"]:

@@ -10,7 +10,7 @@ import pivot
 import pytest
 from pivot.training.evaluation import level_posterior, tables
 from pivot.training.evaluation.baselines import measure_baselines
-from pivot.training.evaluation.items import Benchmark, Variant
+from pivot.training.evaluation.items import Benchmark
 from pivot.training.evaluation.make import Made, make_benchmark
 
 
@@ -60,7 +60,7 @@ BENCHMARK_LEVELS = {"sokoban": 120, "frozenlake": 120}
 @pytest.fixture(scope="session")
 def made_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A tenth of a benchmark of two environments, with the baselines that need no library, and their episodes."""
-    return _make(tmp_path_factory.mktemp("benchmark"), BENCHMARK_LEVELS, None)
+    return _make(tmp_path_factory.mktemp("benchmark"), BENCHMARK_LEVELS)
 
 
 @pytest.fixture(scope="session")
@@ -73,18 +73,18 @@ LAVA = "gym:MiniGrid-LavaCrossingS9N2-v0"
 
 
 @pytest.fixture(scope="session")
-def thoughtful_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """The same with a gymnasium environment, in the other variant: at most four separate pictures, and thoughts."""
+def gym_benchmark(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The same with a gymnasium environment."""
     pytest.importorskip("minigrid")
-    return _make(tmp_path_factory.mktemp("thoughtful"), {"frozenlake": 80, LAVA: 80}, Variant("steps", 4, True))
+    return _make(tmp_path_factory.mktemp("gym"), {"frozenlake": 80, LAVA: 80})
 
 
-def _make(root: Path, levels: dict[str, int], variant: Variant | None) -> Made:
+def _make(root: Path, levels: dict[str, int]) -> Made:
     fitted: list[Made] = []
 
     def measure(made: Made) -> list[dict[str, Any]]:
         fitted.append(made)
         return measure_baselines(made.benchmark, made.episodes, learned=False)
 
-    made = make_benchmark(root, pivot.build, levels=levels, share=0.1, variant=variant, measure=measure)
+    made = make_benchmark(root, pivot.build, levels=levels, share=0.1, measure=measure)
     return Made(made, fitted[0].fitting)

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from ...core.plugins import Settings
 from ...labeling.vocabulary import Vocabulary
-from .items import SEED, Images, Question
+from .items import SEED, Question
 
 Pictures = Literal["shown", "blank", "exchanged"]
 """Treatment of the collages: shown as they are, blanked, or exchanged between records of different levels."""
@@ -96,13 +96,6 @@ class MakeConfig(Settings):
     """Folder of the benchmark; an existing one is checked and kept, an interrupted one is resumed."""
     env: tuple[str, ...] = ()
     """Environment of the benchmark, or ``gym:ID`` for any deterministic one of gymnasium; all seven by default."""
-    images: Images = "collage"
-    """Pictures of an item: one ``collage`` of all steps, or ``steps``, a separate picture per step."""
-    max_pictures: int | None = Field(default=None, ge=3, le=100)
-    """Maximum number of separate pictures per item, by default 32; of a longer episode, evenly spaced steps are
-    shown."""
-    thoughts: bool = False
-    """Show the agent's own words in the log, too."""
     seed: int = Field(default=SEED, ge=0)
     """Seed of levels and rollouts; another seed makes another benchmark."""
     private: bool = False

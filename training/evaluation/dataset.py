@@ -33,7 +33,6 @@ from .items import (
     Example,
     Item,
     Truth,
-    Variant,
     canonical_level,
     is_benchmark,
     pixels_digest,
@@ -135,7 +134,7 @@ def items_of_dataset(
         return measure_baselines(benchmark, lambda env, _: fitting[env], learned=config.learned, begin=begin)
 
     examples = _examples(records, OTHER_SIDE[config.side], others, storage)
-    return write_benchmark(root, facts, items, truths, examples, Variant(), measure)
+    return write_benchmark(root, facts, items, truths, examples, measure)
 
 
 def _item(row: Row, shown: Row, storage: Storage) -> Item:

@@ -1,11 +1,10 @@
-"""The episodes of a benchmark: who plays them, their truths from the stores, and what a variant shows of each.
+"""The episodes of a benchmark: who plays them, and their truths from the stores.
 
 All built-in environments share one store; each gymnasium environment, ``gym:ID``, has a store of its own. Several
 kinds of players are mixed in known shares, so that a predictor which has learned one player's faults is not enough.
 """
 
 import json
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -15,18 +14,16 @@ from typing import Any
 import yaml
 
 from ...core.errors import CertifyError
-from ...core.images import decode
-from ...core.messages import THINK_TAGS, cut_reply
 from ...datasets.export.base import LabelledEpisode, LabelledShard
 from ...datasets.export.credit import case_of
 from ...datasets.export.predictors import LoggedFailure
 from ...datasets.store.config import Shard, environment, versions
-from ...datasets.store.dataset_rows import drawn_tiles, plan_split, shard_sides
+from ...datasets.store.dataset_rows import plan_split, shard_sides
 from ...datasets.store.split import TRAIN, VALIDATION
 from ...datasets.store.store import Store
 from ...environments.base import EnvConfig
 from ...labeling.action_log import action_log
-from ...labeling.analyzer import one_line, shown_log
+from ...labeling.analyzer import shown_log
 from ...rollouts.policies.mixed import MixedPolicy
 from ...solvers.base import Unsolved
 from ...solvers.credit import RULES, TurnCredit, turn_credits
@@ -46,11 +43,6 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 """Settings of environments that differ from the default ones."""
 
-THOUGHT_BYTES = 300
-"""Longest thought that a log shows; longer ones are cut there."""
-
-_TAGS = re.compile("|".join(f"</?{name}>" for name in THINK_TAGS))
-
 
 @dataclass(frozen=True)
 class Certified:
@@ -63,7 +55,7 @@ class Certified:
     pivot_step: int | None
     failure_mode: str | None
     action_log: str
-    """Full log, one line per step, without thoughts."""
+    """Full log, one line per step."""
     turns: Sequence[TurnCredit] = ()
     """Gain or loss of each turn; empty where the solver measures nothing."""
 
@@ -72,40 +64,19 @@ class Certified:
         """Id of the episode."""
         return self.episode.episode["episode_id"]
 
-    def log(self, log: str, thoughts: bool) -> str:
-        """Return the log as items show it.
+    def log(self, log: str) -> str:
+        """Return the log as items show it: ``full``, or ``actions`` alone."""
+        actions = self.episode.episode["actions"]
+        return self.action_log if log == LOGS[0] else action_log((), actions, [{}] * len(actions))
 
-        Args:
-            log: ``full`` or ``actions``.
-            thoughts: whether each line ends with the agent's own words.
-        """
-        row, steps = self.episode.episode, self.episode.steps
-        shown = self.action_log if log == LOGS[0] else action_log((), row["actions"], [{}] * len(steps))
-        if not thoughts:
-            return shown
-        tag = environment(row["env"]).profile.answer_tag
-        said = [json.dumps(thought_of(step["response"], tag), ensure_ascii=False) for step in steps]
-        return "\n".join(f"{line} thought={words}" for line, words in zip(shown.split("\n"), said, strict=True))
-
-    def fitting(self, log: str, thoughts: bool) -> Fitting:
+    def fitting(self, log: str) -> Fitting:
         """Return the episode as the baselines are fitted on it."""
         row = self.episode.episode
         shown = LoggedFailure.of_record(
             {name: row[name] for name in ("env", "horizon", "actions", "initial_state", "env_config")}
-            | {"action_log": self.log(log, thoughts), "pivot_step": self.pivot_step, "failure_mode": self.failure_mode}
+            | {"action_log": self.log(log), "pivot_step": self.pivot_step, "failure_mode": self.failure_mode}
         )
         return Fitting(shown, self.pivot_step is not None, self.turns)
-
-
-def thought_of(reply: str, tag: str) -> str:
-    """Return the agent's words in a reply, in one line: everything but its first answer after the thoughts."""
-    visible = max(reply.rfind(f"</{name}>") for name in THINK_TAGS)
-    start = reply.find(f"<{tag}>", max(visible, 0))
-    end = reply.find(f"</{tag}>", start)
-    words = reply[:start] + " " + reply[end + len(tag) + 3 :] if 0 <= start < end else reply
-    words = one_line(_TAGS.sub(" ", words))
-    cut = cut_reply(words, THOUGHT_BYTES)
-    return cut if cut == words else f"{cut} ..."
 
 
 def settings_of(env: str) -> dict[str, Any]:
@@ -221,52 +192,6 @@ def _level(each: LabelledEpisode) -> str:
     if row["env"] != plugin_of(GYM):
         return canonical_level({"env": row["env"], "initial_state": row["initial_state"]})
     return f"{row['instruction']} {pixels_digest(each.frames.pixels(each.steps[0]['frame_id']))}"
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture of an item."""
-
-    data: bytes
-    pixels: str
-    """Digest of its pixels."""
-    label: str
-    """Label in the prompt; empty for a collage."""
-
-
-def collage_of(certified: Certified) -> list[Picture]:
-    """Return the collage of an episode."""
-    data = certified.episode.collage()["bytes"]
-    return [Picture(data, pixels_digest(decode(data)), "")]
-
-
-def separate_pictures(certified: Certified, most: int, step: int | None = None) -> tuple[list[Picture], int]:
-    """Return the tiles of an episode as separate pictures, and the number of all its tiles.
-
-    Args:
-        certified: the episode.
-        most: number of pictures; of more tiles, evenly spaced ones are kept, the first and the last among them.
-        step: step whose tile is kept in any case.
-    """
-    each = certified.episode
-    tiles = drawn_tiles(each.episode["env"], each.steps, each.frames)
-    kept = spaced(len(tiles.frames), most, None if step is None else tiles.places[step])
-    pictures: list[Picture] = []
-    for index in kept:
-        data = each.frames.image(tiles.frames[index], each.steps[0]["frame_id"])["bytes"]
-        pictures.append(Picture(data, pixels_digest(decode(data)), tiles.labels[index]))
-    return pictures, len(tiles.frames)
-
-
-def spaced(count: int, most: int, needed: int | None = None) -> list[int]:
-    """Return at most ``most`` (2 or more) of ``count`` indices: evenly spaced ones, with both ends and ``needed``."""
-    if count <= most:
-        return list(range(count))
-    kept = [index * (count - 1) // (most - 1) for index in range(most)]
-    if needed is not None and needed not in kept and most > 2:
-        nearest = min(range(1, most - 1), key=lambda place: abs(kept[place] - needed))
-        kept[nearest] = needed
-    return sorted(kept)
 
 
 # Kinds of players

@@ -1,7 +1,7 @@
 """The records of the benchmark and their files: questions, truths, worked examples, pictures, one fingerprint.
 
 A benchmark is a folder: ``items.jsonl`` holds every question, ``answers.jsonl`` its truth, ``shots.jsonl`` worked
-examples of other levels, ``pictures/`` the pictures. Its fingerprint covers the variant, ids, truths, prompts, worked
+examples of other levels, ``pictures/`` the pictures. Its fingerprint covers ids, truths, prompts, worked
 examples and the pixels of all pictures, so that figures of two machines compare if and only if it is equal.
 """
 
@@ -39,8 +39,8 @@ LOGS = ("full", "actions")
 EXAMPLES = 8
 """Worked examples per environment, question and log, of different levels."""
 
-Images = Literal["collage", "steps"]
-"""Pictures of an item: one collage of all steps, or a separate picture per step."""
+FORM = {"images": "collage", "max_pictures": None, "thoughts": False}
+"""Form in which items show their episodes: one collage, and no words of the agent. The fingerprint covers it."""
 
 SUMMARY, ITEMS, ANSWERS, SHOTS, BASELINES, PICTURES = (
     "benchmark.json",
@@ -60,22 +60,6 @@ def plugin_of(env: str) -> str:
 def canonical_level(row: Mapping[str, Any]) -> str:
     """Return environment and canonical level of a row with an initial state."""
     return f"{row['env']} {plugins.load('environments', row['env']).canonical_state(row['initial_state'])}"
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """Form in which all items of a benchmark show their episodes; it is part of the fingerprint."""
-
-    images: Images = "collage"
-    max_pictures: int | None = None
-    """Most separate pictures per item; None with collages."""
-    thoughts: bool = False
-    """Whether the log shows the agent's own words."""
-
-    def __str__(self) -> str:
-        """Return the variant in words, for tables and messages."""
-        pictures = "collage" if self.max_pictures is None else f"separate pictures, at most {self.max_pictures}"
-        return f"{pictures}; {'with' if self.thoughts else 'without'} the agent's thoughts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +87,7 @@ class Item:
     """Failure modes of a question ``locate``, offered actions of ``safe``; empty for ``credit``."""
     prompt: str
     pictures: tuple[str, ...]
-    """Names of the pictures, relative to the folder, in the order of the prompt: the collage, or one per step."""
+    """Names of the pictures, relative to the folder, in the order of the prompt: the collage."""
     pixels: tuple[str, ...]
     """Digests of their pixels."""
 
@@ -148,11 +132,9 @@ def pixels_digest(pixels: NDArray[np.uint8]) -> str:
     return hashlib.sha256(repr(pixels.shape).encode() + np.ascontiguousarray(pixels).tobytes()).hexdigest()[:32]
 
 
-def fingerprint(
-    items: Iterable[Item], truths: Iterable[Truth], examples: Iterable[Example] = (), variant: Variant | None = None
-) -> str:
-    """Return the digest of variant, questions, truths, prompts, pictures and worked examples, in any order."""
-    rows: list[list[Any]] = [["variant", asdict(variant or Variant())]]
+def fingerprint(items: Iterable[Item], truths: Iterable[Truth], examples: Iterable[Example] = ()) -> str:
+    """Return the digest of questions, truths, prompts, pictures and worked examples, in any order."""
+    rows: list[list[Any]] = [["variant", FORM]]
     rows += [["item", asdict(each)] for each in items]
     rows += [["truth", asdict(each)] for each in truths]
     rows += [["example", asdict(each.item), each.reply] for each in examples]
@@ -185,11 +167,6 @@ class Benchmark:
         """Files of the folder."""
         return open_storage(self.root)
 
-    @property
-    def variant(self) -> Variant:
-        """Form of the items."""
-        return Variant(**self.facts["variant"])
-
     def pictures(self, item: Item) -> tuple[bytes, ...]:
         """Return the encoded pictures of an item, in the order of its prompt.
 
@@ -218,18 +195,16 @@ def write_benchmark(
     items: Sequence[Item],
     truths: Sequence[Truth],
     examples: Sequence[Example],
-    variant: Variant,
     measure: Callable[[Benchmark], Sequence[Mapping[str, Any]]] | None = None,
 ) -> Benchmark:
     """Write the files of a benchmark, ``benchmark.json`` last, and return it; pictures are there already.
 
     Args:
         root: folder of the benchmark.
-        facts: content of ``benchmark.json`` apart from variant, fingerprint and canary.
+        facts: content of ``benchmark.json`` apart from fingerprint and canary.
         items: the questions.
         truths: their truths, in the same order.
         examples: worked examples of other levels.
-        variant: form of the items.
         measure: returns the results of the baselines; None for none.
 
     Raises:
@@ -239,8 +214,7 @@ def write_benchmark(
     storage.write_bytes(ITEMS, _lines(asdict(each) for each in items))
     storage.write_bytes(ANSWERS, _lines(asdict(each) for each in truths))
     storage.write_bytes(SHOTS, _lines({"item": asdict(each.item), "reply": each.reply} for each in examples))
-    record = {**facts, "variant": asdict(variant), "canary": CANARY}
-    record["fingerprint"] = fingerprint(items, truths, examples, variant)
+    record = {**facts, "canary": CANARY, "fingerprint": fingerprint(items, truths, examples)}
     named = {each.item_id: each for each in items}, {each.item_id: each for each in truths}
     benchmark = Benchmark(root, record, *named, tuple(examples))
     if measure is not None:
@@ -277,7 +251,7 @@ def open_benchmark(root: Path) -> Benchmark:
     items = [_record(Item, row, where) for row, where in _rows(storage, ITEMS)]
     truths = [_record(Truth, row, where) for row, where in _rows(storage, ANSWERS)]
     examples = [Example(_record(Item, row["item"], where), row["reply"]) for row, where in _rows(storage, SHOTS)]
-    actual = fingerprint(items, truths, examples, variant_of(facts, storage.address(SUMMARY)))
+    actual = fingerprint(items, truths, examples)
     if actual != facts["fingerprint"]:
         raise TrainingError(
             f"{root} was changed: found the fingerprint {actual}, expected {facts['fingerprint']}; remove the folder "
@@ -285,21 +259,6 @@ def open_benchmark(root: Path) -> Benchmark:
         )
     named = {each.item_id: each for each in items}, {each.item_id: each for each in truths}
     return Benchmark(root, facts, *named, tuple(examples))
-
-
-def variant_of(facts: Mapping[str, Any], where: str) -> Variant:
-    """Return the variant that a file of a benchmark or of a result names.
-
-    Raises:
-        TrainingError: it names none.
-    """
-    try:
-        return Variant(**facts["variant"])
-    except (KeyError, TypeError):
-        raise TrainingError(
-            f"{where}: found the variant {facts.get('variant')!r}, expected the fields of {asdict(Variant())}; make it "
-            "again"
-        ) from None
 
 
 def _rows(storage: Storage, name: str) -> Iterator[tuple[dict[str, Any], str]]:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...collage import TARGET_LABEL
 from ...core.errors import TrainingError
-from ...core.images import container_format
+from ...core.images import container_format, decode
 from ...core.storage import open_storage
 from ...datasets.store.config import environment, solver_type
 from ...datasets.store.split import TRAIN, VALIDATION
@@ -27,11 +26,8 @@ from .controls import true_reply
 from .episodes import (
     PLAYERS,
     Certified,
-    Picture,
     check_ready,
-    collage_of,
     read_episodes,
-    separate_pictures,
     simulator_versions,
     store_configs,
     store_of,
@@ -47,7 +43,7 @@ from .items import (
     Item,
     Question,
     Truth,
-    Variant,
+    pixels_digest,
     plugin_of,
     write_benchmark,
 )
@@ -60,9 +56,6 @@ LEVELS: Mapping[str, int] = {
 
 OTHER_LEVELS = 340
 """Number of levels of any other gymnasium environment."""
-
-MOST_PICTURES = 32
-"""Most separate pictures per item by default."""
 
 FAILURES, OTHERS, ASIDE = 500, 125, 250
 """Items per environment: failures and other episodes of ``locate``; failures of ``safe`` and episodes of ``credit``."""
@@ -81,7 +74,7 @@ class Made:
 
     def episodes(self, env: str, log: str) -> list[Fitting]:
         """Return the episodes to fit on as one of the logs shows them."""
-        return [each.fitting(log, self.benchmark.variant.thoughts) for each in self.fitting[env]]
+        return [each.fitting(log) for each in self.fitting[env]]
 
 
 def make_benchmark(
@@ -92,7 +85,6 @@ def make_benchmark(
     seed: int = SEED,
     share: float = 1.0,
     private: bool = False,
-    variant: Variant | None = None,
     measure: Callable[[Made], Sequence[Mapping[str, Any]]] | None = None,
     begin: Callable[[str, int], Callable[[], None]] = lambda _stage, _count: lambda: None,
 ) -> Benchmark:
@@ -105,7 +97,6 @@ def make_benchmark(
         seed: seed of levels and rollouts.
         share: share of the levels and items that is made.
         private: whether ``benchmark.json`` leaves the seed out.
-        variant: form of the items; by default collages, without thoughts.
         measure: returns the results of the baselines; None for none.
         begin: receives the name of a stage and its number of episodes; returns a function to call per episode.
 
@@ -114,7 +105,6 @@ def make_benchmark(
         TrainingError: the stores hold too few failures.
     """
     counts = {env: max(8, round(share * count)) for env, count in levels.items()}
-    form = variant or Variant()
     check_ready(counts)
     for name, config in store_configs(counts, seed).items():
         build(config, root / name)
@@ -125,7 +115,7 @@ def make_benchmark(
     for env in counts:
         certified = read_episodes(Store.open(root / store_of(env)), env)
         fitting[env] = certified[TRAIN]
-        maker = _ItemMaker(root, env, form)
+        maker = _ItemMaker(root, env)
         made, more = _questions(maker, selected(certified[VALIDATION], share), share, begin)
         items += made
         truths += more
@@ -146,7 +136,6 @@ def make_benchmark(
         items,
         truths,
         examples,
-        form,
         None if measure is None else lambda benchmark: measure(Made(benchmark, fitting)),
     )
 
@@ -167,11 +156,11 @@ def _check_failures(root: Path, envs: Iterable[str], items: Sequence[Item], trut
             )
 
 
-def check_made(benchmark: Benchmark, levels: Mapping[str, int], seed: int, share: float, variant: Variant) -> Benchmark:
+def check_made(benchmark: Benchmark, levels: Mapping[str, int], seed: int, share: float) -> Benchmark:
     """Return a benchmark that was made earlier, if it has the requested settings.
 
     Raises:
-        TrainingError: its environments, seed, share or variant differ.
+        TrainingError: its environments, seed or share differ.
     """
     facts = benchmark.facts
     counts = {env: max(8, round(share * count)) for env, count in levels.items()}
@@ -180,11 +169,6 @@ def check_made(benchmark: Benchmark, levels: Mapping[str, int], seed: int, share
         raise TrainingError(
             f"{benchmark.root} holds a benchmark of {facts['levels']} with seed {facts['seed']} and share "
             f"{facts['share']}, expected {counts}, {seed} and {share}; choose another folder, or use it as it is"
-        )
-    if benchmark.variant != variant:
-        raise TrainingError(
-            f"{benchmark.root} holds a benchmark of another variant ({benchmark.variant}), expected {variant}; choose "
-            "another folder"
         )
     return benchmark
 
@@ -211,12 +195,11 @@ def quota(count: int, player: str, share: float) -> int:
 class _ItemMaker:
     """Makes items of one environment and writes their pictures."""
 
-    def __init__(self, root: Path, env: str, variant: Variant) -> None:
+    def __init__(self, root: Path, env: str) -> None:
         self.env = env
-        self._variant = variant
         self._storage = open_storage(root)
-        self._collages: dict[str, list[Picture]] = {}
-        self._written: set[str] = set()
+        self._written: dict[str, tuple[str, str]] = {}
+        """Name of the collage and digest of its pixels, by episode."""
 
     def item(
         self,
@@ -228,12 +211,9 @@ class _ItemMaker:
         step: int | None = None,
     ) -> Item:
         """Return an item."""
-        row, steps, form = certified.episode.episode, certified.episode.steps, self._variant
-        shown = certified.log(log, form.thoughts)
-        if form.max_pictures is None:
-            pictures, tiles = self._collage(certified), 1
-        else:
-            pictures, tiles = separate_pictures(certified, form.max_pictures, step)
+        row, steps = certified.episode.episode, certified.episode.steps
+        shown = certified.log(log)
+        picture, pixels = self._collage(certified)
         return Item(
             item_id=f"{question}/{log}/{self.env}/{certified.name}",
             question=question,
@@ -255,12 +235,9 @@ class _ItemMaker:
                 inside=tuple(len(each["inside_frame_ids"] or ()) for each in steps),
                 step=step,
                 choices=choices,
-                separate=None if form.max_pictures is None else [each.label for each in pictures],
-                tiles=tiles,
-                thoughts=form.thoughts,
             ),
-            pictures=tuple(map(self._write, pictures)),
-            pixels=tuple(each.pixels for each in pictures),
+            pictures=(picture,),
+            pixels=(pixels,),
         )
 
     @property
@@ -268,19 +245,15 @@ class _ItemMaker:
         """Description of the environment."""
         return environment(plugin_of(self.env)).profile
 
-    def _collage(self, certified: Certified) -> list[Picture]:
-        """Return the collage, which all items of an episode share."""
-        if certified.name not in self._collages:
-            self._collages = {certified.name: collage_of(certified)}
-        return self._collages[certified.name]
-
-    def _write(self, picture: Picture) -> str:
-        """Write a picture once; return its name."""
-        name = f"{PICTURES}/{picture.pixels}.{container_format(picture.data).lower()}"
-        if name not in self._written:
-            self._storage.write_bytes(name, picture.data)
-            self._written.add(name)
-        return name
+    def _collage(self, certified: Certified) -> tuple[str, str]:
+        """Write the collage of an episode once; return its name and the digest of its pixels."""
+        if certified.name not in self._written:
+            data = certified.episode.collage()["bytes"]
+            pixels = pixels_digest(decode(data))
+            name = f"{PICTURES}/{pixels}.{container_format(data).lower()}"
+            self._storage.write_bytes(name, data)
+            self._written[certified.name] = name, pixels
+        return self._written[certified.name]
 
     def questions(self, certified: Certified, aside: bool) -> list[tuple[Item, Truth]]:
         """Return all items about an episode with their truths; ``aside`` adds the questions beside ``locate``."""
@@ -365,9 +338,6 @@ def prompt_text(
     inside: tuple[int, ...] = (),
     step: int | None = None,
     choices: tuple[str, ...] = (),
-    separate: Sequence[str] | None = None,
-    tiles: int = 0,
-    thoughts: bool = False,
 ) -> str:
     """Return the text of a question.
 
@@ -381,32 +351,23 @@ def prompt_text(
         inside: number of frames inside of each turn; empty for turns of one action.
         step: step of a question ``safe``.
         choices: see :class:`.items.Item`.
-        separate: labels of the separate pictures; None for a collage.
-        tiles: number of tiles of the collage, of which the separate pictures may leave some out.
-        thoughts: whether the log shows the agent's own words.
     """
     steps = len(action_log.splitlines())
-    if separate is None:
-        reading = how_to_read(profile, steps, inside).replace("one failed episode", "one episode")
-    else:
-        reading = how_to_read_pictures(profile, separate, tiles)
+    reading = how_to_read(profile, steps, inside).replace("one failed episode", "one episode")
     task, wish = one_line(profile.task_description), one_line(instruction)
     context = [f"- Task description: {task}"]
     if wish and wish != task:
         context.append(f"- Instruction of this episode: {wish}")
-    picture, shows = ("picture", "shows") if separate is None else ("pictures", "show")
     rely = (
-        f"Rely on the {picture} as well as on the log."
+        "Rely on the picture as well as on the log."
         if log == "full"
-        else f"The log names the actions alone; only the {picture} {shows} their effects."
+        else "The log names the actions alone; only the picture shows their effects."
     )
-    words = ["- The field thought holds the agent's own words before its action; they may be wrong."]
     lines = [
         reading,
         "",
         *_asked(profile, question, steps, step, choices),
         f"- {rely}",
-        *(words if thoughts else []),
         f"- Steps are counted from 0 to {steps - 1}. No text around the object.",
         "",
         "Shape of the answer:",
@@ -418,29 +379,6 @@ def prompt_text(
         f"- Number of steps: {steps}",
     ]
     return "\n".join(lines) + LOG_HEADING + action_log
-
-
-def how_to_read_pictures(profile: EnvProfile, labels: Sequence[str], tiles: int) -> str:
-    """Explain separate pictures.
-
-    Args:
-        profile: description of the environment.
-        labels: labels of the pictures, in order, as tiles of a collage have them.
-        tiles: number of tiles of the whole episode.
-    """
-    text = f"The {len(labels)} images show one episode, in this order: {', '.join(labels)}. "
-    if profile.tiles == "outcomes":
-        text += (
-            f"The image {TARGET_LABEL} is what was to be made. Each other image shows what there was after that step, "
-            "drawn from its submission, or left as it was when nothing usable was submitted."
-        )
-    else:
-        text += "Each image is what the agent saw before it acted at that step."
-    if any("." in label for label in labels):
-        text += " A step may have several actions: the image k.1 follows the first action of step k, and so on."
-    if len(labels) < tiles:
-        text += f" The whole episode has {tiles} images; the others are not shown."
-    return text
 
 
 def _asked(

@@ -109,7 +109,6 @@ def score(benchmark: Benchmark, predictions: Predictions) -> dict[str, Any]:
     return {
         "benchmark": benchmark.facts["version"],
         "fingerprint": benchmark.fingerprint,
-        "variant": asdict(benchmark.variant),
         "source": benchmark.facts.get("source"),
         "levels_on_both_sides": benchmark.facts.get("levels_on_both_sides", 0),
         "name": header.name,

@@ -13,7 +13,6 @@ from ...core.errors import TrainingError
 from ...core.storage import open_storage
 from ...models.extras import need
 from ..config import EXTRA
-from .items import Variant, variant_of
 from .scores import MAIN, TASKS
 
 RESULT = "result.json"
@@ -73,9 +72,8 @@ def read_result(path: Path) -> dict[str, Any]:
     if storage.stat(name) is None:
         raise TrainingError(f"{path} holds no {name}; make one with: pivot benchmark score PREDICTIONS.jsonl")
     result = storage.read_json(name)
-    if not isinstance(result, dict) or not {"fingerprint", "variant", "name", "cells", "usage"} <= result.keys():
+    if not isinstance(result, dict) or not {"fingerprint", "name", "cells", "usage"} <= result.keys():
         raise TrainingError(f"{storage.address(name)} is not a result; make one with: pivot benchmark score")
-    variant_of(result, storage.address(name))
     return result
 
 
@@ -105,7 +103,7 @@ def check_alike(results: Sequence[Result]) -> None:
         prints.setdefault(result["fingerprint"], result["name"])
     if len(prints) > 1:
         shown = ", ".join(
-            f"{result['name']} {result['fingerprint']}: {Variant(**result['variant'])}"
+            f"{result['name']} {result['fingerprint']}"
             for result in results
             if prints[result["fingerprint"]] == result["name"]
         )
@@ -160,8 +158,7 @@ def table_text(results: Sequence[Result], baselines: Sequence[Result] = ()) -> s
         title = f"Failures of the {source['side']} split of {source['dataset']}"
     parts = [
         f"# {title}",
-        f"Fingerprint `{first['fingerprint']}`. Items: {Variant(**first['variant'])}. In percent, in brackets 95 % "
-        "intervals over levels. "
+        f"Fingerprint `{first['fingerprint']}`. In percent, in brackets 95 % intervals over levels. "
         "*Strict* counts replies that are one JSON object and nothing else, *lenient* also reads JSON in prose or "
         "fences. *Read* is the share of items with a readable answer; what cannot be read counts as wrong.",
     ]
