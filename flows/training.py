@@ -83,7 +83,6 @@ def train_rl(
     *,
     report: Callable[[str], None] = _ignore,
     on_prepared: "Callable[[RlPrepared], None]" = _ignore,
-    callbacks: "Sequence[TrainerCallback | type[TrainerCallback]]" = (),
 ) -> "RlResult":
     """Train a policy on an environment with hindsight (Stage II), and label the rollouts that it stored.
 
@@ -92,9 +91,6 @@ def train_rl(
             ``{"env": "sokoban", "model": "runs/analyzer/final", "arm": "mp", "out": "runs/agent"}``.
         report: receives one line per update, in the main process alone.
         on_prepared: receives levels and model before training starts, in the main process alone.
-        callbacks: instances or classes of ``transformers.TrainerCallback``. The loop calls ``on_train_begin``,
-            ``on_step_begin``, ``on_step_end``, ``on_log`` (flat names), ``on_evaluate``, ``on_save`` and
-            ``on_train_end``, and obeys ``should_training_stop``, ``should_evaluate`` and ``should_save`` per update.
 
     Returns:
         Updates and the last figures; with ``dry_run`` the memory estimate alone.
@@ -111,7 +107,7 @@ def train_rl(
     from ..training.ranks import Ranks  # noqa: PLC0415
 
     with allowing(env.code):  # the caller names it
-        result = loop.train_rl(settings, report=report, on_prepared=on_prepared, callbacks=callbacks)
+        result = loop.train_rl(settings, report=report, on_prepared=on_prepared)
         if (
             result.memory is None
             and settings.out is not None

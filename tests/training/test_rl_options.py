@@ -1,9 +1,9 @@
-"""Settings of Stage II that its users know from other trainers: schedules, callbacks, trackers, estimates."""
+"""Settings of Stage II that its users know from other trainers: schedules, trackers, estimates."""
 
 import json
 import math
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -14,12 +14,10 @@ from pivot.benchmarks.learning.stage2 import lessons  # noqa: E402
 from pivot.core.errors import PivotError, TrainingError  # noqa: E402
 from pivot.tests.cli.command_line import error_of  # noqa: E402
 from pivot.tests.cli.command_line import run as command  # noqa: E402
-from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in  # noqa: E402
-from pivot.training import checkpoint as on_disk  # noqa: E402
+from pivot.tests.training.lake import lines_of, save_grammatical, short, torch  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.loading import load_weights  # noqa: E402
 from pivot.training.memory import estimate_rl  # noqa: E402
-from pivot.training.observers import flat_metrics  # noqa: E402
 from pivot.training.policy_rl import loop  # noqa: E402
 from pivot.training.policy_rl.config import RECIPES, make_rl_config  # noqa: E402
 from pivot.training.policy_rl.learner import learning_rate  # noqa: E402
@@ -27,6 +25,7 @@ from pivot.training.policy_rl.levels import plan_levels  # noqa: E402
 from pivot.training.policy_rl.losses import clipped_surrogate, is_clipped  # noqa: E402
 from pivot.training.policy_rl.scoring import SAMPLED, Row, Scorer, entropy  # noqa: E402
 from pivot.training.policy_rl.vision_cache import VisionCache  # noqa: E402
+from pivot.training.trackers import flat_metrics  # noqa: E402
 
 pytestmark = pytest.mark.train
 
@@ -43,9 +42,9 @@ def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
 
 
-def _run(out: Path, player: Path, *, resume: bool = False, callbacks: Any = (), **fields: Any) -> list[dict[str, Any]]:
+def _run(out: Path, player: Path, *, resume: bool = False, **fields: Any) -> list[dict[str, Any]]:
     config = short(player, arm="vanilla_grpo", **fields)
-    loop.train(loop.prepare(config), out, resume=resume, callbacks=callbacks)
+    loop.train(loop.prepare(config), out, resume=resume)
     return lines_of(out)
 
 
@@ -126,77 +125,16 @@ def test_every_update_has_the_figures_of_its_policy_and_its_cost(player: Path, t
     assert line["lr"] == 1e-3
 
 
-# Callbacks and trackers
+# Trackers
 
 
-class Recorder(transformers.TrainerCallback):
-    """Writes down what it is called with, and stops the run after an update."""
-
-    events: ClassVar[list[str]] = []
-    logs: ClassVar[list[dict[str, Any]]] = []
-    stop = 2
-
-    def __getattribute__(self, name: str) -> Any:
-        if name.startswith("on_"):
-            Recorder.events.append(name)
-        return super().__getattribute__(name)
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
-        """Append the logged figures to ``logs``."""
-        assert more["model"] is not None and more["processing_class"] is not None
-        self.logs.append(logs)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stop, and ask for a validation."""
-        assert state.max_steps == 4
-        if state.global_step == self.stop:
-            control.should_training_stop = control.should_evaluate = True
-
-
-def test_callbacks_are_called_and_obeyed(player: Path, tmp_path: Path) -> None:
-    Recorder.events.clear()
-    Recorder.logs.clear()
-    lines = _run(tmp_path / "run", player, updates=4, validate_every=3, validation_episodes=2, callbacks=[Recorder])
-    assert [line["step"] for line in lines] == [0, 1, 2]
-    assert "validation" in lines[0] and "validation" not in lines[1] and "validation" in lines[2]
-    assert [each for each in Recorder.events if each != "on_init_end"] == [
-        *("on_train_begin", "on_log", "on_evaluate", "on_step_begin", "on_step_end", "on_log"),
-        *("on_step_begin", "on_step_end", "on_log", "on_evaluate", "on_save", "on_train_end"),
-    ]
-    last = Recorder.logs[-1]
-    assert last["success"] == lines[-1]["success"]
-    assert last["validation/success/value"] == lines[-1]["validation"]["success"]["value"]
-    assert all(isinstance(value, int | float) for value in last.values())
-    storage = on_disk.open_storage(tmp_path / "run")
-    assert on_disk.last_checkpoint(storage) == on_disk.Checkpoint(2)
-    assert weights_in(tmp_path / "run" / "final").keys() == weights_in(player).keys()
-    resumed = _run(
-        *(tmp_path / "run", player),
-        **{"updates": 4, "validate_every": 3, "validation_episodes": 2, "resume": True},
-    )
-    assert [line["step"] for line in resumed] == [0, 1, 2, 3, 4], "a stopped run goes on"
-
-
-class Solved(transformers.TrainerCallback):
-    """Asks for a validation at the first update, and stops at the first line that has one."""
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Look at the figures."""
-        if state.global_step:
-            control.should_training_stop = "validation/success/value" in logs
-            control.should_evaluate = state.global_step == 1
-
-
-def test_wishes_after_a_line_of_metrics_are_granted(player: Path, tmp_path: Path) -> None:
-    """A stop ends the run with the update whose line asked for it; a validation comes with the next update."""
-    fields: dict[str, Any] = {"validate_every": 0, "validation_episodes": 2}
-    lines = _run(tmp_path / "run", player, updates=4, callbacks=[Solved()], **fields)
-    assert [("validation" in line) for line in lines] == [True, False, True]
-    with pytest.raises(TrainingError, match=r"--updates 1: found .*checkpoint-2, expected .*--updates 2"):
-        (tmp_path / "run" / "final" / "config.json").unlink()
-        _run(tmp_path / "run", player, updates=1, resume=True, **fields)
+def test_a_run_cannot_get_shorter_and_saves_the_tokenizer_of_its_start(player: Path, tmp_path: Path) -> None:
+    _run(tmp_path / "run", player, updates=2)
     first, last = (json.loads((each / "tokenizer.json").read_text()) for each in (player, tmp_path / "run" / "final"))
     assert last["padding"] == first["padding"] is None
+    with pytest.raises(TrainingError, match=r"--updates 1: found .*checkpoint-2, expected .*--updates 2"):
+        (tmp_path / "run" / "final" / "config.json").unlink()
+        _run(tmp_path / "run", player, updates=1, resume=True)
 
 
 def test_metrics_have_flat_names() -> None:
@@ -204,13 +142,35 @@ def test_metrics_have_flat_names() -> None:
     assert flat_metrics(line) == {"success": 0.5, "seconds/rollout": 1.5, "validation/success/low": 0}
 
 
+def test_a_tracker_gets_every_line_and_is_ended(player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    class Accelerator:
+        def __init__(self, **settings: Any) -> None:
+            assert settings["log_with"] == ["wandb"]
+
+        def init_trackers(self, name: str) -> None:
+            calls.append(name)
+
+        def log(self, values: Any, step: int) -> None:
+            calls.append((step, values["success"]))
+
+        def end_training(self) -> None:
+            calls.append("end")
+
+    monkeypatch.setattr("accelerate.Accelerator", Accelerator)
+    monkeypatch.setattr(loop, "check_trackers", lambda _: None)
+    lines = _run(tmp_path / "run", player, updates=2, report_to=("none", "wandb"))
+    assert calls == ["run", *((line["step"], line["success"]) for line in lines), "end"]
+
+
 def test_tensorboard_gets_the_figures(player: Path, tmp_path: Path) -> None:
     events: Any = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     lines = _run(tmp_path / "run", player, updates=2, report_to=("tensorboard",))
     (folder,) = {path.parent for path in (tmp_path / "run").rglob("events.out.tfevents*")}
     board = events.EventAccumulator(str(folder)).Reload()
-    assert [each.value for each in board.Scalars("train/success")] == [line["success"] for line in lines]
-    assert [each.step for each in board.Scalars("train/seconds/rollout")] == [1, 2]
+    assert [each.value for each in board.Scalars("success")] == [line["success"] for line in lines]
+    assert [each.step for each in board.Scalars("seconds/rollout")] == [1, 2]
 
 
 def test_a_missing_tracker_is_refused_before_anything_is_loaded() -> None:

@@ -19,8 +19,8 @@ from ..curves import draw_losses
 from ..encode import Encoder
 from ..loading import merged
 from ..memory import Estimate, estimate
-from ..observers import check_trackers
 from ..ranks import Ranks
+from ..trackers import check_trackers
 from .config import MAY_CHANGE, SftConfig
 from .data_check import DataReport, check_data
 from .samples import TrainingData, read_dataset

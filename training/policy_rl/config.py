@@ -168,7 +168,7 @@ class RlConfig(Settings):
     keep_rollouts: int = setting(1, panel=REPORTS, by_rounding=True, ge=0)
     """Updates between stored rollouts: 1 stores those of every update, 0 stores none."""
     report_to: tuple[str, ...] = setting((), panel=REPORTS, by_rounding=True)
-    """Experiment trackers of the transformers library, such as ``wandb``, ``trackio`` or ``tensorboard``."""
+    """Experiment trackers, such as ``wandb``, ``trackio`` or ``tensorboard``."""
     shape: Shape | None = setting(None, panel=CHECKS, by_rounding=True)
     """Architecture of the model, for ``dry_run`` where the model cannot be loaded; recipes set it."""
 

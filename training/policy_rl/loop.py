@@ -6,7 +6,7 @@ share; all of them hold the same weights.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,8 +28,8 @@ from ..curves import draw_curves
 from ..encode import Encoder
 from ..loading import add_adapters, load_adapters, load_weights, merged, uses_bf16, without_adapters
 from ..memory import Estimate, estimate_rl
-from ..observers import Observers, check_trackers
 from ..ranks import Ranks
+from ..trackers import Trackers, check_trackers
 from .advantages import check_credit, group
 from .config import RlConfig, may_change, settings_of_episodes
 from .engines.base import GenerationOptions, Generator, Trained, generator_type
@@ -124,7 +124,6 @@ def train_rl(
     *,
     report: Report = lambda _: None,
     on_prepared: Callable[[Prepared], None] = lambda _: None,
-    callbacks: Sequence[Any] = (),
 ) -> RlResult:
     """Run Stage II as its config says, and write the policy to ``OUT/final``.
 
@@ -132,7 +131,6 @@ def train_rl(
         config: every setting of the run.
         report: receives one line per update, in the main process alone.
         on_prepared: receives levels and model before the first update, in the main process alone.
-        callbacks: instances or classes of ``transformers.TrainerCallback``.
 
     Raises:
         TrainingError: the model, a setting or the folder cannot be used, or a gradient is not finite.
@@ -144,9 +142,9 @@ def train_rl(
         raise TrainingError("no folder given, expected one for checkpoints and results; name it with --out DIR")
     prepared = prepare(config)
     if not prepared.ranks.is_main:
-        return train(prepared, config.out, resume=config.resume, callbacks=callbacks)
+        return train(prepared, config.out, resume=config.resume)
     on_prepared(prepared)
-    return train(prepared, config.out, resume=config.resume, report=report, callbacks=callbacks)
+    return train(prepared, config.out, resume=config.resume, report=report)
 
 
 def run_record(prepared: Prepared) -> dict[str, Any]:
@@ -167,7 +165,6 @@ def train(
     *,
     resume: bool = False,
     report: Report = lambda _: None,
-    callbacks: Sequence[Any] = (),
 ) -> RlResult:
     """Train, or resume a run that was stopped at any moment.
 
@@ -176,7 +173,6 @@ def train(
         out: folder of the run; empty unless ``resume``.
         resume: resume from the last complete checkpoint.
         report: receives one line per update.
-        callbacks: instances or classes of ``transformers.TrainerCallback``.
 
     Raises:
         TrainingError: ``out`` holds something else or more updates, or a gradient is not finite.
@@ -189,14 +185,14 @@ def train(
     start = on_disk.last_checkpoint(storage, config.updates) if resume else None
     prepared.ranks.wait()
     if not prepared.ranks.is_main:
-        return _Run(prepared, storage, start, report, callbacks).go()
+        return _Run(prepared, storage, start, report).go()
     with storage.lock():
         storage.delete(on_disk.FINAL)  # of a run with fewer updates, which this one continues
         on_disk.clear_torn(storage, start)
         on_disk.cut_metrics(storage, 0 if start is None else start.step)
         cut_samples(storage, 0 if start is None else start.step)
         storage.write_json(on_disk.RUN, run_record(prepared))
-        return _Run(prepared, storage, start, report, callbacks).go()
+        return _Run(prepared, storage, start, report).go()
 
 
 class _Run:
@@ -208,7 +204,6 @@ class _Run:
         storage: Storage,
         start: on_disk.Checkpoint | None,
         report: Report,
-        callbacks: Sequence[Any] = (),
     ) -> None:
         self.config, self.levels, self.ranks = prepared.config, prepared.levels, prepared.ranks
         self.storage, self.report = storage, report
@@ -255,15 +250,7 @@ class _Run:
         self.played = PlayedStore(storage.local_path(), self.levels, self.config, first.config)
         if self.ranks.is_main:
             self.played.remove_after(self.done)
-        self.observers = Observers(
-            folder,
-            self.config.updates,
-            self.ranks,
-            model=self.model,
-            processor=self.encoder.processor,
-            report_to=self.config.report_to,
-            callbacks=callbacks,
-        )
+        self.trackers = Trackers(folder, self.config.report_to)
 
     def _start_weights(self) -> ModelWeights:
         """Return the weights that the run started from."""
@@ -287,34 +274,25 @@ class _Run:
             return self._go()
         finally:
             self.generator.close()
+            self.trackers.close()
 
     def _go(self) -> RlResult:
-        config, observers, started = self.config, self.observers, perf_counter()
-        observers.call("on_train_begin", updates=self.done)
+        config, started = self.config, perf_counter()
         if self.done == 0 and config.validation_episodes:
             self._write({"step": 0, **self._validate(0)})
-        is_wanted = False
         for number in range(self.done + 1, config.updates + 1):
-            observers.call("on_step_begin")
             line = self._update(number)
-            observers.call("on_step_end", updates=number)
-            due = observers.wants("should_evaluate") or is_wanted or self._is_due(number, config.validate_every)
-            if due and config.validation_episodes:
+            if config.validation_episodes and self._is_due(number, config.validate_every):
                 line |= self._validate(number)
             self._write(line)
-            stops, is_wanted = observers.wants("should_training_stop"), observers.wants("should_evaluate")
             left = (perf_counter() - started) / (number - self.done) * (config.updates - number)
             self.report(progress(line, config.updates, left))
             self._warn_of_teacher(line)
-            if self._is_due(number, config.save_every) or stops or observers.wants("should_save"):
+            if self._is_due(number, config.save_every):
                 self._save(number)
-                observers.call("on_save")
-            if stops:
-                break
         if self.ranks.is_main:
             self._save_final(on_disk.FINAL)
         self.ranks.wait()
-        observers.call("on_train_end")
         last = on_disk.read_metrics(self.storage)[-1]
         return RlResult(str(self.storage.local_path()), last["step"], last)
 
@@ -409,7 +387,7 @@ class _Run:
     def _write(self, line: Line) -> None:
         if self.ranks.is_main:
             append(self.storage, on_disk.METRICS, json.dumps(line) + "\n")
-        self.observers.log(line)
+        self.trackers.log(line)
 
     def _store(self, number: int, made: Update) -> None:
         """Store the rollouts of an update, and two of its episodes as text."""
