@@ -26,7 +26,7 @@ evaluation = App()
 
 
 PANELS = {
-    "Records": ("data", "env", "side", "pictures", "full_length", "limit", "shots", "target_vocabulary"),
+    "Records": ("data", "env", "side", "pictures", "full_length", "limit", "shots"),
     "Model": ("backend", "revision", "temperature", "max_tokens", "batch_size"),
     "Model server": ("service",),
     "Report": ("out", "name", "learned"),

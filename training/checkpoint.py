@@ -270,6 +270,7 @@ def taught_vocabulary(model: str) -> Vocabulary | None:
     if storage.stat(RUN) is None:
         return None
     try:
-        return storage.read_json(RUN)["config"].get("target_vocabulary")
+        record = storage.read_json(RUN)
+        return record.get("target_vocabulary") or record["config"].get("target_vocabulary")  # Stage I, or II
     except (StoreError, KeyError, AttributeError, TypeError) as error:
         raise TrainingError(f"{run / RUN} cannot be read ({error}); set --target-vocabulary") from error

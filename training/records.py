@@ -22,9 +22,9 @@ from ..datasets.store.parquet import check_columns
 from ..datasets.store.schema import DATASET, TableSchema
 from ..datasets.store.split import SIDES
 from ..datasets.store.store import DATASET_FOLDER, MANIFEST, RUN, read_manifest
-from ..labeling.analyzer import LOG_HEADING, mode_lines
-from ..labeling.target import BadTargetError, build_target, parse_target
-from ..labeling.vocabulary import Vocabulary, profile_under, target_mode, target_modes
+from ..labeling.analyzer import LOG_HEADING
+from ..labeling.target import BadTargetError, parse_target
+from ..labeling.vocabulary import profile_under, target_mode, target_modes
 
 ALL = "all"
 """The config of all environments."""
@@ -200,8 +200,6 @@ class Records:
     config: str
     """Environment, or ``all``."""
     files: DatasetFiles
-    vocabulary: Vocabulary | None = None
-    """Label names of failure modes in prompts and targets; None leaves them as they are."""
 
     def rows(self, side: str, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the checked rows of a split in a fixed order, with some columns; pictures stay encoded.
@@ -209,7 +207,7 @@ class Records:
         With column ``prompt`` or ``completion``, ``env`` and ``failure_mode`` are needed, too.
 
         Raises:
-            TrainingError: a file is damaged, has other columns or an invalid row, or a prompt cannot be reworded.
+            TrainingError: a file is damaged, or has other columns or an invalid row.
         """
         for name, env in self.files.by_side[side]:
             for _, row in self.rows_of(name, env, columns):
@@ -219,45 +217,16 @@ class Records:
         """Yield the checked rows of one file, whose config is that of ``env``, each with file and row for messages."""
         for where, row in rows_of(self.files.storage, name, columns):
             check_row(row, where, env)
-            yield where, row if self.vocabulary is None else _in_words(row, self.vocabulary, where)
+            yield where, row
 
 
-def open_records(address: str, config: str = ALL, vocabulary: Vocabulary | None = None) -> Records:
+def open_records(address: str, config: str = ALL) -> Records:
     """Return the records of ``config`` (an environment, or ``all``) of a store, a dataset folder, or a hub id.
 
     Raises:
         TrainingError: see :func:`find_files`.
     """
-    return Records(address, config, find_files(address, (config,)), vocabulary)
-
-
-def _in_words(row: dict[str, Any], vocabulary: Vocabulary, where: str) -> dict[str, Any]:
-    """Return a row whose prompt and target, if it has them, use the label names of a vocabulary.
-
-    Raises:
-        TrainingError: the prompt does not list the failure modes as this version does.
-    """
-    profile = environment(row["env"]).profile
-    other: Vocabulary = "certificate" if vocabulary == "paper" else "paper"
-    old, new = mode_lines(profile, other), mode_lines(profile, vocabulary)
-    for part in (part for message in row.get("prompt", ()) for part in message["content"]):
-        text = part["text"]
-        if not text or old == new or all(lines in text for lines in new):
-            continue
-        if any(text.count(lines) != 1 for lines in old):
-            raise TrainingError(
-                f"{where}: its prompt does not list failure modes as this version does, so they cannot be renamed to "
-                f"{vocabulary!r}; remove --target-vocabulary, or run: pivot relabel STORE --target-vocabulary "
-                f"{vocabulary}"
-            )
-        part["text"] = text.replace(old[0], new[0]).replace(old[1], new[1])
-    if "completion" in row:
-        target = parse_target(target_text(row))
-        name = target_mode(row["env"], row["failure_mode"], vocabulary)
-        if target.failure_mode != name:
-            text = build_target(target.pivot_step, name, target.failure_reason)
-            row["completion"][0]["content"][0]["text"] = text
-    return row
+    return Records(address, config, find_files(address, (config,)))
 
 
 # Checks

@@ -144,7 +144,7 @@ def test_the_oracle_says_the_words_of_stage_one(vocabulary: Vocabulary) -> None:
 def test_a_run_says_which_words_it_taught(tmp_path: Path) -> None:
     (tmp_path / "final").mkdir()
     assert taught_vocabulary(str(tmp_path / "final")) is None
-    (tmp_path / "run.json").write_text('{"config": {"target_vocabulary": "paper"}}', encoding="utf-8")
+    (tmp_path / "run.json").write_text('{"config": {}, "target_vocabulary": "paper"}', encoding="utf-8")
     assert taught_vocabulary(str(tmp_path / "final")) == "paper"
     assert taught_vocabulary(str(tmp_path / "best")) == "paper"
     assert taught_vocabulary(str(tmp_path)) is None

@@ -151,12 +151,6 @@ def test_qwen3_vl_trains_too(small_store: Path, small_model: Path, tmp_path: Pat
     assert transformers.AutoConfig.from_pretrained(tmp_path / "run" / FINAL).model_type == "qwen3_vl"
 
 
-def test_a_streamed_run_trains_on_every_record(small_store: Path, small_model: Path, tmp_path: Path) -> None:
-    prepared = prepare(config_of(small_store / "dataset", small_model, streaming=True, evaluate=True))
-    train(prepared, tmp_path / "run")
-    assert len(losses(tmp_path / "run")) == prepared.plan.steps == 6
-
-
 class Listener(transformers.TrainerCallback):
     """Counts updates, and stops after the second."""
 
@@ -189,11 +183,10 @@ def test_users_callbacks_are_called_and_progress_is_that_of_stock_trainers(
     assert lines[0]["token_accuracy"] == pytest.approx((likely == labels)[counted].float().mean().item(), abs=0.02)
 
 
-@pytest.mark.parametrize("streaming", [False, True])
 def test_a_run_that_was_killed_before_its_end_makes_no_further_update(
-    streaming: bool, small_store: Path, small_model: Path, tmp_path: Path
+    small_store: Path, small_model: Path, tmp_path: Path
 ) -> None:
-    config = config_of(small_store / "dataset", small_model, streaming=streaming, epochs=1, save_every=3)
+    config = config_of(small_store / "dataset", small_model, epochs=1, save_every=3)
     train(prepare(config), tmp_path / "run")
     whole = (tmp_path / "run" / FINAL / "model.safetensors").read_bytes()
     LocalStorage(tmp_path / "run").delete(FINAL)

@@ -7,7 +7,6 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from ...core.plugins import Settings
-from ...labeling.vocabulary import Vocabulary
 from ..config import Precision, Schedule, Shape, checked, fields_marked, recipe_fields, setting
 
 OPTIMISATION = "Optimisation"
@@ -59,11 +58,6 @@ class SftConfig(Settings):
     """Scale of the adapters: their output is multiplied by ``lora_alpha`` over ``lora_rank``; used with ``lora``."""
     seed: int = setting(0, panel=OPTIMISATION, ge=0, lt=2**31)
     """Seed of the order of the records, and of the initial adapters."""
-    streaming: bool = setting(False, panel=MEMORY)
-    """Read the training split from its files in every epoch, shuffled within a buffer, instead of keeping it in
-    memory."""
-    target_vocabulary: Vocabulary | None = setting(None, panel=TARGETS)
-    """Names of failure modes in prompts and targets: the certificate's or the paper's; by default the dataset's own."""
     save_every: int = setting(0, panel=REPORTS, by_rounding=True, ge=0)
     """Optimiser steps between checkpoints; 0 saves one at the end of every epoch."""
     evaluate: bool = setting(True, panel=REPORTS, by_rounding=True)

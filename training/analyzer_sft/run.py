@@ -108,13 +108,7 @@ def prepare(config: SftConfig) -> Prepared:
         TrainingError: the model, the data or the settings cannot be used.
     """
     check_trackers(config.report_to)
-    data = read_dataset(
-        config.dataset,
-        config.configs,
-        streaming=config.streaming,
-        seed=config.seed,
-        vocabulary=config.target_vocabulary,
-    )
+    data = read_dataset(config.dataset, config.configs)
     model, processor = load_model(config)
     encoder = Encoder(processor)
     ranks = Ranks.current()
@@ -130,6 +124,7 @@ def run_record(prepared: Prepared) -> dict[str, Any]:
         "dataset_address": prepared.data.address,
         "versions": on_disk.training_versions(),
         "dataset_digest": prepared.data.digest,
+        "target_vocabulary": prepared.data.vocabulary,
         "model_revision": revision_of(prepared.config.model, prepared.config.revision),
         "records": {"train": prepared.report.train.records, "validation": prepared.report.validation.records},
         "left_out_per_epoch": prepared.plan.left_out,
@@ -202,10 +197,7 @@ def _train(
     for each in (log, *callbacks):
         trainer.add_callback(each)
     trainer.accelerator.wait_for_everyone()
-    if start is not None and start.step >= plan.steps:  # the library would make one more update of a stream
-        trainer.load_checkpoint(str(storage.local_path(start.folder)))
-    else:
-        trainer.train(resume_from_checkpoint=str(storage.local_path(start.folder)) if start is not None else None)
+    trainer.train(resume_from_checkpoint=str(storage.local_path(start.folder)) if start is not None else None)
     trainer.accelerator.wait_for_everyone()
     loss = _last_validation_loss(storage)
     if trainer.is_world_process_zero():

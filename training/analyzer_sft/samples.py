@@ -1,12 +1,10 @@
 """Records of a dataset as training samples, each checked when it is read.
 
-A source is a store, a dataset folder as the export wrote it, or a hub id. Samples are in memory; with ``streaming``,
-the training split is read from its files in every epoch. An invalid record is a
+A source is a store, a dataset folder as the export wrote it, or a hub id. An invalid record is a
 :class:`~pivot.core.errors.TrainingError` that names file, row and remedy; no record is skipped.
 """
 
 import io
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +16,7 @@ from ...core.errors import TrainingError
 from ...core.identity import derive_seed
 from ...core.images import MAX_PIXELS, readable_formats
 from ...datasets.store.split import TRAIN, VALIDATION
+from ...labeling.target import parse_target
 from ...labeling.vocabulary import Vocabulary
 from ..records import ALL, REBUILD, Records, absolute_source, find_files, target_text
 
@@ -28,8 +27,6 @@ COLUMNS = (
 """Columns of a sample."""
 MIN_SIDE, MAX_SIDE = 32, 16_384
 """Bounds of a collage's sides in pixels: a smaller picture has no room for an image token, and none is larger."""
-SHUFFLE_BUFFER = 512
-"""Records in the buffer in which a stream shuffles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,40 +72,11 @@ class Sample:
         return picture
 
 
-class Stream:
-    """The samples of a split, read from the files in every pass and shuffled within a buffer."""
-
-    def __init__(self, records: Records, side: str, seed: int) -> None:
-        """Read the files of a split; ``seed`` decides the order of an epoch."""
-        self._records, self._files, self._seed = records, records.files.by_side[side], seed
-
-    def __iter__(self) -> Iterator[Sample]:
-        """Yield every sample once, in the order of the files."""
-        for name, env in self._files:
-            yield from self._file(name, env)
-
-    def epoch(self, number: int) -> Iterator[Sample]:
-        """Yield every sample once, in an order that is a function of seed and epoch."""
-        rng = random.Random(derive_seed("stream", self._seed, number))
-        files = sorted(self._files, key=lambda file: derive_seed("stream", self._seed, number, file[0]))
-        buffer: list[Sample] = []
-
-        def take() -> Sample:
-            index = int(rng.random() * len(buffer))
-            buffer[index], buffer[-1] = buffer[-1], buffer[index]
-            return buffer.pop()
-
-        for name, env in files:
-            for sample in self._file(name, env):
-                buffer.append(sample)
-                if len(buffer) == SHUFFLE_BUFFER:
-                    yield take()
-        while buffer:
-            yield take()
-
-    def _file(self, name: str, env: str) -> Iterator[Sample]:
-        same = ("episode_id", "env", "pivot_step", "failure_mode", "failure_reason", "initial_state", "num_steps")
-        for where, row in self._records.rows_of(name, env, COLUMNS):
+def _samples(records: Records, side: str) -> Iterator[Sample]:
+    """Yield the samples of a split in the order of its files."""
+    same = ("episode_id", "env", "pivot_step", "failure_mode", "failure_reason", "initial_state", "num_steps")
+    for name, env in records.files.by_side[side]:
+        for where, row in records.rows_of(name, env, COLUMNS):
             yield Sample(
                 where=where,
                 prompt=tuple(row["prompt"]),
@@ -127,38 +95,33 @@ class TrainingData:
     """Address of the dataset, as the user wrote it."""
     digest: str
     """Digest of the manifest, or of the content of the files."""
-    train: Sequence[Sample] | Stream
+    train: Sequence[Sample]
     validation: Sequence[Sample]
     address: str = ""
     """Address that names the dataset from every folder."""
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """Label names of failure modes in the targets."""
+        named = ((each.failure_mode, parse_target(each.target).failure_mode) for each in self.train)
+        return "paper" if any(mode != name for mode, name in named) else "certificate"
 
-def read_dataset(
-    source: str,
-    configs: Sequence[str] = (ALL,),
-    *,
-    streaming: bool = False,
-    seed: int = 0,
-    vocabulary: Vocabulary | None = None,
-) -> TrainingData:
-    """Open a dataset.
+
+def read_dataset(source: str, configs: Sequence[str] = (ALL,)) -> TrainingData:
+    """Read a dataset.
 
     Args:
         source: a store, a dataset folder, or a hub id.
         configs: environments to train on together, or ``all``.
-        streaming: read the training split from its files in every epoch, instead of keeping it in memory.
-        seed: seed of the order of a stream.
-        vocabulary: label names of failure modes in prompts and targets; None leaves them as they are.
 
     Raises:
         TrainingError: the dataset does not exist, lacks a config or a split, or a file cannot be read.
     """
     files = find_files(source, configs)
-    records = Records(source, ", ".join(configs), files, vocabulary)
-    validation, stream = list(Stream(records, VALIDATION, seed)), Stream(records, TRAIN, seed)
-    train = stream if streaming else list(stream)
-    for side, first in ((TRAIN, next(iter(train), None)), (VALIDATION, next(iter(validation), None))):
-        if first is None:
+    records = Records(source, ", ".join(configs), files)
+    train, validation = (list(_samples(records, side)) for side in (TRAIN, VALIDATION))
+    for side, samples in ((TRAIN, train), (VALIDATION, validation)):
+        if not samples:
             raise TrainingError(
                 f"{source}: the {side} split of config {records.config} holds no record, expected at least one; "
                 "build more levels (pivot build --tasks), so that both splits get some"

@@ -8,7 +8,7 @@ not fill a batch are left out and counted.
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -24,7 +24,7 @@ from ..encode import Batch, Encoder, Reply
 from ..loading import adapter_config, load_weights, processor_of, uses_bf16
 from ..tensors import Scalar, Tensor
 from .config import SftConfig
-from .samples import Sample, Stream, TrainingData, epoch_order
+from .samples import Sample, TrainingData, epoch_order
 
 torch: Any = need("torch", EXTRA)
 transformers: Any = need("transformers", EXTRA)
@@ -111,10 +111,6 @@ class AnalyzerTrainer(trl.SFTTrainer):
         right, supervised, tokens = counts.tolist()
         return right / max(1.0, supervised), int(tokens)
 
-    def load_checkpoint(self, folder: str) -> None:
-        """Load the weights of a checkpoint to which no update is added."""
-        self._load_from_checkpoint(folder)
-
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         """Save a checkpoint; a full disk is a TrainingError."""
         with on_disk.writing(self.args.output_dir):
@@ -186,16 +182,15 @@ class RunLog(transformers.TrainerCallback):
 
 
 class Collate:
-    """Turns rows into a batch: rows hold the index of a sample, or the sample itself if the split is streamed."""
+    """Turns rows, which hold the index of a sample, into a batch."""
 
-    def __init__(self, encoder: Encoder, samples: Sequence[Sample] = ()) -> None:
-        """Collate ``samples``, which rows name by index."""
-        self._encoder = encoder
-        self._samples = samples
+    def __init__(self, encoder: Encoder, samples: Sequence[Sample]) -> None:
+        """Collate ``samples``."""
+        self._encoder, self._samples = encoder, samples
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Batch:
         """Return the batch of some rows, with the ids of its episodes."""
-        samples = [self._samples[row["index"]] if "index" in row else row["sample"] for row in rows]
+        samples = [self._samples[row["index"]] for row in rows]
         return encode_samples(self._encoder, samples) | {IDS: [sample.episode_id for sample in samples]}
 
 
@@ -258,7 +253,7 @@ def load_model(config: SftConfig) -> tuple[Any, Any]:
 
 
 def arguments(config: SftConfig, plan: Plan, out: Path) -> Any:
-    """Return TRL's settings for a run, which is one pass over the rows of :func:`_train_rows`."""
+    """Return TRL's settings for a run, which is one pass over the rows of all epochs."""
     every = config.save_every or plan.steps_per_epoch
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # old names that both libraries still use
@@ -301,36 +296,17 @@ def make_trainer(
     config: SftConfig, plan: Plan, data: TrainingData, model: Any, encoder: Encoder, out: Path
 ) -> AnalyzerTrainer:
     """Return the trainer of a run."""
+    orders = [epoch_order(plan.records, config.batch, config.seed, epoch) for epoch in range(plan.epochs)]
+    held_out = range(len(data.train), len(data.train) + len(data.validation))
+    rows = hf_datasets.Dataset.from_dict
     trainer = AnalyzerTrainer(
         model=model,
         args=arguments(config, plan, out),
-        train_dataset=_train_rows(config, plan, data),
-        eval_dataset=_eval_rows(config, data),
-        data_collator=Collate(encoder, [*(() if isinstance(data.train, Stream) else data.train), *data.validation]),
+        train_dataset=rows({"index": [index for order in orders for index in order]}),
+        eval_dataset=rows({"index": list(held_out)}) if config.evaluate else None,
+        data_collator=Collate(encoder, [*data.train, *data.validation]),
         processing_class=encoder.processor,
         peft_config=adapter_config(config.lora_rank, config.lora_alpha) if config.lora else None,
     )
     trainer.remove_callback(transformers.PrinterCallback)
     return trainer
-
-
-def _train_rows(config: SftConfig, plan: Plan, data: TrainingData) -> Any:
-    if isinstance(data.train, Stream):
-        stream = data.train
-
-        def rows() -> Iterator[dict[str, Any]]:
-            for epoch in range(plan.epochs):
-                kept = plan.steps_per_epoch * config.batch
-                for _, sample in zip(range(kept), stream.epoch(epoch), strict=False):
-                    yield {"sample": sample}
-
-        return hf_datasets.IterableDataset.from_generator(rows)
-    orders = [epoch_order(plan.records, config.batch, config.seed, epoch) for epoch in range(plan.epochs)]
-    return hf_datasets.Dataset.from_dict({"index": [index for order in orders for index in order]})
-
-
-def _eval_rows(config: SftConfig, data: TrainingData) -> Any:
-    if not config.evaluate:
-        return None
-    first = 0 if isinstance(data.train, Stream) else len(data.train)
-    return hf_datasets.Dataset.from_dict({"index": list(range(first, first + len(data.validation)))})

@@ -6,7 +6,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ...core.plugins import Settings
-from ...labeling.vocabulary import Vocabulary
 from .items import SEED, Question
 
 Pictures = Literal["shown", "blank", "exchanged"]
@@ -72,9 +71,6 @@ class AnalyzerEvaluationConfig(AskedModel, RecordChoice):
     """Analyzer to evaluate: a run of ``pivot train sft``, a checkpoint folder, a hub id, or a served model."""
     data: str | None = None
     """Dataset to evaluate on: a store, a dataset folder or a hub id; by default the one that the run was trained on."""
-    target_vocabulary: Vocabulary | None = None
-    """Names of failure modes in prompts and targets: the certificate's or the paper's; by default those the
-    run was trained on, or the dataset's own."""
     out: Path | None = None
     """Folder of items, predictions, result and table, by default ``evaluation`` in the folder of the run; run the same
     command again to resume."""

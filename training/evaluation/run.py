@@ -17,7 +17,7 @@ from ...core.progress import Reporter
 from ...core.storage import Storage, open_storage
 from ...core.storage.base import storage_error
 from ...labeling.target import MAX_TARGET_CHARS
-from ...labeling.vocabulary import Vocabulary
+from ...labeling.vocabulary import PAPER_MODES, target_modes
 from ...models.base import Backend, ChatModel
 from ...models.extras import look_for
 from ..analyzer import ROLE, Analyzer, AnalyzerCase, Shot, ask_all, encoded_picture
@@ -91,8 +91,15 @@ def evaluate_analyzer(
     _backend(settings)  # refuse its settings before the items are written
     trained: Sequence[str] = (run or {}).get("configs", ())
     env = trained[0] if config.env == ALL and len(trained) == 1 else config.env
-    vocabulary = config.target_vocabulary or taught_vocabulary(model)
-    _items(source, env, config, out / ITEMS, begin_of(reporter), vocabulary)
+    items = _items(source, env, config, out / ITEMS, begin_of(reporter)).items.values()
+    taught = taught_vocabulary(model)
+    for env, choices in {item.env: item.choices for item in items}.items():
+        profile = plugins.load("environments", env).profile
+        if taught is not None and (choices == PAPER_MODES) != (target_modes(profile, taught) == PAPER_MODES):
+            raise TrainingError(
+                f"{source} names failures of {env} {', '.join(choices)}, expected the {taught}'s names, on which "
+                f"{model} was trained; make the dataset again with: pivot relabel STORE --target-vocabulary {taught}"
+            )
     return run_benchmark(settings, reporter=reporter)
 
 
@@ -120,17 +127,10 @@ def evaluate_baselines(
     return EvaluationReport(config.out, files, {}, baselines)
 
 
-def _items(
-    source: str,
-    env: str,
-    config: RecordChoice,
-    root: Path,
-    begin: Begin,
-    vocabulary: Vocabulary | None = None,
-) -> Benchmark:
+def _items(source: str, env: str, config: RecordChoice, root: Path, begin: Begin) -> Benchmark:
     if config.learned:
         check_learned()
-    return items_of_dataset(open_records(source, env, vocabulary), config, root, begin)
+    return items_of_dataset(open_records(source, env), config, root, begin)
 
 
 def named(name: str, config: AskedModel) -> str:
