@@ -62,11 +62,12 @@ if TYPE_CHECKING:
     from .flows.engines.cluster import ClusterPool, carry_out
     from .interop.base import Importer, Place, UnreadableError
     from .interop.episode import RecordedEpisode
+    from .labeling.hindsight import Hindsight
     from .training.policy_rl.config import RlConfig
     from .training.policy_rl.engines.base import GenerationOptions, Generator, Trained
     from .training.policy_rl.extensions.advantages import AdvantageEstimator, complete_episodes
     from .training.policy_rl.extensions.objectives import Objective
-    from .training.policy_rl.hindsight.contexts import Arm, Hindsight
+    from .training.policy_rl.hindsight.contexts import Arm
     from .training.policy_rl.losses import TokenBatch
 
 __all__ = [

@@ -60,9 +60,10 @@ def _save_player(folder: Path) -> None:
     Its tokenizer is trained on the prompts, so that texts, pictures and replies have realistic shares of the tokens.
     """
     from pivot.labeling.analyzer import analyzer_text  # noqa: PLC0415
+    from pivot.labeling.hindsight import Hindsight, hindsight_text  # noqa: PLC0415
     from pivot.tests.labeling.episodes import random_failures  # noqa: PLC0415
     from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm  # noqa: PLC0415
-    from pivot.training.policy_rl.hindsight.contexts import ARMS, Hindsight, hindsight_text  # noqa: PLC0415
+    from pivot.training.policy_rl.hindsight.contexts import ARMS  # noqa: PLC0415
     from pivot.training.policy_rl.levels import first_turns, plan_levels  # noqa: PLC0415
 
     levels = plan_levels(_config(folder))

@@ -22,6 +22,7 @@ from pivot.core.messages import EncodedFrame
 from pivot.environments.base import Task
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.labeling.domains import domain_of
+from pivot.labeling.hindsight import Hindsight, hindsight_text
 from pivot.models.extras import need
 from pivot.models.transformers.model import Engine
 from pivot.rollouts.policies import ModelPolicy
@@ -31,7 +32,6 @@ from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.config import RlConfig, make_rl_config
 from pivot.training.policy_rl.engines.base import GenerationOptions
 from pivot.training.policy_rl.engines.in_process import InProcessBackend
-from pivot.training.policy_rl.hindsight.contexts import Hindsight, hindsight_text
 from pivot.training.policy_rl.levels import Levels, plan_levels, roll_out
 from pivot.training.policy_rl.scoring import Row, Scorer
 

@@ -21,6 +21,7 @@ from pivot.core.plugins import Settings
 from pivot.environments.base import Task
 from pivot.environments.turns import Reply, Turn
 from pivot.labeling.analyzer import analyzer_text
+from pivot.labeling.hindsight import Hindsight, hindsight_text
 from pivot.labeling.target import build_target
 from pivot.models.extras import need
 from pivot.rollouts.base import Policy, TaskRollouts
@@ -32,12 +33,11 @@ from pivot.training.encode import Encoder
 from pivot.training.policy_rl.advantages import group
 from pivot.training.policy_rl.config import RlConfig, make_rl_config
 from pivot.training.policy_rl.hindsight.analysis import Failures, UpdateSamples, analyze, make_samples
-from pivot.training.policy_rl.hindsight.contexts import Hindsight, hindsight_text, random_other_step
+from pivot.training.policy_rl.hindsight.contexts import random_other_step
 from pivot.training.policy_rl.learner import ScoredTurn, hindsight_figures, score_turns
 from pivot.training.policy_rl.levels import Levels, roll_out
 from pivot.training.policy_rl.scoring import SAMPLED, Row, Scorer, measure_pairs, micro_batches, nothing_more
-from pivot.training.policy_rl.vision_cache import VisionCache
-from pivot.training.policy_rl.weights import ModelWeights
+from pivot.training.policy_rl.weights import ModelWeights, VisionCache
 from pivot.training.ranks import ALONE
 
 torch: Any = need("torch", "train")

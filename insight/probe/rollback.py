@@ -15,8 +15,8 @@ from ...core.plugins import Settings
 from ...datasets.store.store import Store
 from ...environments.base import Task
 from ...environments.turns import Reply, StudentPrompt, Turn
+from ...labeling.hindsight import Hindsight, teacher_prompt
 from ...rollouts.base import Episode, Policy, Status, TaskRollouts
-from ...training.policy_rl.hindsight.contexts import Hindsight, teacher_prompt
 from .records import VERSION, ProbeSettings, Retry, RetryStatus, is_lift, suffix_return
 
 ROLLBACK = "rollback"

@@ -14,12 +14,12 @@ from pivot.benchmarks.learning.player import FAMILIES, REPLY  # noqa: E402
 from pivot.datasets.store.schema import EPISODES, STEPS  # noqa: E402
 from pivot.datasets.store.tables import failed_episodes, rollout_tables  # noqa: E402
 from pivot.labeling.analyzer import analyzer_text  # noqa: E402
+from pivot.labeling.hindsight import Hindsight, hindsight_text  # noqa: E402
 from pivot.rollouts.base import Policy, TaskRollouts  # noqa: E402
 from pivot.rollouts.policies.scripted import ScriptedPolicy  # noqa: E402
 from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.policy_rl.config import RlConfig, make_rl_config  # noqa: E402
-from pivot.training.policy_rl.hindsight.contexts import Hindsight, hindsight_text  # noqa: E402
 from pivot.training.policy_rl.levels import Levels, plan_levels, roll_out  # noqa: E402
 
 SETTINGS: dict[str, dict[str, Any]] = {

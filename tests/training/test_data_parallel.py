@@ -10,7 +10,6 @@ import pytest
 from pivot.tests.training import together
 from pivot.tests.training.lake import FAMILIES, bytes_of, lines_of, save_grammatical, short, torch, weights_in
 from pivot.tests.training.ports import free_ports
-from pivot.training.policy_rl import learner as update
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.config import make_rl_config
 
@@ -55,7 +54,6 @@ def alone(runs: Path) -> Path:
     """The run of one process that they are to equal."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(runs)  # what the model is called is part of what is drawn
-        patch.setattr(update, "COSINE_EVERY", together.COSINE_EVERY)
         patch.setattr(loop, "draw_curves", lambda *_: None)
         loop.train(loop.prepare(short("start", **together.ALIKE)), Path("one"))
     return runs / "one"
@@ -70,9 +68,6 @@ def test_two_processes_give_the_parameters_of_one(runs: Path, alone: Path) -> No
             # A norm adds up all gradients in float32: processors differ by some 1e-6 of it, a token too few by 1e-2.
             share = 1e-5 if key == "grad_norm" else 0.0
             assert mine[key] == pytest.approx(theirs[key], rel=share, abs=1e-6), key
-    angles = [lines_of(folder)[-1]["gradient_cosine"] for folder in (alone, runs / "two")]
-    assert angles[0] == pytest.approx(angles[1], abs=1e-4)
-    assert 0 < abs(angles[0]) < 1
     assert torch.isfinite(next(iter(one.values()))).all()
 
 

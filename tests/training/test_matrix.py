@@ -17,9 +17,8 @@ from pivot.tests.training.lake import FAMILIES, lines_of, torch, weights_in
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.engines.in_process import InProcessModel
 from pivot.training.policy_rl.hindsight import analysis as hindsight
-from pivot.training.policy_rl.hindsight.analysis import make_samples
+from pivot.training.policy_rl.hindsight.analysis import make_samples, write_skills
 from pivot.training.policy_rl.hindsight.contexts import ARMS
-from pivot.training.policy_rl.hindsight.skills import write_skills
 
 pytestmark = pytest.mark.train
 

@@ -24,7 +24,7 @@ from pivot.training.policy_rl.learner import learning_rate  # noqa: E402
 from pivot.training.policy_rl.levels import plan_levels  # noqa: E402
 from pivot.training.policy_rl.losses import clipped_surrogate, is_clipped  # noqa: E402
 from pivot.training.policy_rl.scoring import SAMPLED, Row, Scorer, entropy  # noqa: E402
-from pivot.training.policy_rl.vision_cache import VisionCache  # noqa: E402
+from pivot.training.policy_rl.weights import VisionCache  # noqa: E402
 from pivot.training.trackers import flat_metrics  # noqa: E402
 
 pytestmark = pytest.mark.train

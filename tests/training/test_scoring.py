@@ -18,6 +18,7 @@ from pivot.core import plugins  # noqa: E402
 from pivot.core.identity import digest  # noqa: E402
 from pivot.core.images import decode, encode_png, frame_id  # noqa: E402
 from pivot.core.messages import EncodedFrame, PromptMessages  # noqa: E402
+from pivot.labeling.hindsight import teacher_prompt  # noqa: E402
 from pivot.models.base import ChatRequest, Sampling, image_ids  # noqa: E402
 from pivot.models.transformers.model import Engine  # noqa: E402
 from pivot.tests.training.failures import failures_of, frame_ids  # noqa: E402
@@ -26,7 +27,7 @@ from pivot.training.encode import EncodedPrompt, Encoder  # noqa: E402
 from pivot.training.policy_rl.config import make_rl_config  # noqa: E402
 from pivot.training.policy_rl.extensions.objectives import objective_of  # noqa: E402
 from pivot.training.policy_rl.figures import token_figures  # noqa: E402
-from pivot.training.policy_rl.hindsight.contexts import ARMS, hindsight_of, teacher_prompt  # noqa: E402
+from pivot.training.policy_rl.hindsight.contexts import ARMS, hindsight_of  # noqa: E402
 from pivot.training.policy_rl.learner import score_turns  # noqa: E402
 from pivot.training.policy_rl.losses import gate  # noqa: E402
 from pivot.training.policy_rl.scoring import (  # noqa: E402
@@ -39,8 +40,7 @@ from pivot.training.policy_rl.scoring import (  # noqa: E402
     micro_batches,
     score_rows,
 )
-from pivot.training.policy_rl.vision_cache import VisionCache  # noqa: E402
-from pivot.training.policy_rl.weights import ModelWeights  # noqa: E402
+from pivot.training.policy_rl.weights import ModelWeights, VisionCache  # noqa: E402
 
 pytestmark = pytest.mark.train
 torch.set_num_threads(1)

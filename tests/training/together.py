@@ -18,12 +18,10 @@ from pivot.models.extras import need
 from pivot.tests.training.lake import short, torch
 from pivot.tests.training.rl_victim import at_call
 from pivot.tests.training.victim import forked
-from pivot.training.policy_rl import learner as update
 from pivot.training.policy_rl import loop
 
 ALIKE = {"arm": "oracle", "updates": 3, "lr": 1e-5, "prompts": 2, "minibatch": 5, "micro_batch_tokens": 70}
 """Settings of the runs that are to give the same parameters: three micro-batches a minibatch, of two turns at most."""
-COSINE_EVERY = 3
 COMMAND = (
     "train rl frozenlake --set size=2 --set horizon=2 --set cell=16 --model other --arm mp --levels 12 "
     "--prompts 2 --rollouts 4 --max-tokens 8 --minibatch 6 --micro-batch-tokens 100 --lr 1e-3 --updates 2 "
@@ -34,7 +32,6 @@ RANK = int(os.environ.get("RANK", "0"))
 
 def alike() -> None:
     """Make the run that is to give the parameters of one process."""
-    update.COSINE_EVERY = COSINE_EVERY
     loop.train(loop.prepare(short("start", **ALIKE)), Path("two"))
 
 

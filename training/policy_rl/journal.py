@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core.storage import Storage
+from ...labeling.hindsight import hindsight_text
 from ...rollouts.base import Episode, Status
 from .. import checkpoint as on_disk
 from .config import RlConfig
 from .figures import Update
-from .hindsight.contexts import arm_of, hindsight_text
+from .hindsight.contexts import arm_of
 
 SAMPLES = "samples.txt"
 SAMPLE_HEAD = "===== update"

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from math import cos, inf, isfinite, pi, sqrt
+from math import cos, inf, isfinite, pi
 from typing import Any
 
 from ...core.errors import TrainingError
@@ -18,7 +18,7 @@ from ...core.identity import derive_seed
 from ...models.extras import need
 from ..config import EXTRA
 from ..ranks import ALONE, Ranks
-from ..tensors import Scalar, Tensor, TokenMask, TokenValues
+from ..tensors import Scalar, TokenMask, TokenValues
 from .config import RlConfig
 from .extensions.objectives import CANDIDATES, TEACHER_CANDIDATES, Objective, objective_of
 from .hindsight.contexts import arm_of
@@ -52,8 +52,6 @@ from .weights import ModelWeights, trained
 
 torch: Any = need("torch", EXTRA)
 
-COSINE_EVERY = 10
-"""Updates between two measurements of the angle between the gradients of GRPO and of the distillation."""
 Sums = defaultdict[str, float]
 """Sums over the tokens and steps of an update, by name."""
 INFORMED = 0.1
@@ -275,7 +273,6 @@ class Learner:
         config, sums = self.config, Sums(float)
         order = list(range(len(scored)))
         random.Random(derive_seed("minibatches", config.seed, number)).shuffle(order)
-        cosine = None
         self._ratios = inf, -inf
         lr = learning_rate(config, number)
         for each in self.optimizer.param_groups:
@@ -283,8 +280,6 @@ class Learner:
         self.model.train(config.gradient_checkpointing)
         for first in range(0, len(order), config.minibatch):
             chosen = [scored[index] for index in order[first : first + config.minibatch]]
-            if first == 0 and number % COSINE_EVERY == 0:
-                cosine = self._cosine(chosen)
             self.optimizer.zero_grad(set_to_none=True)
             self._accumulate(chosen, sums)
             norm = self._stop_unless_finite(number)
@@ -293,10 +288,10 @@ class Learner:
             sums["grad_norm"] += norm
         self.optimizer.zero_grad(set_to_none=True)
         self.model.train(False)
-        return self._figures(sums) | {"gradient_cosine": cosine, "lr": lr}
+        return self._figures(sums) | {"lr": lr}
 
-    def _accumulate(self, chosen: Sequence[ScoredTurn], sums: Sums, term: str = "total") -> None:
-        """Add the gradient of one term of a minibatch's loss, over all processes."""
+    def _accumulate(self, chosen: Sequence[ScoredTurn], sums: Sums) -> None:
+        """Add the gradient of a minibatch's loss, over all processes."""
         valid = sum(int(each.tokens.valid.sum()) for each in chosen)
         active = sum(int(each.tokens.active.sum()) for each in chosen)
         lengths = [self.scorer.length(each.turn.student) for each in chosen]
@@ -306,14 +301,9 @@ class Learner:
             logprobs, tokens = self._forward(group)
             counts = {"valid_count": valid, "active_count": active}
             loss = stage_two_loss(logprobs, tokens, **counts, weights=self._weights, distil=self._distil)
-            getattr(loss, term).backward()
+            loss.total.backward()
             self._count(sums, logprobs.detach(), tokens, loss)
-        if term == "total":
-            self._correct(chosen, sums)
-        self._sum_gradients()
-
-    def _sum_gradients(self) -> None:
-        """Sum the gradients over all processes; a missing gradient counts as zero."""
+        self._correct(chosen, sums)
         for each in self._trained:
             if each.grad is None:
                 each.grad = torch.zeros_like(each)
@@ -387,17 +377,6 @@ class Learner:
                 "is kept: start again with a lower --lr and another --out"
             )
         return norm
-
-    def _cosine(self, chosen: Sequence[ScoredTurn]) -> float | None:
-        """Return the cosine between the gradients of GRPO and distillation; None where one of them is zero."""
-        directions: list[Tensor] = []
-        for term in ("grpo", "opd"):
-            self.optimizer.zero_grad(set_to_none=True)
-            self._accumulate(chosen, Sums(float), term)
-            directions.append(torch.cat([each.grad.flatten() for each in self._trained]))
-        first, second = directions
-        both, one, other = (first @ second).item(), (first @ first).item(), (second @ second).item()
-        return both / sqrt(one) / sqrt(other) if one > 0 and other > 0 else None
 
     def _figures(self, sums: Sums) -> dict[str, float | None]:
         """Return means over all processes."""

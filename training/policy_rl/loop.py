@@ -36,17 +36,15 @@ from .engines.base import GenerationOptions, Generator, Trained, generator_type
 from .extensions.advantages import estimator_of
 from .extensions.objectives import objective_of
 from .figures import Clock, Line, Update, cost_figures, teacher_warning, update_figures
-from .hindsight.analysis import analyze, make_samples
+from .hindsight.analysis import analyze, check_same_tokens, make_samples
 from .hindsight.contexts import arm_of
 from .hindsight.corrections import check_corrections, with_corrections
-from .hindsight.skills import check_same_tokens
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
 from .learner import Learner, score_turns
 from .levels import Levels, first_turns, measure, plan_levels, roll_out
 from .rollout_store import PlayedStore
 from .scoring import Scorer, Teacher
-from .vision_cache import VisionCache
-from .weights import ModelWeights, MovingAverage
+from .weights import ModelWeights, MovingAverage, VisionCache
 
 torch: Any = need("torch", EXTRA)
 

@@ -20,7 +20,7 @@ from ...models.transformers.model import picture_of
 from ..config import EXTRA
 from ..encode import EncodedPrompt, Encoder
 from ..tensors import CandidateIds, Tensor, TokenMask, TokenValues
-from .vision_cache import Picture, VisionCache
+from .weights import Picture, VisionCache
 
 torch: Any = need("torch", EXTRA)
 transformers: Any = need("transformers", EXTRA)

@@ -16,7 +16,7 @@ from ....core.identity import below, derive_seed
 from ....core.images import decode
 from ....core.messages import EncodedFrame
 from ....environments.base import EnvProfile
-from ....labeling.hindsight import Hindsight, Part, hindsight_text, teacher_prompt
+from ....labeling.hindsight import Hindsight, Part
 from ...analyzer import Reading
 
 
@@ -137,16 +137,3 @@ def hindsight_of(
         picture = EncodedFrame.encode(panel([decode(frames[key]) for key in steps], step))
     alone = arm.random_step and len(steps) == 1
     return Hindsight(arm.shows, step, reading.failure_mode, reading.failure_reason, picture, alone, text=arm.text)
-
-
-__all__ = [
-    "ARMS",
-    "DEFAULT_ARM",
-    "Arm",
-    "Hindsight",
-    "Part",
-    "hindsight_of",
-    "hindsight_text",
-    "random_other_step",
-    "teacher_prompt",
-]
