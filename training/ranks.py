@@ -4,20 +4,19 @@ Work is assigned by index, results are gathered by index, gradients are summed. 
 processes, which each process computes first, so that any number of processes makes the same update.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from ..core.errors import PivotError, TrainingError
 from ..models.extras import need
 from .config import EXTRA
 
 torch: Any = need("torch", EXTRA)
 
 PATIENCE = timedelta(days=1)
-"""Timeout of collective operations: one process may check a large dataset for hours, or wait for servers. The default
-of ten minutes is too short. If a process dies, the launcher ends the others."""
+"""Timeout of collective operations: one process may wait for a server. The default of ten minutes is too short. If a
+process dies, the launcher ends the others."""
 
 Item = TypeVar("Item")
 Key = TypeVar("Key")
@@ -61,34 +60,6 @@ class Ranks:
         if self.count > 1:
             for tensor in tensors:
                 torch.distributed.all_reduce(tensor)
-
-    def by_one(self, work: Callable[[], Item]) -> Item:
-        """Run ``work`` in the main process while the others wait; return its result, or raise its error, in all.
-
-        The result is sent pickled, over gloo.
-
-        Raises:
-            PivotError: the error of the work. TrainingError: in the other processes, for an error of another type.
-        """
-        if self.count == 1:
-            return work()
-        outcome: list[Any] = [None, None]
-        failure: BaseException | None = None
-        if self.is_main:
-            try:
-                outcome[0] = work()
-            except PivotError as error:
-                outcome[1] = failure = error
-            except BaseException as error:  # noqa: BLE001 - raised below, after it was sent to the others
-                outcome[1] = TrainingError(f"the first process ended with {type(error).__name__}: {error}")
-                failure = error
-        group = torch.distributed.new_group(backend="gloo", timeout=PATIENCE)
-        torch.distributed.broadcast_object_list(outcome, group=group)
-        torch.distributed.destroy_process_group(group)
-        failure = failure or outcome[1]
-        if failure is not None:
-            raise failure
-        return outcome[0]
 
     def wait(self) -> None:
         """Wait until every process calls this."""

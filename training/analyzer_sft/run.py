@@ -86,23 +86,23 @@ def train_sft(
         return SftResult(None, 0, None, memory=estimate(config))
     if config.out is None and not config.check_only:
         raise TrainingError("no folder given, expected one for checkpoints and results; name it with --out DIR")
-    prepared, is_main = prepare(config), Ranks.current().is_main
+    prepared, ranks = prepare(config), Ranks.current()
     if config.out is not None and not config.check_only:
-        storage = open_storage(config.out)
-        Ranks.current().by_one(lambda: check_folder(storage, prepared, resume=config.resume))
-    if is_main:
+        check_folder(open_storage(config.out), prepared, resume=config.resume)
+        ranks.wait()  # before the main process writes files there
+    if ranks.is_main:
         if config.out is not None:
             picture = encode_png(prepared.report.example.drawing())
             open_storage(config.out).write_bytes(on_disk.CHECK_PICTURE, picture)
         on_checked(prepared)
     if config.check_only or config.out is None:
         return SftResult(None, prepared.plan.steps, None, data=prepared.report)
-    shown = report if is_main else lambda _: None
+    shown = report if ranks.is_main else lambda _: None
     return train(prepared, config.out, resume=config.resume, report=shown, callbacks=callbacks)
 
 
 def prepare(config: SftConfig) -> Prepared:
-    """Read model and data, and check every record; nothing is written. One process checks for all.
+    """Read model and data, and check every record; nothing is written. Each process checks for itself.
 
     Raises:
         TrainingError: the model, the data or the settings cannot be used.
@@ -111,9 +111,8 @@ def prepare(config: SftConfig) -> Prepared:
     data = read_dataset(config.dataset, config.configs)
     model, processor = load_model(config)
     encoder = Encoder(processor)
-    ranks = Ranks.current()
-    report = ranks.by_one(lambda: check_data(data, encoder, config.max_length))
-    plan = make_plan(config, report.train.records, ranks.count)
+    report = check_data(data, encoder, config.max_length)
+    plan = make_plan(config, report.train.records, Ranks.current().count)
     return Prepared(config, data, report, plan, model, encoder)
 
 
@@ -154,7 +153,8 @@ def train(
     """
     storage = open_storage(out)
     ranks = Ranks.current()
-    ranks.by_one(lambda: check_folder(storage, prepared, resume=resume))  # before the main process writes files there
+    check_folder(storage, prepared, resume=resume)
+    ranks.wait()  # before the main process writes files there
     if resume and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
         return SftResult(
             str(out), prepared.plan.steps, _last_validation_loss(storage), already_complete=True, data=prepared.report

@@ -273,7 +273,11 @@ def results_chart(tables: Mapping[str, Rows]) -> bytes:
         axes.set(title=f"{task}: {MAIN[task]}", ylabel="%", ylim=(0, 118), yticks=range(0, 101, 25))
         axes.set_xticks(range(len(groups)), [f"{env}\n{log} log" for env, log in groups], fontsize=8)
         axes.spines[["top", "right"]].set_visible(False)
-    _add_legend(figure, names)
+    bars: dict[str, Any] = {}
+    for axes in panels:
+        bars |= {label: bar for bar, label in zip(*axes.get_legend_handles_labels(), strict=True) if label not in bars}
+    columns = min(4, len(bars))
+    figure.legend(bars.values(), bars, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     encoded = io.BytesIO()
     figure.savefig(encoded, format="png", dpi=110, facecolor="white")
     return encoded.getvalue()
@@ -291,22 +295,8 @@ def _draw_bars(axes: Any, figure: str, groups: Sequence[Mapping[str, Any]], name
             colour = COLOURS[place % len(COLOURS)] if who in names else GREY
             hatch = HATCHES[place // len(COLOURS) % len(HATCHES)] if who in names else "//"
             x, value = group - 0.4 + width * (place + 0.5), 100 * share["value"]
-            axes.bar(x, value, width=0.92 * width, color=colour, hatch=hatch, edgecolor="white")
+            style = {"color": colour, "hatch": hatch, "edgecolor": "white", "label": who if who in names else BEST}
+            axes.bar(x, value, width=0.92 * width, **style)
             whisker = [[max(0.0, value - 100 * share["low"])], [max(0.0, 100 * share["high"] - value)]]
             axes.errorbar(x, value, yerr=whisker, fmt="none", ecolor=BLACK, elinewidth=1.0, capsize=2)
             axes.text(x, 100 * share["high"] + 2, f"{value:.0f}", ha="center", fontsize=7, color=BLACK)
-
-
-def _add_legend(figure: Any, names: list[str]) -> None:
-    patch = need("matplotlib.patches", EXTRA).Patch
-    handles = [
-        patch(
-            facecolor=COLOURS[place % len(COLOURS)],
-            hatch=HATCHES[place // len(COLOURS) % len(HATCHES)],
-            edgecolor="white",
-            label=name,
-        )
-        for place, name in enumerate(names)
-    ]
-    handles.append(patch(facecolor=GREY, hatch="//", edgecolor="white", label="best on the log alone"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)), frameon=False, fontsize=9)
