@@ -6,16 +6,12 @@ from typing import Annotated
 
 import typer
 
-from ..core.intervals import Interval
-from ..core.storage import Address
 from ..insight.compare import HEADER, compare_stores, screen_rows
 from ..insight.stats import Format, csv_text
-from ..training.policy_rl.compare_runs import RunComparison, compare_runs, is_policy_run
 from .console import out, show_table, write_data
 from .options import StoreAddress, store_argument
 
 CHOICES = "[table|csv|json]"
-_SIDES = ("old", "new", "difference")
 _NO_PARQUET = "pivot compare gives out a table, CSV or JSON"
 
 
@@ -30,8 +26,7 @@ def compare(
     paired, which gives narrower intervals of the difference. * marks an interval of the difference that excludes 0,
     over at least 20 levels; among twenty rows one does so by chance.
 
-    Two runs of pivot train rl are compared by their last ten common updates; the intervals are then over updates, and
-    those of held-out success over levels.
+    The rollouts of two runs of pivot train rl are stores, too: RUN/rollouts.
 
     [bold]Example[/]
 
@@ -39,9 +34,6 @@ def compare(
     """
     if style is Format.PARQUET:
         raise typer.BadParameter(_NO_PARQUET, param_hint="--format")
-    if is_policy_run(old) and is_policy_run(new):
-        _give_runs(old, new, style)
-        return
     comparisons = compare_stores(old, new)
     rows = [each.row() for each in comparisons]
     if style is Format.JSON:
@@ -56,33 +48,3 @@ def compare(
         for env, levels, common in dict.fromkeys((each.env, each.levels, each.common) for each in comparisons):
             if common < levels:
                 out.print(f"{env}: only {common} of {levels} levels are in both stores, which widens the intervals")
-
-
-def _give_runs(old: StoreAddress, new: StoreAddress, style: Format) -> None:
-    """Give out the comparison of two runs of Stage II."""
-    compared = compare_runs(old, new)
-    rows = [row.row() for row in compared.rows]
-    if style is Format.JSON:
-        data = {"updates": compared.updates, "settings": compared.settings, "rows": rows}
-        write_data(json.dumps(data, indent=2) + "\n")
-    elif style is Format.CSV:
-        write_data(csv_text(list(rows[0]), [list(row.values()) for row in rows]))
-    else:
-        show_runs(compared, old, new)
-
-
-def show_runs(compared: RunComparison, old: Address, new: Address) -> None:
-    """Show how the updates of two runs compare, and what they cost."""
-    for name, (before, after) in compared.settings.items():
-        out.print(f"setting {name}: {before} -> {after}", soft_wrap=True)
-    table = [
-        [row.measure, *(_bounded(getattr(row, each), getattr(row, f"{each}_bounds")) for each in _SIDES)]
-        for row in compared.rows
-    ]
-    header = ["mean of an update", "old", "new", "difference"]
-    show_table(f"{old} (old), {new} (new): up to update {compared.updates}", header, table)
-
-
-def _bounded(value: float | None, bounds: tuple[float, float] | None) -> object:
-    """Return a number with the bounds of its interval, if it has one."""
-    return value if value is None or bounds is None else str(Interval(value, *bounds))

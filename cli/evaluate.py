@@ -13,9 +13,7 @@ from ..training.evaluation.config import (
     PolicyEvaluationConfig,
 )
 from ..training.evaluation.run import evaluate_analyzer, evaluate_baselines
-from ..training.policy_rl.compare_runs import compare_runs, is_policy_run
 from .benchmark import show_report
-from .compare import show_runs
 from .console import ProgressBars, out, show_table
 from .from_config import Flag, Form, from_config
 from .help_texts import App
@@ -124,8 +122,6 @@ def policy(config: PolicyEvaluationConfig) -> None:
     folder = Path(config.model)
     if config.beside is not None:
         _show_gain(row, config.beside)
-        if is_policy_run(config.beside) and is_policy_run(folder):
-            show_runs(compare_runs(config.beside, folder), config.beside, folder)
     out.print(f"written: {(config.out or folder) / POLICY_RESULT}", soft_wrap=True)
 
 
