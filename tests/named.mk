@@ -95,16 +95,6 @@ what-train:  ## train with TRL on a store, and run models in process; installs P
 	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train,openai]'
 	$(VENV)/train/bin/pytest $(ANY_FOLDER) tests -m "train and not long"
 
-# verl requires an older OmegaConf, and packages for accelerators that its losses do not use.
-what-engines:  ## compare the losses of Stage II with verl's; installs PyTorch and verl (2 GB)
-	$(PYTHON) -m venv $(VENV)/engines
-	$(VENV)/engines/bin/pip install --quiet $(TORCH) -e '.[dev,train]' $(VERL_NEEDS)
-	$(VENV)/engines/bin/pip install --quiet --no-deps $(VERL)
-	$(VENV)/engines/bin/pytest $(ANY_FOLDER) -m engines tests/training/test_verl.py
-
-VERL ?= verl==0.9.1
-VERL_NEEDS := tensordict hydra-core codetiming ray
-
 what-perceptual:  ## test the perceptual SVG scorer on tiny random checkpoints; installs PyTorch
 	$(PYTHON) -m venv $(VENV)/train
 	$(VENV)/train/bin/pip install --quiet $(TORCH) -e '.[dev,train]'

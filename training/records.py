@@ -1,6 +1,6 @@
 """The one reader of datasets, for training and evaluation: it finds files, reads rows and checks them.
 
-A dataset is a store, a folder as the export wrote it, or a hub id. Rows are read with the columns that a caller needs,
+A dataset is a store, or a folder as the export wrote it. Rows are read with the columns that a caller needs,
 so that the labels of a whole split fit into memory while its pictures are read one by one. A bad file or row is a
 :class:`~pivot.core.errors.TrainingError` that names file, row and remedy; no row is skipped.
 """
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from ..core.errors import PluginError, StoreError, TrainingError
 from ..core.identity import digest
-from ..core.storage import FileRecord, FollowedPath, Storage, open_storage, parse_address
+from ..core.storage import FileRecord, Storage, open_storage, parse_address
 from ..datasets.store.config import environment
 from ..datasets.store.parquet import check_columns
 from ..datasets.store.schema import DATASET, TableSchema
@@ -64,7 +64,7 @@ class DatasetFiles:
     """The Parquet files of some configs of a dataset."""
 
     storage: Storage
-    """Storage of the dataset's folder, or of the hub's local copy."""
+    """Storage of the dataset's folder."""
     by_side: dict[str, list[tuple[str, str]]]
     """Names in ``storage`` with the environment that each may hold, in a fixed order."""
     manifest: str | None
@@ -92,18 +92,17 @@ class DatasetFiles:
 
 
 def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
-    """Return the files of some configs, which are environments or ``all``; files on the hub are downloaded first.
+    """Return the files of some configs, which are environments or ``all``.
 
     Raises:
         TrainingError: the dataset does not exist, its build did not finish, or it lacks a config.
     """
     storage = open_storage(parse_address(source))
     if not storage.exists():
-        if source.count("/") != 1 or source.startswith((".", "/", "~")):
-            raise TrainingError(
-                f"{source} does not exist; expected a store, a dataset folder, or a hub id such as user/name"
-            )
-        storage = open_storage(FollowedPath(_fetched(source, configs)))  # the hub's cache is made of links
+        raise TrainingError(
+            f"{source} does not exist, expected a store or a dataset folder; get one of the hub with: "
+            "hf download USER/NAME --repo-type dataset --local-dir DIR"
+        )
     storage.check_contents()
     manifest, listed = None, dict[str, FileRecord]()
     if storage.stat(RUN) is not None:
@@ -136,37 +135,9 @@ def find_files(source: str, configs: Sequence[str] = (ALL,)) -> DatasetFiles:
 
 
 def absolute_source(source: str) -> str:
-    """Return the address of a dataset as it is valid in every folder; a hub id stays as it is."""
+    """Return the address of a dataset as it is valid in every folder."""
     address = parse_address(source)
     return str(address.absolute()) if isinstance(address, Path) and address.exists() else source
-
-
-def _fetched(source: str, configs: Sequence[str]) -> Path:
-    """Return the local folder of a dataset on the hub, after downloading new files."""
-    # Imported here: the library takes a second.
-    from huggingface_hub import snapshot_download  # noqa: PLC0415
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415
-
-    patterns = [f"{'*' if config == ALL else config}/*.parquet" for config in configs]
-    try:
-        folder = snapshot_download(source, repo_type="dataset", allow_patterns=patterns, ignore_patterns="*_episodes/*")
-    except LocalEntryNotFoundError as error:
-        raise TrainingError(
-            f"{source} is not a folder, the hub cannot be reached (or HF_HUB_OFFLINE forbids it), and its "
-            "cache has no dataset of that name; expected a store, a dataset folder, or a hub id"
-        ) from error
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        raise TrainingError(
-            f"{source} is not a folder, and the hub returns no dataset of that name ({type(error).__name__}: "
-            f"{str(error).splitlines()[0]}); expected a store, a dataset folder, or a hub id; for a private one, log "
-            "in with: hf auth login"
-        ) from error
-    if not Path(folder).exists():
-        raise TrainingError(
-            f"the dataset {source} of the hub holds no file {' or '.join(patterns)}; expected the unchanged dataset "
-            "folder of a store (hf upload user/name STORE/dataset --repo-type dataset), and one of its configs"
-        )
-    return Path(folder)
 
 
 def rows_of(storage: Storage, name: str, columns: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -196,7 +167,7 @@ class Records:
     """The records of one config of a dataset."""
 
     address: str
-    """Folder or hub id, for messages."""
+    """Folder, for messages."""
     config: str
     """Environment, or ``all``."""
     files: DatasetFiles
@@ -221,7 +192,7 @@ class Records:
 
 
 def open_records(address: str, config: str = ALL) -> Records:
-    """Return the records of ``config`` (an environment, or ``all``) of a store, a dataset folder, or a hub id.
+    """Return the records of ``config`` (an environment, or ``all``) of a store or a dataset folder.
 
     Raises:
         TrainingError: see :func:`find_files`.

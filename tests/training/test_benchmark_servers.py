@@ -1,31 +1,23 @@
 """Servers of the benchmark that see too little, answer without end, or take their time."""
 
-import random
 import re
 import shlex
-import sys
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pivot
 import pytest
-from pivot.core.errors import ConfigError
-from pivot.core.identity import derive_seed
 from pivot.datasets.export.predictors import LoggedFailure
 from pivot.labeling.analyzer import LOG_HEADING
-from pivot.models.openai import connection
-from pivot.models.openai.wire import ANSWER_LIMIT_BYTES
 from pivot.tests.cli.command_line import run
-from pivot.tests.models.chat_server import HUGE, MODEL, served
+from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.training.test_benchmark_runs import config, text_of
 from pivot.training.evaluation.baselines import Judge, fit_baselines, fit_gate
 from pivot.training.evaluation.controls import locate_reply
 from pivot.training.evaluation.items import LOGS, Benchmark
 from pivot.training.evaluation.make import Made
-from pivot.training.evaluation.predictions import read_predictions
-from pivot.training.evaluation.run import PREDICTIONS, run_benchmark
+from pivot.training.evaluation.run import run_benchmark
 from pivot.training.evaluation.tables import best_baseline, main_share
 
 LOCATE = {"question": ("locate",)}
@@ -62,20 +54,6 @@ def blind(made: Made) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return reply
 
 
-def blindfolded(made: Made) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A model that sees neither picture nor log: it names the environment's most frequent pivot and mode."""
-    usual = {
-        env: Counter((each.pivot_step, each.failure_mode) for each in episodes if each.pivot_step is not None)
-        for env, episodes in made.fitting.items()
-    }
-
-    def reply(body: dict[str, Any]) -> dict[str, Any]:
-        env, _, _ = read_text(text_of(body))
-        return {"text": locate_reply(*usual[env].most_common(1)[0][0])}
-
-    return reply
-
-
 def assert_at_most_the_log(result: Any, benchmark: Benchmark) -> None:
     """No figure of the pivot is above the best baseline of its cell."""
     seen = [cell for cell in result["cells"] if cell["task"] == "pivot"]
@@ -99,63 +77,6 @@ def test_a_served_model_that_reads_the_text_alone_is_at_most_the_log_baseline(
         place = ("task", "env", "log")
         same = next(each for each in baseline["cells"] if all(each[name] == cell[name] for name in place))
         assert cell["figures"] == same["figures"], "it is the baseline, by way of prompt, server and replies"
-
-
-def test_a_served_model_that_sees_nothing_is_at_most_the_log_baseline(made_benchmark: Made, tmp_path: Path) -> None:
-    with served(blindfolded(made_benchmark)) as server:
-        result = run_benchmark(config(made_benchmark.benchmark, tmp_path, server.url, **LOCATE)).result
-    assert_at_most_the_log(result, made_benchmark.benchmark)
-
-
-def test_a_reply_of_a_hundred_megabytes_is_left_unread_and_counted_wrong(benchmark: Benchmark, tmp_path: Path) -> None:
-    chosen: list[str] = []
-
-    def fault(key: str, tried: int) -> str | None:
-        if not chosen:
-            chosen.append(key)
-        return "endless" if key == chosen[0] else None
-
-    with served(lambda body: {"text": '{"safe_action": "up"}'}, fault=fault) as server:
-        result = run_benchmark(config(benchmark, tmp_path, server.url)).result
-        assert server.log.faults["endless"] == 1, "it is not asked for again"
-        # What the client took is what it kept, and a few buffers of the operating system.
-        assert server.log.endless_bytes < ANSWER_LIMIT_BYTES + 40_000_000 < HUGE
-    rows = read_predictions(tmp_path / PREDICTIONS, benchmark).rows.values()
-    unread = [row for row in rows if row.status == "unanswered"]
-    assert [f"an answer of more than {ANSWER_LIMIT_BYTES} bytes" in str(row.detail) for row in unread] == [True]
-    assert result["usage"]["unanswered"] == 1 and result["usage"]["answered"] == len(rows) - 1
-
-
-def test_a_server_that_sends_nothing_else_ends_the_run(
-    benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection, "ANSWER_LIMIT_BYTES", 100_000)
-    patience = {"patience_seconds": 600.0, "request_seconds": 600.0}
-    with (
-        served(fault=lambda key, tried: "endless") as server,
-        pytest.raises(ConfigError, match=r"refused the first 24 requests and answered none \(an answer of more than"),
-    ):
-        run_benchmark(config(benchmark, tmp_path, server.url, question=(), service=patience))
-    assert not (tmp_path / "result.json").exists()
-
-
-@pytest.mark.long
-@pytest.mark.train
-def test_at_least_nine_in_ten_slots_are_busy(made_benchmark: Made, tmp_path: Path) -> None:
-    """The server takes a random time per answer; utilisation is the sum of these times over slots and wall time."""
-    slots = 16
-
-    def latency(key: str) -> float:
-        return random.Random(derive_seed("latency", key)).uniform(0.5, 2.0)
-
-    with served(lambda body: {"text": "{}"}, latency=latency, slots=slots) as server:
-        service = {"max_concurrency": slots, "patience_seconds": 600.0, "request_seconds": 600.0}
-        run_benchmark(config(made_benchmark.benchmark, tmp_path, server.url, question=(), service=service))
-        log = server.log
-    wall = log.busy[-1][0] - log.started[0]
-    busy = sum(log.latencies) / (slots * wall)
-    sys.stdout.write(f"{len(log.latencies)} answers, {wall:.1f} s, {100 * busy:.1f} % of {slots} slots busy\n")
-    assert busy >= 0.9
 
 
 def test_a_newcomer_gets_a_table_from_the_page_in_two_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

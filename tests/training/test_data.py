@@ -244,7 +244,7 @@ def test_a_store_is_held_against_its_manifest(small_store: Path, tmp_path: Path)
 def test_what_is_no_dataset_is_refused(small_model: Path, dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for source, message in (
-        (tmp_path / "nowhere", "does not exist; expected a store, a dataset folder, or a hub id"),
+        (tmp_path / "nowhere", "does not exist, expected a store or a dataset folder"),
         (tmp_path / "empty", r"holds no dataset, expected a store, or a folder with ENV/train-\*.parquet"),
         (small_model, "holds no dataset"),
     ):

@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 
-from PIL import Image
 from pivot.benchmarks.learning import study, vlm, vlm_start
 from pivot.benchmarks.learning.ledger import Ledger
 from pivot.benchmarks.learning.lessons import Lesson, played_lessons, reading_lessons
@@ -122,17 +121,6 @@ def _layout(lesson: Lesson, pictures: Any, encoder: Encoder) -> tuple[tuple[int,
     grids = encoder.prompt(lesson.row.prompt.messages, shown).grids
     assert grids is not None
     return tuple((int(rows) // 2, int(columns) // 2) for _, rows, columns in grids)
-
-
-def test_lessons_teach(model: tuple[Levels, Any, Encoder]) -> None:
-    """The loss falls over batches that are sampled for every step."""
-    levels, _, _ = model
-    learner, encoder = vlm.make_start_model("frozenlake", levels, 1)
-    tutor = Tutor(learner, encoder, vlm_start.make_shard("frozenlake", 0, 0, 1), "cpu")
-    optimizer = torch.optim.AdamW(learner.parameters(), lr=1e-3)
-    counts = vlm_start.per_lesson(dict.fromkeys(("student", "hinted", "other", "panel", "same"), 1), 20)
-    losses = [vlm_start.step(learner, optimizer, lambda: tutor.loss(counts)) for _ in range(20)]
-    assert losses[-1] < 0.8 * losses[0]
 
 
 def test_an_illiterate_teacher_fails_the_gate(model: tuple[Levels, Any, Encoder]) -> None:
@@ -268,30 +256,6 @@ class _InThisProcess:
         return done
 
 
-def test_the_study_has_the_seeds_that_it_needs() -> None:
-    """Twelve for the arms that the question is about, six for the others, and five arms on Sokoban."""
-    jobs = study.jobs(tuple(vlm.GAMES), Path("runs"))
-    lakes = [job for job in jobs if job.game == "frozenlake"]
-    counts = {arm: sum(job.arm == arm for job in lakes) for arm in study.ARMS}
-    assert sorted(counts.values()) == [6] * 11 + [12] * 8
-    assert len([job for job in jobs if job.game == "sokoban"]) == 5 * 6
-    assert all(arm.games[0] == "frozenlake" for arm in study.ARMS.values())
-    assert replace(jobs[0], seed=5).start == jobs[0].start
-
-
-def test_curves_of_finished_arms_are_drawn_beside_each_other(tmp_path: Path) -> None:
-    def rows(arm: str, seeds: int) -> list[dict[str, Any]]:
-        return [
-            {"game": "frozenlake", "arm": arm, "seed": seed, "curve": [0.2, 0.2 + seed / 100]} for seed in range(seeds)
-        ]
-
-    main = rows("vanilla_grpo", study.MANY) + rows("mp", study.MANY)
-    cases = {1: main + rows("progress", study.FEW - 1), 2: main + rows("progress", study.FEW)}
-    for panels, each in cases.items():
-        study.draw(each, "frozenlake", tmp_path / f"{panels}.png")
-        assert Image.open(tmp_path / f"{panels}.png").size == (800 * panels, 500), "unfinished arms are left out"
-
-
 def test_a_table_shows_the_change_of_a_teacher_over_paired_seeds() -> None:
     ends = [[0.9, 0.8], [0.9, 0.7], [0.9, None]]
     rows = [
@@ -309,9 +273,3 @@ def test_levels_of_all_seeds_hold_out_the_same_side(small_lakes: pytest.MonkeyPa
         assert not taught & {
             task.initial_state for task in plan_levels(vlm.settings_of("frozenlake", "none", seed)).validation
         }
-
-
-def test_a_world_of_levels_has_their_states(model: tuple[Levels, Any, Encoder]) -> None:
-    levels, _, _ = model
-    world: World = explore(levels.env, levels.config, levels.validation)
-    assert [world.states[start] for start in world.starts] == [task.initial_state for task in levels.validation]

@@ -20,7 +20,7 @@ class SftConfig(Settings):
     """A run of Stage I: supervised fine-tuning of the Analyzer."""
 
     dataset: str
-    """Dataset to train on: a store, a dataset folder, or a hub id."""
+    """Dataset to train on: a store, or a dataset folder."""
     model: str
     """Model to start from: a ``save_pretrained`` folder, or a hub id."""
     revision: str | None = None

@@ -1,6 +1,6 @@
 """Records of a dataset as training samples, each checked when it is read.
 
-A source is a store, a dataset folder as the export wrote it, or a hub id. An invalid record is a
+A source is a store, or a dataset folder as the export wrote it. An invalid record is a
 :class:`~pivot.core.errors.TrainingError` that names file, row and remedy; no record is skipped.
 """
 
@@ -111,7 +111,7 @@ def read_dataset(source: str, configs: Sequence[str] = (ALL,)) -> TrainingData:
     """Read a dataset.
 
     Args:
-        source: a store, a dataset folder, or a hub id.
+        source: a store, or a dataset folder.
         configs: environments to train on together, or ``all``.
 
     Raises:

@@ -70,7 +70,7 @@ class AnalyzerEvaluationConfig(AskedModel, RecordChoice):
     model: str
     """Analyzer to evaluate: a run of ``pivot train sft``, a checkpoint folder, a hub id, or a served model."""
     data: str | None = None
-    """Dataset to evaluate on: a store, a dataset folder or a hub id; by default the one that the run was trained on."""
+    """Dataset to evaluate on: a store, or a dataset folder; by default the one that the run was trained on."""
     out: Path | None = None
     """Folder of items, predictions, result and table, by default ``evaluation`` in the folder of the run; run the same
     command again to resume."""
@@ -80,7 +80,7 @@ class BaselinesConfig(RecordChoice):
     """A measurement of the baselines that read the log alone."""
 
     data: str
-    """Dataset: a store, a dataset folder, or a hub id."""
+    """Dataset: a store, or a dataset folder."""
     out: Path | None = None
     """Folder of items and table; by default nothing is written."""
 
