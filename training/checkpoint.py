@@ -257,20 +257,30 @@ def further_files(model: str) -> dict[str, bytes]:
     return {name: source.read_bytes(name) for name in names if source.stat(name) is not None}
 
 
+def stored_run(folder: Path) -> dict[str, Any]:
+    """Return the record of a run, ``run.json``; empty in another folder.
+
+    Raises:
+        TrainingError: it cannot be read.
+    """
+    storage = open_storage(folder)
+    if storage.stat(RUN) is None:
+        return {}
+    try:
+        record = storage.read_json(RUN)
+        return {**record, "config": {**record["config"]}}
+    except (StoreError, KeyError, TypeError) as error:
+        raise TrainingError(
+            f"{folder / RUN} cannot be read ({error}), expected the record of a run; copy a checkpoint out of the "
+            "folder to use it alone, such as final"
+        ) from error
+
+
 def taught_vocabulary(model: str) -> Vocabulary | None:
     """Return the vocabulary that a checkpoint was trained on; None unless it is ``RUN/final`` or ``RUN/best`` of a run.
 
     Raises:
         TrainingError: the record of the run cannot be read.
     """
-    run, name = Path(model).parent, Path(model).name
-    if name not in (FINAL, BEST):
-        return None
-    storage = open_storage(run)
-    if storage.stat(RUN) is None:
-        return None
-    try:
-        record = storage.read_json(RUN)
-        return record.get("target_vocabulary") or record["config"].get("target_vocabulary")  # Stage I, or II
-    except (StoreError, KeyError, AttributeError, TypeError) as error:
-        raise TrainingError(f"{run / RUN} cannot be read ({error}); set --target-vocabulary") from error
+    record = stored_run(Path(model).parent) if Path(model).name in (FINAL, BEST) else {}
+    return record.get("target_vocabulary") or record.get("config", {}).get("target_vocabulary")  # Stage I, or II

@@ -4,6 +4,7 @@ A run that was stopped at any moment resumes from its last complete checkpoint, 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,19 +87,14 @@ def train_sft(
         return SftResult(None, 0, None, memory=estimate(config))
     if config.out is None and not config.check_only:
         raise TrainingError("no folder given, expected one for checkpoints and results; name it with --out DIR")
-    prepared, ranks = prepare(config), Ranks.current()
+    prepared = prepare(config)
     if config.out is not None and not config.check_only:
-        check_folder(open_storage(config.out), prepared, resume=config.resume)
-        ranks.wait()  # before the main process writes files there
-    if ranks.is_main:
+        return train(prepared, config.out, config.resume, report=report, on_checked=on_checked, callbacks=callbacks)
+    if Ranks.current().is_main:
         if config.out is not None:
-            picture = encode_png(prepared.report.example.drawing())
-            open_storage(config.out).write_bytes(on_disk.CHECK_PICTURE, picture)
+            _draw_check(open_storage(config.out), prepared)
         on_checked(prepared)
-    if config.check_only or config.out is None:
-        return SftResult(None, prepared.plan.steps, None, data=prepared.report)
-    shown = report if ranks.is_main else lambda _: None
-    return train(prepared, config.out, resume=config.resume, report=shown, callbacks=callbacks)
+    return SftResult(None, prepared.plan.steps, None, data=prepared.report)
 
 
 def prepare(config: SftConfig) -> Prepared:
@@ -131,12 +127,18 @@ def run_record(prepared: Prepared) -> dict[str, Any]:
     }
 
 
+def _draw_check(storage: Storage, prepared: Prepared) -> None:
+    """Draw a record as the model sees it."""
+    storage.write_bytes(on_disk.CHECK_PICTURE, encode_png(prepared.report.example.drawing()))
+
+
 def train(
     prepared: Prepared,
     out: Path,
-    *,
     resume: bool = False,
+    *,
     report: Report = lambda _: None,
+    on_checked: Callable[[Prepared], None] = lambda _: None,
     callbacks: Sequence[Any] = (),
 ) -> SftResult:
     """Train, or resume a run that was stopped at any moment; the losses are those of an uninterrupted run.
@@ -145,71 +147,47 @@ def train(
         prepared: what :func:`prepare` returned.
         out: folder of the run; empty unless ``resume``.
         resume: resume from the last complete checkpoint.
-        report: receives lines about the progress.
+        report: receives lines about the progress, in the main process alone.
+        on_checked: receives ``prepared`` once the folder is checked, in the main process alone.
         callbacks: instances or classes of ``transformers.TrainerCallback``.
 
     Raises:
         TrainingError: ``out`` holds something else, or a loss is not finite.
     """
-    storage = open_storage(out)
-    ranks = Ranks.current()
-    check_folder(storage, prepared, resume=resume)
+    config, plan, storage, ranks = prepared.config, prepared.plan, open_storage(out), Ranks.current()
+    on_disk.check_run(storage, run_record(prepared), config, MAY_CHANGE, resume=resume)
     ranks.wait()  # before the main process writes files there
+    if ranks.is_main:
+        _draw_check(storage, prepared)
+        on_checked(prepared)
     if resume and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
-        return SftResult(
-            str(out), prepared.plan.steps, _last_validation_loss(storage), already_complete=True, data=prepared.report
-        )
-    if not ranks.is_main:
-        return _train(prepared, out, storage, _checkpoint(storage, resume), report, callbacks)
-    with storage.lock():
-        start = _checkpoint(storage, resume)
-        on_disk.clear_torn(storage, start)
-        on_disk.cut_metrics(storage, 0 if start is None else start.step)
-        storage.write_json(on_disk.RUN, run_record(prepared))
-        return _train(prepared, out, storage, start, report, callbacks)
-
-
-def _checkpoint(storage: Storage, resume: bool) -> on_disk.Checkpoint | None:
-    return on_disk.last_checkpoint(storage) if resume else None
-
-
-def check_folder(storage: Storage, prepared: Prepared, *, resume: bool) -> None:
-    """Check that a run may start or resume in a folder.
-
-    Raises:
-        TrainingError: it may not.
-    """
-    on_disk.check_run(storage, run_record(prepared), prepared.config, MAY_CHANGE, resume=resume)
-
-
-def _train(
-    prepared: Prepared,
-    out: Path,
-    storage: Storage,
-    start: on_disk.Checkpoint | None,
-    report: Report,
-    callbacks: Sequence[Any],
-) -> SftResult:
-    config, plan = prepared.config, prepared.plan
-    trainer = make_trainer(config, plan, prepared.data, prepared.model, prepared.encoder, out)
-    log = RunLog(storage, plan.steps_per_epoch, report)
-    log.trainer = trainer
-    for each in (log, *callbacks):
-        trainer.add_callback(each)
-    trainer.accelerator.wait_for_everyone()
-    trainer.train(resume_from_checkpoint=str(storage.local_path(start.folder)) if start is not None else None)
-    trainer.accelerator.wait_for_everyone()
-    loss = _last_validation_loss(storage)
-    if trainer.is_world_process_zero():
-        draw_losses(storage)
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        if config.lora:
-            model = merged(model, config.model, config.revision)
-        model.config.use_cache = True  # the library turned it off for training
-        results = {} if loss is None else {"loss on held-out levels (nats a target token, mean over records)": loss}
-        card = model_card(config, prepared.data.digest, prepared.report, results, on_disk.training_versions())
-        on_disk.save_final(storage, model, prepared.encoder.processor, card, on_disk.further_files(config.model))
-    trainer.accelerator.wait_for_everyone()
+        loss = _last_validation_loss(storage)
+        return SftResult(str(out), plan.steps, loss, already_complete=True, data=prepared.report)
+    start = on_disk.last_checkpoint(storage) if resume else None
+    with storage.lock() if ranks.is_main else nullcontext():
+        if ranks.is_main:
+            on_disk.clear_torn(storage, start)
+            on_disk.cut_metrics(storage, 0 if start is None else start.step)
+            storage.write_json(on_disk.RUN, run_record(prepared))
+        trainer = make_trainer(config, plan, prepared.data, prepared.model, prepared.encoder, out)
+        log = RunLog(storage, plan.steps_per_epoch, report if ranks.is_main else lambda _: None)
+        log.trainer = trainer
+        for each in (log, *callbacks):
+            trainer.add_callback(each)
+        ranks.wait()
+        trainer.train(resume_from_checkpoint=None if start is None else str(storage.local_path(start.folder)))
+        ranks.wait()
+        loss = _last_validation_loss(storage)
+        if ranks.is_main:
+            draw_losses(storage)
+            model = trainer.accelerator.unwrap_model(trainer.model)
+            if config.lora:
+                model = merged(model, config.model, config.revision)
+            model.config.use_cache = True  # the library turned it off for training
+            results = {} if loss is None else {"loss on held-out levels (nats a target token, mean over records)": loss}
+            card = model_card(config, prepared.data.digest, prepared.report, results, on_disk.training_versions())
+            on_disk.save_final(storage, model, prepared.encoder.processor, card, on_disk.further_files(config.model))
+        ranks.wait()
     return SftResult(str(out), plan.steps, loss, data=prepared.report)
 
 

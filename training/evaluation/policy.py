@@ -12,7 +12,7 @@ from ...models.extras import need
 from ...models.transformers.model import Engine
 from ...models.weights import is_local, revision_of
 from ...rollouts.policies import ModelPolicy
-from ..checkpoint import BEST, FINAL, RUN
+from ..checkpoint import BEST, FINAL, stored_run
 from ..config import EXTRA
 from ..encode import Encoder
 from ..loading import load_weights, uses_bf16
@@ -61,9 +61,8 @@ def run_config(folder: Path) -> RlConfig | None:
     Raises:
         TrainingError: its ``run.json`` cannot be used.
     """
-    storage = open_storage(folder)
-    record = storage.read_json(RUN) if storage.stat(RUN) is not None else None
-    return make_rl_config(record["config"]) if record is not None and record.get("stage") == "rl" else None
+    record = stored_run(folder)
+    return make_rl_config(record["config"]) if record.get("stage") == "rl" else None
 
 
 def checkpoint_of(folder: Path, name: str = FINAL) -> str:

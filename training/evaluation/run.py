@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...core import plugins
-from ...core.errors import ConfigError, PolicyError, StoreError, TrainingError
+from ...core.errors import ConfigError, PolicyError, TrainingError
 from ...core.plugins import read_settings
 from ...core.progress import Reporter
 from ...core.storage import Storage, open_storage
@@ -21,7 +21,7 @@ from ...labeling.vocabulary import PAPER_MODES, target_modes
 from ...models.base import Backend, ChatModel
 from ...models.extras import look_for
 from ..analyzer import ROLE, Analyzer, AnalyzerCase, Shot, ask_all, encoded_picture
-from ..checkpoint import FINAL, RUN, taught_vocabulary
+from ..checkpoint import FINAL, stored_run, taught_vocabulary
 from ..config import EXTRA, checked
 from ..records import ALL, open_records
 from .baselines import Begin, begin_of, check_learned
@@ -306,18 +306,11 @@ def training_run(model: str) -> dict[str, Any] | None:
     Raises:
         TrainingError: its ``run.json`` cannot be read.
     """
-    folder = Path(model)
-    storage = open_storage(folder)
-    if storage.stat(f"{FINAL}/config.json") is None or storage.stat(RUN) is None:
+    record = stored_run(Path(model)) if open_storage(Path(model)).stat(f"{FINAL}/config.json") is not None else {}
+    if not record:
         return None
-    try:
-        record = storage.read_json(RUN)
-        config, address = record.get("config", {}), record.get("dataset_address")
-        return config | {"dataset": address} if address and Path(address).exists() else config
-    except (StoreError, ValueError, AttributeError) as error:
-        raise TrainingError(
-            f"{folder / RUN} cannot be read ({error}); name the checkpoint: {folder / FINAL}"
-        ) from error
+    address = record.get("dataset_address")
+    return record["config"] | ({"dataset": address} if address and Path(address).exists() else {})
 
 
 def checkpoint_of(model: str) -> str:
