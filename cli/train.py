@@ -14,7 +14,7 @@ from ..datasets.store.config import environment
 from ..flows import training
 from ..training import config as shared
 from ..training.analyzer_sft.config import SftConfig
-from ..training.checkpoint import CHECK_PICTURE, FINAL, LOSS_PICTURE, taught_vocabulary
+from ..training.checkpoint import FINAL, LOSS_PICTURE, taught_vocabulary
 from ..training.config import recipe_fields, recipes
 from ..training.policy_rl.config import RECIPES as RL_RECIPES
 from ..training.policy_rl.config import RlConfig
@@ -152,10 +152,10 @@ def _show_check(prepared: "Prepared") -> None:
         soft_wrap=True,
     )
     example = prepared.report.example
+    out.print(f"prompt of episode {example.episode_id}, as the model reads it:", soft_wrap=True)
+    out.print(styled(example.prompt), soft_wrap=True)
     out.print(f"supervised in episode {example.episode_id}:", soft_wrap=True)
     out.print(styled(example.target), soft_wrap=True)
-    if prepared.config.out is not None:
-        out.print(f"a record as the model sees it: {prepared.config.out / CHECK_PICTURE}", soft_wrap=True)
 
 
 def show_estimate(model: str, made: "Estimate") -> None:

@@ -25,7 +25,7 @@ from .config import EXTRA
 
 CHECKPOINTS = "checkpoints"
 FINAL, STAGED_FINAL, BEST = "final", ".final", "best"
-METRICS, RUN, LOSS_PICTURE, CHECK_PICTURE = "metrics.jsonl", "run.json", "loss.png", "data_check.png"
+METRICS, RUN, LOSS_PICTURE = "metrics.jsonl", "run.json", "loss.png"
 _PREFIX = "checkpoint-"
 PACKAGES = (
     *("pivot-vlm", "torch", "transformers", "trl", "accelerate", "peft", "datasets", "numpy", "pillow", "torchvision"),
@@ -129,7 +129,7 @@ def check_run(
         TrainingError: the folder holds something else, or a run with other settings, data or weights.
     """
     where = storage.address().rstrip("/")
-    entries = [name for name in storage.listing() if name != CHECK_PICTURE]
+    entries = list(storage.listing())
     if not resume:
         if entries:
             raise TrainingError(

@@ -58,7 +58,7 @@ def test_the_command_trains_a_checkpoint_that_answers(small_store: Path, small_m
     shown = run(*command)
     assert "4 updates" in shown and f"the Analyzer is in {out}/final" in shown
     written = {path.name for path in out.iterdir() if not path.name.startswith(".")}
-    assert written == {"checkpoints", "final", "run.json", "metrics.jsonl", "loss.png", "data_check.png"}
+    assert written == {"checkpoints", "final", "run.json", "metrics.jsonl", "loss.png"}
     series = losses(out)
     assert len(series) == 4 and series[4] < series[1]
     record = json.loads((out / "run.json").read_text(encoding="utf-8"))

@@ -5,14 +5,7 @@ end token must be the only supervised tokens, and no text may contain a special 
 A level in both splits is refused; levels are compared in canonical form, whatever their task ids.
 """
 
-import textwrap
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, ImageDraw
 
 from ...core.errors import PivotError, TrainingError
 from ...datasets.store.config import environment
@@ -54,27 +47,10 @@ class Example:
     """A collated record, decoded from the tensors that the model gets."""
 
     episode_id: str
-    picture: NDArray[np.uint8]
     prompt: str
     """The prompt, with the run of image tokens as one word."""
     target: str
     """The supervised tokens."""
-
-    def drawing(self) -> NDArray[np.uint8]:
-        """Return the picture with prompt and target to the right, RGB."""
-        height, width = self.picture.shape[:2]
-        lines = [*_wrapped(self.prompt, 110), "", "SUPERVISED:", *_wrapped(self.target, 110)]
-        canvas = Image.new("RGB", (width + 720, max(height, 14 * len(lines) + 20)), "white")
-        canvas.paste(Image.fromarray(self.picture), (0, 0))
-        draw = ImageDraw.Draw(canvas)
-        supervised = lines.index("SUPERVISED:")
-        for row, line in enumerate(lines):
-            draw.text((width + 12, 10 + 14 * row), line, fill=(176, 32, 32) if row >= supervised else (32, 32, 32))
-        return np.asarray(canvas)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return [part for line in text.splitlines() for part in textwrap.wrap(line, width) or [""]]
 
 
 def check_data(data: TrainingData, encoder: Encoder, max_length: int) -> DataReport:
@@ -182,25 +158,4 @@ def _decoded(sample: Sample, batch: Batch, encoder: Encoder) -> Example:
         encoder.tokenizer.convert_ids_to_tokens(image), f"[{count} image tokens]"
     )
     target = encoder.tokenizer.decode([each for each in labels if each != IGNORED])
-    grid = batch["image_grid_thw"][0].tolist()
-    return Example(
-        sample.episode_id, unpatched(batch["pixel_values"], grid, encoder.processor.image_processor), text, target
-    )
-
-
-def unpatched(patches: Any, grid: Sequence[int], image_processor: Any) -> NDArray[np.uint8]:
-    """Return the picture that the patches of one image show, by inverting the processor's steps.
-
-    Args:
-        patches: shape (patches, channels x 2 x patch x patch), merged blocks together.
-        grid: frames, rows and columns of patches.
-        image_processor: image processor of the model, for mean, deviation and sizes.
-    """
-    _, rows, columns = grid
-    patch, merge = image_processor.patch_size, image_processor.merge_size
-    blocks = np.asarray(patches, np.float32).reshape(
-        rows // merge, columns // merge, merge, merge, 3, -1, patch, patch
-    )[:, :, :, :, :, 0]
-    pixels = blocks.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * patch, columns * patch, 3)
-    pixels = pixels * np.asarray(image_processor.image_std) + np.asarray(image_processor.image_mean)
-    return np.clip(np.rint(pixels * 255), 0, 255).astype(np.uint8)
+    return Example(sample.episode_id, text, target)

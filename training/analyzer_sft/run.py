@@ -12,7 +12,6 @@ from typing import Any
 from huggingface_hub import ModelCard, ModelCardData
 
 from ...core.errors import TrainingError
-from ...core.images import encode_png
 from ...core.storage import Storage, open_storage
 from ...models.weights import revision_of
 from .. import checkpoint as on_disk
@@ -91,8 +90,6 @@ def train_sft(
     if config.out is not None and not config.check_only:
         return train(prepared, config.out, config.resume, report=report, on_checked=on_checked, callbacks=callbacks)
     if Ranks.current().is_main:
-        if config.out is not None:
-            _draw_check(open_storage(config.out), prepared)
         on_checked(prepared)
     return SftResult(None, prepared.plan.steps, None, data=prepared.report)
 
@@ -127,11 +124,6 @@ def run_record(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _draw_check(storage: Storage, prepared: Prepared) -> None:
-    """Draw a record as the model sees it."""
-    storage.write_bytes(on_disk.CHECK_PICTURE, encode_png(prepared.report.example.drawing()))
-
-
 def train(
     prepared: Prepared,
     out: Path,
@@ -158,7 +150,6 @@ def train(
     on_disk.check_run(storage, run_record(prepared), config, MAY_CHANGE, resume=resume)
     ranks.wait()  # before the main process writes files there
     if ranks.is_main:
-        _draw_check(storage, prepared)
         on_checked(prepared)
     if resume and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
         loss = _last_validation_loss(storage)
