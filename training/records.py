@@ -35,22 +35,9 @@ BATCH_ROWS = 8
 """Rows in memory at a time; a collage of rendered views has up to 1 MB."""
 
 LABEL_COLUMNS = (
-    "episode_id",
-    "env",
-    "env_config",
-    "task_id",
-    "completion",
-    "pivot_step",
-    "failure_mode",
-    "actions",
-    "action_log",
-    "initial_state",
-    "horizon",
-    "num_steps",
-    "certificate",
-    "witness",
-    "infeasible_at_start",
-    "failure_reason",
+    *("episode_id", "env", "env_config", "task_id", "completion", "pivot_step", "failure_mode", "failure_reason"),
+    *("actions", "action_log", "initial_state", "horizon", "num_steps"),
+    *("certificate", "witness", "infeasible_at_start"),
 )
 """Every column but the Analyzer's prompt and picture."""
 SHOWN_COLUMNS = ("episode_id", "env", "env_config", "prompt", "images", "num_steps", "completion", "failure_mode")

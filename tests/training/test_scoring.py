@@ -37,8 +37,9 @@ from pivot.training.policy_rl.scoring import (  # noqa: E402
     TurnSample,
     common_tokens,
     entropy,
+    measure_rows,
     micro_batches,
-    score_rows,
+    nothing_more,
 )
 from pivot.training.policy_rl.weights import ModelWeights, VisionCache  # noqa: E402
 
@@ -193,11 +194,11 @@ def test_the_empty_context_has_a_gap_of_exactly_zero_and_a_gate_of_one_half() ->
     scorer, rollouts, episode = _scorer(encoder)
     rows = _student_rows(rollouts, episode, encoder)
     batches = micro_batches([scorer.length(row) for row in rows], 200)
-    student = score_rows(scorer, [VisionCache(model)], rows, batches)[0]
-    teacher = score_rows(scorer, [VisionCache(model)], rows, batches)[0]
+    student, teacher = (measure_rows(scorer, VisionCache(model), rows, batches, nothing_more) for _ in range(2))
     for place in range(len(rows)):
-        assert torch.equal(student[place], teacher[place])
-        assert (gate(student[place], teacher[place], 5.0) == 0.5).all()
+        mine, other = student[place][SAMPLED], teacher[place][SAMPLED]
+        assert torch.equal(mine, other)
+        assert (gate(mine, other, 5.0) == 0.5).all()
 
 
 CONTENT = st.lists(st.sampled_from(["red", "blue", "wide", "Go.", "Where to?", "Now up."]), max_size=4)
@@ -368,10 +369,10 @@ def test_a_picture_is_looked_at_once_however_often_it_is_shown(family: str, monk
         alone = torch.cat([scorer(model, [row]) for row in rows])
     looks, cache = _looks(model, monkeypatch), VisionCache(model)
     batches = [list(range(2)), list(range(2, len(rows)))]
-    scored = score_rows(scorer, [cache, cache], rows, batches)
+    scored = [measure_rows(scorer, cache, rows, batches, nothing_more) for _ in range(2)]
     assert sum(looks) == len(shown) < len(rows)
     for values in scored:
-        together = torch.cat([values[place] for place in range(len(rows))])
+        together = torch.cat([values[place][SAMPLED] for place in range(len(rows))])
         torch.testing.assert_close(together, alone, atol=2e-6, rtol=0)
 
 

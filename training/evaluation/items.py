@@ -42,14 +42,8 @@ EXAMPLES = 8
 FORM = {"images": "collage", "max_pictures": None, "thoughts": False}
 """Form in which items show their episodes: one collage, and no words of the agent. The fingerprint covers it."""
 
-SUMMARY, ITEMS, ANSWERS, SHOTS, BASELINES, PICTURES = (
-    "benchmark.json",
-    "items.jsonl",
-    "answers.jsonl",
-    "shots.jsonl",
-    "baselines.json",
-    "pictures",
-)
+SUMMARY, BASELINES, PICTURES = "benchmark.json", "baselines.json", "pictures"
+ITEMS, ANSWERS, SHOTS = "items.jsonl", "answers.jsonl", "shots.jsonl"
 
 
 def plugin_of(env: str) -> str:

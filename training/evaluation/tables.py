@@ -209,16 +209,8 @@ def plain_percent(share: Mapping[str, Any] | None) -> str:
 
 
 USAGE_HEADER = (
-    "who",
-    "items",
-    "answered",
-    "refused",
-    "unanswered",
-    "prompt tokens",
-    "reply tokens",
-    "seconds",
-    "cost",
-    "left out",
+    *("who", "items", "answered", "refused", "unanswered"),
+    *("prompt tokens", "reply tokens", "seconds", "cost", "left out"),
 )
 
 

@@ -46,16 +46,6 @@ def teacher_warning(line: Line) -> str | None:
     )
 
 
-def generator_logprobs(rollouts: Sequence[TaskRollouts]) -> dict[tuple[str, int], Sequence[float] | None]:
-    """Return the log-probabilities that the generator reported, by episode and step."""
-    return {
-        (step.episode_id, step.t): step.response_logprobs
-        for task in rollouts
-        for episode in task.episodes
-        for step in episode.steps
-    }
-
-
 def cost_figures(tokens: int, seconds: Mapping[str, float]) -> Line:
     """Return reply tokens per second of an update, and the peak memory of this process so far in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -86,7 +76,8 @@ def outcomes(rollouts: Sequence[TaskRollouts], groups: Groups) -> Line:
 
 def token_figures(rollouts: Sequence[TaskRollouts], scored: Sequence[ScoredTurn]) -> Line:
     """Return counts of tokens, and the mean distance between log-probabilities of the generator and the scorer."""
-    generated = generator_logprobs(rollouts)
+    steps = [step for task in rollouts for episode in task.episodes for step in episode.steps]
+    generated = {(step.episode_id, step.t): step.response_logprobs for step in steps}
     valid = sum(int(each.tokens.valid.sum()) for each in scored)
     entropies = [each.entropy[each.tokens.valid] for each in scored if each.entropy is not None]
     lengths = [len(each.turn.student.tokens) for each in scored]

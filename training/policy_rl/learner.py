@@ -46,7 +46,6 @@ from .scoring import (
     measure_rows,
     micro_batches,
     nothing_more,
-    score_rows,
 )
 from .weights import ModelWeights, trained
 
@@ -127,7 +126,6 @@ def score_turns(
     alone = [indices for indices in mine if turns[indices[0]].teacher is None]
     alone += ranks.share([[len(turns) + index for index in each] for each in further])
     mine_scored = distilled + alone
-    references = [] if reference is None else [reference.vision_cache()]
 
     measure = _measure_of(objective, config)
     rows = [turn.teacher or turn.student for turn in turns]
@@ -139,11 +137,13 @@ def score_turns(
     else:
         student = measure_rows(scorer, cache, students, mine_scored, entropy)
         taught = measure_rows(teacher.scorer, teacher.cache, rows, distilled, measure)
-    scored = score_rows(scorer, references, students, mine_scored)
     before, measured = ranks.join(student), ranks.join(taught)
     under_teacher = {index: each[SAMPLED] for index, each in measured.items()}
     old = {index: each[SAMPLED] for index, each in before.items()}
-    start = ranks.join(scored[0]) if scored else old
+    start = old
+    if reference is not None:
+        at_start = measure_rows(scorer, reference.vision_cache(), students, mine_scored, nothing_more)
+        start = {index: each[SAMPLED] for index, each in ranks.join(at_start).items()}
     corrections = {index: start[len(turns) + place] for place, (index, _) in enumerate(preferred)}
     result = []
     for index, turn in enumerate(turns):

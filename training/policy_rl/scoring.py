@@ -19,7 +19,7 @@ from ...models.extras import need
 from ...models.transformers.model import picture_of
 from ..config import EXTRA
 from ..encode import EncodedPrompt, Encoder
-from ..tensors import CandidateIds, Tensor, TokenMask, TokenValues
+from ..tensors import CandidateIds, Tensor, TokenMask
 from .weights import Picture, VisionCache
 
 torch: Any = need("torch", EXTRA)
@@ -310,25 +310,6 @@ def micro_batches(lengths: Sequence[int], budget: int, kinds: Sequence[Any] | No
         else:
             batches.append([index])
     return batches
-
-
-def score_rows(
-    scorer: Scorer, caches: Sequence[VisionCache], rows: Sequence[Row], batches: Sequence[Sequence[int]]
-) -> list[dict[int, TokenValues]]:
-    """Score the rows of ``batches`` under several weights, each with its vision cache, without a gradient.
-
-    Returns:
-        For each of ``caches`` the log-probabilities of each row by its index, on the CPU.
-    """
-    scored: list[dict[int, TokenValues]] = [{} for _ in caches]
-    with torch.no_grad():
-        for indices in batches:
-            chosen = [rows[index] for index in indices]
-            for values, cache in zip(scored, caches, strict=True):
-                with cache.around():
-                    pieces = scorer(cache.model, chosen, cache).cpu().split([len(row.tokens) for row in chosen])
-                values.update(zip(indices, pieces, strict=True))
-    return scored
 
 
 @dataclass(frozen=True, slots=True)
