@@ -22,7 +22,7 @@ MAKE = Form(
     },
     {
         "Items": ("env", "seed", "private", "scale"),
-        "Baselines": ("baselines", "learned"),
+        "Baselines": ("learned",),
     },
 )
 

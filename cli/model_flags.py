@@ -208,7 +208,7 @@ class AskedForm(Form[Asked]):
     def resolve(self, values: Values) -> Asked:
         """Check the values, those of the server by the model's backend; see the base class."""
         config = super().resolve(values)
-        if not config.service or not config.asks_a_model:
+        if not config.service:
             return config
         kind = plugins.load("models", config.backend_name).service_type
         settings = values.read(kind, ("service",), "service setting ")

@@ -198,7 +198,7 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
     levels = _levels_of(settings)
     if is_benchmark(settings.out):
         return make.check_made(open_benchmark(settings.out), levels, settings.seed, settings.scale)
-    if settings.baselines and settings.learned:
+    if settings.learned:
         check_learned()
     named = [name for env in levels if env.startswith(GYM) for name in config_of(env).code]  # the caller names the ids
     with allowing(named):
@@ -210,10 +210,8 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
             share=settings.scale,
             private=settings.private,
             begin=begin,
-            measure=(
-                (lambda each: measure_baselines(each.benchmark, each.episodes, learned=settings.learned, begin=begin))
-                if settings.baselines
-                else None
+            measure=lambda each: measure_baselines(
+                each.benchmark, each.episodes, learned=settings.learned, begin=begin
             ),
         )
 

@@ -93,8 +93,7 @@ def _estimate(config: SftConfig | RlConfig, settings: Any, tokens: int, more: Ma
     """Return the estimate of a run that differentiates ``tokens`` at a time and holds ``more`` parts, in bytes."""
     with torch.device("meta"):
         model = transformers.AutoModelForImageTextToText.from_config(settings)
-    parameters = sum(each.numel() for each in model.parameters())
-    trained = parameters
+    trained = parameters = _parameters(settings)
     if config.lora:
         with torch.device("meta"):
             model.add_adapter(adapter_config(config.lora_rank, config.lora_alpha))

@@ -185,9 +185,9 @@ def test_settings_that_would_be_ignored_are_refused(
 
 
 def test_equal_seeds_make_equal_benchmarks_and_other_seeds_others(benchmark: Benchmark, tmp_path: Path) -> None:
-    one = {"frozenlake": 100}
-    first, second = (make_benchmark(tmp_path / name, pivot.build, levels=one, share=0.08) for name in ("a", "b"))
-    other = make_benchmark(tmp_path / "c", pivot.build, levels=one, share=0.08, seed=7, private=True)
+    small: dict[str, Any] = {"levels": {"frozenlake": 100}, "share": 0.08, "measure": lambda _: []}
+    first, second = (make_benchmark(tmp_path / name, pivot.build, **small) for name in ("a", "b"))
+    other = make_benchmark(tmp_path / "c", pivot.build, seed=7, private=True, **small)
     assert first.fingerprint == second.fingerprint != other.fingerprint
     assert (first.facts["seed"], other.facts["seed"]) == (20_270, None)
     assert open_benchmark(benchmark.root).fingerprint == benchmark.fingerprint

@@ -38,11 +38,6 @@ class AskedModel(Settings):
     """Settings of the model server, such as base_url; they do not affect the figures."""
 
     @property
-    def asks_a_model(self) -> bool:
-        """Whether a model answers, and not a stand-in."""
-        return True
-
-    @property
     def backend_name(self) -> str:
         """Backend of the model: the named one; else ``openai`` with an address, or ``transformers``."""
         return self.backend or ("openai" if "base_url" in self.service else "transformers")
@@ -98,8 +93,6 @@ class MakeConfig(Settings):
     """Leave the seed out of benchmark.json, so that the fingerprint can be published without it."""
     scale: float = Field(default=1.0, ge=0.01, le=1)
     """Share of the benchmark that is made, for a trial; figures of different shares do not compare."""
-    baselines: bool = True
-    """Measure the baselines that read the log alone."""
     learned: bool = True
     """Fit the learned baseline, boosted trees, too."""
 
@@ -119,11 +112,6 @@ class RunConfig(AskedModel):
     """Question to ask: ``locate`` (tasks pivot and mode), ``safe`` or ``credit``; all by default."""
     env: tuple[str, ...] = ()
     """Environment to ask about; all by default."""
-
-    @property
-    def asks_a_model(self) -> bool:
-        """Whether a model answers, and not a stand-in; see the base class."""
-        return self.stand_in is None
 
 
 class ScoreConfig(Settings):

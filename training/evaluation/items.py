@@ -189,7 +189,7 @@ def write_benchmark(
     items: Sequence[Item],
     truths: Sequence[Truth],
     examples: Sequence[Example],
-    measure: Callable[[Benchmark], Sequence[Mapping[str, Any]]] | None = None,
+    measure: Callable[[Benchmark], Sequence[Mapping[str, Any]]],
 ) -> Benchmark:
     """Write the files of a benchmark, ``benchmark.json`` last, and return it; pictures are there already.
 
@@ -199,7 +199,7 @@ def write_benchmark(
         items: the questions.
         truths: their truths, in the same order.
         examples: worked examples of other levels.
-        measure: returns the results of the baselines; None for none.
+        measure: returns the results of the baselines.
 
     Raises:
         StoreError: the folder cannot be written.
@@ -211,8 +211,7 @@ def write_benchmark(
     record = {**facts, "canary": CANARY, "fingerprint": fingerprint(items, truths, examples)}
     named = {each.item_id: each for each in items}, {each.item_id: each for each in truths}
     benchmark = Benchmark(root, record, *named, tuple(examples))
-    if measure is not None:
-        storage.write_json(BASELINES, measure(benchmark))
+    storage.write_json(BASELINES, measure(benchmark))
     storage.write_json(SUMMARY, record)
     return benchmark
 

@@ -85,7 +85,7 @@ def make_benchmark(
     seed: int = SEED,
     share: float = 1.0,
     private: bool = False,
-    measure: Callable[[Made], Sequence[Mapping[str, Any]]] | None = None,
+    measure: Callable[[Made], Sequence[Mapping[str, Any]]],
     begin: Callable[[str, int], Callable[[], None]] = lambda _stage, _count: lambda: None,
 ) -> Benchmark:
     """Build the store of a benchmark, or resume its build, and write the benchmark.
@@ -97,7 +97,7 @@ def make_benchmark(
         seed: seed of levels and rollouts.
         share: share of the levels and items that is made.
         private: whether ``benchmark.json`` leaves the seed out.
-        measure: returns the results of the baselines; None for none.
+        measure: returns the results of the baselines.
         begin: receives the name of a stage and its number of episodes; returns a function to call per episode.
 
     Raises:
@@ -136,7 +136,7 @@ def make_benchmark(
         items,
         truths,
         examples,
-        None if measure is None else lambda benchmark: measure(Made(benchmark, fitting)),
+        lambda benchmark: measure(Made(benchmark, fitting)),
     )
 
 

@@ -19,7 +19,7 @@ from ..loading import load_weights, uses_bf16
 from ..policy_rl.config import RlConfig, make_rl_config
 from ..policy_rl.engines.base import GenerationOptions
 from ..policy_rl.engines.in_process import InProcessBackend
-from ..policy_rl.levels import Played, are_planned_alike, measure, plan_levels, without_seen
+from ..policy_rl.levels import Played, measure, plan_levels, without_seen
 from ..ranks import Ranks
 from .config import POLICY_RESULT, PolicyEvaluationConfig
 
@@ -146,9 +146,7 @@ def measure_policy(config: RlConfig, model: str, run: RlConfig | None = None) ->
         PluginError, ConfigError, GenerationError: the environment cannot be used.
     """
     held_out, ranks = plan_levels(config), Ranks.current()
-    levels = held_out
-    if run is not None and not are_planned_alike(config, run):  # alike, no level is on both sides
-        levels = without_seen(held_out, plan_levels(run))
+    levels = held_out if run is None else without_seen(held_out, plan_levels(run))
     loaded, processor = load_weights(model, config.revision if model == config.model else None, torch.float32)
     loaded.to(ranks.device).eval()
     encoder = Encoder(processor)

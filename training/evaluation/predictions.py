@@ -227,12 +227,8 @@ FIELDS: Mapping[Question, tuple[str, ...]] = {
     "safe": ("safe_action",),
     "credit": ("reach",),
 }
-OPTIONAL: Mapping[Question, frozenset[str]] = {
-    "locate": frozenset({"failure_reason"}),
-    "safe": frozenset(),
-    "credit": frozenset(),
-}
-"""Fields that the strict reader allows, too: Analyzers of ``pivot train sft`` also write guidance."""
+GUIDANCE = "failure_reason"
+"""Field of ``locate`` that the strict reader allows, too: Analyzers of ``pivot train sft`` also write guidance."""
 
 MOST_OBJECTS = 64
 """Most openings of a brace that the lenient reader tries."""
@@ -280,7 +276,7 @@ def _fields(text: str, question: Question, reader: Reader) -> dict[str, Any]:
             value = _DECODER.decode(text)
         except (ValueError, RecursionError):
             raise UnreadableError("not_json") from None
-        if not isinstance(value, dict) or value.keys() - OPTIONAL[question] != names:
+        if not isinstance(value, dict) or value.keys() - ({GUIDANCE} if question == "locate" else set()) != names:
             raise UnreadableError("wrong_fields")
         return value
     objects = [value for value in _objects(text) if names <= value.keys()]

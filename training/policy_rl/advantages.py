@@ -19,6 +19,7 @@ from ...solvers.credit import credit
 from ..config import EXTRA
 from ..tensors import Tensor
 from .config import RlConfig
+from .hindsight.contexts import arm_of
 
 torch: Any = need("torch", EXTRA)
 
@@ -49,17 +50,18 @@ def training_return(episode: Episode, gamma: float, penalty: float) -> float:
     return total
 
 
-def check_credit(config: RlConfig) -> None:
-    """Check that the environment has exact needs for a credit rule.
+def check_exact(config: RlConfig) -> None:
+    """Check that the environment has the exact needs and plans that credit and corrections are computed from.
 
     Raises:
         TrainingError: its solver knows no exact distances.
     """
-    if config.credit is not None and not issubclass(solver_type(config.env), ExactSolver):
+    users = [f"credit {config.credit!r}"] if config.credit is not None else []
+    users += [f"arm {config.arm}"] if arm_of(config.arm).corrects is not None else []
+    if users and not issubclass(solver_type(config.env), ExactSolver):
         raise TrainingError(
-            f"credit {config.credit!r}: found environment {config.env}, whose solver knows bounds or conventions but "
-            "not the exact number of turns to success, expected one with an exact solver, such as frozenlake or "
-            "sokoban; remove --credit"
+            f"{users[0]}: found environment {config.env}, whose solver proves no shortest plans, expected one with an "
+            "exact solver, such as frozenlake or sokoban; remove --credit, or choose another --arm"
         )
 
 

@@ -72,21 +72,12 @@ def plan_levels(config: RlConfig) -> Levels:
     return Levels(kind, settings, prompt, tuple(tasks[index] for index in indices), held_out, indices)
 
 
-PLANNED_BY = ("env", "settings", "seed", "levels", "held_out")
-"""Fields of a run that decide its levels and their splits."""
-
-
-def are_planned_alike(one: RlConfig, other: RlConfig) -> bool:
-    """Whether two runs have the same levels in the same splits."""
-    return all(getattr(one, name) == getattr(other, name) for name in PLANNED_BY)
-
-
 def without_seen(levels: Levels, trained: Levels) -> Levels:
     """Return ``levels`` without the held-out levels that another run trained on.
 
     Args:
         levels: levels to evaluate on.
-        trained: levels of that run, which were planned with other settings.
+        trained: levels of that run; if they were planned alike, no level is on both sides.
 
     Raises:
         TrainingError: no held-out level is left.

@@ -30,7 +30,7 @@ from ..loading import add_adapters, load_adapters, load_weights, merged, uses_bf
 from ..memory import Estimate, estimate_rl
 from ..ranks import Ranks
 from ..trackers import Trackers, check_trackers
-from .advantages import check_credit, group
+from .advantages import check_exact, group
 from .config import RlConfig, may_change, settings_of_episodes
 from .engines.base import GenerationOptions, Generator, Trained, generator_type
 from .extensions.advantages import estimator_of
@@ -38,7 +38,7 @@ from .extensions.objectives import objective_of
 from .figures import Clock, Line, Update, cost_figures, teacher_warning, update_figures
 from .hindsight.analysis import analyze, check_same_tokens, make_samples
 from .hindsight.contexts import arm_of
-from .hindsight.corrections import check_corrections, with_corrections
+from .hindsight.corrections import with_corrections
 from .journal import SAMPLES, append, cut_samples, policy_card, progress, sample_text
 from .learner import Learner, score_turns
 from .levels import Levels, first_turns, measure, plan_levels, roll_out
@@ -92,8 +92,7 @@ def prepare(config: RlConfig) -> Prepared:
             "or 'gap'; set --opd-objective"
         )
     check_trackers(config.report_to)
-    check_corrections(config)
-    check_credit(config)
+    check_exact(config)
     generator_type(config.engine)  # refuse an invalid engine before hours of work
     levels, ranks = plan_levels(config), Ranks.current()
     precision = torch.bfloat16 if uses_bf16(config.precision) else torch.float32

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ....core.errors import PivotError, TrainingError
+from ....core.errors import PivotError
 from ....core.identity import below, derive_seed
 from ....datasets.store.config import solver_type
 from ....environments.base import actions_per_turn
@@ -24,19 +24,6 @@ from ..levels import Levels
 from ..scoring import Correction, Row, TurnSample
 from .analysis import Failures, UpdateSamples, thinking_tokens
 from .contexts import arm_of
-
-
-def check_corrections(config: RlConfig) -> None:
-    """Check that the environment has plans for an arm that learns from them.
-
-    Raises:
-        TrainingError: its solver knows no exact distances.
-    """
-    if arm_of(config.arm).corrects is not None and not issubclass(solver_type(config.env), ExactSolver):
-        raise TrainingError(
-            f"arm {config.arm}: found environment {config.env}, whose solver proves no shortest plans, expected one "
-            "with an exact solver, such as frozenlake or sokoban; choose another --arm"
-        )
 
 
 def with_corrections(
