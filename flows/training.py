@@ -13,7 +13,7 @@ from ..models.extras import look_for
 from ..training.analyzer_sft.config import SftConfig, make_sft_config
 from ..training.config import checked
 from ..training.evaluation import make
-from ..training.evaluation.baselines import begin_of, check_learned, measure_baselines
+from ..training.evaluation.baselines import check_learned, measure_baselines
 from ..training.evaluation.config import MakeConfig, PolicyEvaluationConfig
 from ..training.evaluation.episodes import GYM, config_of
 from ..training.evaluation.items import Benchmark, is_benchmark, open_benchmark
@@ -194,7 +194,7 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
         PluginError: a package of the learned baselines is missing.
     """
     settings = config if isinstance(config, MakeConfig) else checked(MakeConfig, config)
-    bars, begin = reporter or Silent(), begin_of(reporter)
+    bars = reporter or Silent()
     levels = _levels_of(settings)
     if is_benchmark(settings.out):
         return make.check_made(open_benchmark(settings.out), levels, settings.seed, settings.scale)
@@ -209,9 +209,9 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
             seed=settings.seed,
             share=settings.scale,
             private=settings.private,
-            begin=begin,
+            reporter=bars,
             measure=lambda each: measure_baselines(
-                each.benchmark, each.episodes, learned=settings.learned, begin=begin
+                each.benchmark, each.episodes, learned=settings.learned, reporter=bars
             ),
         )
 

@@ -162,34 +162,26 @@ def fallback(problem: ReadingProblem, detail: str, num_steps: int, modes: Sequen
 class Analyzer:
     """A chat model in the role of the Analyzer."""
 
-    def __init__(self, backend: Backend, shots: Mapping[str, Sequence[Shot]] | None = None) -> None:
-        """Use a model of ``backend``; ``shots`` are worked examples by environment, in front of each of its cases.
+    def __init__(self, backend: Backend, shots: Sequence[Shot] = ()) -> None:
+        """Use a model of ``backend``; ``shots`` are worked examples in front of each case.
 
         Raises:
             ConfigError: a sampling setting is out of range.
         """
         self.backend = backend
         self.sampling = backend.settings.sampling(TEMPERATURE)
-        self.shots = shots or {}
+        self.shots = shots
 
     @property
     def config(self) -> dict[str, Any]:
-        """Everything that decides the replies, except the case."""
-        examples = {
-            env: [digest([shot.case.episode_id, shot.target]) for shot in each] for env, each in self.shots.items()
-        }
-        return {
-            "backend": self.backend.name,
-            **self.backend.config,
-            "sampling": self.sampling.row(),
-            **({"shots": examples} if examples else {}),
-        }
+        """Everything that decides the replies, except case and worked examples."""
+        return {"backend": self.backend.name, **self.backend.config, "sampling": self.sampling.row()}
 
     def request(self, case: AnalyzerCase) -> ChatRequest:
         """Return the request about a case, with the worked examples in front."""
         messages: list[Mapping[str, Any]] = []
         images: dict[str, EncodedFrame] = {}
-        for shot in self.shots.get(case.env, ()):
+        for shot in self.shots:
             messages += _named(shot.case, images)
             messages.append({"role": "assistant", "content": [{"type": "text", "text": shot.target}]})
         messages += _named(case, images)

@@ -40,7 +40,7 @@ def reads(body: dict[str, Any]) -> dict[str, Any]:
     return answered(number % (last + 1), modes[number % len(modes)])
 
 
-def readings(backend: Backend, cases: Iterable[AnalyzerCase], shots: Any = None) -> list[Reading]:
+def readings(backend: Backend, cases: Iterable[AnalyzerCase], shots: Any = ()) -> list[Reading]:
     """The readings of a model's replies to cases, in order."""
     analyzer = Analyzer(backend, shots)
 

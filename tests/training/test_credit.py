@@ -171,7 +171,7 @@ def test_the_samples_have_the_advantages_of_their_turns(
 
 
 def test_what_has_no_exact_need_or_is_no_rule_is_refused(player: Path) -> None:
-    with pytest.raises(TrainingError, match="knows bounds or conventions but not the exact number of turns"):
+    with pytest.raises(TrainingError, match="proves no shortest plans"):
         loop.prepare(short(player, env="navigation", settings={}, credit="progress"))
     with pytest.raises(TrainingError, match="found 'best', expected one of: progress, slack, pivot"):
         short(player, credit="best")

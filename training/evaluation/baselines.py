@@ -28,19 +28,7 @@ Judge = Callable[[LoggedFailure], Judgement]
 """Judges every step of an episode that was lost."""
 Episodes = Callable[[str, str], Sequence[Fitting]]
 """Returns the episodes to fit on, by environment and log."""
-Begin = Callable[[str, int], Callable[[], None]]
-"""Receives the name and the number of the steps to come; returns a function to call per step."""
-
-
-def begin_of(reporter: Reporter | None) -> Begin:
-    """Return what starts the stages of an evaluation and reports their progress."""
-    bars = reporter or Silent()
-
-    def begin(stage: str, count: int) -> Callable[[], None]:
-        bars.start(stage, count)
-        return lambda: bars.advance(stage, 1)
-
-    return begin
+SILENT = Silent()
 
 
 def check_learned() -> None:
@@ -118,7 +106,7 @@ def measure_baselines(
     episodes: Episodes,
     *,
     learned: bool = True,
-    begin: Begin = lambda _stage, _count: lambda: None,
+    reporter: Reporter = SILENT,
 ) -> list[dict[str, Any]]:
     """Return the results of the baselines on the items of a benchmark.
 
@@ -128,14 +116,14 @@ def measure_baselines(
         benchmark: the items.
         episodes: returns the episodes to fit on.
         learned: whether the boosted trees are fitted, too.
-        begin: receives the name of the stage and its number of logs.
+        reporter: receives the progress, in logs.
 
     Raises:
         PluginError: scikit-learn is not installed.
     """
     rows: dict[str, dict[str, Prediction]] = {}
     reasons: dict[str, dict[str, str]] = {}
-    advance = begin("baselines", len(benchmark.environments) * len(LOGS))
+    reporter.start("baselines", len(benchmark.environments) * len(LOGS))
     for env in benchmark.environments:
         for log in LOGS:
             items = [item for item in benchmark.items.values() if item.env == env and item.log == log]
@@ -153,7 +141,7 @@ def measure_baselines(
                 for name, judge in judges.items():
                     answer = answer_of(item, judge(logged), is_lost=is_lost)
                     rows.setdefault(name, {})[item.item_id] = answer
-            advance()
+            reporter.advance("baselines", 1)
     results: list[dict[str, Any]] = []
     for name in [each for each in NAMES if each in rows or each in reasons]:
         mine = rows.get(name, {})

@@ -12,6 +12,7 @@ from typing import Any
 from ...core.errors import ImageError, TrainingError
 from ...core.identity import digest
 from ...core.images import container_format, decode
+from ...core.progress import Reporter
 from ...core.storage import Storage, open_storage
 from ...datasets.export.predictors import LoggedFailure
 from ...datasets.store.config import versions
@@ -20,7 +21,7 @@ from ...labeling.action_log import action_log
 from ...labeling.target import parse_target
 from ..analyzer import case_of_record
 from ..records import LABEL_COLUMNS, SHOWN_COLUMNS, Records, target_text
-from .baselines import Begin, measure_baselines
+from .baselines import SILENT, measure_baselines
 from .boosted_trees import Fitting
 from .config import RecordChoice
 from .items import (
@@ -79,9 +80,7 @@ def fitting_of(row: Row) -> Fitting:
     return Fitting(replace(logged, failure_mode=parse_target(target_text(row)).failure_mode))
 
 
-def items_of_dataset(
-    records: Records, config: RecordChoice, root: Path, begin: Begin = lambda _stage, _count: lambda: None
-) -> Benchmark:
+def items_of_dataset(records: Records, config: RecordChoice, root: Path, reporter: Reporter = SILENT) -> Benchmark:
     """Write the items of a selection, their pictures and the results of the baselines to a folder.
 
     The baselines are kept if the folder holds the same items already.
@@ -90,14 +89,14 @@ def items_of_dataset(
         records: the dataset, in the label names of the Analyzer.
         config: the selection, and whether the boosted trees are fitted, too.
         root: folder of the items.
-        begin: receives the progress.
+        reporter: receives the progress.
 
     Raises:
         TrainingError: the dataset cannot be used. PluginError: scikit-learn or an environment is not installed.
     """
     rows, others = chosen_rows(records, config)
     labels, storage = {row["episode_id"]: row for row in rows}, open_storage(root)
-    advance = begin("items", len(labels))
+    reporter.start("items", len(labels))
     items: list[Item] = []
     truths: list[Truth] = []
     for shown in records.rows(config.side, SHOWN_COLUMNS):
@@ -105,7 +104,7 @@ def items_of_dataset(
             items.append(_item(row, shown, storage))
             target = parse_target(target_text(row))
             truths.append(Truth(items[-1].item_id, canonical_level(row), target.pivot_step, target.failure_mode))
-            advance()
+            reporter.advance("items", 1)
     if len(items) != len(rows):
         raise TrainingError(f"{records.address} changed while it was read; run the same command again")
     levels = {truth.level for truth in truths}
@@ -131,7 +130,7 @@ def items_of_dataset(
             if all(earlier.get(name) == benchmark.facts[name] for name in ("fingerprint", "baselines")):
                 return benchmark.baselines()
         fitting = {env: [fitting_of(row) for row in _of(env, others)] for env in counts}
-        return measure_baselines(benchmark, lambda env, _: fitting[env], learned=config.learned, begin=begin)
+        return measure_baselines(benchmark, lambda env, _: fitting[env], learned=config.learned, reporter=reporter)
 
     examples = _examples(records, OTHER_SIDE[config.side], others, storage)
     return write_benchmark(root, facts, items, truths, examples, measure)

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...core.errors import TrainingError
 from ...core.images import container_format, decode
+from ...core.progress import Reporter
 from ...core.storage import open_storage
 from ...datasets.store.config import environment, solver_type
 from ...datasets.store.split import TRAIN, VALIDATION
@@ -21,6 +22,7 @@ from ...datasets.store.store import Store
 from ...environments.base import EnvProfile
 from ...labeling.analyzer import LOG_HEADING, how_to_read, one_line
 from ...labeling.domains import domain_of
+from .baselines import SILENT
 from .boosted_trees import Fitting
 from .controls import true_reply
 from .episodes import (
@@ -86,7 +88,7 @@ def make_benchmark(
     share: float = 1.0,
     private: bool = False,
     measure: Callable[[Made], Sequence[Mapping[str, Any]]],
-    begin: Callable[[str, int], Callable[[], None]] = lambda _stage, _count: lambda: None,
+    reporter: Reporter = SILENT,
 ) -> Benchmark:
     """Build the store of a benchmark, or resume its build, and write the benchmark.
 
@@ -98,7 +100,7 @@ def make_benchmark(
         share: share of the levels and items that is made.
         private: whether ``benchmark.json`` leaves the seed out.
         measure: returns the results of the baselines.
-        begin: receives the name of a stage and its number of episodes; returns a function to call per episode.
+        reporter: receives the progress, in episodes.
 
     Raises:
         PivotError: an environment cannot be made, a store cannot be built, or the folder cannot be written.
@@ -116,7 +118,7 @@ def make_benchmark(
         certified = read_episodes(Store.open(root / store_of(env)), env)
         fitting[env] = certified[TRAIN]
         maker = _ItemMaker(root, env)
-        made, more = _questions(maker, selected(certified[VALIDATION], share), share, begin)
+        made, more = _questions(maker, selected(certified[VALIDATION], share), share, reporter)
         items += made
         truths += more
         examples += _examples(maker, certified[TRAIN])
@@ -283,9 +285,10 @@ class _ItemMaker:
 
 
 def _questions(
-    maker: _ItemMaker, chosen: Sequence[Certified], share: float, begin: Callable[[str, int], Callable[[], None]]
+    maker: _ItemMaker, chosen: Sequence[Certified], share: float, reporter: Reporter
 ) -> tuple[list[Item], list[Truth]]:
-    advance = begin(f"items, {maker.env}", len(chosen))
+    stage = f"items, {maker.env}"
+    reporter.start(stage, len(chosen))
     aside = set(map(_hash, sorted(chosen, key=_hash)[: max(1, round(share * ASIDE))]))
     items: list[Item] = []
     truths: list[Truth] = []
@@ -293,7 +296,7 @@ def _questions(
         for item, truth in maker.questions(certified, _hash(certified) in aside):
             items.append(item)
             truths.append(truth)
-        advance()
+        reporter.advance(stage, 1)
     return items, truths
 
 

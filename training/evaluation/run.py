@@ -24,7 +24,7 @@ from ..analyzer import ROLE, Analyzer, AnalyzerCase, Shot, ask_all, encoded_pict
 from ..checkpoint import FINAL, stored_run, taught_vocabulary
 from ..config import EXTRA, checked
 from ..records import ALL, open_records
-from .baselines import Begin, begin_of, check_learned
+from .baselines import SILENT, check_learned
 from .config import (
     AnalyzerEvaluationConfig,
     AskedModel,
@@ -91,7 +91,7 @@ def evaluate_analyzer(
     _backend(settings)  # refuse its settings before the items are written
     trained: Sequence[str] = (run or {}).get("configs", ())
     env = trained[0] if config.env == ALL and len(trained) == 1 else config.env
-    items = _items(source, env, config, out / ITEMS, begin_of(reporter)).items.values()
+    items = _items(source, env, config, out / ITEMS, reporter).items.values()
     taught = taught_vocabulary(model)
     for env, choices in {item.env: item.choices for item in items}.items():
         profile = plugins.load("environments", env).profile
@@ -116,21 +116,20 @@ def evaluate_baselines(
         TrainingError: the config or the data cannot be used. PluginError: a package is missing.
     """
     config = config if isinstance(config, BaselinesConfig) else checked(BaselinesConfig, config)
-    begin = begin_of(reporter)
     if config.out is None:
         with TemporaryDirectory() as folder:
-            baselines = _items(config.data, config.env, config, Path(folder), begin).baselines()
+            baselines = _items(config.data, config.env, config, Path(folder), reporter).baselines()
         return EvaluationReport(None, (), {}, baselines)
     look_for("matplotlib", EXTRA)
-    baselines = _items(config.data, config.env, config, config.out / ITEMS, begin).baselines()
+    baselines = _items(config.data, config.env, config, config.out / ITEMS, reporter).baselines()
     files = write_report(config.out, [each for each in baselines if each["cells"]])
     return EvaluationReport(config.out, files, {}, baselines)
 
 
-def _items(source: str, env: str, config: RecordChoice, root: Path, begin: Begin) -> Benchmark:
+def _items(source: str, env: str, config: RecordChoice, root: Path, reporter: Reporter | None) -> Benchmark:
     if config.learned:
         check_learned()
-    return items_of_dataset(open_records(source, env), config, root, begin)
+    return items_of_dataset(open_records(source, env), config, root, reporter or SILENT)
 
 
 def named(name: str, config: AskedModel) -> str:
@@ -236,7 +235,8 @@ def run_benchmark(config: RunConfig | Mapping[str, Any], *, reporter: Reporter |
     _write(storage, header, rows.values())
     covered = [item for item in benchmark.items.values() if header.covers(item)]
     items = [item for item in covered if item.item_id not in rows]
-    advance = begin_of(reporter)("answers", len(items))
+    bars = reporter or SILENT
+    bars.start("answers", len(items))
     with storage.local_path(PREDICTIONS).open("a", encoding="utf-8", errors="replace") as stream:
 
         def keep(row: Prediction) -> None:
@@ -246,7 +246,7 @@ def run_benchmark(config: RunConfig | Mapping[str, Any], *, reporter: Reporter |
                 stream.flush()
             except OSError as error:
                 raise storage_error("write", storage.address(PREDICTIONS), error) from error
-            advance()
+            bars.advance("answers", 1)
 
         if items:
             ask(items, keep)
@@ -409,7 +409,7 @@ def ask_model(
             examples = [
                 Shot(case_of_item(each.item, benchmark.pictures(each.item)), each.reply) for each in alike[:shots]
             ]
-            analyzers[key] = Analyzer(backend, {item.env: examples})
+            analyzers[key] = Analyzer(backend, examples)
     partners = _partners(benchmark) if pictures == "exchanged" else {}
 
     def cases() -> Iterator[_Case]:

@@ -98,15 +98,8 @@ def check_alike(results: Sequence[Result]) -> None:
     """
     if not results:
         raise TrainingError("found no result, expected at least one; make one with: pivot benchmark score")
-    prints: dict[str, str] = {}
-    for result in results:
-        prints.setdefault(result["fingerprint"], result["name"])
-    if len(prints) > 1:
-        shown = ", ".join(
-            f"{result['name']} {result['fingerprint']}"
-            for result in results
-            if prints[result["fingerprint"]] == result["name"]
-        )
+    if len({result["fingerprint"] for result in results}) > 1:
+        shown = ", ".join(f"{result['name']} {result['fingerprint']}" for result in results)
         raise TrainingError(
             f"found results of different benchmarks ({shown}), expected one fingerprint; score all on one"
         )

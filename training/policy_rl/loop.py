@@ -7,7 +7,7 @@ share; all of them hold the same weights.
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -138,9 +138,8 @@ def train_rl(
     if config.out is None:
         raise TrainingError("no folder given, expected one for checkpoints and results; name it with --out DIR")
     prepared = prepare(config)
-    if not prepared.ranks.is_main:
-        return train(prepared, config.out, resume=config.resume)
-    on_prepared(prepared)
+    if prepared.ranks.is_main:
+        on_prepared(prepared)
     return train(prepared, config.out, resume=config.resume, report=report)
 
 
@@ -156,20 +155,14 @@ def run_record(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def train(
-    prepared: Prepared,
-    out: Path,
-    *,
-    resume: bool = False,
-    report: Report = lambda _: None,
-) -> RlResult:
+def train(prepared: Prepared, out: Path, *, resume: bool = False, report: Report = lambda _: None) -> RlResult:
     """Train, or resume a run that was stopped at any moment.
 
     Args:
         prepared: result of :func:`prepare`; its model is trained in place.
         out: folder of the run; empty unless ``resume``.
         resume: resume from the last complete checkpoint.
-        report: receives one line per update.
+        report: receives one line per update, in the main process alone.
 
     Raises:
         TrainingError: ``out`` holds something else or more updates, or a gradient is not finite.
@@ -180,16 +173,21 @@ def train(
     if last and last[0]["step"] >= config.updates and storage.stat(f"{on_disk.FINAL}/config.json") is not None:
         return RlResult(str(out), config.updates, last[0], already_complete=True)
     start = on_disk.last_checkpoint(storage, config.updates) if resume else None
+    is_main = prepared.ranks.is_main
     prepared.ranks.wait()
-    if not prepared.ranks.is_main:
-        return _Run(prepared, storage, start, report).go()
-    with storage.lock():
-        storage.delete(on_disk.FINAL)  # of a run with fewer updates, which this one continues
-        on_disk.clear_torn(storage, start)
-        on_disk.cut_metrics(storage, 0 if start is None else start.step)
-        cut_samples(storage, 0 if start is None else start.step)
-        storage.write_json(on_disk.RUN, run_record(prepared))
-        return _Run(prepared, storage, start, report).go()
+    with storage.lock() if is_main else nullcontext():
+        if is_main:
+            storage.delete(on_disk.FINAL)  # of a run with fewer updates, which this one continues
+            on_disk.clear_torn(storage, start)
+            on_disk.cut_metrics(storage, 0 if start is None else start.step)
+            cut_samples(storage, 0 if start is None else start.step)
+            storage.write_json(on_disk.RUN, run_record(prepared))
+        run = _Run(prepared, storage, start, report if is_main else lambda _: None)
+        try:
+            return run.go()
+        finally:  # the server ends with the run, also after an error
+            run.generator.close()
+            run.trackers.close()
 
 
 class _Run:
@@ -266,14 +264,7 @@ class _Run:
             self.model.load_state_dict(saved.state_dict())
 
     def go(self) -> RlResult:
-        """Make the remaining updates and the final folder; the server ends with the run, also after an error."""
-        try:
-            return self._go()
-        finally:
-            self.generator.close()
-            self.trackers.close()
-
-    def _go(self) -> RlResult:
+        """Make the remaining updates and the final folder."""
         config, started = self.config, perf_counter()
         if self.done == 0 and config.validation_episodes:
             self._write({"step": 0, **self._validate(0)})
@@ -336,7 +327,9 @@ class _Run:
             measured = self.learner.update(scored, number)
             if self.average is not None:
                 self.average.update()
-        self._store(number, made)
+        if self.ranks.is_main:
+            self.played.store(number, made.rollouts)
+            append(self.storage, SAMPLES, sample_text(number, config.env, made))
         figures = update_figures(made, scored, config.beta)
         return {
             "step": number,
@@ -385,12 +378,6 @@ class _Run:
         if self.ranks.is_main:
             append(self.storage, on_disk.METRICS, json.dumps(line) + "\n")
         self.trackers.log(line)
-
-    def _store(self, number: int, made: Update) -> None:
-        """Store the rollouts of an update, and two of its episodes as text."""
-        if self.ranks.is_main:
-            self.played.store(number, made.rollouts)
-            append(self.storage, SAMPLES, sample_text(number, self.config.env, made))
 
     def _save(self, number: int) -> None:
         if self.ranks.is_main:
