@@ -99,9 +99,9 @@ def _steps(storage: Storage) -> set[int]:
     return {int(number) for number in numbers if number.isdecimal()}
 
 
-def clear_old(storage: Storage, kept: int = KEPT) -> None:
-    """Remove all checkpoints except the newest ``kept``."""
-    for step in sorted(_steps(storage))[:-kept]:
+def clear_old(storage: Storage) -> None:
+    """Remove all checkpoints except the newest ``KEPT``."""
+    for step in sorted(_steps(storage))[:-KEPT]:
         storage.delete(_seal_of(step))
         storage.delete(Checkpoint(step).folder)
 

@@ -15,8 +15,9 @@ def smoothed(values: Sequence[float], share: float = 0.05) -> list[float]:
     return [sum(values[max(0, end - width) : end]) / min(width, end) for end in range(1, len(values) + 1)]
 
 
-def loss_picture(records: Sequence[dict[str, Any]], title: str) -> bytes:
-    """Return the losses of a run over its epochs as a PNG."""
+def draw_losses(storage: Storage) -> None:
+    """Draw the losses of a run of Stage I over its epochs so far into its folder."""
+    records = read_metrics(storage)
     figure = need("matplotlib.figure", "train").Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
     train = [record for record in records if "loss" in record]
@@ -30,18 +31,13 @@ def loss_picture(records: Sequence[dict[str, Any]], title: str) -> bytes:
     if held_out:
         points = [record["epoch"] for record in held_out], [record["validation_loss"] for record in held_out]
         axes.plot(*points, color="#c0392b", marker="o", label="held-out levels")
-    axes.set(xlabel="epoch", ylabel="loss: mean over records, nats per target token", title=title)
+    axes.set(xlabel="epoch", ylabel="loss: mean over records, nats per target token", title="Stage I: the Analyzer")
     axes.grid(alpha=0.3)
     if train or held_out:
         axes.legend(frameon=False)
     encoded = io.BytesIO()
     figure.savefig(encoded, format="png", dpi=110)
-    return encoded.getvalue()
-
-
-def draw_losses(storage: Storage) -> None:
-    """Draw the losses of a run so far into its folder."""
-    storage.write_bytes(LOSS_PICTURE, loss_picture(read_metrics(storage), "Stage I: the Analyzer"))
+    storage.write_bytes(LOSS_PICTURE, encoded.getvalue())
 
 
 CURVES_PICTURE = "curves.png"

@@ -105,7 +105,26 @@ def evaluate_policy(config: PolicyEvaluationConfig, report: Callable[[str], None
     episodes = episode_config(config, run)
     weights = config.model if run is None else checkpoint_of(folder, config.checkpoint)
     report(f"playing {episodes.validation_episodes} episodes of {episodes.env} …")
-    result = measure_policy(episodes, weights, run)
+    revision = episodes.revision if weights == episodes.model else None
+    held_out, ranks = plan_levels(episodes), Ranks.current()
+    levels = held_out if run is None else without_seen(held_out, plan_levels(run))
+    loaded, processor = load_weights(weights, revision, torch.float32)
+    loaded.to(ranks.device).eval()
+    encoder = Encoder(processor)
+    engine = Engine(loaded, processor, encoder.placeholders)
+    options = GenerationOptions(
+        model=weights if not is_local(weights) else "local",
+        revision=revision_of(weights, revision),
+        run=f"evaluation-{episodes.seed}",
+        max_tokens=episodes.max_tokens,
+        temperature=episodes.validation_temperature,
+    )
+    half = uses_bf16(episodes.precision)
+    policy = ModelPolicy(InProcessBackend(options, engine, batch=episodes.generate, half=half))
+    played = measure(levels, policy, episodes.validation_episodes, ranks, episodes.seed)
+    left_out = len(held_out.validation) - len(levels.validation)
+    states = sorted(levels.env.canonical_state(task.initial_state) for task in levels.validation)
+    result = PolicyResult(played, episodes, weights, len(states), digest(states, length=16), left_out)
     open_storage(target).write_json(POLICY_RESULT, result.row())
     return result
 
@@ -136,31 +155,3 @@ def episode_config(config: PolicyEvaluationConfig, run: RlConfig | None) -> RlCo
         "model": fields.get("model", config.model),
     }
     return make_rl_config(fields | {name: value for name, value in changes.items() if value is not None})
-
-
-def measure_policy(config: RlConfig, model: str, run: RlConfig | None = None) -> PolicyResult:
-    """Play the held-out levels of ``config`` with ``model``, without levels that ``run``, its training, used.
-
-    Raises:
-        TrainingError: the model cannot be loaded, all held-out levels are excluded, or no episode could be finished.
-        PluginError, ConfigError, GenerationError: the environment cannot be used.
-    """
-    held_out, ranks = plan_levels(config), Ranks.current()
-    levels = held_out if run is None else without_seen(held_out, plan_levels(run))
-    loaded, processor = load_weights(model, config.revision if model == config.model else None, torch.float32)
-    loaded.to(ranks.device).eval()
-    encoder = Encoder(processor)
-    engine = Engine(loaded, processor, encoder.placeholders)
-    options = GenerationOptions(
-        model=model if not is_local(model) else "local",
-        revision=revision_of(model, config.revision if model == config.model else None),
-        run=f"evaluation-{config.seed}",
-        max_tokens=config.max_tokens,
-        temperature=config.validation_temperature,
-    )
-    half = uses_bf16(config.precision)
-    policy = ModelPolicy(InProcessBackend(options, engine, batch=config.generate, half=half))
-    played = measure(levels, policy, config.validation_episodes, ranks, config.seed)
-    left_out = len(held_out.validation) - len(levels.validation)
-    states = sorted(levels.env.canonical_state(task.initial_state) for task in levels.validation)
-    return PolicyResult(played, config, model, len(states), digest(states, length=16), left_out)

@@ -337,7 +337,8 @@ def _content(fields: Mapping[str, Any], item: Item, reader: Reader) -> Answer:
 
 def _step(value: Any, item: Item, reader: Reader) -> int | None:
     if reader == "lenient" and isinstance(value, str):
-        value = None if value.strip().lower() in ("null", "none") else _whole(value)
+        word = value.strip().lower()
+        value = None if word in ("null", "none") else int(word) if re.fullmatch("[0-9]{1,6}", word) else value
     if value is None:
         return None
     if type(value) is not int:  # bool is an int to isinstance, and 3.0 is not a step index
@@ -345,10 +346,6 @@ def _step(value: Any, item: Item, reader: Reader) -> int | None:
     if not 0 <= value < item.num_steps:
         raise UnreadableError("out_of_range")
     return value
-
-
-def _whole(text: str) -> Any:
-    return int(text) if re.fullmatch(r"\s*[0-9]{1,6}\s*", text, re.ASCII) else text
 
 
 def _word(value: Any, reader: Reader) -> str | None:

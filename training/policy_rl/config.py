@@ -23,7 +23,7 @@ LEARNING = "How it learns"
 MEMORY = "Memory and speed (results change by rounding alone)"
 REPORTS = "Validation, checkpoints and reports"
 CHECKS = "Checks"
-_GROUPS = {"arm": "arms", "opd_objective": "objectives", "advantages": "advantages"}
+_GROUPS = {"arm": "arms", "opd_objective": "objectives", "advantages": "advantages", "engine": "generators"}
 """Groups of the plugins that fields name."""
 
 
@@ -196,12 +196,14 @@ class RlConfig(Settings):
             "prompts": fields.get("prompts") or PAPER_PROMPTS.get(env, 16),
         }
 
-    @field_validator("arm", "opd_objective", "advantages")
+    @field_validator(*_GROUPS)
     @classmethod
     def _is_registered(cls, name: str, info: ValidationInfo) -> str:
-        group = _GROUPS[str(info.field_name)]
-        if name not in plugins.names(group):
-            raise ValueError(f"found {name!r}, expected one of: {', '.join(plugins.names(group))}")
+        names = list(plugins.names(_GROUPS[str(info.field_name)]))
+        if info.field_name == "engine":
+            names = [each.replace("_", "-") for each in names]
+        if name not in names:
+            raise ValueError(f"found {name!r}, expected one of: {', '.join(names)}")
         return name
 
     @field_validator("credit")
@@ -209,14 +211,6 @@ class RlConfig(Settings):
     def _is_a_rule(cls, name: str | None) -> str | None:
         if name is not None and name not in RULES:
             raise ValueError(f"found {name!r}, expected one of: {', '.join(RULES)}")
-        return name
-
-    @field_validator("engine")
-    @classmethod
-    def _is_installed(cls, name: str) -> str:
-        installed = [each.replace("_", "-") for each in plugins.names("generators")]
-        if name not in installed:
-            raise ValueError(f"found {name!r}, expected one of: {', '.join(installed)}")
         return name
 
     @model_validator(mode="after")

@@ -119,7 +119,7 @@ def update_figures(made: Update, scored: Sequence[ScoredTurn], beta: float) -> L
         **outcomes(made.rollouts, made.groups),
         **made.groups.figures(),
         **made.failures.figures(),
-        **made.samples.figures(),
+        "no_other_step": sum(each.no_other_step for each in made.samples.hindsight.values()),
         **correction_figures(made.samples.turns),
         **hindsight_figures(scored, beta),
         **token_figures(made.rollouts, scored),

@@ -381,7 +381,10 @@ class _Run:
 
     def _save(self, number: int) -> None:
         if self.ranks.is_main:
-            self._save_all(self.storage.local_path(on_disk.Checkpoint(number).folder))
+            where = self.storage.local_path(on_disk.Checkpoint(number).folder)
+            self._save_model(str(where))
+            with on_disk.writing(where):
+                torch.save(self.learner.optimizer.state_dict(), where / OPTIMIZER)
             on_disk.seal(self.storage, number)
             on_disk.clear_old(self.storage)
             draw_curves(self.storage, f"Stage II: {self.config.env}, arm {self.config.arm}")
@@ -404,11 +407,6 @@ class _Run:
                 if not (Path(where) / file).exists():
                     (Path(where) / file).write_bytes(content)
             on_disk.save_processor(self.encoder.processor, where)
-
-    def _save_all(self, where: Path) -> None:
-        self._save_model(str(where))
-        with on_disk.writing(where):
-            torch.save(self.learner.optimizer.state_dict(), where / OPTIMIZER)
 
     def _save_final(self, name: str) -> None:
         card = policy_card(self.config, self.storage)

@@ -168,10 +168,6 @@ class UpdateSamples:
     hindsight: Mapping[str, Hindsight]
     """Hindsight in the Teacher's prompts, by episode."""
 
-    def figures(self) -> dict[str, int]:
-        """Return the number of episodes that needed a random other step and have only one step."""
-        return {"no_other_step": sum(each.no_other_step for each in self.hindsight.values())}
-
 
 def make_samples(
     rollouts: Sequence[TaskRollouts],
