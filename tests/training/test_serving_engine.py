@@ -6,6 +6,7 @@ Run by ``make test WHAT=serving``, in the environment of training: PIVOT_VLLM_PY
 import os
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.policy_rl import loop  # noqa: E402
 from pivot.training.policy_rl.engines import vllm  # noqa: E402
 from pivot.training.policy_rl.engines.probe import Probe  # noqa: E402
-from pivot.training.policy_rl.engines.vllm import Server, post, reset_caches  # noqa: E402
+from pivot.training.policy_rl.engines.vllm import ServedModel, Server, post, reset_caches  # noqa: E402
 from pivot.training.policy_rl.levels import first_turns  # noqa: E402
 
 pytestmark = pytest.mark.serving
@@ -42,7 +43,9 @@ def _save(model: Any, folder: Path) -> Path:
 
 def _probe() -> Probe:
     turns = first_turns(matrix.levels_of("frozenlake"), 4)
-    return Probe(Encoder(matrix.player(FAMILY)[1]), turns, half=False)
+    encoder = Encoder(matrix.player(FAMILY)[1])
+    connect = partial(ServedModel, config={}, banned=encoder.placeholders, in_flight=4)
+    return Probe(encoder, turns, connect, half=False)
 
 
 def _moved(model: Any, part: str, by: float = 0.02) -> Any:

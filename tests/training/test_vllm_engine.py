@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pivot.training.loading import add_adapters, load_adapters
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.engines import vllm
 from pivot.training.policy_rl.engines.probe import Probe
-from pivot.training.policy_rl.engines.vllm import BASE, CACHES, NAME, Server, server_words
+from pivot.training.policy_rl.engines.vllm import BASE, CACHES, NAME, ServedModel, Server, server_words
 from pivot.training.policy_rl.levels import first_turns
 
 pytestmark = pytest.mark.train
@@ -156,7 +157,9 @@ def test_a_probe_asks_about_pictures_and_equal_sides_pass() -> None:
     model, processor = matrix.player(FAMILY)
     turns = first_turns(matrix.levels_of("sokoban"), 3)
     assert len({turn.prompt.prompt_hash for turn in turns}) == 3
-    probe = Probe(Encoder(processor), turns, half=False)
+    encoder = Encoder(processor)
+    connect = partial(ServedModel, config={}, banned=encoder.placeholders, in_flight=3)
+    probe = Probe(encoder, turns, connect, half=False)
     with model_server(deepcopy(model), processor) as (url, answers):
         assert probe.check(model, url) < 1e-5
     assert all("data:image" in str(body["messages"]) for body in answers.asked)

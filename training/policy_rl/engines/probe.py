@@ -5,18 +5,17 @@ If the two differ on average by more than rounding, the server has other weights
 otherwise the only sign would be a policy that learns a little worse.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....core.errors import TrainingError
 from ....environments.turns import Turn
-from ....models.base import ChatRequest, Sampling
+from ....models.base import ChatModel, ChatRequest, Sampling
 from ....models.extras import need
 from ...config import EXTRA
 from ...encode import Encoder
 from ..scoring import Row, Scorer
 from .base import answer_all
-from .vllm import ServedModel
 
 torch: Any = need("torch", EXTRA)
 
@@ -28,9 +27,18 @@ TOLERANCES = {True: 0.05, False: 1e-3}
 class Probe:
     """A check that server and trainer compute the same log-probabilities, on fixed prompts with pictures."""
 
-    def __init__(self, encoder: Encoder, turns: Sequence[Turn], *, half: bool) -> None:
-        """Use the prompts of ``turns``; ``half`` means that the trainer computes in bfloat16."""
-        self._scorer, self._half = Scorer(encoder, half=half), half
+    def __init__(
+        self, encoder: Encoder, turns: Sequence[Turn], connect: Callable[[str], ChatModel], *, half: bool
+    ) -> None:
+        """Use the prompts of ``turns``.
+
+        Args:
+            encoder: encoder of the trainer.
+            turns: turns of different levels.
+            connect: returns the server at an address as a model.
+            half: whether the trainer computes in bfloat16.
+        """
+        self._scorer, self._connect, self._half = Scorer(encoder, half=half), connect, half
         self._prompts = [turn.prompt for turn in turns]
         for turn in turns:
             self._scorer.pictures |= turn.images
@@ -73,8 +81,7 @@ class Probe:
         """
         rows: list[Row] = []
         theirs: list[float] = []
-        served = ServedModel(url, {}, self._scorer.encoder.placeholders, len(self._requests))
-        for prompt, answer in zip(self._prompts, answer_all(served, self._requests), strict=True):
+        for prompt, answer in zip(self._prompts, answer_all(self._connect(url), self._requests), strict=True):
             if isinstance(answer, Exception) or not answer.token_ids or answer.logprobs is None:
                 reason = answer if isinstance(answer, Exception) else "a reply without token ids or log-probabilities"
                 raise TrainingError(

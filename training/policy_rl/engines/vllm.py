@@ -15,6 +15,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -62,7 +63,9 @@ class VllmGenerator(Generator):
 
         super().__init__(trained)
         self._server = Server(trained.config.server_command, trained.folder / SERVER_FOLDER)
-        self._probe = Probe(trained.scorer.encoder, trained.first_turns(PROBE_TURNS), half=trained.scorer.half)
+        encoder, turns = trained.scorer.encoder, trained.first_turns(PROBE_TURNS)
+        connect = partial(ServedModel, config={}, banned=encoder.placeholders, in_flight=PROBE_TURNS)
+        self._probe = Probe(encoder, turns, connect, half=trained.scorer.half)
         self._url = ""
         self._saved = trained.folder.resolve() / SERVED_WEIGHTS  # the server runs in another folder
 
