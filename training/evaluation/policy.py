@@ -121,7 +121,7 @@ def evaluate_policy(config: PolicyEvaluationConfig, report: Callable[[str], None
     )
     half = uses_bf16(episodes.precision)
     policy = ModelPolicy(InProcessBackend(options, engine, batch=episodes.generate, half=half))
-    played = measure(levels, policy, episodes.validation_episodes, ranks, episodes.seed)
+    played = measure(levels, policy, episodes.validation_episodes, ranks)
     left_out = len(held_out.validation) - len(levels.validation)
     states = sorted(levels.env.canonical_state(task.initial_state) for task in levels.validation)
     result = PolicyResult(played, episodes, weights, len(states), digest(states, length=16), left_out)

@@ -6,13 +6,14 @@ trained on. An episode that ended in an error is played again up to twice, then 
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any
 
 from ...core import plugins
 from ...core.errors import PolicyError, TrainingError
 from ...core.identity import derive_seed, sample_below
+from ...core.intervals import LEAST, Interval, mean_of, sums_by_level
 from ...core.plugins import Settings
 from ...datasets.store.config import env_config, environment
 from ...datasets.store.split import TRAIN, split_by_task
@@ -159,7 +160,7 @@ class Played:
     """Success and return of a policy on some levels."""
 
     success: Share
-    mean_return: Share
+    mean_return: Interval
     by_set: dict[str, Share]
     """Success by evaluation set; empty if there is only one."""
     errors: int
@@ -170,18 +171,19 @@ class Played:
     def row(self) -> dict[str, Any]:
         """Return the figures as JSON data.
 
-        Episodes of a single level do not generalise: the interval of success is then 0 to 1, that of the return null.
+        Episodes of fewer than three levels do not generalise: the interval of success is then 0 to 1, that of the
+        return null.
         """
-        unknown = {"low": None, "high": None} if self.levels == 1 else {}
+        unknown = {"low": None, "high": None} if self.levels < LEAST else {}
         return {
             "success": self.success.row(),
-            "return": self.mean_return.row() | unknown,
+            "return": asdict(self.mean_return) | {"records": self.success.records} | unknown,
             "by_set": {name: each.row() for name, each in self.by_set.items()},
             "errors": self.errors,
         }
 
 
-def measure(levels: Levels, policy: Policy, episodes: int, ranks: Ranks = ALONE, seed: int = 0) -> Played:
+def measure(levels: Levels, policy: Policy, episodes: int, ranks: Ranks = ALONE) -> Played:
     """Play held-out levels about equally often, ``episodes`` in total or a few more; return the figures.
 
     Raises:
@@ -206,13 +208,14 @@ def measure(levels: Levels, policy: Policy, episodes: int, ranks: Ranks = ALONE,
         )
 
     def over(episodes: Sequence[Episode], values: Sequence[float]) -> Share:
-        return share(values, [each.task_id for each in episodes], seed)
+        return share(values, [each.task_id for each in episodes])
 
     by_set: dict[str, Share] = {}
     for name in sorted({each.eval_set for each in complete}):
         mine = [each for each in complete if each.eval_set == name]
         by_set[name] = over(mine, [float(bool(each.success)) for each in mine])
     success = over(complete, [float(bool(each.success)) for each in complete])
-    returns = over(complete, [each.episode_return for each in complete])
+    sums = sums_by_level([each.episode_return for each in complete], [each.task_id for each in complete])
+    returns = mean_of(*sums).amount()
     count = len({each.task_id for each in complete})
     return Played(success, returns, by_set if len(by_set) > 1 else {}, len(played) - len(complete), count)

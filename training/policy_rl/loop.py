@@ -364,7 +364,7 @@ class _Run:
         self._sync(number)
         temperature = config.validation_temperature
         policy = ModelPolicy(self._backend(number, max_tokens=config.max_tokens, temperature=temperature))
-        played = measure(self.levels, policy, config.validation_episodes, self.ranks, config.seed)
+        played = measure(self.levels, policy, config.validation_episodes, self.ranks)
         if self.ranks.is_main and number:
             lines = on_disk.read_metrics(self.storage)
             earlier = [line["validation"]["success"]["value"] for line in lines if "validation" in line]
