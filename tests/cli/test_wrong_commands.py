@@ -304,7 +304,6 @@ WRONG = [
     ("stats STORE --sql 'from modes' --format csv --out empty", "empty is a folder; --out of a query names the file"),
     ("stats STORE --sql 'select \udcff'", "--sql: the query is not text in UTF-8"),
     ("compare gone STORE", NO_STORE),
-    ("compare STORE STORE --seed x", "--seed: found 'x', expected a whole number"),
     ("compare STORE file", "file is a file; name a folder"),
     ("peek STORE --env ''", "holds no failure of ''"),
     ("peek STORE --png ''", "--png: found '', expected a path"),
