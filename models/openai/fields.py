@@ -49,7 +49,9 @@ def suspect(fields: Mapping[str, Any], accepted: Set[str], status: int, words: s
         words: the server's own words.
     """
     present = [name for name in OPTIONAL if name in fields]
-    named = next((name for name in present if re.search(OPTIONAL[name], words, re.IGNORECASE)), None)
+    matches = {name: re.search(OPTIONAL[name], words, re.IGNORECASE) for name in present}
+    places = {name: match.start() for name, match in matches.items() if match is not None}
+    named = min(places, key=places.__getitem__, default=None)  # the allowed ones may be listed after it
     if _VALUE_OF_LIMIT.search(words) and named in {None, *_LIMITS}:
         return None, True  # about the number of tokens, and an answer without any limit is not what was asked for
     if named is not None or status not in UNNAMED:

@@ -24,6 +24,7 @@ from pivot.tests.models.test_openai import ask
         (403, {"error": {"message": "You are not allowed to request {field} from this model"}}),
         (400, {"error": {"message": "bad request", "param": "{field}"}}),
         (400, "{field}: unsupported"),
+        (400, {"detail": "Unknown field {field}. Known ones: logprobs, max_tokens, seed, temperature, top_p"}),
     ],
 )
 def test_a_field_that_a_refusal_names_is_left_out_alone(status: int, body: Any, count: int) -> None:
