@@ -36,10 +36,15 @@ install: $(VENV)/.installed  ## install PIVOT into .venv
 
 dev: $(VENV)/.dev  ## install PIVOT and the development tools
 
-demo: $(VENV)/.installed  ## build both puzzle datasets at the paper's sizes and show their contents
-	$(BIN)/pivot build sokoban frozenlake --out $(DEMO)
+SIZE ?= small
+LEVELS_small := --tasks 64
+LEVELS_paper :=
+demo: $(VENV)/.installed  ## build datasets of both puzzles, 64 levels each, and show them; SIZE=paper takes the paper's sizes
+	@case $(SIZE) in small|paper) ;; *) echo "SIZE: found '$(SIZE)', expected small or paper"; exit 2;; esac
+	$(BIN)/pivot build sokoban frozenlake --out $(DEMO) $(LEVELS_$(SIZE))
 	$(BIN)/pivot stats $(DEMO)
 	$(BIN)/pivot peek $(DEMO) --png $(DEMO)-failure.png
+	@echo "made at the size '$(SIZE)'; small is 64 levels of each puzzle, paper (make demo SIZE=paper) 180 and 216"
 
 serve: $(VENV)/.installed  ## run a Prefect server and a worker with the schedules of prefect.yaml until Ctrl-C
 	@exec $(BIN)/pivot deploy --serve
