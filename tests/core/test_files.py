@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pivot.core.errors import ForbiddenError, StoreError
-from pivot.core.storage import FileRecord, LocalStorage
+from pivot.core.storage import FileRecord, LocalStorage, open_storage
 from pivot.core.storage.local import LOCK, TEMPORARY
 from pivot.core.storage.receipts import Receipt
 from pivot.datasets.store.parquet import read_table, write_tables
@@ -160,13 +160,14 @@ def test_a_full_disk(small_disk: Path) -> None:
     assert read_table(LocalStorage(small_disk), path, FRAMES).num_rows == 1
 
 
-def test_a_full_disk_refuses_the_lock_clearly(small_disk: Path) -> None:
+def test_a_full_disk_refuses_files_clearly_and_no_lock(small_disk: Path) -> None:
+    """Who frees the disk needs the lock."""
     with contextlib.suppress(OSError), (small_disk / "filler").open("wb") as filler:
         while True:
             filler.write(bytes(4096))
             filler.flush()
-    with pytest.raises(StoreError, match="No space left on device; free some space"), LocalStorage(small_disk).lock():
-        pass
+    with LocalStorage(small_disk).lock() as leased, pytest.raises(StoreError, match="No space left on device; free"):
+        open_storage(leased).write_bytes("file", b"x")
 
 
 def test_a_read_only_disk(small_disk: Path) -> None:
