@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import date
 from pathlib import Path
 
 import pivot
@@ -183,7 +184,9 @@ def test_nights_are_read_merged_and_pruned(s3: ObjectServer, tmp_path: Path) -> 
     assert frames[0].episodes.collect().equals(frames[1].episodes.collect())
     assert query(there / "nights", "from modes") == query(here / "nights", "from modes")
     for folder in (there, here):
-        assert [each.kind for each in pivot.prune(folder / "nights", keep="1").removals] == ["night"]
+        for day, kind in ((1, "mark"), (2, "night")):
+            pruned = pivot.prune(folder / "nights", keep="1", today=date(2026, 2, day))
+            assert [each.kind for each in pruned.removals] == [kind]
         assert [*nights_of(folder / "nights")] == ["2026-01-02/"]
         assert b"2026-01-01" not in open_storage(folder / "nights").read_bytes("README.md")
 
