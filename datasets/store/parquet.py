@@ -149,6 +149,7 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
     try:
         with storage.open(name) as stream, pq.ParquetFile(stream) as file:
             check_columns(address, schema, file.schema_arrow)
+            _check_size(address, file)
             _check_count(address, schema, file)
             yield file
     except FileNotFoundError as error:
@@ -164,6 +165,22 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
             f"{address} cannot be read as Parquet ({error}); it is torn or damaged: "
             "delete it and run the same build again"
         ) from error
+
+
+MOST_EXPANDED, MOST_TIMES = 256 * 2**20, 100
+"""Bytes that the columns of a file may have without compression, if that is so many times what they have with it."""
+
+
+def _check_size(address: str, file: pq.ParquetFile) -> None:
+    """Refuse a file of kilobytes that would fill the memory."""
+    groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
+    columns = [group.column(index) for group in groups for index in range(group.num_columns)]
+    packed = sum(column.total_compressed_size for column in columns)
+    plain = sum(column.total_uncompressed_size for column in columns)
+    if plain > max(MOST_EXPANDED, MOST_TIMES * packed):
+        raise StoreError(
+            f"{address} has {packed} bytes that expand to {plain}, which no run writes; restore it from a copy"
+        )
 
 
 def _check_count(address: str, schema: TableSchema, file: pq.ParquetFile) -> None:

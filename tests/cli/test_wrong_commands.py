@@ -1,5 +1,6 @@
 """Wrong commands, by the dozen: one line each that names what is wrong, no traceback, and nothing written."""
 
+import importlib
 import json
 import os
 import pty
@@ -422,7 +423,9 @@ def test_a_wrong_probe_starts_no_worker(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Starting them takes seconds."""
-    monkeypatch.setattr(sys.modules["pivot.flows.probe"], "pool_of", lambda *_: pytest.fail("workers were started"))
+    monkeypatch.setattr(
+        importlib.import_module("pivot.flows.probe"), "pool_of", lambda *_: pytest.fail("workers were started")
+    )
     for line in ("probe STORE --arm nope", "probe gone", "probe unfinished"):
         _error_of(f"{line.replace('STORE', str(place / 'STORE'))}", monkeypatch, capsys)
 
