@@ -154,11 +154,13 @@ def prune(
     marked = [name for name in days if _is_half_removed(open_storage(root / name))]
     if not finished and not marked:
         raise NoStoreError(f"{root} holds no finished night (such as {root}/2026-01-31); name a folder of nights")
-    owners = {name: _owner_of(root / name, pruned) for name in [*finished, *marked]}
+    leftovers = [name for name in marked if _holds_nothing(open_storage(root / name))]  # of which no owner is left
+    owners = {name: _owner_of(root / name, pruned) for name in [*finished, *marked] if name not in leftovers}
     if owner is None and len(different := Counter(owners.values())) > 1:
         shown = ", ".join(f"{count} of {name or 'nobody'}" for name, count in different.items())
         raise ConfigError(f"{root} holds nights of several owners ({shown}); choose one with --owner NAME")
-    finished, marked = ([n for n in names if owner in (None, owners[n])] for names in (finished, marked))
+    finished = [name for name in finished if owner in (None, owners[name])]
+    marked = [name for name in marked if name in leftovers or owner in (None, owners[name])]
     expired = retention.expired(finished, today)
     if not (yes or dry_run):
         _check_extent(root, finished, expired, today)
@@ -227,6 +229,11 @@ def _marked_on(night: Storage) -> date:
 def _is_half_removed(night: Storage) -> bool:
     """Whether a prune left it: with a mark and no manifest, or at the very end an empty folder."""
     return night.stat(MANIFEST) is None and (_mark_in(night) is not None or night.sizes().keys() <= {LOCK})
+
+
+def _holds_nothing(night: Storage) -> bool:
+    """Whether at most the mark is left, the last file that a prune removes."""
+    return all(name == LOCK or _MARK.fullmatch(name) for name in night.sizes())
 
 
 def _owner_of(night: Address, pruned: Pruned) -> str | None:
@@ -300,20 +307,21 @@ def _remove_night(night: Address, pruned: Pruned) -> bool:
 
 
 def _empty_store(night: Storage) -> list[str]:
-    """Remove the files of a marked store, its mark last; return the names of files that no run wrote."""
+    """Remove the files of a marked store, owner and mark last; return the names of files that no run wrote."""
     mark, names = _mark_in(night), list(night.sizes())
     named = set(night.read_json(mark)["files"]) if mark is not None else set[str]()
     strange = [name for name in names if not (name in named or name in _OWN or name.startswith(_OWN_FOLDERS))]
     strange = [name for name in strange if not _MARK.fullmatch(name)]
     for entry in night.entries():
-        if entry in (mark, LOCK) or entry in strange:
+        if entry in (mark, OWNER, LOCK) or entry in strange:
             continue
         inside = [name for name in strange if name.startswith(f"{entry}/")]
         for name in [each for each in names if each.startswith(f"{entry}/")] if inside else [entry]:
             if name not in inside:
                 night.delete(name)
-    if mark is not None:
-        night.delete(mark)
+    for name in (OWNER, mark):
+        if name is not None:
+            night.delete(name)
     return strange
 
 

@@ -1,4 +1,4 @@
-"""Who writes the guidance of a label: an embedded template, or a chat model; each is imported when it is used."""
+"""Writers of guidance: an embedded template, and a chat model; each is imported when it is used."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -161,7 +161,7 @@ def test_a_full_disk(small_disk: Path) -> None:
 
 
 def test_a_full_disk_refuses_files_clearly_and_no_lock(small_disk: Path) -> None:
-    """Who frees the disk needs the lock."""
+    """A prune takes the lock before it can free the disk."""
     with contextlib.suppress(OSError), (small_disk / "filler").open("wb") as filler:
         while True:
             filler.write(bytes(4096))

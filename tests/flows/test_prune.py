@@ -123,21 +123,24 @@ def test_nights_beyond_the_rule_go_with_their_reports_and_nothing_else(night: Pa
     assert pivot.prune(folder, keep="1").removals == []
 
 
-def test_a_night_that_was_killed_while_it_was_removed_goes_with_the_next_prune(night: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("owner", [None, "mine"])
+def test_a_night_that_was_killed_while_it_was_removed_goes_with_the_next_prune(
+    night: Path, tmp_path: Path, owner: str | None
+) -> None:
     days = ["2026-01-01", "2026-01-02"]
-    nights_in(tmp_path / "whole", night, days)
+    owned(tmp_path / "whole", night, dict.fromkeys(days, owner))
     with mortal(Fate()) as fate:
-        pivot.prune(tmp_path / "whole", keep="1", now=True)
+        pivot.prune(tmp_path / "whole", keep="1", owner=owner, now=True)
     for moment in range(1, len(fate.changes) + 1):
         folder = tmp_path / str(moment)
-        nights_in(folder, night, days)
+        owned(folder, night, dict.fromkeys(days, owner))
         with mortal(Fate(moment)), pytest.raises(Killed):
-            pivot.prune(folder, keep="1", now=True)
+            pivot.prune(folder, keep="1", owner=owner, now=True)
         with suppress(NoStoreError):  # whole, or no store any more
             Store.open(folder / days[0])
             assert_whole(folder / days[0])
         assert f"{days[1]}/" in nights_of(folder), "readers take what is left"
-        pivot.prune(folder, keep="1", now=True)
+        pivot.prune(folder, keep="1", owner=owner, now=True)
         assert sorted(path.name for path in folder.iterdir()) == [days[1], f"{days[1]}-report"], moment
     assert len(fate.changes) > 10
 
