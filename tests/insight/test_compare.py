@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pivot
+import polars as pl
 import pytest
 from pivot.core.errors import ConfigError
 from pivot.core.intervals import Floats, mean_of, sums_by_level
@@ -13,6 +14,7 @@ from pivot.datasets.store.nights import load_store
 from pivot.insight import compare
 from pivot.insight.compare import MEASURES, Measured, compare_measured, compare_stores
 from pivot.tests.cli.command_line import run
+from pivot.tests.training.benchmark_oracle import mean_and_bounds
 
 RUNS = {"sokoban": {"tasks": 20, "settings": {}}, "frozenlake": {"tasks": 20, "settings": {}}}
 
@@ -144,6 +146,31 @@ def test_measures_over_failures_are_paired_as_by_a_bootstrap_written_apart(tmp_p
         assert difference is not None
         assert difference.low == pytest.approx(low, abs=0.15 * (high - low)), name
         assert difference.high == pytest.approx(high, abs=0.15 * (high - low)), name
+
+
+def test_a_difference_of_shares_is_that_of_a_program_written_apart(weak: Path, strong: Path) -> None:
+    """Both shares with Wilson's bounds, and what leaving out the same level does to both."""
+    sides, without = [], []
+    for root in (weak, strong):
+        episodes = load_store(root).episodes.filter(pl.col("env") == "frozenlake").collect()
+        won = {level: [1.0 - each for each in rows["failed"]] for (level,), rows in episodes.group_by("initial_state")}
+        sides.append(mean_and_bounds({level: won[level] for level in sorted(won)}, mean_of_numbers))
+        others = [[each for other in sorted(won) if other != level for each in won[other]] for level in sorted(won)]
+        without.append([mean_of_numbers(each) for each in others])
+    (old, low, high), (new, low_new, high_new) = sides
+    shared = float(np.corrcoef(*without)[0, 1])
+    reach = [
+        np.sqrt(one**2 + two**2 - 2 * shared * one * two)
+        for one, two in ((new - low_new, high - old), (high_new - new, old - low))
+    ]
+    (ours,) = [each for each in compare_stores(weak, strong) if (each.env, each.measure) == ("frozenlake", "success")]
+    assert ours.difference is not None
+    expected = (new - old, new - old - reach[0], new - old + reach[1])
+    assert (ours.difference.value, ours.difference.low, ours.difference.high) == pytest.approx(expected, abs=2e-4)
+
+
+def mean_of_numbers(numbers: list[float]) -> float:
+    return sum(numbers) / len(numbers)
 
 
 def test_planted_differences_are_in_the_interval_as_often_as_it_says() -> None:
