@@ -198,10 +198,11 @@ def test_groups_give_all_workers_work_and_keep_the_order(small_store: Path) -> N
 
 def test_a_server_that_goes_away_stops_all_workers_and_the_next_run_goes_on(tmp_path: Path) -> None:
     with served(slots=4) as server:
-        config = config_at(server, {"sokoban": 6}, rollouts=4, patience_seconds=1.0, max_concurrency=4)
+        config = config_at(server, {"sokoban": 24}, rollouts=2, patience_seconds=1.0, max_concurrency=4)
         config |= {"tasks_per_shard": 1}
         build(config, tmp_path / "whole")
-        gone = stop_after(server, server.log.answered // 2)
+        # Three workers have at most half of the 24 shards open, so that some are finished by then.
+        gone = stop_after(server, server.log.answered * 3 // 4)
         began = time.monotonic()
         with pytest.raises(ServerGoneError, match=r"no answer from http://127.* finished episodes are kept"):
             build(config, tmp_path / "store", 3)
