@@ -23,11 +23,17 @@ class PromptMessages:
     """``{"role": ..., "content": [{"type": "text", "text": ...} | {"type": "image", "frame_id": ...}]}``."""
 
 
+def frames_in(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the frame ids of the pictures in chat messages, in order."""
+    contents = [message["content"] for message in messages if not isinstance(message["content"], str)]
+    return [part["frame_id"] for content in contents for part in content if part["type"] == "image"]
+
+
 def bare_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return chat messages as TRL and chat templates take them: image parts only mark the place of a picture."""
     return [
         {
-            "role": message["role"],
+            **message,
             "content": message["content"]
             if isinstance(message["content"], str)
             else [

@@ -70,6 +70,10 @@ class Reply:
     """Columns of the ``calls`` table that the policy knows: attempts, latency, usage, cost, cache_hit."""
     parsed: ParsedReply | None = None
     """Parse of the reply by the source of an import; None to parse it by the reply grammar."""
+    prompt: PromptMessages | None = None
+    """Prompt that an import recorded; None if it recorded none. A policy that plays answers the prompt of its turn."""
+    pictures: Mapping[str, EncodedFrame] = field(default_factory=dict[str, EncodedFrame])
+    """Pictures of ``prompt`` by frame id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from ..datasets.store.dataset_rows import ShardSplit, plan_split
 from ..datasets.store.location import refuse_while_written
 from ..datasets.store.nights import environments_of, nights_of
 from ..datasets.store.parquet import write_tables
+from ..datasets.store.schema import PROMPTS
 from ..datasets.store.store import RECEIPTS, Store, refuse_unfinished_relabel
 from .running import Running, address_of, pool_of, public, reporter_of
 
@@ -81,6 +82,9 @@ def export(
             for env in {*plan.environments} & {*store.config.environments}:
                 admission.require(store.run.env(env).config.code)
     _refuse_foreign(open_storage(target), format)
+    if kind.shows_prompts:
+        for store in nights.values():
+            _refuse_without_prompts(store, format)
     reporter = reporter_of(running)
     with pool_of(running, environments_of(nights), target) as pool, open_storage(target).lock() as leased:
         storage = open_storage(leased)
@@ -127,6 +131,21 @@ def refuse_to_mix(source: Address, target: Address) -> None:
     one, other = (str(each.resolve()) if isinstance(each, Path) else str(each) for each in (source, target))
     if f"{other}/".startswith(f"{one}/"):
         raise ConfigError(f"{target} is {'' if one == other else 'in '}the store that is read; choose another --out")
+
+
+def _refuse_without_prompts(store: Store, name: str) -> None:
+    """Refuse an import whose source recorded no prompt.
+
+    Raises:
+        ConfigError: no episode has a prompt.
+    """
+    shards = store.config.shards()
+    if store.is_imported and not any(store.read(PROMPTS, shard, ["prompt_hash"]).num_rows for shard in shards):
+        raise ConfigError(
+            f"export {name}: {store.root} has imported episodes without prompts, expected what the agent was sent; "
+            "record the messages of each turn with Recorder.note(messages=...) or in the field messages of the turn, "
+            "and import again"
+        )
 
 
 def _refuse_foreign(storage: Storage, name: str) -> None:

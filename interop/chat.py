@@ -8,14 +8,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from typing import Any, Literal
 
 from pydantic import Field
 
 from ..core import plugins
 from ..core.errors import PluginError
-from ..core.messages import is_thought
+from ..core.messages import is_thought, with_thought
 from ..environments.base import NamedActions, ParsedAction, PivotEnv
 from ..rollouts.dialect import Call, Dialect, Read, lenient, read_reply
 from ..rollouts.parser import parse_reply
@@ -93,6 +93,20 @@ class Message:
     """Its calls of tools. If there are any, they are the actions, and the text is not read."""
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The message as it was recorded."""
+    parts: Sequence[Mapping[str, Any]] = ()
+    """Texts and pictures in their order; without them there is the text alone."""
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        """The message as it was sent to a model; image parts name the picture in the source."""
+        raw, ids = self.raw, [each.get("id") for each in tool_calls_of(self.raw)]
+        calls = [
+            {"id": name, "type": "function", "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
+            for call, name in zip_longest(self.calls, ids[: len(self.calls)])
+        ]
+        message = {"role": str(raw.get("role", self.role)), "content": [*self.parts] or [_text_part(self.text)]}
+        answered = {"tool_call_id": raw["tool_call_id"]} if isinstance(raw.get("tool_call_id"), str) else {}
+        return message | answered | ({"tool_calls": calls} if calls else {})
 
     @property
     def is_masked(self) -> bool:
@@ -123,38 +137,57 @@ def calls_of(message: Mapping[str, Any], content: Any) -> list[Call]:
     return calls + [call_of(each.get("name"), each.get("input")) for each in used]
 
 
-def text_and_images(content: Any, images: list[str]) -> tuple[str, list[str]]:
-    """Return the text of a message's content and its pictures: those of its parts, and one of ``images`` per tag.
+def message_of(raw: Mapping[str, Any], images: list[str], role: str = "", **facts: Any) -> Message:
+    """Return a message of OpenAI's or Anthropic's API, read in another ``role`` if there is one.
 
-    Thoughts are left out; :func:`~pivot.core.messages.with_thought` puts them in front of the text of a reply.
+    Its pictures are those of its parts, and one of ``images`` per tag. The thought of a reply is in front of its text.
 
     Raises:
         UnreadableError: the content is neither a text nor a list of parts, or there are fewer images than tags.
     """
-    parts = [{"type": "text", "text": content}] if isinstance(content, str | None) else content
+    content, role, parts = raw.get("content"), role or str(raw.get("role")), list[dict[str, Any]]()
+    text = _text_of(content, images, parts)
+    pictures = [part["image"] for part in parts if part["type"] == "image"]
+    if raw.get("role") == "assistant":
+        said = with_thought(raw, text)
+        text, parts = said if role == "assistant" else text, [_text_part(said)]
+    return Message(role, text, pictures, facts, calls_of(raw, content), raw, parts)
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _text_of(content: Any, images: list[str], shown: list[dict[str, Any]]) -> str:
+    """Return the text of a content without thoughts, and add its texts and pictures to ``shown``, in their order.
+
+    Raises:
+        UnreadableError: see :func:`message_of`.
+    """
+    parts = [_text_part(content)] if isinstance(content, str) else [] if content is None else content
     if not isinstance(parts, list) or not all(isinstance(part, dict | str) for part in parts):
         raise UnreadableError(f"found a content of type {type(content).__name__}, expected a text or a list of parts")
-    texts, pictures = list[str](), list[str]()
-    for part in (each if isinstance(each, dict) else {"type": "text", "text": each} for each in parts):
+    texts = list[str]()
+    for part in (each if isinstance(each, dict) else _text_part(each) for each in parts):
         if part.get("type") == "tool_result":
-            text, inner = text_and_images(part.get("content"), images)
-            texts.append(text)
-            pictures += inner
+            texts.append(_text_of(part.get("content"), images, shown))
             continue
         text = None if is_thought(part) else part.get("text")
         if isinstance(text, str):
             texts.append(text)
-            for _ in range(text.count("<image>")):
+            first, *others = text.split("<image>")
+            shown += [_text_part(first)] if first else []
+            for other in others:
                 if not images:
                     raise UnreadableError("found more <image> tags than images")
-                pictures.append(images.pop(0))
+                shown.append({"type": "image", "image": images.pop(0)})
+                shown += [_text_part(other)] if other else []
         source = part.get("image_url", part.get("image", part.get("source") if part.get("type") == "image" else None))
         url = _url_of(source) if isinstance(source, dict) else source
-        if isinstance(url, str):
-            pictures.append(url)
-        elif part.get("type") == "image" and images:
-            pictures.append(images.pop(0))
-    return "\n".join(texts), pictures
+        if not isinstance(url, str):
+            url = images.pop(0) if part.get("type") == "image" and images else None
+        shown += [] if url is None else [{"type": "image", "image": url}]
+    return "\n".join(texts)
 
 
 def _url_of(source: Mapping[str, Any]) -> Any:
@@ -181,10 +214,10 @@ def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: Ch
     most = config.get("actions_per_turn", 1) if long and isinstance(config, dict) else 1
     most = most if isinstance(most, int) else 1
     turns: list[dict[str, Any]] = []
-    readings: list[tuple[Read, Sequence[Call]] | None] = []
-    observation, frame, masked = "", None, 0
-    replied, replies = False, 0
-    for message in messages:
+    readings: list[tuple[Read | None, Sequence[Call], Sequence[dict[str, Any]]]] = []
+    observation, frame, masked, replied, replies = "", None, 0, False, 0
+    sent = [message.sent for message in messages]
+    for index, message in enumerate(messages):
         if message.role == "assistant":
             masked += message.is_masked
             name = message.raw.get("name")
@@ -199,7 +232,7 @@ def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: Ch
                 reading = replace(reading, dropped=(*reading.dropped, "a second reply without an observation between"))
             said = {"response": message.text, "actions": actions, **message.facts}
             turns.append({"frame": frame, "observation": observation or None, **said})
-            readings.append(None if reading is None else (reading, message.calls))
+            readings.append((reading, message.calls, sent[:index]))
             observation, frame, replied = "", None, True
         elif message.role != "system":
             observation = f"{observation}\n{message.text}".strip()
@@ -211,8 +244,8 @@ def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: Ch
     if type(recorded.get("id")) is int:
         recorded["id"] = str(recorded["id"])
     other_fields = {name: value for name, value in row.items() if name not in RecordedEpisode.model_fields}
-    fixed = {"env": env, "actions_per_turn": settings.actions_per_turn, "turns": turns, "final_frame": frame}
-    fixed["final_observation"] = observation or None
+    fixed = {"env": env, "actions_per_turn": settings.actions_per_turn, "turns": turns}
+    fixed |= {"final_frame": frame, "final_observation": observation or None}
     if settings.actions_per_turn > 1 and long:
         fixed["env_config"] = (
             {"actions_per_turn": settings.actions_per_turn, **config} if isinstance(config, dict) else config
@@ -222,9 +255,9 @@ def episode_of(messages: Sequence[Message], row: Mapping[str, Any], settings: Ch
     prompt = "\n".join(each.text for each in takewhile(lambda message: message.role != "assistant", messages))
     limit = 0 if isinstance(config, dict) and "actions_per_turn" in config else stated_limit(prompt)
     episode.note_chat(ChatFacts(masked, tuple(sorted(map(str, agents))), settings.trailing, limit))
-    for turn, reading in zip(episode.turns, readings, strict=True):
-        if reading is not None:
-            turn.read_as(*reading)
+    for turn, (reading, calls, prompt) in zip(episode.turns, readings, strict=True):
+        turn.prompt = prompt
+        turn.read_as(reading, calls)
     return episode
 
 
@@ -248,6 +281,9 @@ def read_replies(episode: RecordedEpisode, settings: ChatSettings) -> None:
         turn.actions = None if actions is None else [*actions]
         if reading is not None:
             turn.read_as(reading)
+    for turn in episode.turns:
+        pictures = [] if turn.frame is None else [turn.frame]
+        turn.prompt = [message_of(each, [*pictures]).sent for each in turn.messages or ()]
     limit = 0 if most else stated_limit(episode.turns[0].observation or "")
     episode.note_chat(ChatFacts(trailing=settings.trailing, limit=limit))
 

@@ -62,6 +62,9 @@ class RecordedTurn(_Record):
     """Picture before the turn: a file relative to the folder of the source."""
     observation: Text | None = None
     """Text that the agent saw with the picture."""
+    messages: list[dict[str, Any]] | None = None
+    """Chat that the agent was sent before the reply. An image part names a file, as in ``{"type": "image", "image":
+    "frames/0.png"}``; one without a name shows ``frame``."""
     response: Text | None = None
     """Raw reply of the agent."""
     finish_reason: Name | None = None
@@ -83,6 +86,16 @@ class RecordedTurn(_Record):
     """Measurements after the turn, such as ``dist`` and ``moved``; those of the environment are compared."""
     _reading: Read | None = PrivateAttr(default=None)
     _calls: tuple[Call, ...] = PrivateAttr(default=())
+    _prompt: Sequence[dict[str, Any]] = PrivateAttr(default=())
+
+    @property
+    def prompt(self) -> Sequence[dict[str, Any]]:
+        """The messages that the agent was sent, whose image parts name pictures of the source; empty if unknown."""
+        return self._prompt
+
+    @prompt.setter
+    def prompt(self, messages: Sequence[dict[str, Any]]) -> None:
+        self._prompt = messages
 
     @property
     def reading(self) -> Read | None:
@@ -94,7 +107,7 @@ class RecordedTurn(_Record):
         """Return the calls of tools in the reply."""
         return self._calls
 
-    def read_as(self, reading: Read, calls: Sequence[Call] = ()) -> None:
+    def read_as(self, reading: Read | None, calls: Sequence[Call] = ()) -> None:
         """Keep how the reply was read, and its calls of tools."""
         self._reading, self._calls = reading, tuple(calls)
 

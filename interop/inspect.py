@@ -17,10 +17,9 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
-from ..core.messages import with_thought
 from ..core.plugins import Settings
 from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of, problem_of_file, validated
-from .chat import ChatSettings, Message, calls_of, episode_of, text_and_images
+from .chat import ChatSettings, Message, episode_of, message_of
 from .episode import RecordedEpisode
 
 _SAMPLE = re.compile(r"samples/[^/]+\.json")
@@ -154,10 +153,7 @@ def _message(raw: Mapping[str, Any], attachments: _Attachments) -> Message:
     """Return a message with its attachments in place."""
     content = raw.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
-    resolved = [_part(part, attachments) for part in parts]
-    text, images = text_and_images(resolved, [])
-    text = with_thought({**raw, "content": resolved}, text) if raw.get("role") == "assistant" else text
-    return Message(str(raw.get("role")), text, images, calls=calls_of(raw, content), raw=raw)
+    return message_of({**raw, "content": [_part(part, attachments) for part in parts]}, [])
 
 
 def _part(part: Any, attachments: _Attachments) -> dict[str, Any]:

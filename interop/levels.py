@@ -15,6 +15,7 @@ from ..rollouts.policies.imported import LeftOut, StateSource
 from ..solvers.base import TURN_SEPARATOR
 from .boards import levels_in
 from .episode import RecordedAction, RecordedEpisode, RecordedTurn
+from .prompts import Prompts
 from .tiles import read_level
 
 _FIRST_TRY = {"max_tries": 1, "max_states": 2_000_000}
@@ -223,14 +224,15 @@ def _action(env: PivotEnv, t: int, raw: str | int | RecordedAction) -> ParsedAct
     return action
 
 
-def replies_of(episode: RecordedEpisode, slots: list[Slot]) -> list[Reply]:
-    """Return a reply per step; the raw reply of a turn belongs to its first step."""
+def replies_of(episode: RecordedEpisode, slots: list[Slot], prompts: Prompts) -> list[Reply]:
+    """Return a reply per step; the prompt and the raw reply of a turn belong to its first step."""
     replies: list[Reply] = []
     for slot in slots:
         turn = episode.turns[slot.turn]
         if not slot.first:
             replies.append(Reply("", parsed=slot.parsed))
             continue
+        prompt, pictures = prompts.of(turn)
         replies.append(
             Reply(
                 turn.response or "",
@@ -238,6 +240,8 @@ def replies_of(episode: RecordedEpisode, slots: list[Slot]) -> list[Reply]:
                 token_ids=None if turn.token_ids is None else tuple(turn.token_ids),
                 logprobs=None if turn.logprobs is None else tuple(turn.logprobs),
                 parsed=slot.parsed,
+                prompt=prompt,
+                pictures=pictures,
             )
         )
     return replies

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
-from ..core.messages import with_thought
 from ..core.plugins import Settings
 from .base import (
     Importer,
@@ -25,7 +24,7 @@ from .base import (
     read_line,
     validated,
 )
-from .chat import ChatSettings, Message, calls_of, episode_of, text_and_images
+from .chat import ChatSettings, episode_of, message_of
 from .episode import RecordedEpisode
 
 
@@ -92,13 +91,7 @@ class OpenAIImporter(Importer):
     def _episode(self, row: _Row) -> RecordedEpisode:
         images = [_name(image) for image in row.images or ()]
         total = len(images)
-        messages: list[Message] = []
-        for raw in row.messages:
-            content = raw.get("content")
-            text, pictures = text_and_images(content, images)
-            role = str(raw.get("role"))
-            text = with_thought(raw, text) if role == "assistant" else text
-            messages.append(Message(role, text, pictures, calls=calls_of(raw, content), raw=raw))
+        messages = [message_of(raw, images) for raw in row.messages]
         if images:
             raise UnreadableError(f"found {total} images, but <image> tags for {total - len(images)} of them")
         return episode_of(messages, row.model_extra or {}, self.settings)

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..core import plugins
 from ..core.errors import PivotError
+from ..core.identity import canonical_json
 from ..core.plugins import read_settings
 from ..core.progress import Reporter, Silent
 from ..datasets.store.config import environment
@@ -483,4 +484,4 @@ class _Attempt:
 
 def digest_of(episode: RecordedEpisode) -> bytes:
     """Return a digest of an episode as it was read."""
-    return sha256(episode.model_dump_json().encode()).digest()[:16]
+    return sha256(episode.model_dump_json().encode() + canonical_json(episode.turns[-1].prompt).encode()).digest()[:16]

@@ -25,7 +25,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from ..core.images import encode_png, frame_id
 from .episode import FORMAT
 
-_NOTES = ("response", "finish_reason", "token_ids", "logprobs", "action_valid", "observation", "actions")
+_NOTES = ("response", "finish_reason", "token_ids", "logprobs", "action_valid", "observation", "messages", "actions")
 
 
 class EpisodeWriter:

@@ -37,6 +37,7 @@ from .audit import Finding
 from .base import UnreadableError
 from .episode import RecordedEpisode
 from .levels import replies_of, slots_of
+from .prompts import Prompts, calls_of
 from .reading import EPISODES_AT_ONCE, Entry, EnvPlan, Problem, Reading, digest_of
 
 IMPORT = "import"
@@ -243,7 +244,7 @@ class _ImportStage(RolloutStage):
                 policy_config=policy.config_for(env.name),
             )
             slots = slots_of(with_env, episode)
-            replies[name] = replies_of(episode, slots)
+            replies[name] = replies_of(episode, slots, Prompts(self.reading.pictures))
             starts = tuple(index for index, slot in enumerate(slots) if slot.first)
             rows.append(_row(entry, episode, name, starts))
         rows += map(_row_left_out, self.problems)
@@ -303,6 +304,7 @@ def _row(entry: Entry, episode: RecordedEpisode, name: str, starts: tuple[int, .
         recorded_rewards=None if None in rewards else tuple(each for each in rewards if each is not None),
         other=canonical_json(other) if other else None,
         evidence=entry.evidence,
+        calls=calls_of(episode),
         **_counts(entry.taken.finding),
     )
 

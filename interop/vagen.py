@@ -84,7 +84,7 @@ class _Folder:
         if not turns:
             raise UnreadableError(f"found no turns; the episode ended with {metrics.finish_reason!r}")
         state, origin = self._state()
-        return RecordedEpisode.model_validate(
+        episode = RecordedEpisode.model_validate(
             {
                 "env": self.env,
                 "env_config": self._settings(),
@@ -101,6 +101,8 @@ class _Folder:
                 "vagen": {"seed": metrics.seed, "finish_reason": metrics.finish_reason, "rewards": metrics.rewards},
             }
         )
+        self._files.add_prompts(episode)
+        return episode
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings of PIVOT's environment with VAGEN's rules and rewards."""

@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from .base import UnreadableError, read_json_below
+from .chat import message_of
 from .distances import StartSettings, start_distance
 from .episode import RecordedEpisode
 
@@ -36,6 +37,7 @@ ACTIONS = {
 _GRID = 0.1
 """Distance of the points of AI2-THOR's grid, metres."""
 _TEXTS = TypeAdapter(list[str])
+_MESSAGES = TypeAdapter(list[dict[str, Any]])
 
 
 class Metrics(BaseModel):
@@ -107,6 +109,22 @@ class Files:
         """Return the name of the first picture of a turn, counted from 0; None without one."""
         name = f"{self.path}/images/turn_{turn + 1:02d}_01.png"
         return name if (self.source / name).is_file() else None
+
+    def add_prompts(self, episode: RecordedEpisode) -> None:
+        """Add the prompts of ``messages.json``, if it has a reply per turn; user message k has pictures k."""
+        try:
+            raw = _MESSAGES.validate_json(read_json_below(self.source, f"{self.path}/messages.json"))
+            messages = [message_of(each, []).sent for each in raw]
+        except (UnreadableError, ValidationError):
+            return
+        for number, message in enumerate((each for each in messages if each["role"] == "user"), 1):
+            pictures = [part for part in message["content"] if part["type"] == "image"]
+            for index, part in enumerate(pictures, 1):
+                part["image"] = f"{self.path}/images/turn_{number:02d}_{index:02d}.png"
+        replies = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+        if len(replies) == len(episode.turns):
+            for turn, index in zip(episode.turns, replies, strict=True):
+                turn.prompt = messages[:index]
 
     def _texts(self) -> list[str]:
         try:

@@ -15,10 +15,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
-from ..core.messages import with_thought
 from ..core.plugins import Settings
 from .base import Importer, Place, UnreadableError, explained, line_places, read_line, validated
-from .chat import ChatSettings, Message, calls_of, episode_of, text_and_images
+from .chat import ChatSettings, Message, episode_of, message_of
 from .episode import RecordedEpisode
 
 _TRACES = "traces.jsonl"
@@ -146,12 +145,7 @@ def _path(nodes: list[_Node]) -> list[_Node]:
 
 
 def _message(node: _Node) -> Message:
-    message = node.message
-    text, images = text_and_images(message.get("content"), [])
-    role = str(message.get("role"))
-    if role == "assistant" and not node.sampled:
-        role = "user"  # an example in the prompt
-    tokens = [token for token, own in zip(node.token_ids, node.mask, strict=False) if own]
-    facts = {"token_ids": tokens or None, "logprobs": node.logprobs or None, "finish_reason": node.finish_reason}
-    text = with_thought(message, text) if role == "assistant" else text
-    return Message(role, text, images, facts, calls_of(message, message.get("content")), message)
+    own = [token for token, own in zip(node.token_ids, node.mask, strict=False) if own]
+    is_example = node.message.get("role") == "assistant" and not node.sampled  # in the prompt
+    facts = {"token_ids": own or None, "logprobs": node.logprobs or None, "finish_reason": node.finish_reason}
+    return message_of(node.message, [], "user" if is_example else "", **facts)

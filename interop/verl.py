@@ -13,6 +13,7 @@ agent was given before its first reply, gives the level; where both do, they hav
 import math
 import re
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
@@ -97,8 +98,15 @@ class VerlImporter(Importer):
             names = [f"{folder}/{number + index}.png" for index in range(count)] if is_whole else []
             number += count
             said = words if role == "assistant" else _PICTURE.sub("", words)
-            messages.append(Message(role, said.strip(), [each for each in names if _exists(source, each)]))
+            texts = [words.strip()] if role == "assistant" else _PICTURE.split(words.strip())
+            shown = zip_longest(map(_text, texts), [{"type": "image", "image": each} for each in names or [""] * count])
+            parts = [part for pair in shown for part in pair if part and part.get("text", "-")]
+            messages.append(Message(role, said.strip(), [each for each in names if _exists(source, each)], parts=parts))
         return messages
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 def _success(said: Any) -> bool | None:

@@ -80,7 +80,7 @@ def teacher_prompt(
     words = {"type": "text", "text": hindsight_text(env, hindsight)}
     pictures = [] if hindsight.panel is None else [{"type": "image", "frame_id": hindsight.panel.frame_id}]
     content: list[dict[str, Any]] = list(last["content"])
-    if template.hindsight == "before_closing":
+    if template.hindsight == "before_closing" and student.template == template.template:
         content = [*content[:-1], *pictures, words, content[-1]]
     else:
         content = [*content, words, *pictures]

@@ -182,6 +182,11 @@ class Replayer:
             raise DisagreementError("plan", f"the plan from step {steps} does not reach the goal")
         return turns
 
+    @property
+    def actions(self) -> Sequence[str]:
+        """Actions of the environment by name; empty where they are no list."""
+        return getattr(self._env, "actions", ())
+
     def parse_action(self, answer: str) -> ParsedAction | None:
         """Return the action of a text inside the answer tag, by the grammar of the environment's settings."""
         return self._env.parse_action(answer)

@@ -16,7 +16,7 @@ from ..core.messages import Call, EncodedFrame, PromptMessages
 from ..core.plugins import Plugin
 from ..core.records import Stored
 from ..environments.base import INFO_TYPES, EnvConfig, EnvProfile, Task
-from ..environments.turns import Reply, ReplyOutcome, StudentPrompt, Turn
+from ..environments.turns import Reply, ReplyOutcome, Turn
 
 INFO_KEYS = tuple(INFO_TYPES)
 """Keys of a step's stored ``info`` in every environment; those of ``profile.info_keys`` follow."""
@@ -80,8 +80,6 @@ class Policy(Plugin, ABC):
     plays: ClassVar[bool] = True
     """False if the episodes were imported: levels, samples and replies are in the rows alone, and no request was made
     for them."""
-    prompt: "ClassVar[StudentPrompt | None]" = None
-    """Prompt of its turns in every environment; None for the prompt that is registered for the environment."""
     terms: ClassVar[Terms] = Terms(
         attributes={
             "name": str,
@@ -147,7 +145,7 @@ class Step:
 
     episode_id: Annotated[str, Stored("Episode.")]
     t: Annotated[int, Stored("Step index, 0-based.")]
-    prompt_hash: Annotated[str, Stored("Key into `prompts`.")]
+    prompt_hash: Annotated[str, Stored("Key into `prompts`; empty where an import recorded no prompt.")]
     observation_text: Annotated[str, Stored("Text of the observation; empty if it is the image alone.")]
     response: Annotated[str, Stored("The policy's raw reply.")]
     finish_reason: Annotated[

@@ -18,10 +18,10 @@ from ..core.plugins import Settings
 from ..environments.base import ParsedAction
 from .parser import parse_reply, visible_span
 
-_AROUND = " \t\r\n.,;:!?/\"'`*_()[]{}<>|#~\\“”‘’«»。！，、：·\ufe0e\ufe0f"
+AROUND = " \t\r\n.,;:!?/\"'`*_()[]{}<>|#~\\“”‘’«»。！，、：·\ufe0e\ufe0f"
 """Characters around a word that loose spelling ignores."""
-_PAIR = re.compile(r"<(\w{1,40})>([^<>]{1,200})</\1>", re.IGNORECASE)
-_LABELLED = re.compile(
+PAIR = re.compile(r"<(\w{1,40})>([^<>]{1,200})</\1>", re.IGNORECASE)
+LABELLED = re.compile(
     r"^\W{0,8}(?:final |next |my )?(?:action|answer|move)s?\W{0,4}[:=：][^\S\n]*([^\n]{1,100})$",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -201,9 +201,9 @@ def words_of(content: str, dialect: Dialect) -> list[str]:
         parts = content.split(dialect.separator) if dialect.separator else [content]
     loose = dialect.spelling == "loose" or dialect.separator in ("any", "each")
     if dialect.separator == "each":
-        words = [each.strip(_AROUND.translate({60: None, 62: None})) for each in parts]  # < and > are arrows
+        words = [each.strip(AROUND.translate({60: None, 62: None})) for each in parts]  # < and > are arrows
     elif loose:
-        words = [each.strip(_AROUND) or (each.strip() if dialect.separator != "any" else "") for each in parts]
+        words = [each.strip(AROUND) or (each.strip() if dialect.separator != "any" else "") for each in parts]
     else:
         words = [each.strip() for each in parts]
     return [each.casefold() for each in words if each or not loose]
@@ -273,8 +273,8 @@ def _beside(
     content = contents[0] if contents else ""
     declared = {each.casefold() for each in (contents if dialect.container else ())}
     visible = without_thoughts(text)
-    parts = [inner for name, inner in _PAIR.findall(visible) if name.casefold() not in THINK_TAGS]
-    parts += _LABELLED.findall(visible)
+    parts = [inner for name, inner in PAIR.findall(visible) if name.casefold() not in THINK_TAGS]
+    parts += LABELLED.findall(visible)
     parts += [line for line in map(str.strip, visible.split("\n")) if line.casefold() not in content.casefold()]
     return [each for each in parts if each.strip().casefold() not in declared and _is_other(each, names, dialect, used)]
 
@@ -286,7 +286,7 @@ def _form(text: str, contents: Sequence[str], names: Sequence[str], dialect: Dia
         return contents[0].casefold()[:80]
     if not text.strip():
         return "blank"
-    words = {part for word in text.casefold().split() for part in (word.strip(_AROUND), *re.findall(r"[^\W_]+", word))}
+    words = {part for word in text.casefold().split() for part in (word.strip(AROUND), *re.findall(r"[^\W_]+", word))}
     if any(action_of(word, names, dialect) is not None for word in words):
         return "mention"
     visible = without_thoughts(text).strip().casefold()

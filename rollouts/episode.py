@@ -17,7 +17,7 @@ import numpy as np
 from ..core.errors import CacheError, ConfigError, NotAllowedError, PluginError, PolicyError, ServerGoneError
 from ..core.identity import canonical_json
 from ..core.images import Frame
-from ..core.messages import Call, EncodedFrame, PromptMessages, cut_reply, ending_of
+from ..core.messages import Call, EncodedFrame, PromptMessages, cut_reply, ending_of, frames_in
 from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task, actions_per_turn
 from ..environments.turns import HistoryEntry, Reply, StudentPrompt, Turn, turn_seed
 from .base import EndOfLogError, Episode, Policy, Status, Step, StopReason, TaskRollouts, judged, stored_keys
@@ -196,13 +196,15 @@ class TaskRun:
         for episode in episodes:
             self.measure.note_needs(episode)
         steps = [step for episode in episodes for step in episode.steps]
+        hashes = dict.fromkeys(step.prompt_hash for step in steps if step.prompt_hash)
+        prompts = {key: self.prompts.prompts[key] for key in hashes}
         frame_ids = dict.fromkeys(key for step in steps for key in step.shown_frames)
-        hashes = dict.fromkeys(step.prompt_hash for step in steps)
+        frame_ids |= dict.fromkeys(key for prompt in prompts.values() for key in frames_in(prompt.messages))
         return TaskRollouts(
             task=self.task,
             episodes=episodes,
             frames={key: self.frames.frames[key] for key in frame_ids},
-            prompts={key: self.prompts.prompts[key] for key in hashes},
+            prompts=prompts,
             calls=[call for sample in samples for call in self._calls[sample]],
         )
 
@@ -257,7 +259,11 @@ class LiveEpisode:
         )
         name = parsed.action.name if parsed.action is not None else profile.unusable_action
         payload = parsed.action.payload if parsed.action is not None else None
-        prompt, t, frame_id, before, observation = self.prompt, self.t, self._frame_id, self._before, self._observation
+        t, frame_id, before, observation = self.t, self._frame_id, self._before, self._observation
+        prompt = self.prompt if self._run.policy.plays else reply.prompt
+        if not self._run.policy.plays and prompt is not None:
+            self._run.prompts.prompts.setdefault(prompt.prompt_hash, prompt)
+            self._run.frames.frames.update(reply.pictures)
         frame, reward, terminated, truncated, info = env.step(env.encode_action(name, payload))
         inside = tuple(self._run.frames.add(env, each) for each in env.frames_inside()) or None
         self._see(frame, info)
@@ -265,7 +271,7 @@ class LiveEpisode:
         step = Step(
             episode_id=episode.episode_id,
             t=t,
-            prompt_hash=prompt.prompt_hash,
+            prompt_hash="" if prompt is None else prompt.prompt_hash,
             observation_text=observation,
             response=reply.text,
             finish_reason=reply.finish_reason,

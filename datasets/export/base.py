@@ -147,6 +147,8 @@ class Exporter(Plugin):
     """Raised with every change of the rows that it makes of the same store."""
     plays: ClassVar[bool] = False
     """Whether environments run, whose code the call then has to allow."""
+    shows_prompts: ClassVar[bool] = False
+    """Whether its rows need the prompts of the agent, which an import may lack."""
     summary: ClassVar[str] = ""
     """Description of a row for the card of an export; without one, the export gets no card."""
 

@@ -65,7 +65,10 @@ class CorrectionsExporter(PlanExporter):
                     name, sibling = turn.prompt.prompt_hash, None
                     if self.settings.replies == "sibling":
                         sibling = turns.reply(each, turn.t, name, turn.state, [turn.action])
-                    reply = turn.template(turns.tag) if sibling is None else sibling.text
+                    step = each.steps[min(turn.t, len(each.steps) - 1)]
+                    reply = turns.written(each, step, turn.action, turn) if sibling is None else sibling.said
+                    if reply is None:
+                        continue
                     cells = {
                         "t": turn.t,
                         "prompt": bare_messages(turn.prompt.messages),

@@ -34,7 +34,11 @@ PAIRS = TableSchema(
         *TURN,
         PROMPT,
         Column("chosen", MESSAGES, "A reply with a safe action."),
-        Column("rejected", MESSAGES, "The agent's own reply, which was fatal."),
+        Column(
+            "rejected",
+            MESSAGES,
+            "The agent's own reply, which was fatal; where an import has no reply, its action in the form of `chosen`.",
+        ),
         IMAGES,
         *MORE,
     ),
@@ -57,25 +61,30 @@ class PairsExporter(PlanExporter):
         return PAIRS
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield a pair per failure whose pivot action was fatal and whose reply holds no mark of a trainer."""
+        """Yield a pair per failure whose pivot action was fatal."""
         kind = shard.store.run.env(shard.shard.env).solver().kind
         with ShardTurns(shard) as turns:
             for each in shard.episodes():
                 if each.label is None or each.label["fallback"]:
                     continue
                 fatal = each.steps[each.label["pivot_step"]]
-                if not is_plain(fatal["response"]) or fatal["action"] in each.label["feasible_actions"]:
+                if fatal["action"] in each.label["feasible_actions"]:
                     continue
                 for turn in turns.plan(each, most=1):
-                    yield each.side, provenance(each, kind, (*TURN, *LABEL)) | self._pair(each, fatal, turn, turns)
+                    if (pair := self._pair(each, fatal, turn, turns)) is not None:
+                        yield each.side, provenance(each, kind, (*TURN, *LABEL)) | pair
 
     def _pair(
         self, each: LabelledEpisode, fatal: dict[str, Any], turn: PlannedTurn, turns: ShardTurns
-    ) -> dict[str, Any]:
+    ) -> dict[str, Any] | None:
+        """Return the cells of a pair; None if its replies cannot be written, or the agent's holds a trainer's mark."""
         assert each.label is not None
         safe = each.label["feasible_actions"]
         sibling = turns.reply(each, turn.t, fatal["prompt_hash"], fatal["state"], safe)
-        reply = turn.template(turns.tag) if sibling is None else sibling.text
+        chosen = turns.written(each, fatal, turn.action, turn) if sibling is None else sibling.said
+        rejected = turns.said(fatal) or turns.written(each, fatal, fatal["action"], turn)
+        if chosen is None or rejected is None or not is_plain(rejected.text):
+            return None
         return {
             "t": turn.t,
             "images": [{"bytes": image, "path": None} for image in turn.images],
@@ -87,6 +96,6 @@ class PairsExporter(PlanExporter):
             "sibling_id": None if sibling is None else sibling.episode_id,
             "sibling_t": None if sibling is None else sibling.t,
             "prompt": bare_messages(turn.prompt.messages),
-            "chosen": answer(reply),
-            "rejected": answer(fatal["response"]),
+            "chosen": answer(chosen),
+            "rejected": answer(rejected),
         }

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from ...core.images import decode
-from ...core.messages import EncodedFrame, bare_messages
+from ...core.messages import EncodedFrame, bare_messages, frames_in
 from ...core.plugins import Settings
 from ...labeling.hindsight import Hindsight, hindsight_text, teacher_prompt
 from ..store.schema import IMAGE, LABELS, MESSAGES, STRINGS, Column, TableSchema
 from .base import LabelledEpisode, LabelledShard
 from .trainer import IMAGES, LABEL, PROMPT, TURN, TrainerExporter, provenance
-from .turns import ShardTurns, pictures_of
+from .turns import ShardTurns
 
 PRIVILEGED = TableSchema(
     "privileged",
@@ -39,6 +39,7 @@ class PrivilegedExporter(TrainerExporter):
 
     name: ClassVar[str] = "privileged"
     plays: ClassVar[bool] = True
+    shows_prompts: ClassVar[bool] = True
     summary: ClassVar[str] = (
         "Each row is the pivot of a failure: the agent's prompt, and the same prompt with hindsight about the failure."
     )
@@ -53,7 +54,7 @@ class PrivilegedExporter(TrainerExporter):
         kind = shard.store.run.env(shard.shard.env).solver().kind
         with ShardTurns(shard) as turns:
             for each in shard.episodes():
-                if each.label is not None:
+                if each.label is not None and each.steps[each.label["pivot_step"]]["prompt_hash"]:
                     yield each.side, provenance(each, kind, (*TURN, *PRIVILEGED.columns)) | _row(shard, each, turns)
 
 
@@ -68,10 +69,9 @@ def _row(shard: LabelledShard, each: LabelledEpisode, turns: ShardTurns) -> dict
     teacher = teacher_prompt(student, env.prompt, env.name, hindsight)
 
     def images(messages: Any) -> list[dict[str, Any]]:
-        names = [part["frame_id"] for message in messages for part in pictures_of(message)]
         return [
             {"bytes": panel.image if name == panel.frame_id else each.frames.encoded(name), "path": None}
-            for name in names
+            for name in frames_in(messages)
         ]
 
     text_only = Hindsight(("mode", "pivot", "plan", "guidance"), *_facts(hindsight), None, plan=hindsight.plan)

@@ -33,6 +33,7 @@ class ProcessBenchExporter(TrainerExporter):
     """Rows of whole episodes."""
 
     name: ClassVar[str] = "processbench"
+    shows_prompts: ClassVar[bool] = True
     summary: ClassVar[str] = "Each row is an episode with the index of its first wrong step, in ProcessBench's columns."
     config_type: ClassVar[type[Settings]] = Settings
 
@@ -44,7 +45,12 @@ class ProcessBenchExporter(TrainerExporter):
         """Yield a row per confirmed success, and per labelled failure."""
         kind = shard.store.run.env(shard.shard.env).solver().kind
         for each in shard.episodes():
-            if each.steps and each.evidence and (each.label is not None or each.episode["success"]):
+            if (
+                each.steps
+                and each.steps[0]["prompt_hash"]
+                and each.evidence
+                and (each.label is not None or each.episode["success"])
+            ):
                 yield each.side, provenance(each, kind, PROCESSBENCH.columns) | _row(shard, each)
 
 

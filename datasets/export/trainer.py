@@ -1,12 +1,15 @@
 """Base of the formats for trainers: the columns that rows have in common, and one row builder per format."""
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from ...core.messages import bare_messages
+from ...rollouts.replies import Said
 from ...solvers.base import Solver
 from ..store.config import Shard
 from ..store.schema import EPISODES, IMAGE, LABELS, MESSAGES, Column, TableSchema
@@ -19,6 +22,16 @@ PICTURE = "<image>"
 MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
 CHAT = pa.list_(MESSAGE)
 """Chat messages whose content is one text with :data:`PICTURE` in the places of the pictures."""
+
+_CALL = [
+    ("id", pa.string()),
+    ("type", pa.string()),
+    ("function", pa.struct([("name", pa.string()), ("arguments", pa.string())])),
+]
+CALLING = pa.list_(
+    pa.struct([*MESSAGES.value_type, ("tool_calls", pa.list_(pa.struct(_CALL))), ("tool_call_id", pa.string())])
+)
+"""Messages of a store whose agents call tools; arguments are JSON, as in OpenAI's API."""
 
 Row = dict[str, Any]
 Messages = Sequence[Mapping[str, Any]]
@@ -51,9 +64,14 @@ def provenance(each: LabelledEpisode, kind: str, columns: Sequence[Column] = EPI
     }
 
 
-def answer(text: str) -> list[dict[str, Any]]:
+def answer(said: Said) -> list[dict[str, Any]]:
     """Return a reply as TRL's conversational parts."""
-    return [{"role": "assistant", "content": [{"type": "text", "text": text}]}]
+    calls = [
+        {"id": None, "type": "function", "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
+        for call in said.calls
+    ]
+    message = {"role": "assistant", "content": [{"type": "text", "text": said.text}]}
+    return [message | ({"tool_calls": calls} if calls else {})]
 
 
 def chat(prompt: Messages, reply: str) -> list[dict[str, str]]:
@@ -100,6 +118,9 @@ class TrainerExporter(Exporter):
         for side, row in self.rows(shard):
             rows[side].append(row)
         schema = self.schema()
+        if shard.store.is_imported and any(each["calls"] for each in shard.store.audit["environments"].values()):
+            columns = tuple(replace(each, type=CALLING) if each.type == MESSAGES else each for each in schema.columns)
+            schema = replace(schema, columns=columns)
         return {(schema, side): schema.table(made, features=True, labels=shard.modes) for side, made in rows.items()}
 
     def file(self, schema: TableSchema, shard: Shard, side: str) -> str:
@@ -112,6 +133,7 @@ class PlanExporter(TrainerExporter):
 
     version: ClassVar[str] = "3"
     plays: ClassVar[bool] = True
+    shows_prompts: ClassVar[bool] = True
 
     @classmethod
     def refusal(cls, solver: type[Solver]) -> str | None:

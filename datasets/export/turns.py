@@ -8,18 +8,22 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from ...core.errors import StoreError
-from ...core.messages import EncodedFrame, PromptMessages
+from ...core.messages import EncodedFrame, PromptMessages, frames_in
 from ...environments.base import EnvProfile, Task, actions_per_turn
 from ...environments.turns import HistoryEntry
 from ...labeling.episode import FailedEpisode
 from ...labeling.replay import DisagreementError, Replayer, Replays
+from ...rollouts.dialect import Call, Dialect
 from ...rollouts.parser import answer_text
+from ...rollouts.policies.imported import RECORDED
 from ...rollouts.render import render_student
-from ...rollouts.replies import action_text, written_reply
+from ...rollouts.replies import Said, Writer, action_text, written_reply
 from ...solvers.base import TURN_SEPARATOR
+from ..store.schema import IMPORTS
 from ..store.tables import Rows, steps_by_episode
 from .base import LabelledEpisode, LabelledShard
 from .trainer import is_plain
@@ -32,7 +36,7 @@ class StoredReply:
     episode_id: str
     t: int
     action: str
-    text: str
+    said: Said
 
     def origin(self, each: LabelledEpisode) -> str:
         """Return ``own`` for a reply of this episode, ``sibling`` for one of another rollout."""
@@ -47,7 +51,7 @@ class PlannedTurn:
     action: str
     """Normalised action of the plan."""
     spoken: str
-    """The action as the agent writes it."""
+    """The action in the reply grammar of the environment."""
     need: int
     """Turns of the plan from here to the goal."""
     turns_left: int
@@ -57,11 +61,10 @@ class PlannedTurn:
     """Pictures of the prompt, encoded."""
     state: str
 
-    def template(self, tag: str) -> str:
-        """Return a reply with the action and a thought that the certificate proves."""
+    def thought(self, spoken: str) -> str:
+        """Return a thought that the certificate proves, which names the action as the agent writes it."""
         turns = f"{self.need} turn{'s' * (self.need > 1)}"
-        thought = f"The goal takes {turns} from here, and {self.turns_left} are left. The next action is {self.spoken}."
-        return written_reply(thought, self.spoken, tag)
+        return f"The goal takes {turns} from here, and {self.turns_left} are left. The next action is {spoken}."
 
 
 class ShardTurns:
@@ -82,11 +85,6 @@ class ShardTurns:
         """Close the environments."""
         self._replays.__exit__(*error)
 
-    @property
-    def tag(self) -> str:
-        """Name of the answer tag."""
-        return self._env.type.profile.answer_tag
-
     @cached_property
     def steps(self) -> dict[str, Rows]:
         """Rows of the table ``steps`` by episode."""
@@ -100,14 +98,84 @@ class ShardTurns:
         """
         replies: dict[tuple[str, str, str | None], list[StoredReply]] = {}
         for each in self._shard.episodes():
-            has_long_turns = actions_per_turn(json.loads(each.episode["env_config"])) > 1
             for step in each.steps:
-                is_whole = not has_long_turns or _names_all(step["response"], self.tag, step["action"])
-                if step["action_valid"] and is_plain(step["response"]) and is_whole:
+                said = self.said(step)
+                if (
+                    step["action_valid"]
+                    and said is not None
+                    and is_plain(said.text)
+                    and self._is_whole(each, step, said)
+                ):
                     key = each.episode["task_id"], step["prompt_hash"], step["state"]
-                    reply = StoredReply(step["episode_id"], step["t"], step["action"], step["response"])
+                    reply = StoredReply(step["episode_id"], step["t"], step["action"], said)
                     replies.setdefault(key, []).append(reply)
         return replies
+
+    def _is_whole(self, each: LabelledEpisode, step: Mapping[str, Any], said: Said) -> bool:
+        """Whether every word of a reply's answer became an action of the turn."""
+        if self._imported is not None:
+            return bool(step["prompt_hash"]) and self._writer.names_exactly(said, step["action"])
+        if actions_per_turn(json.loads(each.episode["env_config"])) == 1:
+            return True
+        answer = answer_text(said.text, self._env.type.profile.answer_tag) or ""
+        return answer.count(",") == step["action"].count(TURN_SEPARATOR)
+
+    @cached_property
+    def _imported(self) -> dict[str, Mapping[str, Any]] | None:
+        """Rows of the table ``imports`` by episode; None in a store of rollouts of PIVOT itself."""
+        if not self._shard.store.is_imported:
+            return None
+        columns = ["episode_id", "turn_starts", "calls"]
+        rows = self._shard.store.read(IMPORTS, self._shard.shard, columns).to_pylist()
+        return {row["episode_id"]: row for row in rows if row["episode_id"] is not None}
+
+    @cached_property
+    def _writer(self) -> Writer:
+        """Writer in the dialect in which the source of an import was read."""
+        options = self._shard.store.audit["options"]
+        dialect = Dialect(**{name: value for name, value in options.items() if name in Dialect.model_fields})
+        failure = next(iter(self._shard.failures.values()))
+        return Writer(dialect, self._env.type.profile.answer_tag, self._replayer(failure).actions)
+
+    def said(self, step: Mapping[str, Any]) -> Said | None:
+        """Return the recorded reply of a turn.
+
+        None where an import has none, and for a step that is only one of several actions of a recorded turn.
+        """
+        if self._imported is None:
+            return Said(step["response"])
+        row, t = self._imported[step["episode_id"]], step["t"]
+        starts = {*row["turn_starts"], len(self.steps[step["episode_id"]])}
+        if not {t, t + 1} <= starts:
+            return None
+        calls = json.loads(row["calls"])[row["turn_starts"].index(t)] if row["calls"] else ()
+        said = Said(step["response"], tuple(Call(call["name"], call["arguments"]) for call in calls))
+        return said if said.text.strip() or said.calls else None
+
+    def written(self, each: LabelledEpisode, step: Mapping[str, Any], action: str, turn: PlannedTurn) -> Said | None:
+        """Return a reply to the prompt of a step with an action of a plan, or the action that the agent took.
+
+        In an import it is in the dialect of the source, like the recorded reply of the step, or, if that names no
+        action, like the first reply that does; without a thought where the step has no reply. None if the dialect
+        cannot be written.
+        """
+        if self._imported is None:
+            return Said(written_reply(turn.thought(turn.spoken), turn.spoken, self._env.type.profile.answer_tag))
+        own = self.said(step)
+        if own is not None and self._writer.names_exactly(own, step["action"]):
+            example, shown = own, step["action"]
+        else:
+            example, shown = self._example(each)
+        thought = None if own is None else turn.thought(self._writer.spelled(turn.action))
+        return self._writer.written(action, example, shown, thought)
+
+    def _example(self, each: LabelledEpisode) -> tuple[Said | None, str]:
+        """Return the first reply of an episode, else of the shard, that names its actions."""
+        for step in chain(each.steps, *self.steps.values()):
+            said = self.said(step)
+            if said is not None and step["action_valid"] and self._writer.names_exactly(said, step["action"]):
+                return said, step["action"]
+        return None, ""
 
     def reply(
         self, each: LabelledEpisode, t: int, prompt_hash: str, state: str | None, actions: Sequence[str]
@@ -132,7 +200,8 @@ class ShardTurns:
         if name not in self._shard.prompts:
             raise StoreError(f"the prompt {name!r} of a step is not stored; restore the store from a copy")
         template = self._env.prompt
-        return PromptMessages(name, template.template, template.version, tuple(json.loads(self._shard.prompts[name])))
+        kind = RECORDED if self._imported is not None else (template.template, template.version)
+        return PromptMessages(name, *kind, tuple(json.loads(self._shard.prompts[name])))
 
     def spoken(self, each: LabelledEpisode, actions: Sequence[str]) -> list[str]:
         """Return actions as the agent writes them."""
@@ -146,9 +215,11 @@ class ShardTurns:
             StoreError: the stored episode cannot be executed again, or its plan does not reach the goal.
         """
         label = each.label
-        if label is None or not label["witness"]:
+        if label is None or not label["witness"] or not each.steps[label["pivot_step"]]["prompt_hash"]:
             return
         failure, plan, pivot = self._shard.failures[each.episode["episode_id"]], label["witness"], label["pivot_step"]
+        if self._imported is not None:  # what its agent would have been sent after another action is unknown
+            most = 1
         replayer = self._replayer(failure)
         try:
             made = replayer.turns_of_plan(failure, pivot, plan)
@@ -162,8 +233,7 @@ class ShardTurns:
             t = pivot + place
             prompt = self._prompt(each, failure, t, picture, observation, history, stored=place == 0)
             frames[picture.frame_id] = picture.image
-            names = [part["frame_id"] for message in prompt.messages for part in pictures_of(message)]
-            images = [frames.get(name) or each.frames.encoded(name) for name in names]
+            images = [frames.get(name) or each.frames.encoded(name) for name in frames_in(prompt.messages)]
             spoken = action_text(action, replayer.parse_action)
             left = failure.horizon - t
             yield PlannedTurn(t, action, spoken, len(plan) - place, left, prompt, images, state)
@@ -199,14 +269,3 @@ class ShardTurns:
         return render_student(
             self._env.prompt, profile, task, t=t, frame_id=picture.frame_id, history=history, observation=observation
         )
-
-
-def _names_all(reply: str, tag: str, turn: str) -> bool:
-    """Whether each word between the commas of a reply's answer became an action of the turn."""
-    return (answer_text(reply, tag) or "").count(",") == turn.count(TURN_SEPARATOR)
-
-
-def pictures_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the picture parts of a chat message."""
-    content = message["content"]
-    return [] if isinstance(content, str) else [part for part in content if part["type"] == "image"]

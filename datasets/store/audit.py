@@ -20,10 +20,11 @@ def audit_record(
     for row in rows:
         mine = counts.setdefault(
             row["env"] or "",
-            {"episodes": 0, "imported": 0, "left_out": {}, "evidence": {}, **dict.fromkeys(COUNTED, 0)},
+            {"episodes": 0, "imported": 0, "calls": 0, "left_out": {}, "evidence": {}, **dict.fromkeys(COUNTED, 0)},
         )
         mine["episodes"] += 1
         mine["imported"] += row["left_out"] is None
+        mine["calls"] += row["calls"] is not None
         for name in COUNTED:
             mine[name] += row[name] or 0
         for name, values in (("left_out", [row["left_out"]]), ("evidence", row["evidence"] or ())):

@@ -107,7 +107,7 @@ class Run:
             chosen.tasks,
             environment(name),
             env_config(name, chosen.settings),
-            _prompt_of_policy(self.config.policy.name) or plugins.load("prompts", name),
+            plugins.load("prompts", name),
             solver_settings(name, self.config.solvers.get(name, {})),
             chosen,
         )
@@ -211,12 +211,6 @@ class Run:
             policy.check_environment(env.name, env.config)
         notes = [env.type.check_ready(env.config) for env in self._envs.values()]
         return [note for note in notes if note]
-
-
-def _prompt_of_policy(name: str) -> StudentPrompt | None:
-    """Return the prompt that a policy shows in every environment, if it has one."""
-    kind = part_type("student", name)
-    return kind.prompt if issubclass(kind, Policy) else None
 
 
 def is_served(role: Role, part: PartConfig) -> bool:

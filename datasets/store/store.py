@@ -213,6 +213,11 @@ class Store:
         """
         return self.read_file(self.table_file(schema, shard), schema, columns, env=shard.env)
 
+    @cached_property
+    def audit(self) -> dict[str, Any]:
+        """How the source of an import was read, and what its rows add up to (:mod:`.audit`)."""
+        return self.storage.read_json(AUDIT)
+
     def imports(self, shard: Shard) -> pa.Table | None:
         """Read what confirms the imported episodes of a shard; None in a store of rollouts of PIVOT itself.
 

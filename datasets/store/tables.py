@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from ...core.errors import StoreError
-from ...core.messages import Call, EncodedFrame, PromptMessages
+from ...core.messages import Call, EncodedFrame, PromptMessages, frames_in
 from ...core.records import from_row, to_row
 from ...environments.base import Task
 from ...labeling.episode import PLAYED, FailedEpisode, inside_frames
@@ -35,7 +35,10 @@ def rollout_tables(rollouts: Sequence[TaskRollouts]) -> dict[TableSchema, pa.Tab
             for step in episode.steps:
                 for key in step.shown_frames:
                     frames.setdefault(key, task.frames[key])
-                prompts.setdefault(step.prompt_hash, task.prompts[step.prompt_hash])
+                if step.prompt_hash and step.prompt_hash not in prompts:
+                    prompt = prompts[step.prompt_hash] = task.prompts[step.prompt_hash]
+                    for key in frames_in(prompt.messages):
+                        frames.setdefault(key, task.frames[key])
     return {
         EPISODES: EPISODES.table(list(map(to_row, episodes))),
         STEPS: STEPS.table([to_row(step) for episode in episodes for step in episode.steps]),

@@ -8,7 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from ...core.errors import PolicyError, StoreError
+from ...core.identity import digest
+from ...core.images import decode, frame_id
+from ...core.messages import EncodedFrame, PromptMessages, frames_in
 from ...core.plugins import Settings
+from ...core.records import from_row
 from ...environments.base import ParsedAction
 from ...environments.turns import ParsedReply, Reply, ReplyOutcome, Turn
 from ...labeling.base import GuidanceWriter
@@ -16,7 +20,7 @@ from ...rollouts.base import EndOfLogError, Policy
 from ..store.config import Shard
 from ..store.guidance import StoredGuidance, stored_guidance
 from ..store.run import Run
-from ..store.schema import EPISODES, STEPS, TableSchema
+from ..store.schema import EPISODES, FRAMES, PROMPTS, STEPS, TableSchema
 from ..store.store import Store
 from ..store.tables import Rows, steps_by_episode
 
@@ -26,12 +30,19 @@ class StoredReplies(Policy):
 
     config_type = Settings
 
-    def __init__(self, policy: Policy, config: dict[str, Any], steps: Mapping[str, Rows]) -> None:
-        """Repeat the replies in ``steps``, the step rows by episode, of a policy with the stored ``config``."""
+    def __init__(self, policy: Policy, config: dict[str, Any], stored: Mapping[TableSchema, pa.Table]) -> None:
+        """Repeat the replies and, for an import, the prompts in ``stored``, of a policy with the stored ``config``."""
         self.name = policy.name  # pyright: ignore[reportAttributeAccessIssue] - one class, many names
         self.plays = policy.plays  # pyright: ignore[reportAttributeAccessIssue]
         self._config = config
-        self._steps = steps
+        self._steps = steps_by_episode(stored[STEPS].to_pylist())
+        tables = (
+            {}
+            if self.plays
+            else {schema: stored[schema].to_pylist() for schema in (PROMPTS, FRAMES) if schema in stored}
+        )
+        self._prompts = {row["prompt_hash"]: from_row(PromptMessages, row) for row in tables.get(PROMPTS, ())}
+        self._frames = {row["frame_id"]: from_row(EncodedFrame, row) for row in tables.get(FRAMES, ())}
 
     @property
     def config(self) -> dict[str, Any]:
@@ -57,7 +68,17 @@ class StoredReplies(Policy):
             token_ids=None if tokens is None else tuple(tokens),
             logprobs=None if logprobs is None else tuple(logprobs),
             parsed=None if self.plays else _stored_parse(row),
+            **self._shown(row),
         )
+
+    def _shown(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the prompt of an imported turn under the digest of its messages, and its pictures, by their pixels."""
+        stored = self._prompts.get(row["prompt_hash"])
+        if stored is None:
+            return {}
+        frames = [self._frames[name] for name in frames_in(stored.messages)]
+        pictures = {frame_id(decode(each.image)): each for each in frames}
+        return {"prompt": replace(stored, prompt_hash=digest(stored.messages)), "pictures": pictures}
 
 
 def _stored_parse(row: Mapping[str, Any]) -> ParsedReply:
@@ -120,4 +141,4 @@ def stored_policy(store: Store, stored: Mapping[TableSchema, pa.Table]) -> Polic
     wrong = [name for name, value in options.items() if stored_options.get(name, value) != value]
     if wrong:
         raise StoreError(f"episodes name a policy with another {wrong[0]} than run.json")
-    return StoredReplies(policy, config, steps_by_episode(stored[STEPS].to_pylist()))
+    return StoredReplies(policy, config, stored)

@@ -4,7 +4,7 @@ Replies and actions were read from the files of another program, so they exist i
 re-executed the actions; rewards, states and pictures are its own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,8 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from ...core.errors import PluginError
 from ...core.plugins import Settings
 from ...core.records import Stored
-from ...environments.base import EnvProfile, Task
-from ...environments.turns import HistoryEntry, Message, Reply, StudentPrompt, Turn
+from ...environments.turns import Reply, Turn
 from ..base import Policy
 
 
@@ -158,10 +157,20 @@ class Imported:
             "`board`, `state`, `reward`, `info:KEY`, `end:terminated`, `end:success`, separated by blanks."
         ),
     ] = None
+    calls: Annotated[
+        str | None,
+        Stored(
+            "Calls of tools in the replies, a list per turn of objects with name and arguments, JSON; null without any."
+        ),
+    ] = None
     bound: Annotated[
         DistanceBound | None,
         Stored("Label of a failure of navigation without a state, from its recorded distances; null for others."),
     ] = None
+
+
+RECORDED = ("imported", "1")
+"""Template and version of prompts that a source recorded."""
 
 
 class ImportedSettings(Settings):
@@ -179,34 +188,11 @@ class ImportedSettings(Settings):
     """Parts of the record that a replay had to agree in."""
 
 
-class ImportedPrompt(StudentPrompt):
-    """Stand-in for the prompts of imported episodes, which are not recorded."""
-
-    template: str = "imported"
-    version: str = "1"
-    frame_only: ClassVar[bool] = True
-
-    def render(
-        self,
-        profile: EnvProfile,
-        task: Task,
-        *,
-        t: int,
-        frame_id: str,
-        history: Sequence[HistoryEntry] = (),
-        observation: str = "",
-    ) -> tuple[Message, ...]:
-        """Return the picture alone, with the remark that the words of the prompt are unknown."""
-        remark = {"type": "text", "text": "(imported episode: the text of this prompt is not recorded)"}
-        return ({"role": "user", "content": [{"type": "image", "frame_id": frame_id}, remark]},)
-
-
 class ImportedPolicy(Policy):
     """Policy whose episodes were imported; it cannot play."""
 
     name = "imported"
     plays: ClassVar[bool] = False
-    prompt: ClassVar[StudentPrompt | None] = ImportedPrompt()
     config_type: ClassVar[type[Settings]] = ImportedSettings
     settings: ImportedSettings
 

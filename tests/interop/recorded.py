@@ -66,6 +66,7 @@ def _turn(group: list[dict[str, Any]]) -> dict[str, Any]:
     first = group[0]
     return {
         "frame": f"frames/{first['frame_id']}.png",
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Now:"}, {"type": "image"}]}],
         "response": first["response"],
         "actions": [{"name": step["action"], "payload": step["payload"]} for step in group],
         "action_valid": first["action_valid"] if len(group) == 1 else None,

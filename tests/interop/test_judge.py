@@ -1,0 +1,305 @@
+"""Pairs and corrections of imports and of own stores, judged by a program that shares no code with the product."""
+
+import base64
+import json
+import random
+import re
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pivot
+import pyarrow.parquet as pq
+import pytest
+from pivot.core.errors import ConfigError
+from pivot.core.images import encode_png
+from pivot.tests.stores import problems
+
+from .dialects import HORIZON, LEVELS, REPLIES, make_env
+from .judge import MOVES, Played, complaints, pixels, shown
+from .recorded import episode, imports_of, write_lines
+
+FORMS = {
+    "answer": r"<think>.+</think><answer>(\w+)</answer>",
+    "react": r"Thought: .+\nAction: (\w+)",
+    "json": r'\{"thought": ".+", "move": "(\w+)"\}',
+    "tool": r'move \{"direction": "(\w+)"\}',
+    "open thought": r"<think>.+ <action>(\w+)</action>",
+    "boxed": r".+ \\boxed\{(\w+)\}",
+}
+"""Whole replies of each form of ``REPLIES``."""
+
+
+@dataclass
+class Chat:
+    """A played episode: its messages, whose pictures are files of a folder, and its facts."""
+
+    name: str
+    facts: dict[str, Any]
+    folder: Path
+    messages: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    actions: list[str] = field(default_factory=list[str])
+    infos: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def played(self) -> Played:
+        """Return the episode as the judge takes it."""
+        names = (part["image"] for message in self.messages for part in message["content"] if "image" in part)
+        pictures = iter([pixels((self.folder / name).read_bytes()) for name in names])
+        whole = [shown(message, pictures) for message in self.messages]
+        turns = [index for index, message in enumerate(self.messages) if message["role"] == "assistant"]
+        sent = {t: whole[:index] for t, index in enumerate(turns)}
+        replies = {t: whole[index] for t, index in enumerate(turns)}
+        return Played(self.facts["env"], self.facts["initial_state"], HORIZON, self.actions, sent, replies)
+
+    def with_pictures(self, picture: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the messages with their pictures in another form."""
+        return [
+            {**each, "content": [picture(part["image"]) if "image" in part else part for part in each["content"]]}
+            for each in self.messages
+        ]
+
+    def url(self, name: str) -> str:
+        """Return a picture as a data URL."""
+        return "data:image/png;base64," + base64.b64encode((self.folder / name).read_bytes()).decode()
+
+
+def play(folder: Path, env: str, form: str, *, legend: bool, count: int = 10) -> list[Chat]:
+    """Play episodes at random, with unusable replies, and if asked for a second picture in the first message."""
+    rng, chats = random.Random(f"{env} {form}"), list[Chat]()
+    for number in range(count):
+        level = LEVELS[env][number % 2 if env == "frozenlake" else 0]
+        game = make_env(env, level)
+        frame, _ = game.reset(options={"state": level})
+        facts = {"env": env, "env_config": game.config.decisive(), "initial_state": level}
+        chat, over, success = Chat(f"e{number}", facts, folder), False, False
+        text = [{"type": "text", "text": "Play. First a picture of the legend, then the level:"}]
+        chat.messages.append({"role": "system", "content": [{"type": "text", "text": "You play."}]})
+        (folder / "legend.png").write_bytes(encode_png(frame[::-1].copy()))
+        while not over:
+            name = f"{number}-{len(chat.actions)}.png"
+            (folder / name).write_bytes(encode_png(frame))
+            first = [*text, {"type": "image", "image": "legend.png"}] if legend and not chat.actions else []
+            now = {"type": "text", "text": f"Turn {len(chat.actions)}:"}
+            chat.messages.append({"role": "user", "content": [*first, now, {"type": "image", "image": name}]})
+            action = rng.choice([*MOVES, "jump"]) if chat.actions else rng.choice([*MOVES])
+            said = REPLIES[form](action)
+            said = said if isinstance(said, dict) else {"content": [{"type": "text", "text": said}]}
+            chat.messages.append({"role": "assistant", **said, "content": said["content"] or []})
+            frame, _, terminated, truncated, info = game.step(
+                game.encode_action("invalid" if action == "jump" else action)
+            )
+            chat.actions.append(action)
+            chat.infos.append({"actions": [action], "success": bool(info["success"]), "terminated": terminated})
+            over, success = terminated or truncated, bool(info["success"])
+        facts["success"] = success
+        chats.append(chat)
+    return chats
+
+
+def write_openai(folder: Path, chats: list[Chat]) -> dict[str, Any]:
+    write_lines(folder, *({"messages": chat.messages, "id": chat.name, **chat.facts} for chat in chats))
+    return {"source": folder / "episodes.jsonl", "format": "openai", "options": {"dialect": "auto"}}
+
+
+def write_own(folder: Path, chats: list[Chat]) -> dict[str, Any]:
+    lines = []
+    for chat in chats:
+        turns = [index for index, message in enumerate(chat.messages) if message["role"] == "assistant"]
+        said = [chat.messages[index]["content"][0]["text"] for index in turns]
+        frames = [chat.messages[index - 1]["content"][-1]["image"] for index in turns]
+        recorded = [
+            {"frame": frame, "response": text, "messages": chat.messages[:index]}
+            for index, text, frame in zip(turns, said, frames, strict=True)
+        ]
+        lines.append({"format": "pivot-episode-1", "id": chat.name, "turns": recorded, **chat.facts})
+    write_lines(folder, *lines)
+    return {"source": folder, "format": "jsonl", "options": {"dialect": "auto"}}
+
+
+def write_inspect(folder: Path, chats: list[Chat]) -> dict[str, Any]:
+    with zipfile.ZipFile(folder / "log.eval", "w", zipfile.ZIP_DEFLATED) as archive:
+        for number, chat in enumerate(chats):
+            attachments = {f"{number:02x}{k:02x}": chat.url(name) for k, name in enumerate(_names(chat))}
+            keys = {name: key for key, name in zip(attachments, _names(chat), strict=True)}
+            messages = chat.with_pictures(lambda name: {"type": "image", "image": f"attachment://{keys[name]}"})  # noqa: B023
+            sample = {
+                "id": chat.name,
+                "epoch": 1,
+                "messages": messages,
+                "attachments": attachments,
+                "metadata": chat.facts,
+            }
+            archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(sample))
+    return {"source": folder / "log.eval", "format": "inspect", "options": {"dialect": "auto"}}
+
+
+def _names(chat: Chat) -> list[str]:
+    return list(dict.fromkeys(part["image"] for each in chat.messages for part in each["content"] if "image" in part))
+
+
+def write_verifiers(folder: Path, chats: list[Chat]) -> dict[str, Any]:
+    lines = []
+    for chat in chats:
+        messages = chat.with_pictures(lambda name: {"type": "image_url", "image_url": {"url": chat.url(name)}})  # noqa: B023
+        nodes = [
+            {"message": message, "parent": index - 1 if index else None, "sampled": message["role"] == "assistant"}
+            for index, message in enumerate(messages)
+        ]
+        lines.append(json.dumps({"id": chat.name, "task": {"type": "Grid", "data": chat.facts}, "nodes": nodes}))
+    (folder / "traces.jsonl").write_text("\n".join(lines) + "\n")
+    return {"source": folder, "format": "verifiers", "options": {"dialect": "auto"}}
+
+
+def write_verl(folder: Path, chats: list[Chat]) -> dict[str, Any]:
+    lines, mark = [], "<|vision_start|><|image_pad|><|image_pad|><|vision_end|>"
+    for number, chat in enumerate(chats):
+        pictures = folder / "image_3" / f"images_{number}"
+        pictures.mkdir(parents=True)
+        shown_names = [part["image"] for each in chat.messages for part in each["content"] if "image" in part]
+        for k, name in enumerate(shown_names):
+            (pictures / f"{k}.png").write_bytes((folder / name).read_bytes())
+        texts = [
+            "".join(mark if "image" in part else part["text"] for part in each["content"]) for each in chat.messages
+        ]
+        whole = [
+            f"<|im_start|>{each['role']}\n{text}<|im_end|>\n" for each, text in zip(chat.messages, texts, strict=True)
+        ]
+        cut = next(index for index, each in enumerate(chat.messages) if each["role"] == "assistant")
+        facts = {name: value for name, value in chat.facts.items() if name != "success"}
+        line = {"input": "".join(whole[:cut]), "output": "".join(whole[cut:]), "step": 3, **facts}
+        lines.append(json.dumps({**line, "traj_success": float(chat.facts["success"])}))
+    (folder / "3.jsonl").write_text("\n".join(lines) + "\n")
+    return {"source": folder, "format": "verl", "options": {"dialect": "auto"}}
+
+
+def write_vagen(folder: Path, chats: list[Chat]) -> dict[str, Any]:
+    for number, chat in enumerate(chats):
+        own = folder / "tag" / f"FrozenLake_seed_{number}"
+        (own / "images").mkdir(parents=True)
+        users = [each for each in chat.messages if each["role"] == "user"]
+        for turn, message in enumerate(users, 1):
+            names = [part["image"] for part in message["content"] if "image" in part]
+            for index, name in enumerate(names, 1):
+                (own / "images" / f"turn_{turn:02d}_{index:02d}.png").write_bytes((folder / name).read_bytes())
+        hidden = chat.with_pictures(lambda _: {"type": "image_url", "image_url": {"url": "<data_url>"}})
+        (own / "messages.json").write_text(json.dumps(hidden))
+        replies = [each["content"][0]["text"] for each in chat.messages if each["role"] == "assistant"]
+        infos = [
+            {"actions": each["actions"], "format_correct": "jump" not in each["actions"], "llm_raw_response": reply}
+            for each, reply in zip(chat.infos, replies, strict=True)
+        ]
+        metrics = {
+            **{"rollout_id": chat.name, "env_name": "FrozenLake", "model": "m", "max_turns": HORIZON, "seed": 1},
+            "env_config": {
+                "max_actions_per_step": 1,
+                "desc": chat.facts["initial_state"].split("\n"),
+                "format_reward": 0.0,
+            },
+            "rewards": [float(each["success"]) for each in chat.infos],
+            "infos": [{}, *infos],
+            "success": chat.facts["success"],
+            "terminated": chat.infos[-1]["terminated"],
+            "finish_reason": "done" if chat.infos[-1]["terminated"] else "max_turns",
+        }
+        (own / "metrics.json").write_text(json.dumps(metrics))
+    return {"source": folder, "format": "vagen"}
+
+
+Writer = Callable[[Path, list[Chat]], dict[str, Any]]
+SOURCES: dict[str, tuple[Writer, str, str]] = {
+    "chats with tools": (write_openai, "sokoban", "tool"),
+    "chats": (write_openai, "frozenlake", "react"),
+    "own": (write_own, "sokoban", "json"),
+    "inspect": (write_inspect, "sokoban", "boxed"),
+    "verifiers": (write_verifiers, "frozenlake", "open thought"),
+    "verl": (write_verl, "sokoban", "answer"),
+    "vagen": (write_vagen, "frozenlake", "answer"),
+}
+
+
+def _rows(root: Path) -> list[dict[str, Any]]:
+    return [row for path in sorted(root.rglob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_rows_of_an_import_are_true_and_in_its_dialect(tmp_path: Path, name: str) -> None:
+    write, env, form = SOURCES[name]
+    folder = tmp_path / "source"
+    folder.mkdir()
+    chats = play(folder, env, form, legend=name != "vagen")
+    result = pivot.import_rollouts(**write(folder, chats), out=tmp_path / "store", require=())
+    assert [each.detail for each in result.problems] == []
+    assert problems(tmp_path / "store") == []
+    played = {chat.name: chat.played() for chat in chats}
+    if name == "verl":
+        played = {f"3.jsonl line {number}": chat.played() for number, chat in enumerate(chats, 1)}
+    by_id = {
+        row["episode_id"]: played[re.sub("_epoch_1$", "", row["place" if name == "verl" else "source_id"])]
+        for row in imports_of(tmp_path / "store")
+    }
+    for kind in ("pairs", "corrections"):
+        pivot.export(tmp_path / "store", tmp_path / kind, format=kind, workers=1)
+        rows = _rows(tmp_path / kind)
+        found = [
+            f"{row['episode_id']}: {each}"
+            for row in rows
+            for each in complaints(kind, row, by_id[row["episode_id"]], FORMS[form], str)
+        ]
+        assert len(rows) >= 5 and found == []
+
+
+def test_actions_without_replies_are_written_on_both_sides(tmp_path: Path) -> None:
+    recorded = [episode(*actions, success=False) for actions in (["down", "right", "right", "up"], ["left"] * 4)]
+    for each in recorded:
+        for turn in each["turns"]:
+            turn["messages"] = [{"role": "user", "content": "Which way?"}]
+    pivot.import_rollouts(
+        write_lines(tmp_path / "source", *recorded), tmp_path / "store", options={"evidence": "declared"}
+    )
+    pivot.export(tmp_path / "store", tmp_path / "pairs", format="pairs", workers=1)
+    said = [
+        [row[side][0]["content"][0]["text"] for side in ("chosen", "rejected")] for row in _rows(tmp_path / "pairs")
+    ]
+    assert said and all(re.fullmatch(r"<action>\w+</action>", text) for pair in said for text in pair)
+
+
+def test_an_import_without_prompts_has_no_pairs(tmp_path: Path) -> None:
+    recorded = episode("down", "right", "right", "up", success=False)
+    pivot.import_rollouts(
+        write_lines(tmp_path / "source", recorded), tmp_path / "store", options={"evidence": "declared"}
+    )
+    for kind in ("pairs", "corrections", "privileged", "processbench"):
+        with pytest.raises(ConfigError, match=r"without prompts.*Recorder\.note\(messages="):
+            pivot.export(tmp_path / "store", tmp_path / kind, format=kind, workers=1)
+
+
+def test_rows_of_an_own_store_are_true(small_store: Path, tmp_path: Path) -> None:
+    frames = pivot.load_store(small_store)
+    episodes = {row["episode_id"]: row for row in frames.episodes.collect().to_dicts()}
+    prompts = {row["prompt_hash"]: json.loads(row["messages"]) for row in frames.prompts.collect().to_dicts()}
+    pictures = {row["frame_id"]: pixels(row["image"]) for row in frames.frames.collect().to_dicts()}
+    steps = {(row["episode_id"], row["t"]): row for row in frames.steps.collect().to_dicts()}
+    for kind in ("pairs", "corrections"):
+        pivot.export(small_store, tmp_path / kind, format=kind, workers=1, environments=["sokoban", "frozenlake"])
+        plans: dict[str, list[str]] = {}
+        rows = _rows(tmp_path / kind)
+        for row in rows:
+            name, pivot_step = row["episode_id"], row["pivot_step"]
+            step, taken = steps[name, pivot_step], plans.setdefault(name, [])
+            shown_pictures = iter([pictures[part["frame_id"]] for message in prompts[step["prompt_hash"]]
+                                   for part in message["content"] if part["type"] == "image"])  # fmt: skip
+            sent = [shown(message, shown_pictures) for message in prompts[step["prompt_hash"]]]
+            said = {
+                pivot_step: shown(
+                    {"role": "assistant", "content": [{"type": "text", "text": step["response"]}]}, iter(())
+                )
+            }
+            played = episodes[name]
+            judged = Played(played["env"], played["initial_state"], played["horizon"],
+                            [*played["actions"][:pivot_step], *taken], {pivot_step: sent}, said)  # fmt: skip
+            form = r"(?:.*<action>\s*|)(\w+)\s*</action>.*|.*"
+            assert [*complaints(kind, row, judged, form, lambda word: str(word).lower())] == []
+            taken += [row["action"]] if kind == "corrections" else []
+        assert len(rows) > 10
