@@ -1,13 +1,16 @@
 """``pivot.certify`` and ``pivot.certify_batch``: labels of episodes, in memory."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..core import plugins
 from ..core.errors import CertifyError
 from .base import Case, Solver, Unsolved, Verdict
-from .cases import read_case, read_episodes, shown, solver_of, whole
+from .cases import read_case, read_episodes, read_trajectories, shown, solver_of, whole
+
+if TYPE_CHECKING:
+    import gymnasium
 
 TIME_LIMIT = 60.0
 """Default time limit, seconds. Typical answers take microseconds, a search of 20 M states (the default cap) minutes."""
@@ -76,17 +79,23 @@ def certify(
 
 
 def certify_batch(
-    env: str, episodes: Iterable[Mapping[str, Any]], *, time_limit: float | None = TIME_LIMIT, **settings: Any
+    env: "str | Callable[..., gymnasium.Env[Any, Any]]",
+    episodes: Iterable[Mapping[str, Any]],
+    *,
+    time_limit: float | None = TIME_LIMIT,
+    **settings: Any,
 ) -> list[Verdict | Unsolved]:
     """Label many failed episodes of one environment in one call, which is much faster than one by one.
 
     Args:
-        env: environment name.
+        env: environment name; or a function that makes a gymnasium environment of your own, whose levels are searched
+            and checked once each. Its episodes have ``actions``, ``horizon`` and ``seed``, the seed of ``reset``; if
+            the function takes a level, ``level``, which is given to it; and optionally ``options`` and ``rewards``.
         episodes: mappings with ``initial_state``, ``actions`` and ``horizon``, and if required ``steps``,
             ``observations``, ``distances`` or ``actions_per_turn``, as for :func:`certify`; other keys are ignored but
             for ``env_config``, so rows of the table ``episodes`` are valid.
-        time_limit: seconds for all episodes; None for no limit.
-        settings: settings of the solver.
+        time_limit: seconds for all episodes, or for each level of an environment of your own; None for no limit.
+        settings: settings of the solver, or of :func:`pivot.explore`, with ``actions_by_name`` for its ``actions``.
 
     Returns:
         A verdict per episode, in order, or an :class:`.Unsolved` with the reason why there is none.
@@ -95,6 +104,11 @@ def certify_batch(
         CertifyError: an argument or a field of an episode is missing or of the wrong type.
         PluginError: the solver does not exist.
     """
+    if not isinstance(env, str):
+        from .closure.batch import Levels  # noqa: PLC0415 - imports gymnasium
+
+        limit = {} if time_limit is None else {"max_seconds": time_limit}
+        return [*Levels(env, limit | settings).verdicts(read_trajectories(episodes))]
     kind, solver_settings = solver_of(env, settings)
     cases = read_episodes(kind, episodes)
     return _answers(kind, solver_settings, cases, time_limit)

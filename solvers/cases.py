@@ -53,6 +53,23 @@ def read_episodes(kind: type[Solver], episodes: Iterable[Mapping[str, Any]]) -> 
     return cases
 
 
+def read_trajectories(episodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return episodes of an environment of one's own, checked.
+
+    Raises:
+        CertifyError: an episode is no mapping, or has no actions, or no horizon.
+    """
+    checked: list[Mapping[str, Any]] = []
+    for number, episode in enumerate(episodes):
+        if not isinstance(episode, Mapping) or not {"actions", "horizon"} <= episode.keys():  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise CertifyError(
+                f"episodes[{number}]: found {shown(episode)}, expected a mapping with actions and horizon"
+            )
+        whole(f"episodes[{number}]: horizon", episode["horizon"])
+        checked.append({**episode, "actions": _listed(f"episodes[{number}]: actions", episode["actions"], "actions")})
+    return checked
+
+
 def read_case(
     kind: type[Solver],
     initial_state: Any,

@@ -8,11 +8,14 @@ it is more than the horizon, for ever or not, exactly as in the column ``need`` 
 
 from collections.abc import Callable, Iterable, Mapping
 from math import isfinite, nan
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..core.errors import CertifyError
 from .base import Case, Needs, Unsolved
-from .cases import read_episodes, shown, solver_of
+from .cases import read_episodes, read_trajectories, shown, solver_of
+
+if TYPE_CHECKING:
+    import gymnasium
 
 
 class TurnCredit(NamedTuple):
@@ -62,13 +65,18 @@ RULES: Mapping[str, Rule] = {"progress": progress, "slack": slack, "pivot": pivo
 
 
 def credit(
-    env: str, episodes: Iterable[Mapping[str, Any]], *, rule: str | Rule = "progress", **solver_settings: Any
+    env: "str | Callable[..., gymnasium.Env[Any, Any]]",
+    episodes: Iterable[Mapping[str, Any]],
+    *,
+    rule: str | Rule = "progress",
+    **solver_settings: Any,
 ) -> list[tuple[TurnCredit, ...] | Unsolved]:
     """Return the credit of each turn of many episodes, in memory; successful episodes are accepted.
 
     Args:
         env: environment name. The credit of ``sokoban``, ``frozenlake`` and ``gym`` is exact; that of ``navigation``
-            rests on a lower bound and that of ``primitiveskill`` on a heuristic.
+            rests on a lower bound and that of ``primitiveskill`` on a heuristic. Or a function that makes an
+            environment of your own, as for :func:`pivot.certify_batch`; its credit is exact.
         episodes: mappings as for :func:`pivot.certify_batch`; rows of the table ``episodes`` are valid. Put the
             episodes of a level next to each other: they then share its search.
         rule: name of a rule of :data:`RULES`, or a function from a :class:`TurnCredit` (with score 0) to a number.
@@ -84,6 +92,16 @@ def credit(
         PluginError: the solver does not exist.
     """
     score = rule_of(rule)
+    if not isinstance(env, str):
+        from .closure.batch import Levels  # noqa: PLC0415 - imports gymnasium
+
+        trajectories = read_trajectories(episodes)
+        played = [Case("", tuple(map(str, each["actions"])), each["horizon"]) for each in trajectories]
+        measured = Levels(env, solver_settings).needs(trajectories)
+        return [
+            answer if isinstance(answer, Unsolved) else turn_credits(case, answer, score)
+            for case, answer in zip(played, measured, strict=True)
+        ]
     kind, settings = solver_of(env, solver_settings)
     cases = read_episodes(kind, episodes)
     return [

@@ -39,7 +39,7 @@ LAYERS = (
     "testing",
 )
 """Bottom to top; a module imports from its own layer and from layers before it."""
-OUTSIDE = ("tests", "benchmarks", "docs", "runs", "build", "dist")
+OUTSIDE = ("tests", "benchmarks", "examples", "docs", "runs", "build", "dist")
 DATA = (
     *(
         "py.typed",

@@ -37,28 +37,36 @@ def certify_played(
     """
     made = env if hasattr(env, "unwrapped") and not isinstance(env, type) else env()  # pyright: ignore[reportCallIssue]
     named = members(made, settings.pop("actions_by_name", None))
-    graph = explore(env, actions=named, seed=seed, **(_limits(horizon) | settings))
-    names = [_name(named, action) for action in actions]
+    graph = explore(env, actions=named, seed=seed, **(limits_of(horizon) | settings))
+    names = [name_of(named, action) for action in actions]
     answer = graph.certify(names, horizon)
     if isinstance(answer, Unsolved):
         raise CertifyError(f"{answer.reason}: {answer.detail}")
     if len(rewards):
-        played = [None if graph.is_illegal(names[: step + 1]) else named.get(name) for step, name in enumerate(names)]
-        _compare_rewards(made, played, rewards, seed, settings.get("options"))
+        compare_rewards(made, graph, named, names, rewards, seed, settings.get("options"))
     return answer
 
 
-def _limits(horizon: int) -> dict[str, Any]:
+def limits_of(horizon: int) -> dict[str, Any]:
     """Return the limits of a search for one turn budget, which also end states that count turns."""
     return {"horizon": horizon, "max_depth": max(DEPTH, 4 * horizon)}
 
 
-def _compare_rewards(env: Env, actions: Sequence[Any], rewards: Sequence[float], seed: Any, options: Any) -> None:
+def compare_rewards(
+    env: Env,
+    graph: Graph,
+    named: dict[str, Any],
+    names: Sequence[str],
+    rewards: Sequence[float],
+    seed: Any,
+    options: Any,
+) -> None:
     """Replay an episode with its clock running.
 
     Raises:
         CertifyError: a reward differs.
     """
+    actions = [None if graph.is_illegal(names[: step + 1]) else named.get(name) for step, name in enumerate(names)]
     if len(rewards) != len(actions):
         raise CertifyError(f"rewards: found {len(rewards)}, expected {len(actions)}, one per action")
     env.reset(seed=seed, options=options)
@@ -71,7 +79,7 @@ def _compare_rewards(env: Env, actions: Sequence[Any], rewards: Sequence[float],
             )
 
 
-def _name(named: dict[str, Any], action: Any) -> str:
+def name_of(named: dict[str, Any], action: Any) -> str:
     """Return the name of an action, which is a name already or a member of the action space."""
     if isinstance(action, str):
         return action
@@ -131,7 +139,7 @@ class Certified(gymnasium.Wrapper[Any, Any, Any, Any]):
             seed = int(self.np_random.integers(2**31))
         key = (seed, repr(options))
         if key not in self._graphs:
-            limits = _limits(self._horizon) | self._settings
+            limits = limits_of(self._horizon) | self._settings
             self._graphs[key] = explore(self.env, actions=self._actions, seed=seed, options=options, **limits)
             if len(self._graphs) > CACHED_LEVELS:
                 self._graphs.popitem(last=False)
@@ -147,7 +155,7 @@ class Certified(gymnasium.Wrapper[Any, Any, Any, Any]):
         Raises:
             CertifyError: the action is illegal, and such episodes are refused.
         """
-        name = _name(self._actions, action)
+        name = name_of(self._actions, action)
         try:
             is_illegal = self.graph.is_illegal([*self._taken, name])
         except ValueError as error:
@@ -179,6 +187,3 @@ class Certified(gymnasium.Wrapper[Any, Any, Any, Any]):
             "slack": None if need is None else left - need if need < inf else -inf,
             "safe_actions": tuple(plain(self._actions[name]) for name in safe),
         }
-
-
-__all__ = ["Certified", "certify_played"]
