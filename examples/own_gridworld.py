@@ -3,6 +3,7 @@
 Run it with: python examples/own_gridworld.py
 It needs the package with its training extra (TRL and PyTorch), downloads nothing, and takes about a minute.
 """
+# pyright: reportMissingImports=false
 
 import random
 from collections import Counter
@@ -58,9 +59,9 @@ class Cave(gymnasium.Env[Any, Any]):
 
 def failures(count: int) -> list[dict[str, Any]]:
     """Play at random until so many episodes have failed."""
-    rng, env, found = random.Random(0), Cave(), list[dict[str, Any]]()
-    while len(found) < count:
-        seed, over = len(found) % 4, False
+    rng, env, failed = random.Random(0), Cave(), list[dict[str, Any]]()
+    while len(failed) < count:
+        seed, over = len(failed) % 4, False
         actions: list[str] = []
         observations, won = [env.reset(seed=seed)[0].tolist()], 0.0
         while not over and len(actions) < HORIZON:
@@ -68,8 +69,8 @@ def failures(count: int) -> list[dict[str, Any]]:
             seen, won, over, _, _ = env.step([*MOVES].index(actions[-1]))
             observations.append(seen.tolist())
         if not won:
-            found.append({"seed": seed, "horizon": HORIZON, "actions": actions, "observations": observations})
-    return found
+            failed.append({"seed": seed, "horizon": HORIZON, "actions": actions, "observations": observations})
+    return failed
 
 
 # 3. What the agent was asked, as a function of what it saw and did.
@@ -87,8 +88,8 @@ def prompt(observation: Any, history: Any) -> str:
 def main() -> None:
     """Label the failures and train on the pairs."""
     trajectories = failures(500)
-    names = {"actions_by_name": {name: index for index, name in enumerate(MOVES)}}
-    verdicts = pivot.certify_batch(Cave, trajectories, **names)
+    names = {name: index for index, name in enumerate(MOVES)}
+    verdicts = pivot.certify_batch(Cave, trajectories, actions_by_name=names)
     lost = Counter(verdict.failure_mode for verdict in verdicts if isinstance(verdict, pivot.Verdict))
     print("lost by", dict(lost))
     first = verdicts[0]

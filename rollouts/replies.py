@@ -104,12 +104,12 @@ class Writer:
 
     def _container(self, text: str, actions: Sequence[str]) -> tuple[int, int, int, int, int] | None:
         """Return the start of the visible text, and the bounds of the container with these actions and its content."""
-        begin, found = len(text) - len(without_thoughts(text)), list[re.Match[str]]()
+        begin, matches = len(text) - len(without_thoughts(text)), list[re.Match[str]]()
         own = self.dialect.pattern or rf"<{re.escape(self.dialect.tag or self.tag)}>(.*?)</"
         own += "" if self.dialect.pattern else rf"{re.escape(self.dialect.tag or self.tag)}>"
         for pattern, flags in ((own, re.IGNORECASE | re.MULTILINE | re.DOTALL), (PAIR, 0), (LABELLED, 0)):
-            found += re.compile(pattern, flags).finditer(text, begin)
-        for match in found[::-1] if self.dialect.container == "last" else found:
+            matches += re.compile(pattern, flags).finditer(text, begin)
+        for match in matches[::-1] if self.dialect.container == "last" else matches:
             groups = [2] if match.re is PAIR else range(1, len(match.groups()) + 1)
             group = next((each for each in groups if match[each] is not None), 0)
             if any(read == [*actions] for read in self._readings(match[group])):

@@ -105,10 +105,10 @@ def certify_batch(
         PluginError: the solver does not exist.
     """
     if not isinstance(env, str):
-        from .closure.batch import Levels  # noqa: PLC0415 - imports gymnasium
+        from .closure.batch import verdicts  # noqa: PLC0415 - imports gymnasium
 
         limit = {} if time_limit is None else {"max_seconds": time_limit}
-        return [*Levels(env, limit | settings).verdicts(read_trajectories(episodes))]
+        return [*verdicts(env, read_trajectories(episodes), limit | settings)]
     kind, solver_settings = solver_of(env, settings)
     cases = read_episodes(kind, episodes)
     return _answers(kind, solver_settings, cases, time_limit)

@@ -9,6 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from html import escape
 from math import inf
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -123,6 +124,19 @@ class Verdict:
     reach in the actions that are left, counting the rest of the turn. None for turns of one action,
     where no action made it so (``fallback``, ``infeasible_at_start``), and where a turn lost the goal by the actions
     that it left out."""
+
+    def _repr_html_(self) -> str:
+        """Return the label as a table, for notebooks."""
+        fact = self.certificate
+        rows = {
+            "pivot step": f"{self.pivot_step}{' (by convention)' if self.fallback else ''}",
+            "failure": ", ".join([self.failure_mode, *self.secondary_modes]),
+            f"needed {fact.unit}": f"{fact.before} of {fact.budget_before} left before, {fact.after} after",
+            "plan that still worked": " ".join(self.witness or ["none"]),
+            "safe actions": " ".join(self.feasible_actions or ["none"]),
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
+        return f"<table>{cells}</table>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def read_trajectories(episodes: Iterable[Mapping[str, Any]]) -> list[Mapping[str
     """Return episodes of an environment of one's own, checked.
 
     Raises:
-        CertifyError: an episode is no mapping, or has no actions, or no horizon.
+        CertifyError: an episode is not a mapping, or lacks actions or horizon.
     """
     checked: list[Mapping[str, Any]] = []
     for number, episode in enumerate(episodes):

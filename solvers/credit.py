@@ -93,20 +93,18 @@ def credit(
     """
     score = rule_of(rule)
     if not isinstance(env, str):
-        from .closure.batch import Levels  # noqa: PLC0415 - imports gymnasium
+        from .closure.batch import needs  # noqa: PLC0415 - imports gymnasium
 
         trajectories = read_trajectories(episodes)
-        played = [Case("", tuple(map(str, each["actions"])), each["horizon"]) for each in trajectories]
-        measured = Levels(env, solver_settings).needs(trajectories)
-        return [
-            answer if isinstance(answer, Unsolved) else turn_credits(case, answer, score)
-            for case, answer in zip(played, measured, strict=True)
-        ]
-    kind, settings = solver_of(env, solver_settings)
-    cases = read_episodes(kind, episodes)
+        cases = [Case("", tuple(map(str, each["actions"])), each["horizon"]) for each in trajectories]
+        measured = [*needs(env, trajectories, solver_settings)]
+    else:
+        kind, settings = solver_of(env, solver_settings)
+        cases = read_episodes(kind, episodes)
+        measured = kind(settings).measure(cases)
     return [
         answer if isinstance(answer, Unsolved) else turn_credits(case, answer, score)
-        for case, answer in zip(cases, kind(settings).measure(cases), strict=True)
+        for case, answer in zip(cases, measured, strict=True)
     ]
 
 

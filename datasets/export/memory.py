@@ -9,6 +9,7 @@ from ...rollouts.replies import Said, Writer
 from ...solvers.base import Unsolved, Verdict
 from ...solvers.cases import read_trajectories
 from ...solvers.closure.actions import members
+from ...solvers.closure.batch import made
 from ...solvers.closure.certified import name_of
 
 if TYPE_CHECKING:
@@ -42,29 +43,28 @@ def pairs(
 
     Returns:
         Rows with ``prompt``, ``chosen`` and ``rejected`` in TRL's conversational form, ``images`` where there are any,
-        the actions, ``t``, ``failure_mode`` and ``index``, the place of the trajectory.
+        the actions, ``t``, ``failure_mode`` and ``index``, that of the trajectory.
         ``datasets.Dataset.from_list`` makes a dataset of them.
 
     Raises:
         CertifyError: there are more verdicts than trajectories or fewer, or observations are missing.
     """
     rows: list[Row] = []
-    for index, verdict, play in _failures(verdicts, trajectories, make_env, actions_by_name):
-        t, fatal, safe = verdict.pivot_step, play.names[verdict.pivot_step], (verdict.witness or ("",))[0]
-        if verdict.fallback or fatal in verdict.feasible_actions:
+    for row, verdict, trajectory, names in _turns(verdicts, trajectories, prompt, make_env, actions_by_name):
+        t, fatal, safe = row["t"], names[verdict.pivot_step], row["action"]
+        if t != verdict.pivot_step or verdict.fallback or fatal in verdict.feasible_actions:
             continue
-        said = play.trajectory.get("replies")
-        chosen, rejected = reply(safe), reply(fatal) if said is None else str(said[t])
-        if said is not None:
-            writer = Writer(Dialect(), "action", sorted({*verdict.feasible_actions, *play.names, safe}))
+        chosen, rejected = reply(safe), reply(fatal)
+        if "replies" in trajectory:
+            rejected = str(trajectory["replies"][t])
+            writer = Writer(Dialect(), "action", sorted({*verdict.feasible_actions, *names, safe}))
             thought = f"The goal takes {verdict.certificate.before:g} turns from here. The next action is {safe}."
-            written = writer.written(safe, Said(rejected), fatal, thought)
-            if written is None:
+            if (written := writer.written(safe, Said(rejected), fatal, thought)) is None:
                 continue
             chosen = written.text
-        answers = {"chosen": _answer(chosen), "rejected": _answer(rejected)}
+        sides = {"chosen": _answer(chosen), "rejected": _answer(rejected)}
         facts = {"chosen_action": safe, "rejected_action": fatal, "failure_mode": verdict.failure_mode}
-        rows.append({**play.asked(prompt, t), **answers, **facts, "t": t, "index": index})
+        rows.append({**row, **sides, **facts})
     return rows
 
 
@@ -85,80 +85,53 @@ def corrections(
     Raises:
         CertifyError: see :func:`pairs`.
     """
-    rows: list[Row] = []
-    for index, verdict, failed in _failures(verdicts, trajectories, make_env, actions_by_name):
-        pivot, plan = verdict.pivot_step, verdict.witness or ()
-        play = failed.with_plan(pivot, plan)
-        for place, action in enumerate(plan if make_env is not None else plan[:1]):
-            cells = {"completion": _answer(reply(action)), "action": action, "need": len(plan) - place}
-            rows.append({**play.asked(prompt, pivot + place), **cells, "t": pivot + place, "index": index})
-    return rows
+    turns = _turns(verdicts, trajectories, prompt, make_env, actions_by_name)
+    return [{**row, "completion": _answer(reply(row["action"]))} for row, *_ in turns]
 
 
-class _Play:
-    """One trajectory with the names of its actions, and what was seen before each."""
-
-    def __init__(self, trajectory: Mapping[str, Any], make_env: Any, named: Mapping[str, Any] | None) -> None:
-        self.trajectory, self._make, self._declared = trajectory, make_env, named
-        self._env = None if make_env is None else self._made()
-        self._named = dict(named or {}) if self._env is None else members(self._env, named)
-        self.names = [name_of(self._named, action) for action in trajectory["actions"]]
-        self._seen: list[Any] = list(trajectory.get("observations", ()))
-
-    def _made(self) -> Any:
-        return self._make(self.trajectory["level"]) if "level" in self.trajectory else self._make()
-
-    def with_plan(self, pivot: int, plan: Sequence[str]) -> "_Play":
-        """Return the play with a plan from a step on; what it sees is played."""
-        if self._env is None:
-            return self
-        other = _Play({**self.trajectory, "actions": [*self.names[:pivot], *plan]}, self._make, self._declared)
-        other._seen = []
-        return other
-
-    def asked(self, prompt: Prompt, t: int) -> Row:
-        """Return the cells of the prompt before a step."""
-        if len(self._seen) <= t:
-            self._play()
-        if len(self._seen) <= t:
-            raise CertifyError(
-                f"observations: found {len(self._seen)}, expected one before each action; record them, or pass make_env"
-            )
-        asked, images = prompt(self._seen[t], [*zip(self._seen[:t], self.names[:t], strict=True)]), list[Any]()
-        if isinstance(asked, str):
-            return {"prompt": [{"role": "user", "content": asked}]}
-        messages: list[Row] = []
-        for message in asked:
-            parts: Any = message["content"]
-            if not isinstance(parts, str):
-                images += [part["image"] for part in parts if part.get("type") == "image"]
-                parts = [{"type": "image"} if part.get("type") == "image" else part for part in parts]
-            messages.append({**message, "content": parts})
-        return {"prompt": messages, **({"images": images} if images else {})}
-
-    def _play(self) -> None:
-        if self._env is None:
-            return
-        start = {"seed": self.trajectory.get("seed"), "options": self.trajectory.get("options")}
-        self._seen = [self._env.reset(**start)[0]]
-        for name in self.names[:-1]:
-            is_move = name in self._named  # any other word is a turn without an action
-            self._seen.append(self._env.step(self._named[name])[0] if is_move else self._seen[-1])
-
-
-def _failures(
+def _turns(
     verdicts: Iterable[Verdict | Unsolved],
     trajectories: Iterable[Mapping[str, Any]],
+    prompt: Prompt,
     make_env: Any,
-    named: Mapping[str, Any] | None,
-) -> Iterator[tuple[int, Verdict, _Play]]:
-    """Yield the labelled failures that a plan could have won, with their index."""
-    listed, played = [*verdicts], read_trajectories(trajectories)
-    if len(listed) != len(played):
-        raise CertifyError(f"verdicts: found {len(listed)} for {len(played)} trajectories, expected one for each")
-    for index, (verdict, trajectory) in enumerate(zip(listed, played, strict=True)):
-        if isinstance(verdict, Verdict) and verdict.witness:
-            yield index, verdict, _Play(trajectory, make_env, named)
+    actions_by_name: Mapping[str, Any] | None,
+) -> Iterator[tuple[Row, Verdict, Mapping[str, Any], list[str]]]:
+    """Yield the turns of the plan of each labelled failure with prompt and action, and the names of its actions."""
+    answers, played = [*verdicts], read_trajectories(trajectories)
+    if len(answers) != len(played):
+        raise CertifyError(f"verdicts: found {len(answers)} for {len(played)} trajectories, expected one for each")
+    for index, (verdict, trajectory) in enumerate(zip(answers, played, strict=True)):
+        if not isinstance(verdict, Verdict) or not verdict.witness:
+            continue
+        env = None if make_env is None else made(make_env, trajectory)
+        named = dict(actions_by_name or {}) if env is None else members(env, actions_by_name)
+        names, pivot = [name_of(named, action) for action in trajectory["actions"]], verdict.pivot_step
+        taken, seen = [*names[:pivot], *verdict.witness], list(trajectory.get("observations", ()))[: pivot + 1]
+        if env is not None:
+            seen = [env.reset(seed=trajectory.get("seed"), options=trajectory.get("options"))[0]]
+            for name in taken[:-1]:  # a word that is not an action is a turn without one
+                seen.append(env.step(named[name])[0] if name in named else seen[-1])
+        elif len(seen) <= pivot:
+            raise CertifyError(
+                f"observations: found {len(seen)}, expected one before each action; record them, or pass make_env"
+            )
+        for t, action in enumerate(taken[pivot : len(seen)], pivot):
+            cells = _prompt_cells(prompt(seen[t], [*zip(seen[:t], taken[:t], strict=True)]))
+            yield {**cells, "action": action, "t": t, "index": index}, verdict, trajectory, names
+
+
+def _prompt_cells(messages: Any) -> Row:
+    """Return a text or chat messages as the column ``prompt``, with their pictures in the column ``images``."""
+    if isinstance(messages, str):
+        return {"prompt": [{"role": "user", "content": messages}]}
+    images, bare = list[Any](), list[Row]()
+    for message in messages:
+        parts: Any = message["content"]
+        if not isinstance(parts, str):
+            images += [part["image"] for part in parts if part.get("type") == "image"]
+            parts = [{"type": "image"} if part.get("type") == "image" else part for part in parts]
+        bare.append({**message, "content": parts})
+    return {"prompt": bare, **({"images": images} if images else {})}
 
 
 def _answer(text: str) -> list[Row]:

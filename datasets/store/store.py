@@ -215,7 +215,7 @@ class Store:
 
     @cached_property
     def audit(self) -> dict[str, Any]:
-        """How the source of an import was read, and what its rows add up to (:mod:`.audit`)."""
+        """The record of how the source of an import was read, and what its rows add up to (:mod:`.audit`)."""
         return self.storage.read_json(AUDIT)
 
     def imports(self, shard: Shard) -> pa.Table | None:

@@ -13,74 +13,72 @@ from .worlds import Env
 
 LATER_CHECKS = 24
 """Checks of the levels after the first, which has shown already whether the environment is random."""
+Trajectory = Mapping[str, Any]
 
 
-class Levels:
-    """Graphs of the levels of an environment."""
+def made(make_env: Callable[..., Env], trajectory: Trajectory) -> Env:
+    """Return a new environment of the level of a trajectory."""
+    return make_env(trajectory["level"]) if "level" in trajectory else make_env()
 
-    def __init__(self, make_env: Callable[..., Env], settings: Mapping[str, Any]) -> None:
-        """Search nothing yet; ``settings`` are those of :func:`pivot.explore`, with ``actions_by_name``."""
-        self._make, self._settings = make_env, dict(settings)
-        self._named = self._settings.pop("actions_by_name", None)
-        self._graphs: dict[tuple[Hashable, int | None, str], tuple[Graph, dict[str, Any]] | CertifyError] = {}
 
-    def made(self, trajectory: Mapping[str, Any]) -> Env:
-        """Return a new environment of the level of a trajectory."""
-        return self._make(trajectory["level"]) if "level" in trajectory else self._make()
-
-    def verdicts(self, trajectories: Sequence[Mapping[str, Any]]) -> Iterator[Verdict | Unsolved]:
-        """Yield the label of each trajectory."""
-        for trajectory, graph, names in self._played(trajectories):
-            if isinstance(names, Unsolved):
-                yield names
-                continue
-            answer = graph.certify(names, trajectory["horizon"])
-            doubt = self._doubt(trajectory, graph, names) if isinstance(answer, Verdict) else None
-            yield doubt or answer
-
-    def needs(self, trajectories: Sequence[Mapping[str, Any]]) -> Iterator[Needs | Unsolved]:
-        """Yield what success takes from every state of each trajectory."""
-        for trajectory, graph, names in self._played(trajectories):
-            yield names if isinstance(names, Unsolved) else graph.measure(names, trajectory["horizon"])
-
-    def _played(self, trajectories: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Any, Any]]:
-        """Yield trajectories with the graph of their level and the names of their actions, or why there is none."""
-        longest = max((trajectory["horizon"] for trajectory in trajectories), default=1)
-        for trajectory in trajectories:
-            found = self._graph(trajectory, longest)
-            if isinstance(found, CertifyError):
-                yield trajectory, None, Unsolved("solver_limit", str(found))
-                continue
-            graph, named = found
-            try:
-                yield trajectory, graph, [name_of(named, action) for action in trajectory["actions"]]
-            except CertifyError as error:
-                yield trajectory, graph, Unsolved("bad_episode", str(error))
-
-    def _graph(self, trajectory: Mapping[str, Any], horizon: int) -> tuple[Graph, dict[str, Any]] | CertifyError:
-        key = (trajectory.get("level"), trajectory.get("seed"), repr(trajectory.get("options")))
-        if key not in self._graphs:
-            settings: dict[str, Any] = limits_of(horizon) | {"checks": LATER_CHECKS if self._graphs else CHECKS}
-            try:
-                env = self.made(trajectory)
-                named = members(env, self._named)
-                settings |= {"seed": trajectory.get("seed"), "options": trajectory.get("options")}
-                graph = explore(env, actions=named, **(settings | self._settings))
-                self._graphs[key] = graph, named
-            except CertifyError as error:
-                self._graphs[key] = error
-        return self._graphs[key]
-
-    def _doubt(self, trajectory: Mapping[str, Any], graph: Graph, names: Sequence[str]) -> Unsolved | None:
-        """Return the difference between recorded rewards and those of a replay, if there is one."""
-        if not len(trajectory.get("rewards", ())):
-            return None
-        named = self._graph(trajectory, trajectory["horizon"])[1]  # pyright: ignore[reportIndexIssue]
+def verdicts(
+    make_env: Callable[..., Env], trajectories: Sequence[Trajectory], settings: Mapping[str, Any]
+) -> Iterator[Verdict | Unsolved]:
+    """Yield the label of each trajectory; ``settings`` are those of :func:`pivot.explore`, with ``actions_by_name``."""
+    for trajectory, graph, named in _levels(make_env, trajectories, dict(settings)):
         try:
-            compare_rewards(
-                *(self.made(trajectory), graph, named, names, trajectory["rewards"]),
-                *(trajectory.get("seed"), trajectory.get("options")),
-            )
+            names = _names(graph, named, trajectory)
+            answer = graph.certify(names, trajectory["horizon"])
+            if isinstance(answer, Verdict) and len(rewards := trajectory.get("rewards", ())):
+                start = trajectory.get("seed"), trajectory.get("options")
+                compare_rewards(made(make_env, trajectory), graph, named, names, rewards, *start)
+            yield answer
         except CertifyError as error:
-            return Unsolved("bad_episode", str(error))
-        return None
+            yield _unsolved(graph, error)
+
+
+def needs(
+    make_env: Callable[..., Env], trajectories: Sequence[Trajectory], settings: Mapping[str, Any]
+) -> Iterator[Needs | Unsolved]:
+    """Yield what success takes from every state of each trajectory."""
+    for trajectory, graph, named in _levels(make_env, trajectories, dict(settings)):
+        try:
+            yield graph.measure(_names(graph, named, trajectory), trajectory["horizon"])
+        except CertifyError as error:
+            yield _unsolved(graph, error)
+
+
+def _names(graph: Any, named: dict[str, Any], trajectory: Trajectory) -> list[str]:
+    """Return the names of the actions of a trajectory.
+
+    Raises:
+        CertifyError: one has no name, or the level has no graph.
+    """
+    if isinstance(graph, CertifyError):
+        raise graph
+    return [name_of(named, action) for action in trajectory["actions"]]
+
+
+def _unsolved(graph: Any, error: CertifyError) -> Unsolved:
+    return Unsolved("solver_limit" if error is graph else "bad_episode", str(error))
+
+
+def _levels(
+    make_env: Callable[..., Env], trajectories: Sequence[Trajectory], settings: dict[str, Any]
+) -> Iterator[tuple[Trajectory, Any, dict[str, Any]]]:
+    """Yield trajectories with the graph of their level, or the error of its search, and the actions by name."""
+    declared, graphs = settings.pop("actions_by_name", None), dict[Hashable, tuple[Graph | CertifyError, Any]]()
+    limits = limits_of(max((trajectory["horizon"] for trajectory in trajectories), default=1))
+    for trajectory in trajectories:
+        start = {"seed": trajectory.get("seed"), "options": trajectory.get("options")}
+        key = (trajectory.get("level"), repr(start))
+        if key not in graphs:
+            chosen: dict[str, Any] = {**limits, "checks": LATER_CHECKS if graphs else CHECKS, **start, **settings}
+            named: dict[str, Any] = {}
+            try:
+                env = made(make_env, trajectory)
+                named = members(env, declared)
+                graphs[key] = explore(env, actions=named, **chosen), named
+            except CertifyError as error:
+                graphs[key] = error, named
+        yield trajectory, *graphs[key]

@@ -28,7 +28,7 @@ class Played:
     actions: Sequence[str]
     """One action per turn; another word than a move changes nothing."""
     sent: Mapping[int, Sequence[Any]]
-    """Messages before the replies, as :func:`shown` returns them, where they are known."""
+    """Messages before the replies, as :func:`shown` returns them, where they are seen."""
     replies: Mapping[int, Any]
     """The recorded replies, as :func:`shown` returns them."""
 
@@ -68,12 +68,12 @@ def is_over(env: str, level: str, state: State) -> bool:
 
 def within(env: str, level: str, state: State, turns: int) -> bool:
     """Return whether the goal can be reached in so many turns."""
-    known = layer = {state}
+    seen = layer = {state}
     for _ in range(turns):
         if any(is_won(env, level, each) for each in layer):
             return True
-        layer = {moved(env, level, each, move) for each in layer for move in MOVES} - known
-        known = known | layer
+        layer = {moved(env, level, each, move) for each in layer for move in MOVES} - seen
+        seen = seen | layer
     return any(is_won(env, level, each) for each in layer)
 
 

@@ -242,12 +242,12 @@ def test_rows_of_an_import_are_true_and_in_its_dialect(tmp_path: Path, name: str
     for kind in ("pairs", "corrections"):
         pivot.export(tmp_path / "store", tmp_path / kind, format=kind, workers=1)
         rows = _rows(tmp_path / kind)
-        found = [
+        wrong = [
             f"{row['episode_id']}: {each}"
             for row in rows
             for each in complaints(kind, row, by_id[row["episode_id"]], FORMS[form], str)
         ]
-        assert len(rows) >= 5 and found == []
+        assert len(rows) >= 5 and wrong == []
 
 
 def test_actions_without_replies_are_written_on_both_sides(tmp_path: Path) -> None:

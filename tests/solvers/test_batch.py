@@ -12,7 +12,8 @@ from pivot.core.errors import CertifyError
 from pivot.solvers.closure import batch
 
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
-NAMED: Any = {"actions_by_name": {name: index for index, name in enumerate(MOVES)}}
+BY_NAME: Any = {"actions_by_name": {name: index for index, name in enumerate(MOVES)}}
+NAMED: Any = {**BY_NAME, "checks": 16}
 HORIZON, SIZE = 12, 5
 
 
@@ -58,17 +59,17 @@ def within(traps: frozenset[tuple[int, int]], at: tuple[int, int], turns: int) -
 
 
 def failures(count: int, levels: int) -> list[dict[str, Any]]:
-    rng, found = random.Random(3), list[dict[str, Any]]()
-    while len(found) < count:
-        seed, env, over = len(found) % levels, Cave(), False
+    rng, failed = random.Random(3), list[dict[str, Any]]()
+    while len(failed) < count:
+        seed, env, over = len(failed) % levels, Cave(), False
         actions, seen, won = list[str](), [env.reset(seed=seed)[0].tolist()], 0.0
         while not over and len(actions) < HORIZON:
             actions.append(rng.choice([*MOVES]))
             observation, won, over, *_ = env.step([*MOVES].index(actions[-1]))
             seen.append(observation.tolist())
         if not won:
-            found.append({"seed": seed, "horizon": HORIZON, "actions": actions, "observations": seen})
-    return found
+            failed.append({"seed": seed, "horizon": HORIZON, "actions": actions, "observations": seen})
+    return failed
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +113,7 @@ def test_pivots_pairs_and_corrections_are_true(played: list[dict[str, Any]], ver
         lost = [not within(traps, state, HORIZON - t - 1) for t, state in enumerate(states[1:])]
         assert verdict.pivot_step == lost.index(True)
     pairs = pivot.pairs(verdicts, played, prompt)
-    replayed = pivot.pairs(verdicts, [_bare(each) for each in played], prompt, make_env=Cave, **NAMED)
+    replayed = pivot.pairs(verdicts, [_bare(each) for each in played], prompt, make_env=Cave, **BY_NAME)
     assert len(pairs) > 40 and pairs == replayed
     for row in pairs:
         trajectory, t = played[row["index"]], row["t"]
@@ -120,9 +121,9 @@ def test_pivots_pairs_and_corrections_are_true(played: list[dict[str, Any]], ver
         chosen, rejected = row["chosen"][0]["content"], row["rejected"][0]["content"]
         assert within(traps, after(state, chosen), HORIZON - t - 1)
         assert rejected == trajectory["actions"][t] and not within(traps, after(state, rejected), HORIZON - t - 1)
-        asked = f"{trajectory['observations'][t]} after {trajectory['actions'][:t]}"
-        assert row["prompt"] == [{"role": "user", "content": asked}]
-    rows = pivot.corrections(verdicts, played, prompt, make_env=Cave, **NAMED)
+        question = f"{trajectory['observations'][t]} after {trajectory['actions'][:t]}"
+        assert row["prompt"] == [{"role": "user", "content": question}]
+    rows = pivot.corrections(verdicts, played, prompt, make_env=Cave, **BY_NAME)
     assert len(rows) == sum(len(verdict.witness or ()) for verdict in verdicts)
     for row in rows:
         trajectory, first = played[row["index"]], verdicts[row["index"]]
