@@ -9,7 +9,7 @@ unless its own options say otherwise.
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
@@ -53,11 +53,20 @@ class ModelFlag:
         return f"--{NAMES.get(self.key, self.key.replace('_', '-'))}"
 
     @property
+    def is_mapping(self) -> bool:
+        """Whether the option is written as ``KEY=VALUE`` and may be repeated."""
+        return get_origin(self.field.annotation) is dict
+
+    def read(self, value: Any) -> Any:
+        """Return the value of the option: its text, or a mapping of its ``KEY=VALUE``."""
+        return dict(key_and_value(self.written, text) for text in value) if self.is_mapping else value
+
+    @property
     def help(self) -> str:
         """The help, with the default."""
         text = help_text(self.field.description or "", {each.key: each.written for each in FLAGS}).rstrip(".")
         value = self.field.get_default(call_default_factory=True)
-        default = DEFAULTS.get(self.key) or ("" if value in (None, "") else str(value))
+        default = DEFAULTS.get(self.key) or ("" if value in (None, "", {}, False) else str(value))
         return f"{text} (default: {default})." if default else f"{text}."
 
 
@@ -69,9 +78,10 @@ SHARED_FLAGS = [each for each in FLAGS if each.key in SHARED]
 def model_parameters(flags: list[ModelFlag]) -> Iterator[inspect.Parameter]:
     """Yield the parameters of a command, for typer to make options of."""
     for flag in flags:
-        panel, metavar = SERVER if flag.part == "service" else OPTIONS, metavar_of(flag.field.annotation)
+        panel, kind = SERVER if flag.part == "service" else OPTIONS, list[str] if flag.is_mapping else str
+        metavar = "KEY=VALUE" if flag.is_mapping else metavar_of(flag.field.annotation)
         about = typer.Option(flag.written, metavar=metavar, help=flag.help, rich_help_panel=panel, show_default=False)
-        yield parameter(f"model__{flag.key}", str, about)
+        yield parameter(f"model__{flag.key}", kind, about)
     switch = typer.Option("--no-cache", help="Neither read nor fill the call cache.", rich_help_panel=SERVER)
     yield parameter("model__no_cache", bool, switch)
 
@@ -79,7 +89,7 @@ def model_parameters(flags: list[ModelFlag]) -> Iterator[inspect.Parameter]:
 def typed(arguments: Mapping[str, Any], part: str) -> dict[str, tuple[str, Any]]:
     """Return the options or service settings that the command line gives: key to flag and text."""
     values = ((flag, arguments.get(f"model__{flag.key}")) for flag in FLAGS if flag.part == part)
-    chosen = {flag.key: (flag.written, value) for flag, value in values if value is not None}
+    chosen = {flag.key: (flag.written, flag.read(value)) for flag, value in values if value not in (None, [], False)}
     if part == "service" and arguments.get("model__no_cache"):
         chosen["cache"] = "--no-cache", ""
     return chosen
@@ -154,7 +164,15 @@ class PartFlags:
             for text in arguments.get(f"{role}__{key}") or ():
                 flag = f"{self.flag}-{key}"
                 setting, value = key_and_value(flag, text, f"; see: pivot settings {role.upper()}")
+                if isinstance(current, str) and self._is_text(current, part, setting):
+                    value = text.partition("=")[2]  # a revision may be 2, or 1e5
                 values.put((role, part, setting), value, f"{flag} {setting}")
+
+    def _is_text(self, name: str, part: str, setting: str) -> bool:
+        """Whether a setting of the part is a text, or a text or nothing."""
+        kind = part_type("student" if self.role == "policy" else "teacher", name)
+        fields = getattr(kind, "config_type" if part == "options" else "service_type", Settings).model_fields
+        return setting in fields and fields[setting].annotation in (str, str | None)
 
     def _followed(
         self, typed: Mapping[str, tuple[str, Any]], values: Values, before: Mapping[str, Any]

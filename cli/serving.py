@@ -29,6 +29,18 @@ GIB_A_BILLION = 2.0
 ROOM = 0.65
 """Share of a GPU that weights may take, so that the rest holds keys and values of many requests."""
 
+REASONING_PARSERS = {
+    r"Qwen3.*Thinking|QwQ|DeepSeek-R1": "deepseek_r1",
+    r"Qwen3": "qwen3",
+    r"GLM-4\.(5|1V.*Thinking)": "glm45",
+    r"DeepSeek-V3\.1": "deepseek_v3",
+    r"ERNIE-4\.5-(VL|.*Thinking)": "ernie45",
+    r"Hunyuan-A13B": "hunyuan_a13b",
+    r"granite-3\.2": "granite",
+    r"MiniMax-M2": "minimax_m2_append_think",
+}
+"""Patterns of model names to vLLM's parser of their thoughts (its page "Reasoning Outputs"); the first that fits."""
+
 _SIZE = re.compile(r"(?:^|[^0-9A-Za-z])(\d+(?:\.\d+)?)[bB](?![0-9A-Za-z])")
 
 
@@ -69,6 +81,15 @@ def tensor_parallel(model: str, machine: list[Gpu]) -> int:
     return count
 
 
+def reasoning_parser(model: str) -> str | None:
+    """Return vLLM's parser for the thoughts of a model, by its name; None for a model without one.
+
+    With it the grammar of a JSON answer begins after the thought.
+    """
+    fits = (name for pattern, name in REASONING_PARSERS.items() if re.search(pattern, model, re.IGNORECASE))
+    return None if re.search("Instruct", model) else next(fits, None)
+
+
 def serve_line(model: str, machine: list[Gpu], port: int = PORT, name: str | None = None) -> list[str]:
     """Return the command, word by word, for a machine with these GPUs."""
     spread = tensor_parallel(model, machine)
@@ -79,6 +100,8 @@ def serve_line(model: str, machine: list[Gpu], port: int = PORT, name: str | Non
     words += ["--served-model-name", name or model, "--port", str(port), "--max-model-len", str(CONTEXT_TOKENS)]
     words += ["--limit-mm-per-prompt", f'{{"image": {IMAGES_A_PROMPT}, "video": 0}}']
     words += ["--generation-config", "vllm", "--logprobs-mode", "raw_logprobs", "--max-logprobs", "5"]
+    if parser := reasoning_parser(model):
+        words += ["--reasoning-parser", parser]
     if not machine:
         # vLLM takes back what it draws after half a prompt, which it cannot on a CPU, and dies.
         return [*words, "--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill"]

@@ -5,6 +5,7 @@ exits with its ``status``. Nothing below catches these to hide them: a bad *roll
 a typed reason.
 """
 
+import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -13,8 +14,25 @@ INTERRUPTED = 130
 """Exit status of the command line after Ctrl-C, as shells have it."""
 
 
+SECRET_WORDS = ("key", "token", "secret", "password", "signature", "sig", "code")
+"""Final words of query parameters that hold credentials, such as ``api-key``."""
+_LOGIN = re.compile(r"(?<=://)[^/\s@'\"<>]+@")
+_QUERY = re.compile(rf"(?<=[?&])([\w.-]*(?:{'|'.join(SECRET_WORDS)}))=[^&\s'\"<>]+", re.IGNORECASE)
+_KEY = re.compile(r"\b(sk-|gsk_|hf_|gh[pos]_|glpat-|xai-|nvapi-|AKIA)[A-Za-z0-9_-]{16,}")
+"""Keys by the beginnings that well-known services give them."""
+
+
+def masked(text: str) -> str:
+    """Return a text without the logins and keys in its addresses, and without what is written like a key."""
+    text = _QUERY.sub(r"\1=***", _LOGIN.sub("***@", text))
+    return _KEY.sub(r"\1***", text)
+
+
 class PivotError(Exception):
-    """Base of every error that PIVOT raises on purpose."""
+    """Base of every error that PIVOT raises on purpose; its message never shows a login or a key."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*(masked(each) if isinstance(each, str) else each for each in arguments))
 
     status: ClassVar[int] = 1
     """Exit status of the command line."""
@@ -112,7 +130,8 @@ class TrainingError(PivotError):
 
 
 def printable(text: str) -> str:
-    """Return a text whose control characters are escaped: line ends, terminal sequences, marks of direction."""
+    """Return a masked text whose control characters are escaped: line ends, terminal sequences, marks of direction."""
+    text = masked(text)
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 

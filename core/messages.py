@@ -1,5 +1,6 @@
 """Prompts of models (chat messages that refer to pictures by frame id), the ends of answers, the cost of requests."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, cast
@@ -47,6 +48,18 @@ def bare_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 THINK_TAGS = ("think", "redacted_thinking")
 """Names of the tags around a thought: that of models, and the paper's longer one."""
+THOUGHT_MARKS: Mapping[str, str] = {
+    "<think>": "</think>",
+    "[THINK]": "[/THINK]",
+    "◁think▷": "◁/think▷",
+    "<seed:think>": "</seed:think>",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+    "<|channel>thought": "<channel|>",
+    "<|channel|>analysis<|message|>": "<|channel|>final<|message|>",
+}
+"""Marks that model families put around a thought: the opening one to the closing one."""
+_IN_TAGS = {**dict.fromkeys(THOUGHT_MARKS, "<think>"), **dict.fromkeys(THOUGHT_MARKS.values(), "</think>")}
+_MARK = re.compile("|".join(map(re.escape, _IN_TAGS)))
 _THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
 _THOUGHT_PARTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
 
@@ -77,6 +90,19 @@ def _thought_text(value: Any, depth: int = 0) -> str:
         return next((text for each in named if (text := _thought_text(each, depth + 1))), "")
     texts = [_thought_text(each, depth + 1) for each in cast("list[Any]", value)] if isinstance(value, list) else []
     return "\n".join(text for text in texts if text)
+
+
+def in_think_tags(text: str) -> str:
+    """Return a reply with its thoughts in think tags, whatever marks its model family uses."""
+    return _MARK.sub(lambda match: _IN_TAGS[match[0]], text)
+
+
+def without_thoughts(text: str) -> str:
+    """Return a reply after its last closed thought, and before one that is never closed."""
+    text = in_think_tags(text)
+    for name in THINK_TAGS:
+        text = text.rpartition(f"</{name}>")[2]
+    return re.split("|".join(f"<{name}>" for name in THINK_TAGS), text, maxsplit=1)[0].strip()
 
 
 def with_thought(message: Mapping[str, Any], text: str) -> str:

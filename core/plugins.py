@@ -32,7 +32,9 @@ WORD = re.compile(r"[a-z][a-z0-9_]{0,39}")
 class Settings(BaseModel):
     """Settings of a plugin: typed fields with defaults; the text under a field is its help."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True, hide_input_in_errors=True
+    )
 
 
 class Plugin(Contract):

@@ -11,14 +11,12 @@ import os
 import re
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
-from ..core.errors import ConfigError
+from ..core.errors import SECRET_WORDS, ConfigError, masked
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 URL_VARIABLE = "OPENAI_BASE_URL"
 _LOGIN_VARIABLE = "PIVOT_SERVER_LOGINS"
 """JSON object from base URL to ``name:password``; set by this process for its workers."""
-_SECRET_WORDS = ("key", "token", "secret", "password", "signature", "sig", "code")
-"""Final words of query parameters that hold credentials, such as ``api-key``."""
 
 
 def bare_url(url: str) -> str:
@@ -45,11 +43,15 @@ def bare_url(url: str) -> str:
     place = bare_host if port is None else f"{bare_host}:{port}"
     query = parse_qsl(parts.query, keep_blank_values=True)
     for name, _ in query:
-        if re.split(r"[-_.]", name.lower())[-1].endswith(_SECRET_WORDS):
+        if re.split(r"[-_.]", name.lower())[-1].endswith(SECRET_WORDS):
             raise ConfigError(
                 f"base URL of {place} has a key in its query ({name}=...), where it would be stored; give it as "
                 f"{KEY_VARIABLE} instead"
             )
+    if masked(parts.path) != parts.path:
+        raise ConfigError(
+            f"base URL of {place} has a key in its path, where it would be stored; give it as {KEY_VARIABLE} instead"
+        )
     bare = urlunsplit((scheme, place, parts.path.rstrip("/"), urlencode(query), ""))
     if parts.username is not None or parts.password is not None:
         logins = _logins()
@@ -107,7 +109,11 @@ def secrets_of(url: str, variable: str = KEY_VARIABLE) -> list[str]:
 
 
 def censored(text: str, secrets: list[str]) -> str:
-    """Return ``text`` with every secret replaced: servers quote keys in their error messages."""
+    """Return ``text`` with every secret replaced: servers quote keys in their error messages.
+
+    A secret of less than eight characters may be part of a word, so it is replaced where it stands alone.
+    """
     for secret in secrets:
-        text = text.replace(secret, "***")
-    return text
+        apart = "" if len(secret) >= 8 else r"(?<!\w)"
+        text = re.sub(f"{apart}{re.escape(secret)}{apart.replace('<', '')}", "***", text)
+    return masked(text)

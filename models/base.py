@@ -32,6 +32,11 @@ class Sampling:
     top_k: int = 0
     """Sample from the k most likely tokens only; 0 for all. Not part of OpenAI's interface, sent only when set."""
     max_tokens: int = MAX_REPLY_TOKENS
+    """Longest answer, with its thought."""
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Arguments of the chat template, such as ``{"enable_thinking": False}``."""
+    extra_body: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """More fields of a request to a server, such as ``{"reasoning_effort": "low"}``."""
 
     def __post_init__(self) -> None:
         """Check the ranges of all numbers.
@@ -50,8 +55,8 @@ class Sampling:
                 raise ConfigError(f"sampling setting {name}: found {getattr(self, name)}, expected {expected}")
 
     def row(self) -> dict[str, Any]:
-        """Return the settings as JSON data."""
-        return asdict(self)
+        """Return the settings as JSON data, without empty ones."""
+        return {name: value for name, value in asdict(self).items() if value != {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,10 @@ class ModelOptions(Settings):
     """Sample from the k most likely tokens; 0 for all."""
     max_tokens: int = Field(default=MAX_REPLY_TOKENS, ge=1)
     """Longest reply in tokens."""
+    thinking_tokens: int = Field(default=0, ge=0)
+    """Room for the thought of a thinking model, in tokens, in addition to ``max_tokens``."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the chat template, such as ``enable_thinking=false``."""
 
     @field_validator("model")
     @classmethod
@@ -151,7 +160,8 @@ class ModelOptions(Settings):
             ConfigError: a number is out of range.
         """
         chosen = temperature if self.temperature is None else self.temperature
-        return Sampling(chosen, self.top_p, self.top_k, self.max_tokens)
+        room = self.max_tokens + self.thinking_tokens
+        return Sampling(chosen, self.top_p, self.top_k, room, self.chat_template_kwargs)
 
 
 _Positive = Annotated[int, Fits(lambda count: count > 0, "a whole number above 0")]

@@ -165,16 +165,20 @@ _PAID = ("attempts", "latency", "cost")
 class CachedModel(ChatModel):
     """A chat model behind the cache."""
 
-    def __init__(self, model: ChatModel, cache: CallCache, *, refresh: bool = False, payer: str = "") -> None:
+    def __init__(
+        self, model: ChatModel, cache: CallCache, *, refresh: bool = False, payer: str = "", place: str = ""
+    ) -> None:
         """Look into ``cache`` before asking ``model``; with ``refresh`` always ask, and store the new answer.
 
         ``payer`` is the store billed for the answers: when it needs one again, as after a kill, the call has its
-        original cost; for other stores it is free.
+        original cost; for other stores it is free. Where neither server nor revision names a checkpoint, an answer
+        holds for this store alone; without a store, for the server at ``place``.
         """
         self._model = model
         self._cache = cache
         self._refresh = refresh
         self._payer = payer
+        self._place = payer or place
         self._config = model.config
 
     @property
@@ -184,7 +188,10 @@ class CachedModel(ChatModel):
 
     async def answer(self, request: ChatRequest) -> ChatAnswer:
         """Return the stored answer, or else the answer of the model."""
-        facts = request_facts(self._config, request, await self._model.served_as())
+        served_as = await self._model.served_as()
+        facts = request_facts(self._config, request, served_as)
+        if served_as is None and self._config.get("revision") is None:
+            facts["place"] = self._place  # another server may have other weights under the same name
         key = digest(facts)
         started = time.perf_counter()
         stored = None if self._refresh else self._cache.get(key)
@@ -259,7 +266,9 @@ def cached(model: ChatModel, service: Service) -> ChatModel:
     """
     if not service.cache:
         return model
-    return CachedModel(model, CallCache(Path(service.cache)), refresh=service.refresh, payer=service.payer)
+    return CachedModel(
+        model, CallCache(Path(service.cache)), refresh=service.refresh, payer=service.payer, place=service.base_url
+    )
 
 
 def check_cache(service: Service) -> None:

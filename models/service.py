@@ -56,6 +56,8 @@ class Service(Settings):
     """Longest pause between two tries."""
     patience_seconds: float = Field(default=180.0, gt=0)
     """Time without any answer after which the server counts as gone. A vLLM restart takes one to two minutes."""
+    any_model: bool = False
+    """Accept answers of a model with another name than the requested one, as of a router or a deployment."""
     cache: str = Field(default_factory=default_cache)
     """File of the call cache; empty for none."""
     refresh: bool = False

@@ -126,7 +126,10 @@ class Engine:
         started = perf_counter()
         pictures = [picture_of(request.images[key]) for key in image_ids(request.messages)]
         text = self._tokenizer.apply_chat_template(
-            bare_messages(request.messages), tokenize=False, add_generation_prompt=True
+            bare_messages(request.messages),
+            tokenize=False,
+            add_generation_prompt=True,
+            **request.sampling.chat_template_kwargs,
         )
         prompt: dict[str, Any] = {"prompt": text}
         if pictures:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from ..core.messages import THINK_TAGS
+from ..core.messages import THINK_TAGS, in_think_tags
 from ..core.plugins import Settings
 from ..environments.base import ParsedAction
 from .parser import parse_reply, visible_span
@@ -174,6 +174,7 @@ def contents_of(text: str, dialect: Dialect, tag: str) -> list[str]:
         return contents[::-1] if dialect.container == "last" else contents
     tag = dialect.tag or tag
     pair = re.compile(rf"<{re.escape(tag)}>(.*?)</{re.escape(tag)}>", re.DOTALL)
+    text = in_think_tags(text)
     start, end, _ = visible_span(text)
     if dialect.container == "last" and (pairs := pair.findall(text, start, end)):
         return [each.strip().casefold() for each in pairs[::-1]]
@@ -186,6 +187,7 @@ def contents_of(text: str, dialect: Dialect, tag: str) -> list[str]:
 
 def without_thoughts(text: str) -> str:
     """Return a reply after its last closing think tag; a thought that is never closed stays."""
+    text = in_think_tags(text)
     for name in THINK_TAGS:
         text = text.rpartition(f"</{name}>")[2]
     return text

@@ -19,13 +19,14 @@ reply.
 | no complete pair in the visible text, but one in the thought | no | false | tag_in_think |
 | no complete pair anywhere; an empty reply; tags with attributes, spaces or capitals | no | false | no_answer |
 
-Tag names are matched exactly; ``think`` and the paper's longer ``redacted_thinking`` are both read. A pair is an
+Tag names are matched exactly; ``think`` and the paper's longer ``redacted_thinking`` are both read, and the marks of
+:data:`.THOUGHT_MARKS` as ``think``. A pair is an
 opening tag and the next closing tag after it, so ``<action>a<action>b</action>`` holds ``a<action>b``: not an action.
 """
 
 from collections.abc import Callable
 
-from ..core.messages import REPLY_LIMIT_BYTES, THINK_TAGS, cut_reply
+from ..core.messages import REPLY_LIMIT_BYTES, THINK_TAGS, cut_reply, in_think_tags
 from ..environments.base import ParsedAction
 from ..environments.turns import ParsedReply, ReplyOutcome
 
@@ -47,7 +48,7 @@ def parse_reply(
         limit_bytes: longer replies are cut before they are read.
         keeps_case: do not fold the case, for environments whose actions are documents.
     """
-    text = cut_reply(text, limit_bytes)
+    text = in_think_tags(cut_reply(text, limit_bytes))
     start, end, has_block = visible_span(text)
     answer = _first_pair(text, tag, start, end)
     if answer is None:
@@ -62,8 +63,9 @@ def parse_reply(
 
 def answer_text(reply: str, tag: str) -> str | None:
     """Return the text inside the pair from which :func:`parse_reply` reads the action, or None without one."""
-    start, end, _ = visible_span(reply)
-    return _first_pair(reply, tag, start, end)
+    text = in_think_tags(reply)
+    start, end, _ = visible_span(text)
+    return _first_pair(text, tag, start, end)
 
 
 def visible_span(text: str) -> tuple[int, int, bool]:

@@ -21,7 +21,7 @@ from ..core import plugins
 from ..core.errors import TrainingError
 from ..core.identity import derive_seed, digest
 from ..core.images import container_format, decode
-from ..core.messages import CUT, EncodedFrame, Role, bare_messages
+from ..core.messages import CUT, EncodedFrame, Role, bare_messages, without_thoughts
 from ..environments.base import EnvProfile
 from ..labeling.analyzer import analyzer_prompt
 from ..labeling.base import FailedEpisode
@@ -39,7 +39,6 @@ ReadingProblem = TargetProblem | Literal["cut", "empty", "refused", "out_of_rang
 """Reason why a reply could not be read; ``unanswered`` if there was none."""
 
 CUT_DETAIL = "the reply was cut at the token limit; raise --max-tokens (pivot train rl: --analyzer-tokens)"
-_THOUGHT = re.compile(r"\A.*</think>", re.DOTALL)
 _FENCE = re.compile(r"\A```(?:json)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
 
 
@@ -135,7 +134,7 @@ def encoded_picture(data: bytes) -> EncodedFrame:
 
 def read_reply(text: str, num_steps: int, modes: Sequence[str]) -> Reading:
     """Return the reading of a reply: its target JSON (after thoughts, within a code fence), or the fallback."""
-    answer = _THOUGHT.sub("", text, count=1).strip()
+    answer = without_thoughts(text)
     fenced = _FENCE.match(answer)
     try:
         target = parse_target(fenced[1] if fenced else answer)

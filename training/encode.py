@@ -13,7 +13,7 @@ from typing import Any
 from PIL import Image
 
 from ..core.errors import TrainingError
-from ..core.messages import THINK_TAGS, bare_messages
+from ..core.messages import THINK_TAGS, THOUGHT_MARKS, bare_messages, in_think_tags
 from ..models.extras import need
 from .config import EXTRA
 from .tensors import Grids, Patches
@@ -60,25 +60,31 @@ class EncodedPrompt:
 class Encoder:
     """The processor of a model, as training uses it."""
 
-    def __init__(self, processor: Any) -> None:
+    def __init__(self, processor: Any, template: Mapping[str, Any] | None = None) -> None:
         """Wrap a processor.
+
+        Args:
+            processor: processor of the model.
+            template: arguments of its chat template, such as ``{"enable_thinking": False}``.
 
         Raises:
             TrainingError: its chat template does not end a turn with the tokenizer's end token.
         """
         self.processor = processor
         self.tokenizer = processor.tokenizer
+        self.template = dict(template or {})
         self._torch = need("torch", EXTRA)
         self.end = self._end_token()
-        self.opens_thought = self.prompt_text(_QUESTION).rstrip().endswith(OPENED)
-        """Whether the template ends the prompt with the opening tag of a thought."""
+        prompt = self.prompt_text(_QUESTION).rstrip()
+        self.closing = next((end for start, end in THOUGHT_MARKS.items() if prompt.endswith(start)), None)
+        """Mark that closes a thought which the template opens at the end of the prompt; None where it opens none."""
         pad = self.tokenizer.pad_token_id
         self.pad: int = self.end if pad is None else pad
 
     def _end_token(self) -> int:
         """Return the token that ends a reply: the first one after it in the chat template."""
         dialogue = [*_QUESTION, {"role": "assistant", "content": [{"type": "text", "text": "answer"}]}]
-        shown = self.processor.apply_chat_template(dialogue, tokenize=False)
+        shown = self.processor.apply_chat_template(dialogue, tokenize=False, **self.template)
         before, _, rest = shown.rpartition("answer")
         after = self.tokenizer(rest, add_special_tokens=False)["input_ids"] if before else []
         if not after or after[0] != self.tokenizer.eos_token_id:
@@ -98,13 +104,16 @@ class Encoder:
         Where the template opens a thought at the end of the prompt, the reply begins within it: the text loses its own
         opening tag, or gets a closing one if it has no thought.
         """
-        if self.opens_thought:
-            text = text.removeprefix(OPENED) if CLOSED in text else f"{CLOSED}\n\n{text}"
+        if self.closing is not None:
+            thought, closed, rest = in_think_tags(text).removeprefix(OPENED).partition(CLOSED)
+            text = f"{thought}{self.closing}{rest}" if closed else f"{self.closing}\n\n{text}"
         return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end]
 
     def prompt_text(self, messages: Sequence[Mapping[str, Any]]) -> str:
         """Return the prompt as the model reads it, up to the start of its reply."""
-        return self.processor.apply_chat_template(bare_messages(messages), tokenize=False, add_generation_prompt=True)
+        return self.processor.apply_chat_template(
+            bare_messages(messages), tokenize=False, add_generation_prompt=True, **self.template
+        )
 
     @property
     def placeholders(self) -> tuple[int, ...]:

@@ -84,6 +84,8 @@ def parse_address(text: str | Address, *, follow_links: bool = False) -> Address
         raise ConfigError(
             f"{text} cannot hold a store (unknown scheme {scheme}://, registered: {', '.join(schemes)}); {EXPECTED}"
         )
+    if "@" in rest.removeprefix("//").partition("/")[0]:
+        raise ConfigError(f"{text} holds a login, expected the bucket alone; give keys as environment variables")
     match = re.fullmatch(r"//([^/?#\s]+)((?:/[^/?#]+)*)/*", rest)
     if match is None or any(part in (".", "..") for part in match[2].split("/")):
         raise ConfigError(f"{text} is not an address of an object store; {EXPECTED}")

@@ -1,13 +1,17 @@
 """The backend ``openai``: a model behind any OpenAI-compatible server, reached through the call cache."""
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
+from pydantic import Field, field_validator
+
 from ...core.plugins import Settings
-from ..base import Backend, ChatModel, ModelOptions
+from ..base import Backend, ChatModel, ModelOptions, Sampling
 from ..cache import cached, check_cache
 from ..pacing import START
 from ..preflight import PATIENCE_SECONDS
 from ..service import Service
+from .fields import SET_FIELDS
 from .model import PACKAGES, OpenAIModel, model_config
 
 VERSION = "1"
@@ -23,6 +27,20 @@ class OpenAIOptions(ModelOptions):
 
     logprobs: bool = True
     """Whether requests for replies ask for token ids and log-probabilities."""
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    """More fields of every request, such as ``{"reasoning_effort": "low"}``."""
+
+    @field_validator("extra_body")
+    @classmethod
+    def _own_fields(cls, extra_body: dict[str, Any]) -> dict[str, Any]:
+        """Refuse fields that PIVOT sets."""
+        if taken := sorted(extra_body.keys() & SET_FIELDS):
+            raise ValueError(f"PIVOT sets {', '.join(taken)} itself; expected other fields")
+        return extra_body
+
+    def sampling(self, temperature: float) -> Sampling:
+        """Return the sampling parameters; see the base class."""
+        return replace(super().sampling(temperature), extra_body=self.extra_body)
 
 
 class OpenAIBackend(Backend):

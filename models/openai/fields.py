@@ -21,6 +21,8 @@ OPTIONAL: Mapping[str, str] = {
     "temperature": r"temperature",
 }
 """Patterns that name a field in the words of a server. Fields with the least effect on the answers come first."""
+SET_FIELDS = frozenset({*OPTIONAL, "model", "messages", "logit_bias", "stream", "n", "chat_template_kwargs"})
+"""Fields that no user may set: they have settings of their own, or the answer would be another one."""
 RENAMED = {"max_tokens": "max_completion_tokens"}
 """Fields that are sent under their newer name when they are left out."""
 UNNAMED = frozenset({400, 422})

@@ -25,7 +25,7 @@ from ..service import Service
 from .connection import connect, proxy_of, retry_after, transport_errors
 from .failures import connection_failure, is_too_long
 from .fields import NAMED, UNNAMED, lacking, suspect, words_of
-from .wire import ANSWER_LIMIT_BYTES, GarbledAnswerError, RequestEncoder, WireAnswer, read_answer
+from .wire import ANSWER_LIMIT_BYTES, GarbledAnswerError, RequestEncoder, WireAnswer, is_same_model, read_answer
 
 CHAT, MODELS = "/chat/completions", "/models"
 PACKAGES = ("openai", "httpx2", "tenacity")
@@ -253,6 +253,7 @@ class OpenAIModel(ChatModel):
             async with asyncio.timeout(self.service.request_seconds):
                 raw = await self.send(self._encoder.body(request, without))
             answer = read_answer(raw)
+            self._check_model(answer.model)
         except BrokenOffError as error:
             request.sent.broken_off += 1
             self._breaker.works()
@@ -278,6 +279,13 @@ class OpenAIModel(ChatModel):
         else:
             self.limit.answered(seconds)
         return answer, seconds
+
+    def _check_model(self, answered: str | None) -> None:
+        if answered and not self.service.any_model and not is_same_model(self.model, answered):
+            raise ConfigError(
+                f"{self.service.base_url} answers as model {cut_reply(answered, ERROR_BYTES)!r}, expected "
+                f"{self.model!r}; name that model with --model, or accept it with --any-model"
+            )
 
     async def send(self, body: bytes) -> bytes:
         """Send the body of a request once, unchanged; return the body of the answer.
@@ -414,8 +422,8 @@ class OpenAIModel(ChatModel):
         if self._served_as is None and self.revision is None and server_and_model not in _warned:
             _warned.add(server_and_model)
             _log.warning(
-                "%s does not name the checkpoint behind the model name %r, so answers are cached by that name alone; "
-                "when the checkpoint changes, set --revision, or --writer-set revision=NAME for guidance",
+                "%s does not name the checkpoint behind the model name %r, so answers are cached for this store alone; "
+                "name it with --revision, or --writer-set revision=NAME for guidance",
                 self.service.base_url,
                 self.model,
             )

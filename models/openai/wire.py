@@ -8,6 +8,7 @@ ignored.
 import base64
 import json
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ class WireAnswer:
     refusal: str | None
     prompt_tokens: int | None
     completion_tokens: int | None
+    model: str | None
+    """Name of the model that answered."""
     revision: str | None
     """Model and build that answered, as the server names them."""
 
@@ -84,7 +87,9 @@ class RequestEncoder:
             fields["logit_bias"] = {str(token): NEVER for token in request.banned}
         if request.wants_logprobs:
             fields |= {"logprobs": True, "return_token_ids": True}
-        return sent(fields, without)
+        if sampling.chat_template_kwargs:
+            fields["chat_template_kwargs"] = sampling.chat_template_kwargs
+        return sent({**fields, **sampling.extra_body}, without)
 
     def _messages(self, request: ChatRequest) -> bytes:
         encoded = self._kept.get(request.prompt_hash)
@@ -118,6 +123,12 @@ def data_url(frame: EncodedFrame) -> str:
     if kind not in formats:
         raise ValueError(f"a picture of format {kind!r} cannot be sent; expected one of {', '.join(formats)}")
     return f"data:{formats[kind].mime};base64,{base64.b64encode(frame.image).decode()}"
+
+
+def is_same_model(asked: str, answered: str) -> bool:
+    """Whether two names may mean one model: servers add a date, an owner or a folder, and resolve ``latest``."""
+    names = [re.sub(r"[^a-z0-9]|latest|preview", "", name.casefold()) for name in (asked, answered)]
+    return not all(names) or names[0] in names[1] or names[1] in names[0]
 
 
 def read_answer(raw: bytes) -> WireAnswer:
@@ -155,6 +166,7 @@ def read_answer(raw: bytes) -> WireAnswer:
         refusal=refusal,
         prompt_tokens=_count(usage.get("prompt_tokens")),
         completion_tokens=_count(usage.get("completion_tokens")),
+        model=data["model"] if isinstance(data.get("model"), str) else None,
         revision=_revision(data),
     )
 

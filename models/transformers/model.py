@@ -118,7 +118,10 @@ class Engine:
     def _prompt(self, request: ChatRequest) -> tuple[str, list[Image.Image]]:
         pictures = [picture_of(request.images[key]) for key in image_ids(request.messages)]
         text = self.processor.apply_chat_template(
-            bare_messages(request.messages), tokenize=False, add_generation_prompt=True
+            bare_messages(request.messages),
+            tokenize=False,
+            add_generation_prompt=True,
+            **request.sampling.chat_template_kwargs,
         )
         return text, pictures
 

@@ -34,9 +34,10 @@ class ModelPolicy(Policy):
         super().__init__(backend.settings)
         self.name = backend.name
         self.sampling = backend.settings.sampling(TEMPERATURE)
-        if self.sampling.max_tokens > MAX_REPLY_TOKENS:
+        if backend.settings.max_tokens > MAX_REPLY_TOKENS:
             raise ConfigError(
-                f"policy {self.name}: max_tokens {self.sampling.max_tokens}; a reply has at most {MAX_REPLY_TOKENS}"
+                f"policy {self.name}: max_tokens {backend.settings.max_tokens}; a reply has at most "
+                f"{MAX_REPLY_TOKENS}; the room for its thought is --thinking-tokens"
             )
         self.episode_seconds = backend.episode_seconds
         self._backend = backend

@@ -200,7 +200,7 @@ class ChatServer:
             return await self._send(writer, 404, {"detail": "Not Found"})
         body = json.loads(raw)
         if body.get("seed") == SEED and not self.notes_meetings:
-            return await self._send(writer, 200, completion(self._met(body)))
+            return await self._send(writer, 200, completion({"model": body["model"]} | self._met(body)))
         self.log.requests += 1
         if self.keeps_bodies:
             self.log.bodies.append(body)
@@ -231,7 +231,7 @@ class ChatServer:
         if fault is not None:
             self.log.faults[fault] += 1
             if fault in BROKEN_OFF:
-                return await self._send(writer, 200, completion(BROKEN_OFF[fault]))
+                return await self._send(writer, 200, completion({"model": body["model"]} | BROKEN_OFF[fault]))
             if fault != "slow":
                 return await self._misbehave(fault, body, writer)
         async with self._slots:
@@ -246,7 +246,9 @@ class ChatServer:
             finally:
                 self._count(-1)
         self.log.answered += 1
-        return await self._send(writer, 200, completion(self.reply(body)), slow=fault == "slow")
+        return await self._send(
+            writer, 200, completion({"model": body["model"]} | self.reply(body)), slow=fault == "slow"
+        )
 
     def _met(self, body: dict[str, Any]) -> dict[str, Any]:
         """The reply to a request by which a run makes sure of its server: no request of the run, and no fault's."""
@@ -268,7 +270,7 @@ class ChatServer:
         if fault == "hang":
             await asyncio.sleep(30)
             return False
-        whole = json.dumps(completion(self.reply(body))).encode()
+        whole = json.dumps(completion({"model": body["model"]} | self.reply(body))).encode()
         if fault == "cut body":
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(whole) + whole[: len(whole) // 2])
             await writer.drain()
@@ -337,7 +339,7 @@ def completion(reply: dict[str, Any]) -> dict[str, Any]:
         choice["token_ids"] = reply["token_ids"]
     prompt = reply.get("prompt_tokens", 100)
     usage = {"prompt_tokens": prompt, "completion_tokens": 20, "total_tokens": prompt + 20}
-    head = {"id": "x", "object": "chat.completion", "created": 0, "model": MODEL}
+    head = {"id": "x", "object": "chat.completion", "created": 0, "model": reply.get("model", MODEL)}
     return head | {"choices": [choice], "usage": usage}
 
 

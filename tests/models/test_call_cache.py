@@ -4,6 +4,7 @@ import asyncio
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import sqlite3
 import time
@@ -266,6 +267,7 @@ def _answers(path: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 def test_a_second_store_of_the_same_run_asks_nothing_and_costs_nothing(tmp_path: Path) -> None:
     with served() as server:
+        server.about_model = {"root": "runs/checkpoint-1"}
         service = {"base_url": server.url, "cache": str(tmp_path / "c"), "price_in": 1.0, "price_out": 10.0}
         part = {"name": "openai", "options": {"model": MODEL}, "service": service}
         config = config_of({"sokoban": 1}, rollouts=2, policy=part)
@@ -283,6 +285,21 @@ def test_a_second_store_of_the_same_run_asks_nothing_and_costs_nothing(tmp_path:
     assert usage.cost == pytest.approx(requests * (100 * 1.0 + 20 * 10.0) / 1e6)
     card = (tmp_path / "first" / "dataset" / "README.md").read_text()
     assert f"| student | {requests} | 0 | 0 | {requests} | {100 * requests} | {20 * requests} |" in card
+
+
+def test_answers_of_an_unnamed_checkpoint_stay_in_their_store(tmp_path: Path) -> None:
+    """Two servers may serve different weights under one name; only the store that asked gets its answers again."""
+    with served() as server, served() as other:
+        config = {"environments": {"sokoban": {"tasks": 1}}, "rollouts": 1}
+        for url in (server.url, other.url):
+            part = {"name": "openai", "options": {"model": MODEL}}
+            part["service"] = {"base_url": url, "cache": str(tmp_path / "c")}
+            store = tmp_path / url[-8:-3]
+            pivot.build(config | {"policy": part}, store)
+            shutil.rmtree(store)
+            pivot.build(config | {"policy": part}, store)
+        assert server.log.requests == other.log.requests > 0
+        assert server.log.requests == len(load_store(store).steps.collect())
 
 
 def test_the_facts_name_every_picture() -> None:

@@ -5,10 +5,12 @@ from time import process_time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pivot.core.messages import REPLY_LIMIT_BYTES, cut_reply
+from pivot.core.messages import REPLY_LIMIT_BYTES, THOUGHT_MARKS, cut_reply
 from pivot.environments.base import ParsedAction
 from pivot.environments.turns import ReplyOutcome
+from pivot.rollouts.dialect import Dialect, read_reply
 from pivot.rollouts.parser import parse_reply
+from pivot.tests.models.thinking import FAMILIES
 from pivot.tests.tables import load_table
 
 OK, NO_THINK, NO_ANSWER = ReplyOutcome.OK, ReplyOutcome.NO_THINK, ReplyOutcome.NO_ANSWER
@@ -116,6 +118,22 @@ def scanned(text: str) -> tuple[str | None, bool]:
         return None, False
     inside = "".join(rest[: rest.index("</action>")]).strip()
     return (inside, block) if inside in MOVES else (None, False)
+
+
+@given(st.lists(PIECES, max_size=14).map("".join), st.sampled_from([*THOUGHT_MARKS.items()]))
+def test_marks_of_all_families_are_read_as_think_tags(text: str, marks: tuple[str, str]) -> None:
+    opening, closing = marks
+    marked = text.replace("<think>", opening).replace("</think>", closing)
+    assert parse_reply(marked, "action", grammar) == parse_reply(text, "action", grammar)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_replies_of_thinking_models(name: str) -> None:
+    family = FAMILIES[name]
+    parsed = parse_reply(family.reply, "action", grammar)
+    assert parsed.action is not None
+    assert (parsed.action.name, parsed.action_valid) == ("up", family.is_thinking)
+    assert list(read_reply(MOVES, "action", Dialect(), family.reply).actions) == ["up"]
 
 
 MEGABYTE = 1_000_000

@@ -107,12 +107,13 @@ class _Reader:
     """The part of an encoder that makes replies, over a given tokenizer."""
 
     placeholders = ()
+    end = 0
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
 
     def reply_tokens(self, text: str) -> list[int]:
-        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], 0]
+        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end]
 
 
 @pytest.mark.parametrize("whole", [(), ("</think>",), ("><", "<action>")])

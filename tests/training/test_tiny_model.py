@@ -6,13 +6,17 @@ from typing import Any
 import pivot
 import pytest
 from pivot.core.errors import TrainingError
+from pivot.core.messages import THOUGHT_MARKS, PromptMessages
 from pivot.tests.cli.command_line import run as command
+from pivot.tests.models.thinking import ACTION, FAMILIES
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 transformers: Any = pytest.importorskip("transformers")
 
 from pivot.models.transformers.processors import load_processor  # noqa: E402 - after the skips
 from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.policy_rl.hindsight.corrections import corrected_reply  # noqa: E402
+from pivot.training.policy_rl.scoring import Row  # noqa: E402
 from pivot.training.records import open_records  # noqa: E402
 from pivot.training.tiny_model import COLUMNS, REPLY  # noqa: E402
 
@@ -54,26 +58,36 @@ def test_lessons_teach_and_a_seed_decides_the_weights(small_store: Path, tmp_pat
     assert weights[0] == weights[1] != weights[2]
 
 
-OPENING = """{% for message in messages %}<|im_start|>{{ message.role }}
+TARGET = '{"pivot_step": 3}'
+HISTORY = """{% for message in messages %}<|im_start|>{{ message.role }}
 {% for part in message.content %}{{ part.text }}{% endfor %}<|im_end|>
-{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-<think>
-{% endif %}"""
-"""A template that opens a thought in the prompt and leaves thoughts out of the history."""
+{% endfor %}{% if add_generation_prompt %}PROMPT_END{% endif %}"""
+"""A template whose last line is that of a family."""
 
 
-def test_a_template_may_open_the_thought(small_store: Path, tmp_path: Path) -> None:
+def test_templates_of_thinking_models(small_store: Path, tmp_path: Path) -> None:
+    """What is supervised of a reply, of one without a thought, and what a correction keeps of it."""
     pivot.make_tiny_model(tmp_path / "tiny", small_store, lessons=1)
     processor = load_processor(str(tmp_path / "tiny"), "qwen2_5_vl")
-    closed = Encoder(processor)
-    processor.chat_template = OPENING
-    opened = Encoder(processor)
-    assert (closed.opens_thought, opened.opens_thought, closed.end) == (False, True, opened.end)
-    for reply, supervised in {
-        "<think>go</think><action>up</action>": "go</think><action>up</action>",
-        "go</think><action>up</action>": "go</think><action>up</action>",
-        '{"pivot_step": 3}': '</think>\n\n{"pivot_step": 3}',
-    }.items():
-        *tokens, end = opened.reply_tokens(reply)
-        assert (opened.tokenizer.decode(tokens), end) == (supervised, opened.end)
-        assert closed.tokenizer.decode(closed.reply_tokens(reply)[:-1]) == reply
+    for name, family in FAMILIES.items():
+        processor.chat_template = HISTORY.replace("PROMPT_END", family.prompt_end)
+        encoder = Encoder(processor)
+        decode = encoder.tokenizer.decode
+        *tokens, end = encoder.reply_tokens(f"<think>go</think>{ACTION}")
+        assert (name, decode(tokens), end) == (name, family.supervised, encoder.end)
+        closing = family.supervised.partition("go")[2].removesuffix(ACTION)
+        begun = "" if family.supervised.startswith("<") else f"{closing}\n\n"
+        assert decode(encoder.reply_tokens(TARGET)[:-1]) == begun + TARGET
+        said = Row(PromptMessages("h", "t", "1", ()), tuple(encoder.tokenizer(family.reply)["input_ids"]))
+        made = corrected_reply(said, "down", "action", encoder, keep_thoughts=True)
+        end_of_thought = next((each for each in THOUGHT_MARKS.values() if each in family.reply), "")
+        kept = "".join(family.reply.partition(end_of_thought)[:2]) if end_of_thought else "<think></think>"
+        assert (name, decode(made.row.tokens[:-1])) == (name, f"{kept}<action>down</action>")
+
+
+def test_arguments_reach_the_template(small_store: Path, tmp_path: Path) -> None:
+    pivot.make_tiny_model(tmp_path / "tiny", small_store, lessons=1)
+    processor = load_processor(str(tmp_path / "tiny"), "qwen2_5_vl")
+    ends = "{{ '<think></think>' if enable_thinking is false else '<think>' }}"
+    processor.chat_template = HISTORY.replace("PROMPT_END", ends)
+    assert (Encoder(processor).closing, Encoder(processor, {"enable_thinking": False}).closing) == ("</think>", None)

@@ -25,6 +25,8 @@ class SftConfig(Settings):
     """Model to start from: a ``save_pretrained`` folder, or a hub id."""
     revision: str | None = None
     """Revision of the model on the hub."""
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the chat template, such as ``enable_thinking=false``."""
     configs: tuple[str, ...] = ("all",)
     """Environments to train on together, or ``all``; the paper trains one checkpoint per environment."""
     epochs: int = setting(3, panel=OPTIMISATION, ge=1, le=100_000)

@@ -103,7 +103,7 @@ def prepare(config: SftConfig) -> Prepared:
     check_trackers(config.report_to)
     data = read_dataset(config.dataset, config.configs)
     model, processor = load_model(config)
-    encoder = Encoder(processor)
+    encoder = Encoder(processor, config.chat_template_kwargs)
     report = check_data(data, encoder, config.max_length)
     plan = make_plan(config, report.train.records, Ranks.current().count)
     return Prepared(config, data, report, plan, model, encoder)

@@ -110,7 +110,7 @@ def evaluate_policy(config: PolicyEvaluationConfig, report: Callable[[str], None
     levels = held_out if run is None else without_seen(held_out, plan_levels(run))
     loaded, processor = load_weights(weights, revision, torch.float32)
     loaded.to(ranks.device).eval()
-    encoder = Encoder(processor)
+    encoder = Encoder(processor, episodes.chat_template_kwargs)
     engine = Engine(loaded, processor, encoder.placeholders)
     options = GenerationOptions(
         model=weights if not is_local(weights) else "local",
@@ -118,6 +118,7 @@ def evaluate_policy(config: PolicyEvaluationConfig, report: Callable[[str], None
         run=f"evaluation-{episodes.seed}",
         max_tokens=episodes.max_tokens,
         temperature=episodes.validation_temperature,
+        chat_template_kwargs=episodes.chat_template_kwargs,
     )
     half = uses_bf16(episodes.precision)
     policy = ModelPolicy(InProcessBackend(options, engine, batch=episodes.generate, half=half))

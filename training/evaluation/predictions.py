@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from ...core.errors import TrainingError
+from ...core.messages import without_thoughts
 from ...core.plugins import expectation
 from ...core.storage import open_storage
 from ...labeling.prose import is_refusal
@@ -233,8 +234,6 @@ GUIDANCE = "failure_reason"
 MOST_OBJECTS = 64
 """Most openings of a brace that the lenient reader tries."""
 
-_THOUGHT = re.compile(r"\A.*</think>", re.DOTALL)
-
 Problem = Literal["too_long", "empty", "refused", "not_json", "several", "wrong_fields", "wrong_type", "out_of_range"]
 
 
@@ -260,7 +259,7 @@ def read_answer(text: str, item: Item, reader: Reader) -> Answer | Problem:
     """Return the answer in a reply to an item, or the reason why there is none."""
     if len(text) > MAX_TARGET_CHARS:
         return "too_long"
-    answer = _THOUGHT.sub("", text, count=1).strip()
+    answer = without_thoughts(text)
     if not answer:
         return "empty"
     try:

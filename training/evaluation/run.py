@@ -48,7 +48,7 @@ PREDICTIONS, ITEMS = "predictions.jsonl", "items"
 KEPT_REPLY = MAX_TARGET_CHARS + 1
 """Characters of a reply that are kept: one more than the readers accept, so that a longer one stays too long."""
 
-OF_A_MODEL = ("backend", "revision", "temperature", "max_tokens", "batch_size")
+OF_A_MODEL = ("backend", "revision", "temperature", "max_tokens", "chat_template_kwargs", "batch_size")
 """Settings that a stand-in would ignore, next to those of the server, the pictures and the worked examples."""
 
 
@@ -276,7 +276,7 @@ def check_settings(config: RunConfig) -> None:
 
 
 def _backend(config: RunConfig) -> Backend:
-    options = config.model_dump(include={"revision", "temperature", "max_tokens", "batch_size"}, exclude_none=True)
+    options = config.model_dump(include={*OF_A_MODEL} - {"backend"}, exclude_none=True)
     return make_backend(config.backend_name, {"model": checkpoint_of(str(config.model)), **options}, config.service)
 
 

@@ -39,6 +39,8 @@ class RlConfig(Settings):
     from."""
     revision: str | None = None
     """Revision of the model on the hub."""
+    chat_template_kwargs: dict[str, Any] = setting(added=True, default_factory=dict)
+    """Arguments of the chat template, such as ``enable_thinking=false``."""
     arm: str = Field(default=DEFAULT_ARM, description=f"Hindsight in the Teacher's prompt, one of: {', '.join(ARMS)}.")
     teacher_model: str | None = None
     """Frozen Teacher: a folder or a hub id. The arm ``sdar`` needs one, a larger model; the other arms with a Teacher

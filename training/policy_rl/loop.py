@@ -108,10 +108,11 @@ def prepare(config: RlConfig) -> Prepared:
     model.to(ranks.device)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    encoder, frozen = Encoder(processor), None
+    encoder, frozen = Encoder(processor, config.chat_template_kwargs), None
     if config.teacher_model is not None:
         larger, its_processor = load_weights(config.teacher_model, config.teacher_revision, precision)
-        frozen = larger.to(ranks.device).eval().requires_grad_(False), Encoder(its_processor)
+        its_encoder = Encoder(its_processor, config.chat_template_kwargs)
+        frozen = larger.to(ranks.device).eval().requires_grad_(False), its_encoder
         check_same_tokens(encoder, frozen[1])
     return Prepared(config, levels, model.eval(), encoder, ranks, frozen)
 
@@ -355,6 +356,7 @@ class _Run:
             update=updates,
             max_tokens=max_tokens,
             temperature=temperature,
+            chat_template_kwargs=config.chat_template_kwargs,
         )
         return self.generator.backend(options)
 

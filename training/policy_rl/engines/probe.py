@@ -51,7 +51,7 @@ class Probe:
                 messages=prompt.messages,
                 images=self._scorer.pictures,
                 prompt_hash=prompt.prompt_hash,
-                sampling=Sampling(max_tokens=PROBE_TOKENS),
+                sampling=Sampling(max_tokens=PROBE_TOKENS, chat_template_kwargs=encoder.template),
                 seed=number,
             )
             for number, prompt in enumerate(self._prompts)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....core.errors import TrainingError
 from ....core.identity import derive_seed, digest
-from ....core.messages import EncodedFrame
+from ....core.messages import EncodedFrame, in_think_tags
 from ....datasets.store.config import solver_type
 from ....environments.base import EnvProfile
 from ....labeling.base import FailedEpisode, Objection
@@ -122,7 +122,8 @@ def analyze(
     if frozen is not None:
         frames = {key: frame for task in rollouts for key, frame in task.frames.items()}
         mine, limit = ranks.share(finished), config.analyzer_tokens
-        skills = write_skills(profile, mine, frames, frozen, batch=config.generate, max_tokens=limit)
+        sampling = Sampling(SKILL_TEMPERATURE, max_tokens=limit, chat_template_kwargs=config.chat_template_kwargs)
+        skills = write_skills(profile, mine, frames, frozen, batch=config.generate, sampling=sampling)
         return Failures(episodes, verdicts, {}, skills=ranks.join(skills))
     if arm.analyzer == "solver":
         readings = {
@@ -244,12 +245,12 @@ def _is_distilled(arm: Arm, config: RlConfig, *, failed: bool, t: int, context: 
 
 def thinking_tokens(tokens: Sequence[int], decode: Callable[[Sequence[int]], str]) -> int:
     """Return the number of tokens of a reply up to the end of the thoughts; 0 where they are never closed."""
-    if CLOSED not in decode(tokens):
+    if CLOSED not in in_think_tags(decode(tokens)):
         return 0
     low, high = 1, len(tokens)
     while low < high:
         middle = (low + high) // 2
-        if CLOSED in decode(tokens[:middle]):
+        if CLOSED in in_think_tags(decode(tokens[:middle])):
             high = middle
         else:
             low = middle + 1
@@ -288,7 +289,7 @@ def write_skills(
     engine: Engine,
     *,
     batch: int,
-    max_tokens: int,
+    sampling: Sampling,
 ) -> dict[str, str]:
     """Return the skill of each episode by its id; empty if the request failed."""
     requests = []
@@ -304,7 +305,7 @@ def write_skills(
                 messages=messages,
                 images=frames,
                 prompt_hash=digest(messages),
-                sampling=Sampling(SKILL_TEMPERATURE, max_tokens=max_tokens),
+                sampling=sampling,
                 seed=derive_seed(name, "skill"),
             )
         )

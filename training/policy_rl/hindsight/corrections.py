@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ....core.errors import PivotError
 from ....core.identity import below, derive_seed
+from ....core.messages import in_think_tags
 from ....datasets.store.config import solver_type
 from ....environments.base import actions_per_turn
 from ....rollouts.base import Episode, TaskRollouts
@@ -144,11 +145,11 @@ def corrected_reply(student: Row, action: str, tag: str, encoder: Encoder, *, ke
     decode = encoder.tokenizer.decode
     count = thinking_tokens(tokens, decode) if keep_thoughts and not set(tokens) & set(encoder.placeholders) else 0
     # A token may hold the end of the thoughts and the beginning of the action, such as `><`.
-    begun = decode(tokens[:count]).rpartition(CLOSED)[2] if count else ""
+    begun = in_think_tags(decode(tokens[:count])).rpartition(CLOSED)[2] if count else ""
     if count == 0 or not text.startswith(begun):
         whole = tuple(encoder.reply_tokens(f"{OPENED}{CLOSED}{text}"))
         return Correction(Row(student.prompt, whole), len(whole))
-    rest = encoder.reply_tokens(text[len(begun) :])
+    rest = [*encoder.tokenizer(text[len(begun) :], add_special_tokens=False)["input_ids"], encoder.end]
     return Correction(Row(student.prompt, (*tokens[:count], *rest)), len(rest))
 
 
