@@ -14,7 +14,7 @@ The main commands are functions here, which the command line calls::
     modes = pivot.query("runs/demo", "from modes")  # SQL over a store
 
 ``pivot.relabel``, ``probe``, ``merge``, ``prune``, ``export``, ``stats``, ``report``, ``train_sft``, ``train_rl``,
-``make_tiny_model``, ``evaluate_analyzer``, ``evaluate_baselines`` and ``evaluate_policy`` are named like their
+``make_model``, ``evaluate_analyzer``, ``evaluate_baselines`` and ``evaluate_policy`` are named like their
 commands. ``pivot.import_rollouts`` is ``pivot import``. Without a command:
 ``pivot.certify_batch`` labels many episodes in memory, ``pivot.pairs`` and ``pivot.corrections`` make rows for a
 trainer of them, ``pivot.credit`` returns the needed turns, slack and score of each turn, ``pivot.explore`` searches a
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .flows.probe import probe
     from .flows.prune import prune
     from .flows.relabel import LabelChanges, relabel
-    from .flows.training import evaluate_policy, make_tiny_model, train_rl, train_sft
+    from .flows.training import evaluate_policy, make_model, train_rl, train_sft
     from .flows.verify import verify
     from .insight.probe.records import ProbeSettings
     from .insight.report.site import report
@@ -99,7 +99,7 @@ __all__ = [
     "export",
     "import_rollouts",
     "load_store",
-    "make_tiny_model",
+    "make_model",
     "merge",
     "pairs",
     "probe",

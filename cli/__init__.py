@@ -28,7 +28,7 @@ from .help_texts import App
 TRACEBACK = "PIVOT_TRACEBACK"
 """Environment variable that lets an error inside a plugin show as it is."""
 
-OTHERS = ("settings", "doctor", "cache", "deploy", "serve-command", "make-tiny-model")
+OTHERS = ("settings", "doctor", "cache", "deploy", "serve-command", "make-model")
 """Commands that open no store."""
 GROUPS = {
     "train": f"Train models from a dataset. Needs: {escape(install_line('train'))}",

@@ -78,7 +78,8 @@ SHARED_FLAGS = [each for each in FLAGS if each.key in SHARED]
 def model_parameters(flags: list[ModelFlag]) -> Iterator[inspect.Parameter]:
     """Yield the parameters of a command, for typer to make options of."""
     for flag in flags:
-        panel, kind = SERVER if flag.part == "service" else OPTIONS, list[str] if flag.is_mapping else str
+        panel = SERVER if flag.part == "service" else OPTIONS
+        kind = bool if flag.field.annotation is bool else list[str] if flag.is_mapping else str
         metavar = "KEY=VALUE" if flag.is_mapping else metavar_of(flag.field.annotation)
         about = typer.Option(flag.written, metavar=metavar, help=flag.help, rich_help_panel=panel, show_default=False)
         yield parameter(f"model__{flag.key}", kind, about)
@@ -164,7 +165,7 @@ class PartFlags:
             for text in arguments.get(f"{role}__{key}") or ():
                 flag = f"{self.flag}-{key}"
                 setting, value = key_and_value(flag, text, f"; see: pivot settings {role.upper()}")
-                if isinstance(current, str) and self._is_text(current, part, setting):
+                if isinstance(value, int | float) and self._is_text(str(current), part, setting):
                     value = text.partition("=")[2]  # a revision may be 2, or 1e5
                 values.put((role, part, setting), value, f"{flag} {setting}")
 

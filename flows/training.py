@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from ..training.analyzer_sft.run import Prepared, SftResult
     from ..training.evaluation.policy import PolicyResult
+    from ..training.made_models import MadeModel
     from ..training.policy_rl.loop import Prepared as RlPrepared
     from ..training.policy_rl.loop import RlResult
-    from ..training.tiny_model import TinyModel
 
 SFT_PACKAGES = ("torch", "transformers", "trl", "accelerate", "peft", "matplotlib")
 RL_PACKAGES = ("torch", "transformers", "accelerate", "matplotlib")
@@ -151,35 +151,42 @@ TINY_STORE = {"environments": {"sokoban": {"tasks": 12}, "frozenlake": {"tasks":
 """Config of the store that a tiny model is made for if none is given."""
 
 
-def make_tiny_model(
+def make_model(
+    kind: str,
     out: Path | str,
     data: str | Path | None = None,
     *,
     seed: int = 0,
     lessons: int = 80,
     report: Callable[[str], None] = _ignore,
-) -> "TinyModel":
-    """Make a tiny Qwen2.5-VL from scratch for walks on a CPU; nothing is downloaded.
+) -> "MadeModel":
+    """Make a model for walks on a CPU; nothing is downloaded.
 
     Args:
+        kind: ``tiny``, a Qwen2.5-VL from scratch; or ``smol``, SmolLM2-135M-Instruct with a vision tower from scratch.
         out: folder of the model; empty or missing.
-        data: store whose texts its tokenizer fits; None builds a small one of Sokoban and FrozenLake in a temporary
-            folder.
+        data: store whose texts the tokenizer of ``tiny`` fits; None builds a small one of Sokoban and FrozenLake in a
+            temporary folder.
         seed: seed of weights and lessons.
-        lessons: optimiser steps that teach the format of replies; 0 leaves the weights random.
+        lessons: optimiser steps that teach ``tiny`` the format of replies; 0 leaves the weights random.
         report: receives lines about the progress.
 
     Raises:
-        TrainingError: the folder is not empty, or the store cannot be read. PluginError: a package is missing.
+        ConfigError: the kind is unknown. TrainingError: the folder is not empty, or the store cannot be read.
+        PluginError: a package is missing.
     """
     check_packages(RL_PACKAGES)
-    from ..training import tiny_model  # noqa: PLC0415
+    from ..training import made_models  # noqa: PLC0415
 
+    if kind == "smol":
+        return made_models.make_smol_model(Path(out), seed=seed, report=report)
+    if kind != "tiny":
+        raise ConfigError(f"found model kind {kind!r}, expected tiny or smol")
     with tempfile.TemporaryDirectory() as folder:
         if data is None:
             data = Path(folder) / "store"
             build(TINY_STORE, data)
-        return tiny_model.make_tiny_model(Path(out), str(data), seed=seed, lessons=lessons, report=report)
+        return made_models.make_tiny_model(Path(out), str(data), seed=seed, lessons=lessons, report=report)
 
 
 def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter | None = None) -> Benchmark:

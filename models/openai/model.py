@@ -280,10 +280,10 @@ class OpenAIModel(ChatModel):
             self.limit.answered(seconds)
         return answer, seconds
 
-    def _check_model(self, answered: str | None) -> None:
-        if answered and not self.service.any_model and not is_same_model(self.model, answered):
+    def _check_model(self, name: str | None) -> None:
+        if name and not self.service.any_model and not is_same_model(self.model, name):
             raise ConfigError(
-                f"{self.service.base_url} answers as model {cut_reply(answered, ERROR_BYTES)!r}, expected "
+                f"{self.service.base_url} answers as model {cut_reply(name, ERROR_BYTES)!r}, expected "
                 f"{self.model!r}; name that model with --model, or accept it with --any-model"
             )
 

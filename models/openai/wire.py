@@ -125,9 +125,9 @@ def data_url(frame: EncodedFrame) -> str:
     return f"data:{formats[kind].mime};base64,{base64.b64encode(frame.image).decode()}"
 
 
-def is_same_model(asked: str, answered: str) -> bool:
+def is_same_model(requested: str, named: str) -> bool:
     """Whether two names may mean one model: servers add a date, an owner or a folder, and resolve ``latest``."""
-    names = [re.sub(r"[^a-z0-9]|latest|preview", "", name.casefold()) for name in (asked, answered)]
+    names = [re.sub(r"[^a-z0-9]|latest|preview", "", name.casefold()) for name in (requested, named)]
     return not all(names) or names[0] in names[1] or names[1] in names[0]
 
 

@@ -3,12 +3,17 @@
 import itertools
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from pivot.core.errors import PolicyError
-from pivot.tests.models.chat_server import served
+from pivot.core.errors import ConfigError, PolicyError
+from pivot.core.identity import digest
+from pivot.models.base import Sampling
+from pivot.models.openai.backend import OpenAIOptions
+from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.models.test_openai import ask
+from pydantic import ValidationError
 
 
 @pytest.mark.parametrize("count", [1, 2, 9])
@@ -92,3 +97,35 @@ def test_stray_refusals_give_up_no_field(refused: int) -> None:
         assert answer.logprobs and answer.token_ids
         assert answer.call["attempts"] == server.log.requests == refused + 2
         assert {"logprobs", "return_token_ids", "seed", "max_tokens"} <= set(server.log.bodies[-1])
+
+
+def test_arguments_of_the_template_and_fields_of_the_user_are_sent_and_decide_answers() -> None:
+    written = {"model": MODEL, "chat_template_kwargs": {"enable_thinking": False}, "extra_body": {"top_a": 0.2}}
+    sampling = OpenAIOptions(**written, max_tokens=40, thinking_tokens=1000).sampling(0.0)
+    with served() as server:
+        ask(server, sampling=sampling)
+    (body,) = server.log.bodies
+    assert (body["chat_template_kwargs"], body["top_a"], body["max_tokens"]) == ({"enable_thinking": False}, 0.2, 1040)
+    assert len({digest(each.row()) for each in (sampling, replace(sampling, extra_body={}), Sampling(0.0))}) == 3
+    with pytest.raises(ValidationError, match="PIVOT sets max_tokens, n itself; expected other fields"):
+        OpenAIOptions(model=MODEL, extra_body={"n": 2, "max_tokens": 3})
+
+
+@pytest.mark.parametrize(
+    ("requested", "name", "is_same"),
+    [
+        ("gpt-4o", "gpt-4o-2024-08-06", True),
+        ("claude-sonnet-latest", "claude-sonnet-20250514", True),
+        ("Qwen/Qwen2.5-VL-3B-Instruct", "qwen2.5-vl-3b-instruct", True),
+        ("/weights/tiny", "tiny", True),
+        ("gpt-4o", "gpt-3.5-turbo", False),
+        ("qwen-vl-max", "qwen-vl-plus", False),
+    ],
+)
+def test_an_answer_of_another_model_is_refused(requested: str, name: str, is_same: bool) -> None:
+    with served(lambda body: {"text": "", "model": name}) as server:
+        server.models = [requested]
+        if not is_same:
+            with pytest.raises(ConfigError, match=rf"answers as model '{name}', expected '{requested}'.*--any-model"):
+                ask(server, model=requested)
+        ask(server, model=requested, any_model=not is_same)

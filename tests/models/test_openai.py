@@ -14,7 +14,6 @@ from typing import Any
 import pivot
 import pytest
 from pivot.core.errors import ConfigError, PivotError, PluginError, PolicyError, ServerGoneError
-from pivot.core.identity import digest
 from pivot.core.plugins import read_settings
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.run import Run
@@ -22,17 +21,14 @@ from pivot.interop.openai import OpenAIImporter
 from pivot.models import address
 from pivot.models.address import authorization, bare_url
 from pivot.models.base import ChatAnswer, Sampling
-from pivot.models.openai.backend import OpenAIOptions
 from pivot.models.openai.connection import retry_after
 from pivot.models.openai.model import ERROR_BYTES, OpenAIModel
-from pivot.models.openai.wire import is_same_model
 from pivot.models.pacing import CROWDED, AdaptiveLimit, Breaker
 from pivot.models.service import Service
 from pivot.tests.flow_runs import PATIENCE, config_of
 from pivot.tests.models.chat_server import MODEL, ChatServer, served
 from pivot.tests.models.raw_faults import GOOD, MODELS, http
 from pivot.tests.models.test_call_cache import REQUEST
-from pydantic import ValidationError
 
 KEY, PASSWORD = "sk-a-very-secret-key", "hush-hush"
 
@@ -58,14 +54,14 @@ def ask(
     settings = Service(**{"base_url": server.url, "cache": "", "pause_seconds": 0.01, **service})
 
     async def run() -> list[ChatAnswer]:
-        asked = OpenAIModel(model, None, settings)
+        client = OpenAIModel(model, None, settings)
         try:
             same = replace(REQUEST, wants_logprobs=wants_logprobs, sampling=sampling)
             requests = [replace(same, seed=seed) for seed in range(count)]
-            first = [await asked.answer(requests.pop(0))] if one_first else []
-            return first + await asyncio.gather(*(asked.answer(request) for request in requests))
+            first = [await client.answer(requests.pop(0))] if one_first else []
+            return first + await asyncio.gather(*(client.answer(request) for request in requests))
         finally:
-            await asked.aclose()
+            await client.aclose()
 
     return asyncio.run(run())
 
@@ -293,41 +289,6 @@ def test_what_is_sent() -> None:
     assert "top_k" not in body
     picture = body["messages"][0]["content"][1]
     assert picture == {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
-
-
-def test_arguments_of_the_template_and_own_fields_are_sent_and_decide_answers() -> None:
-    written = {"model": MODEL, "chat_template_kwargs": {"enable_thinking": False}, "extra_body": {"top_a": 0.2}}
-    sampling = OpenAIOptions(**written, max_tokens=40, thinking_tokens=1000).sampling(0.0)
-    with served() as server:
-        ask(server, sampling=sampling)
-    (body,) = server.log.bodies
-    assert (body["chat_template_kwargs"], body["top_a"], body["max_tokens"]) == ({"enable_thinking": False}, 0.2, 1040)
-    assert len({digest(each.row()) for each in (sampling, replace(sampling, extra_body={}), Sampling(0.0))}) == 3
-    with pytest.raises(ValidationError, match="PIVOT sets max_tokens, n itself; expected other fields"):
-        OpenAIOptions(model=MODEL, extra_body={"n": 2, "max_tokens": 3})
-
-
-@pytest.mark.parametrize(
-    ("asked", "answered", "same"),
-    [
-        ("gpt-4o", "gpt-4o-2024-08-06", True),
-        ("claude-sonnet-latest", "claude-sonnet-20250514", True),
-        ("Qwen/Qwen2.5-VL-3B-Instruct", "qwen2.5-vl-3b-instruct", True),
-        ("/weights/tiny", "tiny", True),
-        ("gpt-4o", "gpt-3.5-turbo", False),
-        ("qwen-vl-max", "qwen-vl-plus", False),
-    ],
-)
-def test_an_answer_of_another_model_is_refused(asked: str, answered: str, same: bool) -> None:
-    assert is_same_model(asked, answered) is same
-    with served(lambda body: {"text": UP, "model": answered}) as server:
-        server.models = [asked]
-        if same:
-            ask(server, model=asked)
-        else:
-            with pytest.raises(ConfigError, match=rf"answers as model '{answered}', expected '{asked}'.*--any-model"):
-                ask(server, model=asked)
-            ask(server, model=asked, any_model=True)
 
 
 # A wrong set-up

@@ -1,4 +1,4 @@
-"""How twelve families of thinking models end a prompt and write a reply, from their public documentation."""
+"""Ends of prompts and replies of twelve families of thinking models, from their public documentation."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ class Family:
     """One family."""
 
     prompt_end: str
-    """What its template writes after the last message."""
+    """Text that its template writes after the last message."""
     reply: str
-    """What it then writes itself, without the mark of the end."""
+    """Text that it then writes itself, without the mark of the end."""
     supervised: str
-    """What a trainer lets it learn of the reply ``<think>go</think><action>up</action>``."""
+    """Part of the reply ``<think>go</think><action>up</action>`` that a trainer lets it learn."""
     is_thinking: bool = True
     """Whether the reply has a thought."""
 

@@ -32,7 +32,7 @@ class AskedModel(Settings):
     """Sampling temperature; by default 0, greedy. It is left out for a server that refuses it."""
     max_tokens: int | None = Field(default=None, ge=1)
     """Longest reply in tokens, thoughts included; by default 512."""
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the chat template, such as ``enable_thinking=false``."""
     batch_size: int | None = Field(default=None, ge=1)
     """Cases per forward pass of a model in this process (backend ``transformers``)."""

@@ -267,7 +267,7 @@ def check_settings(config: RunConfig) -> None:
             raise ConfigError("missing argument 'MODEL': name the model to ask, or a stand-in with --stand-in oracle")
         return
     ignored = ["MODEL"] if config.model is not None else []
-    ignored += [f"--{name.replace('_', '-')}" for name in OF_A_MODEL if getattr(config, name) is not None]
+    ignored += [f"--{name.replace('_', '-')}" for name in OF_A_MODEL if getattr(config, name) not in (None, {})]
     ignored += [f"--{name.replace('_', '-')}" for name in config.service]
     ignored += ["--shots"] if config.shots else []
     ignored += ["--pictures"] if config.pictures != "shown" else []

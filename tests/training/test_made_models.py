@@ -15,17 +15,17 @@ transformers: Any = pytest.importorskip("transformers")
 
 from pivot.models.transformers.processors import load_processor  # noqa: E402 - after the skips
 from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.made_models import COLUMNS, REPLY  # noqa: E402
 from pivot.training.policy_rl.hindsight.corrections import corrected_reply  # noqa: E402
 from pivot.training.policy_rl.scoring import Row  # noqa: E402
 from pivot.training.records import open_records  # noqa: E402
-from pivot.training.tiny_model import COLUMNS, REPLY  # noqa: E402
 
 pytestmark = pytest.mark.train
 
 
 def test_the_command_makes_a_model_that_reads_a_store_in_few_tokens(small_store: Path, tmp_path: Path) -> None:
     out = tmp_path / "tiny"
-    shown = command("make-tiny-model", out, "--data", small_store, "--lessons", "25")
+    shown = command("make-model", "tiny", out, "--data", small_store, "--lessons", "25")
     assert "M parameters" in shown and f"pivot train sft {small_store} --recipe tiny" in shown
     model = transformers.AutoModelForImageTextToText.from_pretrained(out)
     assert sum(each.numel() for each in model.parameters()) < 1e6
@@ -44,12 +44,12 @@ def test_the_command_makes_a_model_that_reads_a_store_in_few_tokens(small_store:
     ]
     assert max(lengths) < 700
     with pytest.raises(TrainingError, match="is not empty, expected a new folder"):
-        pivot.make_tiny_model(out, small_store)
+        pivot.make_model("tiny", out, small_store)
 
 
 def test_lessons_teach_and_a_seed_decides_the_weights(small_store: Path, tmp_path: Path) -> None:
     made = [
-        pivot.make_tiny_model(tmp_path / name, small_store, seed=seed, lessons=lessons)
+        pivot.make_model("tiny", tmp_path / name, small_store, seed=seed, lessons=lessons)
         for name, seed, lessons in (("a", 0, 1), ("b", 0, 1), ("c", 1, 1), ("taught", 0, 30))
     ]
     first, taught = made[0].loss, made[3].loss
@@ -66,8 +66,8 @@ HISTORY = """{% for message in messages %}<|im_start|>{{ message.role }}
 
 
 def test_templates_of_thinking_models(small_store: Path, tmp_path: Path) -> None:
-    """What is supervised of a reply, of one without a thought, and what a correction keeps of it."""
-    pivot.make_tiny_model(tmp_path / "tiny", small_store, lessons=1)
+    """The supervised part of a reply, of a target without a thought, and the thought that a correction keeps."""
+    pivot.make_model("tiny", tmp_path / "tiny", small_store, lessons=1)
     processor = load_processor(str(tmp_path / "tiny"), "qwen2_5_vl")
     for name, family in FAMILIES.items():
         processor.chat_template = HISTORY.replace("PROMPT_END", family.prompt_end)
@@ -86,7 +86,7 @@ def test_templates_of_thinking_models(small_store: Path, tmp_path: Path) -> None
 
 
 def test_arguments_reach_the_template(small_store: Path, tmp_path: Path) -> None:
-    pivot.make_tiny_model(tmp_path / "tiny", small_store, lessons=1)
+    pivot.make_model("tiny", tmp_path / "tiny", small_store, lessons=1)
     processor = load_processor(str(tmp_path / "tiny"), "qwen2_5_vl")
     ends = "{{ '<think></think>' if enable_thinking is false else '<think>' }}"
     processor.chat_template = HISTORY.replace("PROMPT_END", ends)

@@ -1,5 +1,6 @@
-"""A tiny Qwen2.5-VL from scratch for walks on a CPU: ``pivot make-tiny-model``.
+"""Models for walks on a CPU: ``pivot make-model``.
 
+``smol`` is a pretrained instruct model (:mod:`pivot.models.transformers.smol`). ``tiny`` is a Qwen2.5-VL from scratch.
 It has about 0.3 million weights and a byte-level BPE of its own, in which every sentence that the prompts of a store
 share is one token. It knows the format of replies from lessons by the scripted policy, and nothing else.
 """
@@ -18,6 +19,7 @@ from ..core.storage import open_storage
 from ..datasets.store.split import SIDES
 from ..models.extras import need
 from ..models.transformers.from_scratch import DEVIATION, bpe_tokenizer, make_vlm
+from ..models.transformers.smol import make_smol_vlm
 from ..rollouts.base import Status, Step, TaskRollouts
 from ..rollouts.policies.scripted import ScriptedPolicy
 from .checkpoint import writing
@@ -44,7 +46,7 @@ COLUMNS = ("episode_id", "env", "env_config", "prompt", "completion", "failure_m
 
 
 @dataclass(frozen=True, slots=True)
-class TinyModel:
+class MadeModel:
     """A model that was made."""
 
     folder: str
@@ -54,6 +56,30 @@ class TinyModel:
     """Loss of the last lesson, nats per reply token; None without lessons."""
 
 
+def make_smol_model(out: Path, *, seed: int = 0, report: Callable[[str], None] = lambda _: None) -> MadeModel:
+    """Make SmolLM2-135M-Instruct with a vision tower from scratch, and save it.
+
+    Raises:
+        TrainingError: the folder is not empty. PluginError: the weights are not installed.
+    """
+    _check_empty(out)
+    report("reading the weights of SmolLM2-135M-Instruct; this takes half a minute of one core …")
+    return _saved(out, *make_smol_vlm(seed), None)
+
+
+def _check_empty(out: Path) -> None:
+    if open_storage(out).listing():
+        raise TrainingError(f"{out} is not empty, expected a new folder; name another one")
+
+
+def _saved(out: Path, model: Any, processor: Any, loss: float | None) -> MadeModel:
+    need("transformers", EXTRA).utils.logging.disable_progress_bar()
+    with writing(out):
+        model.save_pretrained(out)
+        processor.save_pretrained(out)
+    return MadeModel(str(out), sum(each.numel() for each in model.parameters()), len(processor.tokenizer), loss)
+
+
 def make_tiny_model(
     out: Path,
     data: str,
@@ -61,7 +87,7 @@ def make_tiny_model(
     seed: int = 0,
     lessons: int = 80,
     report: Callable[[str], None] = lambda _: None,
-) -> TinyModel:
+) -> MadeModel:
     """Make a tiny Qwen2.5-VL whose tokenizer fits a store, teach it the format of replies, and save it.
 
     Args:
@@ -74,9 +100,7 @@ def make_tiny_model(
     Raises:
         TrainingError: the folder is not empty, or the store cannot be read.
     """
-    storage = open_storage(out)
-    if storage.listing():
-        raise TrainingError(f"{out} is not empty, expected a new folder; name another one")
+    _check_empty(out)
     texts, targets, settings = _texts_of(data)
     rollouts = {env: _scripted(env, values, seed) for env, values in settings.items()}
     acting = [text for records in rollouts.values() for text in _prompt_texts(records)]
@@ -87,11 +111,7 @@ def make_tiny_model(
     report(f"{len(tokenizer)} tokens, {len(whole)} of them whole sentences; teaching the format of replies …")
     encoder = Encoder(processor)
     loss = _teach(model, Scorer(encoder), list(rollouts.values()), lessons, seed)
-    need("transformers", EXTRA).utils.logging.disable_progress_bar()
-    with writing(out):
-        model.save_pretrained(out)
-        processor.save_pretrained(out)
-    return TinyModel(str(out), sum(each.numel() for each in model.parameters()), len(tokenizer), loss)
+    return _saved(out, model, processor, loss)
 
 
 def _texts_of(data: str) -> tuple[list[str], list[str], dict[str, dict[str, Any]]]:
