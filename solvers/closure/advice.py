@@ -3,9 +3,10 @@
 import re
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import Any, ClassVar, cast
 
-from ...core.errors import CertifyError
+from ...core.errors import CertifyError, PivotError
 
 _SETTING = re.compile(r"\bgym\.(?=(key|success|clock|how|drawing|illegal|actions)\b)")
 IF_RANDOM = "if it is random, see docs/tutorials/your-environment.md#a-random-environment"
@@ -60,6 +61,28 @@ def raised(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"called sys.exit({'' if error.code is None else repr(error.code)})"
     return " ".join(f"raised {type(error).__name__}: {error}".split())[:300]
+
+
+@contextmanager
+def naming_code() -> Iterator[None]:
+    """Let an error of the environment, or of a function of the user, name the method where it was raised.
+
+    Errors raised by PIVOT itself stay as they are.
+    """
+    try:
+        yield
+    except PivotError:
+        raise
+    except (Exception, SystemExit) as error:  # foreign code
+        frame = [each for each, _ in walk_tb(error.__traceback__)][-1]
+        code = frame.f_code
+        if str(frame.f_globals.get("__name__")).startswith("pivot."):
+            raise
+        raise CertifyError(
+            f"{code.co_qualname} ({code.co_filename}, line {code.co_firstlineno}) {raised(error)}; expected an "
+            "environment and functions that raise nothing; repair it there; if a wrapper uses the environment before "
+            "its first reset with a seed, call reset(seed=0) in the function that makes it"
+        ) from error
 
 
 def plain(value: Any) -> Any:

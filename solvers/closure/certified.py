@@ -11,7 +11,7 @@ import numpy as np
 from ...core.errors import CertifyError
 from ..base import Unsolved, Verdict
 from .actions import members, own
-from .advice import plain, short
+from .advice import naming_code, plain, short
 from .explore import explore
 from .graph import Graph
 from .worlds import Env
@@ -21,6 +21,7 @@ DEPTH = 200
 """Least depth of a search for one episode; no label needs more than its horizon, but a dead end may."""
 
 
+@naming_code()
 def certify_played(
     env: Env | Callable[[], Env],
     actions: Sequence[Any],

@@ -1,20 +1,16 @@
 """Checks that the graph of a level describes its environment: replays, walks, pictures, and later turns of a clock."""
 
-import pickle
 import random
 import re
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from ...core.admission import allowed_names, allowing
 from ...core.errors import CertifyError
 from .advice import (
     IF_RANDOM,
@@ -32,7 +28,7 @@ from .search import Search
 from .state import Keys, random_step
 from .success import GOAL_REWARD, unclear
 from .values import Reader
-from .worlds import Env, Outcome, Reading, Replays, World, two_resets
+from .worlds import Outcome, World, two_resets
 
 WALK = 60
 """Least number of steps of a walk that checks the graph."""
@@ -205,36 +201,19 @@ def walks_of(search: Search, checks: int) -> Iterator[list[int]]:
     yield from islice(iter(lambda: choose.choices(range(len(search.actions)), k=length), None), checks)
 
 
-def _apart(expected: Outcome, actual: Outcome) -> str:
+def apart(expected: Outcome, actual: Outcome) -> str:
     """Return the place where the keys of two outcomes differ, for a message."""
     where = difference(expected.key, actual.key)
     return f", which differ in {where}" if where else ""
 
 
-def _differ(expected: Outcome, actual: Outcome) -> bool:
+def differ(expected: Outcome, actual: Outcome) -> bool:
     """Return whether two outcomes of one step differ; ends are equal whatever state they leave behind."""
     if expected.won or actual.won:
         return expected.won != actual.won or expected.reward != actual.reward
     if expected.ended or actual.ended:
         return expected[1:] != actual[1:]
     return expected != actual
-
-
-def compare(search: Search, places: Sequence[int], outcomes: Sequence[Outcome]) -> None:
-    """Compare the outcomes of a walk in a new process with the graph."""
-    state = 0
-    for step, (place, actual) in enumerate(zip(places, outcomes, strict=False)):
-        expected = search.outcome(state, place)
-        if _differ(expected, actual):
-            path = [plain(search.actions[each]) for each in places[: step + 1]]
-            raise CertifyError(
-                f"the actions {path} end in {expected.shown} in this process, and in {actual.shown} in a new one"
-                f"{_apart(expected, actual)}; the environment has state outside of itself, such as a global variable, "
-                "a file or the time"
-            )
-        if actual.won or actual.ended or search.numbers[actual.key] >= search.expanded:
-            return
-        state = search.numbers[actual.key]
 
 
 def _replay(
@@ -277,7 +256,7 @@ def _replay(
         if timed:
             actual = actual._replace(reward=expected.reward)
         path.append(action)
-        if _differ(expected, actual):
+        if differ(expected, actual):
             raise _timed(world, path) if timed else _contradiction(search, state, path, expected, actual)
         if actual.won or actual.ended or (running and world.truncated):
             break
@@ -338,7 +317,7 @@ def _contradiction(search: Search, state: int, path: Sequence[Any], expected: Ou
     return ContradictionError(
         f"the actions {plain(search.path_of(state))} and {plain(list(path[:-1]))} lead to the same key "
         f"{short(search.keys[state])}, but then {plain(path[-1])!r} gives {expected.shown}, and {actual.shown}"
-        f"{_apart(expected, actual)}; the environment is random, has state that key does not show, or does not come "
+        f"{apart(expected, actual)}; the environment is random, has state that key does not show, or does not come "
         f"back to a state by {search.world.how}; {drawn}use gym.key=state, keep all state in attributes that a copy "
         "contains (a counter of turns may decide rewards only), and draw random numbers in reset alone, from its "
         f"seed; {IF_RANDOM}"
@@ -389,82 +368,3 @@ def check_goal_reward(search: Search, counters: Sequence[str], turns: int) -> No
             f"no state repeats, and what ends after turn {len(plan)} pays nothing, as if it came too late",
             Counter(search.rewards[each] for each in ends),
         )
-
-
-# ---- walks in a new process, which shares no counters, caches or files in memory with the one that searched
-
-
-TIME_LIMIT = 600.0
-"""Maximum time of the process, seconds."""
-_RUN = "from pivot.solvers.closure.checks import answer; answer()"
-
-
-@dataclass(frozen=True)
-class Question:
-    """A level and the walks to replay, as data that can be sent to another process."""
-
-    factory: Callable[[], Env]
-    seed: int | None
-    options: dict[str, Any] | None
-    reading: Callable[[Env], Reading]
-    walks: Sequence[Sequence[Any]]
-    allowed: Sequence[str] = field(default_factory=allowed_names)
-    """Names of modules that the new process may load."""
-
-    def outcomes(self) -> list[list[Outcome]]:
-        """Replay the walks; each ends with its episode."""
-        env = self.factory()
-        world = Replays(env, self.seed, self.options, self.reading(env))
-        replayed: list[list[Outcome]] = []
-        for walk in self.walks:
-            world.reset()
-            steps: list[Outcome] = []
-            for action in walk:
-                steps.append(world.act(env, action))
-                if steps[-1].won or steps[-1].ended:
-                    break
-            replayed.append(steps)
-        return replayed
-
-
-def elsewhere(question: Question, seconds: float = TIME_LIMIT) -> list[list[Outcome]]:
-    """Return the outcomes of the walks in a new process, which has some seconds, 60 in any case.
-
-    Raises:
-        CertifyError: the question cannot be sent, or the process ended with an error.
-    """
-    try:
-        sent = pickle.dumps(sys.path) + pickle.dumps(question)
-    except Exception as error:  # foreign objects
-        raise CertifyError(
-            f"fresh: found an environment or a function that cannot be sent to another process ({error}), expected "
-            "functions and classes of a module; define them in a module, or pass fresh=False"
-        ) from error
-    limit = min(TIME_LIMIT, max(seconds, 60.0))
-    try:
-        run = subprocess.run(
-            [sys.executable, "-c", _RUN],
-            input=sent,
-            capture_output=True,
-            check=False,
-            timeout=limit,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise CertifyError(
-            f"fresh: the new process took longer than {limit:g} s; raise max_seconds, or lower checks"
-        ) from error
-    if run.returncode:
-        last = run.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise CertifyError(f"fresh: the new process ended with {run.returncode}: {''.join(last)}")
-    return pickle.loads(run.stdout)  # noqa: S301 - our own process wrote it
-
-
-def answer() -> None:
-    """Answer the question on standard input."""
-    output, sys.stdout = sys.stdout, sys.stderr  # the environment may print
-    sys.path[:] = pickle.load(sys.stdin.buffer)  # noqa: S301 - the caller, our own process, wrote both
-    question: Question = pickle.load(sys.stdin.buffer)  # noqa: S301
-    with allowing(question.allowed):
-        outcomes = question.outcomes()
-    output.buffer.write(pickle.dumps(outcomes))
-    output.flush()

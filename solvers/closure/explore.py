@@ -7,29 +7,34 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, cast
+from itertools import islice
+from typing import Any, Literal
 
 import numpy as np
 
 from ...core.errors import CertifyError
 from .actions import allowed, members
-from .advice import ClockError, ContradictionError, raised, short
-from .checks import CHECK_SECONDS, WALK, Check, Question, check_goal_reward, compare, elsewhere, walks_of
+from .advice import AdvisedError, ClockError, ContradictionError, naming_code, raised, short
+from .checks import CHECK_SECONDS, WALK, Check, check_goal_reward, walks_of
+from .fresh import HASHES, Question, compare, draw_once, packed
 from .graph import Graph
-from .packages import package_of
+from .packages import PACKAGES, package_of
 from .search import Limits, Search
-from .state import bare, counters, keys_of
+from .state import Keys, bare, counters, keys_of, layers_of
 from .success import NoSuccessError, Rule, settle
 from .worlds import Env, How, Illegal, Reading, Success, worlds_of
 
 CHECKS = 256
 FRESH = 16
 """Random walks that are replayed in a new process."""
+_WALKED: set[tuple[type, ...]] = set()
+"""Environments, by the classes of their layers, of which a level was replayed in a new process."""
 _SEARCH_SHARE = 0.6
 """Share of the time that the search may take; the rest is left for checks."""
 
 
-def explore(
+@naming_code()
+def explore(  # noqa: PLR0915 - one story
     env: Env | Callable[[], Env],
     *,
     actions: Mapping[str, Any] | Sequence[Any] | None = None,
@@ -48,7 +53,7 @@ def explore(
     max_megabytes: int = 2_000,
     horizon: int | None = None,
     checks: int = CHECKS,
-    fresh: bool = False,
+    fresh: bool | None = None,
     joins: bool = True,
 ) -> Graph:
     """Search all states of one level of a deterministic environment, and check the result.
@@ -84,8 +89,9 @@ def explore(
         checks: number of states whose successors are tried again by replay, by each of two paths that lead there, and
             of random walks that are replayed, at most: once eight of each are, the checks end after a second, or twice
             the time of the search if that is longer.
-        fresh: whether walks are also replayed in a new process, which takes about a second and shows state outside of
-            the environment, such as global variables. The environment must then be a function or class of a module.
+        fresh: whether walks are also replayed in a new process, which takes about a second and shows what depends on
+            the process, such as global variables and the hash of a text. By default in the first level of each
+            environment that is not of a known package and can be sent to a process.
         joins: whether a clock that was found by play becomes part of the state if more than rewards depends on it.
 
     Raises:
@@ -101,6 +107,11 @@ def explore(
         env, played = env(), env
     observed = key == "observation"
     env = bare(env, observed=observed)
+    kinds = tuple(type(each) for each in layers_of(env))
+    if fresh is None and (kinds in _WALKED or package_of(env) in PACKAGES):
+        fresh = False
+    given = factory if played is not None else partial(_given, env)
+    sent = None if fresh is False else packed(given, kinds)
     named = members(env, actions)
     listed = tuple(named.values())
     counted = ()
@@ -108,10 +119,8 @@ def explore(
         with suppress(Exception):  # windows, sockets and generators cannot be copied
             played = deepcopy(env) if played is None else bare(played(), observed=observed)
         counted = _clock(env if played is None else played, listed, seed, options, illegal)
-        if played is not None and getattr(env, "render_mode", None) == "rgb_array":
-            with suppress(Exception):  # what drawing keeps for later is there before the search
-                cast(Any, env).reset(seed=seed, options=options)
-                cast(Any, env).render()
+        if played is not None:
+            draw_once(env, seed, options)
     turns = counted if clock is None else tuple(clock)
     end = time.monotonic() + max_seconds
     limits = Limits(max_states, max_steps, max_seconds, max_megabytes, max_depth, horizon)
@@ -134,14 +143,22 @@ def explore(
         read = partial(read, clock=())
         turns, search = (), _searched(env, named, seed, options, read, limits, how, checks, end)
     check_goal_reward(search, [name for name in counted if name not in turns], horizon or WALK)
-    if fresh and search.keys:
-        walks = [walk for walk, _ in zip(walks_of(search, checks), range(FRESH + 2 * len(named)), strict=False)]
-        walks = [search.legal(walk) for walk in walks]
-        plays = [[search.actions[place] for place in walk] for walk in walks]
-        read = partial(read, success=search.world.reading.success.closed)
-        question = Question(partial(_bare, factory, observed), seed, options, read, plays)
-        for walk, outcomes in zip(walks, elsewhere(question, end - time.monotonic()), strict=True):
-            compare(search, walk, outcomes)
+    if fresh is not False and search.keys:
+        asks = isinstance(search.world.reading.key, Keys) and search.world.reading.key.asks("hash")
+        if sent is not None:
+            walks = [search.legal(walk) for walk in islice(walks_of(search, checks), FRESH + 2 * len(named))]
+            plays = [[search.actions[place] for place in walk] for walk in walks]
+            read = partial(read, success=search.world.reading.success.closed)
+            times = HASHES if asks else 1
+            question = Question(sent, observed, played is not None, seed, options, read, plays, times)
+            compare(search, walks, question, end - time.monotonic())
+            _WALKED.add(kinds)
+        elif fresh or asks:
+            raise AdvisedError(
+                "fresh: found an environment that cannot be sent to another process"
+                f"{', and whose code calls hash(), which differs there' * asks}; expected functions and classes of a "
+                "module; pass a function that makes the environment, or fresh=False"
+            )
     shape = (len(search.keys), len(named))
     search.complete()
     successors = np.frombuffer(search.targets, np.int32).reshape(shape)
@@ -160,8 +177,9 @@ def explore(
     )
 
 
-def _bare(factory: Callable[[], Env], observed: bool) -> Env:
-    return bare(factory(), observed=observed)
+def _given(env: Env) -> Env:
+    """Return an environment that travels as it is."""
+    return env
 
 
 def _searched(

@@ -231,6 +231,13 @@ class Outside:
         if everything:
             yield from ((space, name) for name in space if not name.startswith("__"))
 
+    def asks(self, name: str) -> bool:
+        """Return whether a function of the environment's own code uses a built-in function of this name."""
+        functions = (root.value for root in self.roots if isinstance(root.value, types.FunctionType))
+        return any(
+            name in _names_of(each.__code__, variables=True) and name not in each.__globals__ for each in functions
+        )
+
     def token(self, layers: Sequence[Any]) -> Hashable:
         """Return what differs from the first reading; an empty tuple if nothing does."""
         self.changed, self.dice = "", {}

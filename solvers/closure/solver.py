@@ -158,7 +158,7 @@ class ClosureSolver(ExactSolver):
             max_seconds=limits.max_seconds,
             max_megabytes=limits.max_megabytes,
             checks=limits.checks if kind in self._checked else 10 * limits.checks,
-            fresh=kind not in self._checked,
+            fresh=kind not in self._checked or None,
         )
         self._checked.add(kind)
         first = SuccessSteps(level.success, 0, *level.success_steps)

@@ -102,7 +102,7 @@ class Keys:
         Raises:
             AdvisedError: an attribute cannot be read in full, or a step drew a random number; the message names it.
         """
-        layers = _layers(env)
+        layers = layers_of(env)
         if self._outside is None:
             kinds = [type(each) for each in layers]
             outside = Outside(Scope(kinds))
@@ -124,6 +124,10 @@ class Keys:
                 if self._dice.setdefault(name, state) != state:
                     raise random_step(name)
         return (inside, token) if token else inside
+
+    def asks(self, name: str) -> bool:
+        """Return whether the environment's own code uses a built-in function of this name."""
+        return self._outside is not None and self._outside.asks(name)
 
     def _inside(self, layers: Sequence[Env], reader: Reader) -> Hashable:
         for each in layers:
@@ -154,7 +158,8 @@ def random_step(where: str) -> AdvisedError:
     )
 
 
-def _layers(env: Env) -> list[Env]:
+def layers_of(env: Env) -> list[Env]:
+    """Return an environment with what it wraps, from the outermost wrapper to the environment itself."""
     layers = [env]
     while isinstance(layers[-1], gymnasium.Wrapper):
         layers.append(layers[-1].env)

@@ -3,12 +3,13 @@
 import random
 from typing import Any
 
+import gymnasium
 import pivot
 import pytest
 from pivot import Certified
 from pivot.core.errors import CertifyError
 from pivot.solvers.base import Verdict
-from pivot.tests.solvers.test_closure import Copied, Slippery
+from pivot.tests.solvers.test_closure import Copied, Line, Slippery
 
 
 def test_an_episode_of_a_live_environment_is_certified() -> None:
@@ -59,3 +60,62 @@ def test_a_wrapper_says_while_it_runs_what_the_label_says_afterwards() -> None:
     assert pivots > 20
     with pytest.raises(CertifyError, match="call reset"):
         _ = Certified(Copied(), horizon=6).graph
+
+
+class Hashed(Line):
+    """The hash of a text chooses the action that opens the last door, so the game differs in every process."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        opens = hash("door") % 3
+        return (4, 1.0, True, False, {}) if self.cell == 3 and action == opens else super().step(action % 2)
+
+    def reward(self) -> float:
+        return 0.0
+
+
+class Named(Line):
+    """The hash of a text decides nothing."""
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        return super().step(action + 0 * hash("door"))
+
+
+class Held(Named):
+    """Cannot be sent to another process as it is."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a window cannot be sent")
+
+
+def in_main(kind: type[Line]) -> type[Line]:
+    """Return a class that no other process can import, as one in a notebook."""
+    return type(kind.__name__, (kind,), {"__module__": "__main__"})
+
+
+@pytest.mark.parametrize("env", [in_main(Hashed), Hashed()], ids=["notebook", "object"])
+def test_a_rule_that_depends_on_the_hash_of_a_text_is_refused(env: Any) -> None:
+    with pytest.raises(CertifyError, match=r"in this process, .* in a new one.*hash\(\) and sets of texts"):
+        pivot.certify(env, actions=[1, 0], horizon=5, seed=0)
+
+
+@pytest.mark.parametrize("env", [in_main(Named), lambda: gymnasium.Wrapper(Copied())], ids=["notebook", "wrapped"])
+def test_an_honest_game_is_walked_in_a_new_process(env: Any) -> None:
+    assert pivot.certify(env, actions=[1, 2], horizon=9, seed=0).pivot_step == 1
+
+
+def test_what_cannot_be_sent_is_refused_only_where_it_asks_for_hashes() -> None:
+    with pytest.raises(CertifyError, match=r"cannot be sent to another process, and whose code calls hash\(\)"):
+        pivot.certify(Held(), actions=[1, 2], horizon=9, seed=0)
+    assert pivot.certify(Held(), actions=[1, 2], horizon=9, seed=0, fresh=False).pivot_step == 1
+
+
+class Unset(Line):
+    """Draws what only reset makes."""
+
+    def render(self) -> Any:
+        return self.np_random.picture  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_an_error_of_the_code_that_makes_an_environment_names_the_method() -> None:
+    with pytest.raises(CertifyError, match=r"Unset.render \(.*, line \d+\) raised AttributeError.*first reset"):
+        pivot.certify(lambda: gymnasium.wrappers.AddRenderObservation(Unset()), actions=[1], horizon=9, seed=0)
