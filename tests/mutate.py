@@ -62,7 +62,7 @@ AREAS = {
             "solvers/test_oracle.py",
         ),
     ),
-    "navigation": Area("solvers", ("solvers/test_navigation.py", "solvers/test_navigation_bounds.py")),
+    "navigation": Area("solvers", ("solvers/test_navigation.py", "solvers/test_bounds.py")),
     "primitiveskill": Area("solvers", ("solvers/test_primitiveskill.py", "solvers/test_primitiveskill_bounds.py")),
     "svg": Area("solvers", ("solvers/test_svg.py",)),
     "game-proof": Area("solvers", ("solvers/test_puzzle_proofs.py", "solvers/test_oracle.py")),

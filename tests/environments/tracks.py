@@ -257,32 +257,14 @@ class FlaggedAtStart(Flagged):
         return {"success": self.event == GOAL}
 
 
-class FlaggedByNumber(Flagged):
-    """The flag is 0 or 1."""
-
-    default = r"info\['success'\]: found [01] of type int, expected True or False"
-    rule = f"{__name__}:arrived"
-
-    def info(self) -> Any:
-        return {"success": int(self.event == GOAL)}
-
-
-class FlaggedByText(FlaggedByNumber):
+class FlaggedByText(Flagged):
     """The flag is a word, and every word is true."""
 
     default = r"info\['success'\]: found 'no' of type str, expected True or False"
+    rule = f"{__name__}:arrived"
 
     def info(self) -> Any:
         return {"success": "yes" if self.event == GOAL else "no"}
-
-
-class FlaggedByArray(FlaggedByNumber):
-    """The flag is an array."""
-
-    default = r"info\['is_success'\]: found array\(.*\) of type ndarray, expected True or False"
-
-    def info(self) -> Any:
-        return {"is_success": np.array(self.event == GOAL)}
 
 
 class TwoFlags(Flagged):

@@ -1,14 +1,11 @@
 """Check the prompts of navigation, and the actions of its scripted stand-in."""
 
-from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pytest
-from pivot.core.errors import ConfigError
-from pivot.core.images import decode, encode_png, frame_id
+from pivot.core.images import decode, frame_id
 from pivot.environments.base import Task
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.prompt import PROMPT
@@ -20,9 +17,7 @@ from pivot.rollouts.base import Episode, TaskRollouts
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.policies.scripted import ScriptedPolicy
-from pivot.solvers.base import Case, Verdict
-from pivot.solvers.navigation.room import read_state
-from pivot.solvers.navigation.solver import NavigationSolver
+from pivot.solvers.base import Case
 from pivot.tests.labeling.episodes import failed
 
 TASK = Task("navigation-x-1", 1, "{}", "navigate to the Mug", eval_set="base")
@@ -76,9 +71,6 @@ def test_rollouts_store_what_the_model_sees() -> None:
     assert first.episodes[0].steps[0].prompt_hash != second.episodes[0].steps[0].prompt_hash
 
 
-BLACK = encode_png(np.zeros((255, 255, 3), np.uint8))
-
-
 def as_failed(episode: Episode) -> FailedEpisode:
     steps = episode.steps
     return failed(
@@ -103,56 +95,3 @@ def test_a_replay_finds_the_same_frames_rewards_and_infos() -> None:
     wrong[7]["dist"] += 0.01
     with pytest.raises(DisagreementError, match="step 7"):
         replayer.check(replace(as_failed(failures[0]), infos=wrong))
-
-
-@lru_cache(maxsize=1)
-def many() -> tuple[Episode, ...]:
-    """Rollouts at forty levels without pictures: habits depend on geometry alone."""
-
-    class Blind(NavigationEnv):
-        def _picture(self) -> bytes:
-            return BLACK
-
-    config = NavigationConfig()
-    tasks = plan_tasks(NavigationEnv, config, 1, 80)[::2]
-    return tuple(
-        episode for task in roll_out_tasks(Blind, config, tasks, ScriptedPolicy(), 8) for episode in task.episodes
-    )
-
-
-def test_success_and_modes_are_those_of_a_weak_model() -> None:
-    episodes = many()
-    rate = sum(not episode.failed for episode in episodes) / len(episodes)
-    assert 0.33 < rate < 0.55, rate
-    failures = [episode for episode in episodes if episode.failed]
-    verdicts = NavigationSolver().certify(
-        [
-            Case(episode.initial_state, episode.actions, 25, [step.info for step in episode.steps])
-            for episode in failures
-        ]
-    )
-    assert all(isinstance(verdict, Verdict) for verdict in verdicts)
-    modes = Counter(verdict.failure_mode for verdict in verdicts if isinstance(verdict, Verdict))
-    assert set(modes) == {"format", "blocked", "stagnation", "budget"}
-    assert min(modes.values()) > 0.08 * len(failures), modes
-
-
-def test_every_kind_of_reply_occurs() -> None:
-    steps = [step for episode in many() for step in episode.steps]
-    assert {step.action for step in steps} == {*ACTIONS, "invalid"}
-    assert any(step.action != "invalid" and not step.action_valid for step in steps), "an action without a thought"
-    assert any(not step.response for step in steps)
-    assert len({step.response for step in steps}) > 100
-
-
-def test_skill_is_a_setting() -> None:
-    perfect = {"skill": 1e9, "level_spread": 0, "episode_spread": 0, "lost_heart": 0, "bad_format": 0}
-    [task] = roll_out_tasks(
-        NavigationEnv, NavigationConfig(), [rollouts()[0].task], ScriptedPolicy(habits={"navigation": perfect}), 2
-    )
-    room = read_state(task.task.initial_state, 1.5).room
-    assert room is not None
-    assert all(episode.success for episode in task.episodes)
-    assert {len(episode.steps) for episode in task.episodes} == {room.turns(room.start)}
-    with pytest.raises(ConfigError, match="lost_heart"):
-        ScriptedPolicy(habits={"navigation": {"lost_heart": 2}})

@@ -3,84 +3,46 @@
 import json
 import random
 from collections import Counter
-from functools import lru_cache
 
-import numpy as np
 import pytest
-from pivot.core.errors import ConfigError
-from pivot.core.images import decode, encode_png
-from pivot.environments.base import Frame
 from pivot.environments.primitiveskill.actions import read_primitives
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
 from pivot.environments.primitiveskill.expert import expert_action
 from pivot.environments.primitiveskill.tasks import KINDS, Scene
 from pivot.rollouts.base import Episode
-from pivot.rollouts.loop import roll_out_tasks
-from pivot.rollouts.plan import plan_tasks
 from pivot.rollouts.policies.scripted import ScriptedPolicy
-from pivot.solvers.base import Case, Verdict
-from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
 from pivot.tests.primitiveskill_episodes import wild_action
 from pivot.tests.rollouts.scripted_scenes import Scenes, Sketch, play, scenes_of
+from pivot.tests.rollouts.test_scripted import labels, played
 
-BLACK = encode_png(np.zeros((300, 300, 3), np.uint8))
-PICTURE = decode(BLACK)
-
-
-class Blind(PrimitiveSkillEnv):
-    """Without pictures: habits depend on places alone."""
-
-    def _frame(self) -> Frame:
-        return PICTURE
-
-    def encode_frame(self, frame: Frame) -> tuple[str, bytes]:
-        return "png", BLACK
+KIND = "primitiveskill"
 
 
-@lru_cache(maxsize=1)
-def many() -> tuple[list[Episode], ...]:
-    """Eight rollouts at each of 120 levels, by group."""
-    config = PrimitiveSkillConfig()
-    tasks = plan_tasks(PrimitiveSkillEnv, config, 1, 120)
-    return tuple(group.episodes for group in roll_out_tasks(Blind, config, tasks, ScriptedPolicy(), 8))
+def groups() -> list[list[Episode]]:
+    return [task.episodes for task in played(KIND)]
 
 
 def episodes() -> list[Episode]:
-    return [episode for group in many() for episode in group]
+    return [episode for group in groups() for episode in group]
 
 
 def kind_of(episode: Episode) -> str:
     return next(name for name, kind in KINDS.items() if kind.instruction == episode.instruction)
 
 
-def verdicts(failures: list[Episode]) -> list[Verdict]:
-    cases = [
-        Case(e.initial_state, e.actions, 6, [s.info for s in e.steps], [s.observation_text for s in e.steps])
-        for e in failures
-    ]
-    answers = PrimitiveSkillSolver().certify(cases)
-    assert all(isinstance(verdict, Verdict) for verdict in answers)
-    return [verdict for verdict in answers if isinstance(verdict, Verdict)]
-
-
-def test_success_is_that_of_a_weak_model() -> None:
-    """The paper's untrained model: 8.9 % success, 46.2 % of groups without any, 16.5 % whose returns agree."""
-    rate = sum(not episode.failed for episode in episodes()) / len(episodes())
-    assert 0.05 < rate < 0.2, rate
-    fruitless = sum(all(episode.failed for episode in group) for group in many()) / len(many())
+def test_groups_are_those_of_a_weak_model() -> None:
+    """The paper's untrained model: 46.2 % of groups without any success, 16.5 % whose returns agree."""
+    fruitless = sum(all(episode.failed for episode in group) for group in groups()) / len(groups())
     assert 0.3 < fruitless < 0.65, fruitless
-    equal = sum(len({round(episode.episode_return, 8) for episode in group}) == 1 for group in many()) / len(many())
+    equal = sum(len({round(episode.episode_return, 8) for episode in group}) == 1 for group in groups()) / len(groups())
     assert 0.08 < equal < 0.25, equal
 
 
 def test_every_mode_occurs_in_every_task() -> None:
     failures = [episode for episode in episodes() if episode.failed]
-    modes = Counter(verdict.failure_mode for verdict in verdicts(failures))
-    assert set(modes) == set(PrimitiveSkillSolver.modes)
-    assert min(modes.values()) > 0.08 * len(failures), modes
     for task in KINDS:
         mine = [episode for episode in failures if kind_of(episode) == task]
-        task_modes = Counter(verdict.failure_mode for verdict in verdicts(mine))
+        task_modes = Counter(verdict.failure_mode for verdict in labels(KIND, mine))
         assert len(task_modes) == 4, (task, task_modes)
         assert any(episode.success for episode in episodes() if kind_of(episode) == task), task
         left = {episode.steps[-1].info["remaining_stages"] for episode in mine}
@@ -88,22 +50,18 @@ def test_every_mode_occurs_in_every_task() -> None:
 
 
 def test_the_pivots_of_heuristic_and_bound_differ_often() -> None:
-    labels = verdicts([episode for episode in episodes() if episode.failed])
-    early = sum(verdict.pivot_step < (verdict.certificate.reference_pivot or 0) for verdict in labels)
-    assert all(verdict.certificate.reference_pivot in (4, 5) for verdict in labels)
-    assert 0.3 < early / len(labels) < 0.8
+    certified = labels(KIND, [episode for episode in episodes() if episode.failed])
+    early = sum(verdict.pivot_step < (verdict.certificate.reference_pivot or 0) for verdict in certified)
+    assert all(verdict.certificate.reference_pivot in (4, 5) for verdict in certified)
+    assert 0.3 < early / len(certified) < 0.8
 
 
-def test_every_kind_of_reply_occurs() -> None:
+def test_commands_are_unreadable_in_every_way() -> None:
     steps = [step for episode in episodes() for step in episode.steps]
     assert {step.action.split("(")[0] for step in steps} == {"pick", "place", "push", "empty"}
     assert any("|" in step.action for step in steps)
-    assert any("more than 2 primitives" in (step.payload or "") for step in steps)
-    assert any("unknown name" in (step.payload or "") for step in steps)
-    assert any("wrong number" in (step.payload or "") for step in steps)
-    assert any(step.action != "empty" and not step.action_valid for step in steps), "commands without a thought"
-    assert any(not step.response for step in steps)
-    assert len({step.response for step in steps}) > 1000
+    for word in ("more than 2 primitives", "unknown name", "wrong number"):
+        assert any(word in (step.payload or "") for step in steps)
 
 
 def check_scenes(scenes: Scenes) -> None:
@@ -133,18 +91,7 @@ def test_only_the_ids_of_the_changed_player_are_others() -> None:
     assert policy.config_for("primitiveskill") == {**policy.config, "player": "2"}
     for env in ("sokoban", "frozenlake", "navigation", "svg"):
         assert policy.config_for(env) == policy.config
-    assert json.loads(many()[0][0].policy_config) == policy.config_for("primitiveskill")
-
-
-def test_skill_is_a_setting() -> None:
-    perfect = {"skill": 1e9, "level_spread": 0, "bad_format": 0, "spoilt": 0, "shaking": 0}
-    policy = ScriptedPolicy(habits={"primitiveskill": perfect | {"baffled": 0}})
-    tasks = plan_tasks(PrimitiveSkillEnv, PrimitiveSkillConfig(), 1, 12)
-    for group in roll_out_tasks(Blind, PrimitiveSkillConfig(), tasks, policy, 1):
-        assert group.episodes[0].success
-        assert len(group.episodes[0].steps) == 2
-    with pytest.raises(ConfigError, match="baffled"):
-        ScriptedPolicy(habits={"primitiveskill": {"baffled": 2}})
+    assert json.loads(groups()[0][0].policy_config) == policy.config_for("primitiveskill")
 
 
 # The perfect player

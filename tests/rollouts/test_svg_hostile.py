@@ -31,7 +31,7 @@ class HostilePolicy(Policy):
 def test_no_episode_is_lost() -> None:
     everything = hostile_documents("127.0.0.1:9", "/no/such/file")
     texts = {name: document for name, document in everything.items() if isinstance(document, str)}
-    kinds = ("external image", "external use", "entity", "number rect", "odd", "mutation", "use itself", "surrogate")
+    kinds = ("external image", "external use", "entity", "number rect", "odd", "mutation", "use circle", "surrogate")
     chosen = {name: document for name, document in texts.items() if name.startswith(kinds)}
     chosen |= {
         name: texts[name]

@@ -145,10 +145,6 @@ def _write(_self: Any, digit: int) -> None:
         file.write(str(digit))
 
 
-def _put_attribute(name: str, **settings: Any) -> Any:
-    return lambda self, digit: setattr(getattr(self, name), "digit", digit) if settings is not None else None
-
-
 def _seek(self: Any, digit: int) -> None:
     self.stream.seek(digit)
 
@@ -213,10 +209,6 @@ def _code(self: Any, digit: int) -> None:
 
 def _dynamic(self: Any, digit: int) -> None:
     self.space = type("Space", (), {"digit": digit})
-
-
-def _frame(self: Any, digit: int) -> None:
-    del self.__dict__["digit"]
 
 
 def _attributes_of(name: str) -> tuple[Any, Any]:

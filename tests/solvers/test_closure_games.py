@@ -1,6 +1,5 @@
 """The closure search against the solvers written for each game, and its prover."""
 
-import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -13,14 +12,9 @@ import pytest
 from pivot.environments.frozenlake.environment import FrozenLakeConfig, FrozenLakeEnv
 from pivot.environments.navigation.environment import NavigationConfig, NavigationEnv
 from pivot.environments.navigation.world import ACTIONS as ROOM_ACTIONS
-from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
-from pivot.environments.primitiveskill.expert import expert_action
-from pivot.environments.primitiveskill.state import parse_state
-from pivot.environments.primitiveskill.tasks import KINDS
 from pivot.environments.sokoban.environment import SokobanConfig, SokobanEnv
 from pivot.solvers.base import Case, Unsolved, Verdict
 from pivot.solvers.closure import Graph
-from pivot.solvers.primitiveskill.planner import fewest_turns
 from pivot.solvers.replay import Game, prove
 from pivot.testing.prover import altered
 
@@ -102,66 +96,6 @@ def test_pivots_in_rooms_are_those_of_the_exact_reference(levels: int) -> None:
             assert label.pivot_step >= answer.pivot_step  # a bound notices a loss late, never early
             labelled += 1
     assert labelled > 2 * levels
-
-
-@pytest.mark.parametrize("levels", [1, pytest.param(25, marks=pytest.mark.long)])
-@pytest.mark.parametrize("task", KINDS)
-def test_bounds_of_the_table_are_never_above_what_a_search_of_some_commands_finds(task: str, levels: int) -> None:
-    """No list of commands is complete, so no dead end is proved; but a plan that is found refutes a larger bound."""
-    choose, compared, equal = random.Random(4), 0, 0
-    for seed in range(levels):
-        env = PrimitiveSkillEnv(PrimitiveSkillConfig(horizon=1000, tasks=(task,)), render_mode=None)
-        env.draw_frames = False
-        commands = _commands(env, seed, choose)
-        graph = pivot.explore(
-            env,
-            actions={each: each for each in commands},
-            seed=seed,
-            key=lambda each: each.unwrapped.state_text(),
-            clock=(),
-            success=lambda _env, _reward, _terminated, info: info["success"],
-            checks=2,
-            max_states=400,
-        )
-        for state, path in _paths(graph).items():
-            need = graph.need(state)
-            if need is None or math.isinf(need):
-                continue
-            _, info = env.reset(seed=seed)
-            for command in path:
-                *_, info = env.step(command)
-            bound = fewest_turns(task, info["observation_text"])
-            assert bound <= need, (task, seed, path)
-            compared, equal = compared + 1, equal + (bound == need)
-    assert compared >= 2 * levels
-    assert equal >= levels
-
-
-def _commands(env: PrimitiveSkillEnv, seed: int, choose: random.Random) -> list[str]:
-    """Return the commands of an expert, and of one who drops a primitive or blunders now and then."""
-    commands = set[str]()
-    for blunders in (0.0, 0.5):
-        env.reset(seed=seed)
-        ended = False
-        while not ended and len(commands) < 9:
-            command = expert_action(parse_state(env.state_text()).kind, env.state.scene)
-            if choose.random() < blunders:
-                command = choose.choice([command.split("|")[0], env.action_space.sample()])
-            commands.add(command)
-            ended = env.step(command)[2]
-    return sorted(commands)
-
-
-def _paths(graph: Graph) -> dict[int, tuple[str, ...]]:
-    """Return a shortest way to each state of a graph."""
-    paths: dict[int, tuple[str, ...]] = {0: ()}
-    queue = [0]
-    for state in queue:
-        for action, successor in zip(graph.actions, graph.successors[state].tolist(), strict=True):
-            if successor >= 0 and successor not in paths:
-                paths[successor] = (*paths[state], action)
-                queue.append(successor)
-    return paths
 
 
 def lake(seed: int) -> tuple[Graph, Game]:

@@ -31,6 +31,7 @@ def fillings(room: str, boxes: int) -> dict[str, int | None]:
 
 
 def test_every_state_of_a_level_is_known() -> None:
+    """With its distance, and those after each action."""
     room = "######\n#  . #\n#    #\n##.  #\n######"
     for boxes, count in ((1, 11 * 10), (2, 55 * 9)):
         reference = fillings(room, boxes)
@@ -40,6 +41,11 @@ def test_every_state_of_a_level_is_known() -> None:
             for text, distance in reference.items():
                 expected = distance if distance is not None and distance <= (depth_limit or 10**6) else None
                 assert distances.distance(text) == expected, text
+                if boxes == 1 and depth_limit is None:
+                    game = solver_oracle.sokoban(text)
+                    after = [game.d(game.step(game.start, action)) for action in solver_oracle.ORDER]
+                    known = [None if each == solver_oracle.INFINITE else each for each in after]
+                    assert [*distances.after_each_action(text)] == known, text
 
 
 def test_sampling_is_uniform_over_depths_and_then_over_states() -> None:

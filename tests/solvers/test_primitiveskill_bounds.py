@@ -3,14 +3,9 @@
 import random
 from collections import Counter, deque
 from collections.abc import Iterator
-from pathlib import Path
 
-import polars as pl
 import pytest
 from pivot.core.errors import LevelError
-from pivot.datasets.export.describe import find_episode
-from pivot.datasets.sql.views import query
-from pivot.datasets.store.store import Store
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
 from pivot.environments.primitiveskill.expert import expert_action
 from pivot.environments.primitiveskill.tasks import KINDS
@@ -19,7 +14,6 @@ from pivot.solvers.primitiveskill.planner import fewest_turns, read_observation
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
 from pivot.solvers.provers import prove
 from pivot.tests.primitiveskill_episodes import STAGES, log, observation, random_places, wild_action
-from pivot.tests.stores import build_tiny, problems
 
 Point = tuple[int, int, int]
 A, B, C = (0, 0), (100, 100), (-90, -90)
@@ -215,38 +209,3 @@ def test_the_bound_is_met_from_the_start(task: str) -> None:
             turns += 1
         assert turns == 2
         assert bound == (2 if task in ("stack", "drawer") else 1)
-
-
-# What a store says
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_tiny(tmp_path_factory.mktemp("heuristic") / "store", "primitiveskill", rollouts=6)
-
-
-def labels(root: Path) -> pl.DataFrame:
-    return pl.read_parquet(root / "labels/v1/primitiveskill/*.parquet")
-
-
-def test_a_store_tells_how_often_the_pivots_differ(store: Path) -> None:
-    assert problems(store) == []
-    table = labels(store).with_columns(pl.col("certificate").struct.unnest())
-    delay = table["pivot_step"] - table["reference_pivot"]
-    names, rows = query(store, "SELECT * FROM bound_quality")
-    (row,) = [dict(zip(names, values, strict=True)) for values in rows]
-    assert (row["env"], row["kind"], row["reference"]) == ("primitiveskill", "heuristic", "lower_bound")
-    assert row["failures"] == len(table) == row["agreeing"] + row["earlier"] + row["later"]
-    assert (row["agreeing"], row["earlier"]) == ((delay == 0).sum(), (delay < 0).sum())
-    assert row["earlier"] > 0, "the heuristic gives up too early now and then"
-    card = (store / "dataset/README.md").read_text()
-    assert f"both name the same pivot step in {row['agreeing']} of {row['failures']} accepted records" in card
-    assert "the table of primitiveskill is embedded" in card
-
-
-def test_an_episode_tells_of_both_pivots(store: Path) -> None:
-    row = labels(store).row(0, named=True)
-    facts = dict(find_episode(Store.open(store), row["episode_id"]).facts())
-    assert "open with" in facts["certificate"]
-    lost = f"the task was lost at step {row['certificate']['reference_pivot']} at the latest;"
-    assert facts["by a bound that holds"].startswith(lost)

@@ -1,4 +1,4 @@
-"""The second search proves right labels and finds every single altered field of a wrong one."""
+"""The second search of the puzzles; `tests/testing` shows that it finds every altered field of a label."""
 
 import math
 import random
@@ -8,52 +8,27 @@ import pytest
 from pivot.core.errors import CertifyError
 from pivot.environments.sokoban.environment import SokobanEnv
 from pivot.solvers import puzzle_rules as games
-from pivot.solvers.base import Case, ExactSolver, Verdict
+from pivot.solvers.base import Case, Verdict
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver
 from pivot.solvers.provers import prove, prover_of
 from pivot.solvers.puzzle_provers import PuzzleSettings, SokobanProver
 from pivot.solvers.sokoban.solver import SokobanSolver
-from pivot.testing import altered
 from pivot.tests.solvers import level_makers, solver_oracle
 
 ORDER = solver_oracle.ORDER
-SOLVERS: list[ExactSolver] = [SokobanSolver(), FrozenLakeSolver()]
 
 
-def failures(env: str, count: int, seed: int, boxes: int = 1, side: int = 6) -> list[Case]:
+def failures(count: int, seed: int, boxes: int = 1, side: int = 6) -> list[Case]:
     rng = random.Random(seed)
     cases = []
     while len(cases) < count:
-        if env == "sokoban":
-            grid = level_makers.room(side, side, 0.2, rng)
-            text = level_makers.sokoban_level(grid, boxes, rng.choice((None, 40, 100)), rng)
-            game = solver_oracle.sokoban(text)
-        else:
-            text = level_makers.frozenlake_map(4, 5, 0.25, rng)
-            game = solver_oracle.frozenlake(text)
+        grid = level_makers.room(side, side, 0.2, rng)
+        text = level_makers.sokoban_level(grid, boxes, rng.choice((None, 40, 100)), rng)
         horizon = rng.randint(3, 12)
-        actions = solver_oracle.play(game, rng.choice((horizon, rng.randint(1, horizon))), rng.choice((0.3, 0.9)), rng)
-        if actions and env == "frozenlake":
-            tiles = [text.split("\n")[state // 100][state % 100] for state in solver_oracle.replay(game, actions)]
-            actions = actions[: tiles.index("H")] if "H" in tiles else actions
-        if actions:
+        length, skill = rng.choice((horizon, rng.randint(1, horizon))), rng.choice((0.3, 0.9))
+        if actions := solver_oracle.play(solver_oracle.sokoban(text), length, skill, rng):
             cases.append(Case(text, actions, horizon))
     return cases
-
-
-@pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.name)
-def test_right_labels_hold_and_every_altered_field_is_found(solver: ExactSolver) -> None:
-    cases = failures(solver.name, 250, 6)
-    check = prover_of(solver.name)
-    assert check is not None
-    tried = 0
-    for case, answer in zip(cases, solver.certify(cases), strict=True):
-        assert isinstance(answer, Verdict)
-        assert check.prove(case, answer).problems == ()
-        for what, wrong in altered(answer, case, solver.modes, solver.actions):
-            assert not check.prove(case, wrong).holds, (what, case, wrong)
-            tried += 1
-    assert tried > 40 * len(cases)
 
 
 def test_an_equally_short_later_plan_is_found() -> None:
@@ -68,7 +43,7 @@ def test_an_equally_short_later_plan_is_found() -> None:
 
 @pytest.mark.parametrize(("boxes", "side", "count"), [(2, 7, 30), (3, 8, 4)])
 def test_several_boxes_are_proved(boxes: int, side: int, count: int) -> None:
-    cases = failures("sokoban", count, boxes, boxes, side)
+    cases = failures(count, boxes, boxes, side)
     for case, answer in zip(cases, SokobanSolver().certify(cases), strict=True):
         assert isinstance(answer, Verdict)
         assert prove("sokoban", case, answer).problems == ()
@@ -80,7 +55,7 @@ def test_distances_are_those_of_an_unbounded_search(boxes: int, few: int, monkey
     """Check every state of an episode in both searches, whatever was left out: in time, stated, and too deep."""
     monkeypatch.setattr(games, "FEW_NUMBERS", few)
     counts = {True: 0, False: 0}
-    for case in failures("sokoban", 60, 8, boxes):
+    for case in failures(60, 8, boxes):
         oracle = solver_oracle.sokoban(case.initial_state)
         game, state = games.BoxGame(case.initial_state, case.horizon), None
         for t, (place, action) in enumerate(
@@ -122,7 +97,7 @@ def test_large_rooms_are_proved() -> None:
 
 
 def test_what_cannot_be_proved_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    case = failures("sokoban", 1, 2)[0]
+    case = failures(1, 2)[0]
     verdict = SokobanSolver().certify([case])[0]
     assert isinstance(verdict, Verdict)
     for bad in (replace(case, initial_state="#"), replace(case, initial_state="?")):

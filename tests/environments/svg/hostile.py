@@ -91,85 +91,42 @@ def _entities(address: str, canary: str) -> dict[str, str | bytes]:
 
 
 def _blow_ups() -> dict[str, str | bytes]:
-    """Small documents that are a lot of work, and large ones."""
+    """Small documents that are a lot of work, and large ones: one for each limit, loop and regular expression."""
     doubling = "".join(f'<g id="a{k}"><use href="#a{k - 1}"/><use href="#a{k - 1}" x="1"/></g>' for k in range(1, 17))
     dot = '<rect id="a0" width="1" height="1"/>'
-    turbulence = '<filter id="f"><feTurbulence numOctaves="9999999"/><feGaussianBlur stdDeviation="1e9"/></filter>'
     return {
         "use doubling": svg(f"<defs>{dot}{doubling}</defs><use href='#a16'/>"),
-        "use itself": svg('<use id="a" href="#a"/>'),
-        "use parent": svg('<g id="a"><rect width="9" height="9"/><use href="#a"/></g>'),
         "use circle": svg('<g id="a"><use href="#b"/></g><g id="b"><use href="#a"/></g>'),
         "pattern of itself": svg(
             '<pattern id="p" width="1" height="1"><rect fill="url(#p)" width="9" height="9"/></pattern>'
             '<rect width="99" height="99" fill="url(#p)"/>'
-        ),
-        "patterns nested": svg(
-            "".join(
-                f'<pattern id="p{k}" width=".01" height=".01"><rect width="9" height="9" fill="url(#p{k + 1})"/>'
-                "</pattern>"
-                for k in range(20)
-            )
-            + '<rect width="99" height="99" fill="url(#p0)"/>'
         ),
         "pattern huge": svg(
             '<pattern id="p" width="1e6" height="1e6" patternUnits="userSpaceOnUse"><rect width="1e6" '
             'height="1e6"/></pattern><rect width="99" height="99" fill="url(#p)"/>',
             "0 0 1 1",
         ),
-        "mask of itself": svg(
-            '<mask id="m"><rect width="9" height="9" mask="url(#m)"/></mask><rect width="9" height="9" mask="url(#m)"/>'
-        ),
-        "clip of itself": svg(
-            '<clipPath id="c"><rect width="9" height="9" clip-path="url(#c)"/></clipPath>'
-            '<rect width="9" height="9" clip-path="url(#c)"/>'
-        ),
         "marker of itself": svg(
             '<marker id="m"><path d="M0 0L1 1" marker-end="url(#m)"/></marker><path d="M0 0L9 9" marker-end="url(#m)"/>'
         ),
-        "gradient of itself": svg('<linearGradient id="g" href="#g"/><rect width="9" height="9" fill="url(#g)"/>'),
         "gradient circle": svg(
             '<linearGradient id="g" xlink:href="#h"/><linearGradient id="h" xlink:href="#g"/>'
             '<rect width="9" height="9" fill="url(#g)"/>'
         ),
-        "filter": svg(turbulence + '<rect width="9" height="9" filter="url(#f)"/>'),
         "groups nested": svg("<g>" * 60_000 + "</g>" * 60_000),
-        "groups nested some": svg("<g>" * 500 + '<rect width="9" height="9"/>' + "</g>" * 500),
-        "groups transparent": svg('<g opacity=".5">' * 300 + "<g/>" + "</g>" * 300),
-        "elements 200k": svg("<a/>" * 120_000),
         "elements too many": svg('<rect width="1" height="1"/>' * 200_000),
-        "elements drawn": svg('<path d="M0 0h9v9z"/>' * 20_000),
         "strokes dashed": svg('<path d="M0 0H100" stroke="red" stroke-dasharray="1e-9 1e-9"/>'),
-        "strokes dashed long": svg('<path d="M0 0H1e9V1e9" stroke="red" stroke-width="9" stroke-dasharray=".001"/>'),
-        "strokes round": svg('<path d="M0 0Q9 9 1 1" stroke="red" stroke-width="1e9" stroke-linecap="round"/>'),
         "path of 50 MB": svg(f'<path d="M0 0{"L1 1" * 13_000_000}"/>'),
         "path of 500 KB": svg(f'<path d="M0 0{"L9 1L1 9" * 60_000}" stroke="red"/>'),
-        "path of curves": svg(f'<path d="M0 0{"C1 99 99 1 5 5" * 30_000}" stroke="red"/>'),
-        "path of arcs": svg(f'<path d="M0 0{"A1e-9 1e9 45 1 1 5 5" * 20_000}" stroke="red"/>'),
         "path backtracking": svg(f'<path d="{"0" * 400_000}"/>'),
-        "points many": svg(f'<polygon points="{"1,1 9,9 " * 50_000}"/>'),
-        "transforms many": svg(f'<rect width="9" height="9" transform="{"rotate(1)" * 50_000}"/>'),
-        "style long": svg(f"<style>{'rect{fill:red}' * 30_000}</style><rect width='9' height='9'/>"),
         "style selectors": svg(f"<style>{'g ' * 5_000}{{fill:red}}</style>" + "<g>" * 200 + "</g>" * 200),
-        "style nested": svg(f"<style>{'@media all{' * 5_000}</style>"),
         "style attribute": svg(f'<rect style="{"fill:red;" * 50_000}" width="9" height="9"/>'),
         "attributes many": svg("<g " + " ".join(f'a{k}="1"' for k in range(40_000)) + "/>"),
-        "attribute inherited": svg(f'<g font-family="{"a" * 200_000}">' + "<g/>" * 2_000 + "</g>"),
         "text long": svg(f'<text y="50">{"x" * 400_000}</text>'),
         "text huge": svg('<text y="50" font-size="1e9">x</text>'),
-        "text paths": svg(
-            '<path id="p" d="M0 0H1e300"/><text><textPath href="#p">' + "x" * 10_000 + "</textPath></text>"
-        ),
-        "text spacing": svg(f'<text y="9" letter-spacing="1e300" rotate="{"1 " * 50_000}">xx</text>'),
-        "text families": svg(
-            "".join(f'<text y="9" font-family="f{k}" font-size="{k}">x</text>' for k in range(1, 2_000))
-        ),
-        "comments": svg(f"<!--{'x' * 400_000}-->"),
-        "namespaces": svg("".join(f'<g xmlns:n{k}="u{k}"/>' for k in range(12_000))),
         "hash collisions": svg(
             "<g " + " ".join(f'{chr(97 + k % 26)}{k * 2654435761 % 2**32}=""' for k in range(30_000)) + "/>"
         ),
-        "switch": svg("<switch>" + '<g systemLanguage="xx"/>' * 10_000 + "</switch>"),
         "color": svg(f'<rect width="9" height="9" fill="rgb({"1," * 100_000})"/>'),
         "url backtracking": svg(f'<rect width="9" height="9" style="fill:url({"(" * 20_000}"/>'),
         "quotes backtracking": svg("<rect style='fill:url(\"" + "\\a" * 50_000 + "'/>"),
