@@ -26,7 +26,7 @@ import pygame
 from PIL import Image
 from pivot.tests.solvers.locks import Even, Lock, Slow
 
-STORED, BY_CLASS = [0], {"digit": 0}
+STORED = [0]
 COUNTER = 0
 
 
@@ -101,11 +101,6 @@ def _remembered() -> list[int]:
     return [0]
 
 
-@functools.lru_cache(maxsize=2)
-def _bounded(name: str) -> dict[str, int]:
-    return {name: 0}
-
-
 def _generate() -> Any:
     digit = 0
     while True:
@@ -115,8 +110,6 @@ def _generate() -> Any:
 
 _VARIABLE: contextvars.ContextVar[int] = contextvars.ContextVar("digit", default=0)
 _FILE = os.path.join(tempfile.gettempdir(), f"odd-lock-{os.getpid()}")  # noqa: PTH118
-_GLOBAL_GENERATOR = _generate()
-next(_GLOBAL_GENERATOR)
 ONE, OTHER = object(), object()
 
 
@@ -160,10 +153,6 @@ def _bound(self: Any, digit: int) -> None:
 
 def _pixel(self: Any, digit: int) -> None:
     self.image.putpixel((0, 0), (digit, 0, 0))
-
-
-def _pin(self: Any, digit: int) -> None:
-    self.sprite.rect.x = digit
 
 
 def _iterate(self: Any, digit: int) -> None:
@@ -216,13 +205,6 @@ def _attributes_of(name: str) -> tuple[Any, Any]:
         getattr(self, name).digit = digit
 
     return put, lambda self: getattr(getattr(self, name), "digit", 0)
-
-
-def _dict_of(value: Any, key: Any = "digit") -> tuple[Any, Any]:
-    def put(_self: Any, digit: int) -> None:
-        value[key] = digit
-
-    return put, lambda _self: value.get(key, 0)
 
 
 def _made(make: Callable[[], Any]) -> Any:
@@ -325,16 +307,6 @@ class InMetadata(Lock):
         return self.metadata["digit"]
 
 
-class InDefault(Lock):
-    """Keeps its digit in the default of a parameter."""
-
-    def put(self, digit: int, memory: dict[str, int] = {}) -> None:  # noqa: B006 - that is the fault
-        memory["digit"] = digit
-
-    def get(self) -> int:
-        return self.put.__defaults__[0]["digit"]  # pyright: ignore
-
-
 def _locks_elsewhere() -> dict[str, type[Lock]]:
     attribute = _attributes_of("held")
     pairs: dict[str, tuple[Any, Any] | tuple[Any, Any, Any]] = {
@@ -345,14 +317,6 @@ def _locks_elsewhere() -> dict[str, type[Lock]]:
         ),
         "partial": (_partial, lambda self: self.held()),
         "bound method": (_bound, lambda self: self.count()),
-        "sprite": (
-            _pin,
-            lambda self: self.sprite.rect.x,
-            lambda self: (
-                setattr(self, "sprite", pygame.sprite.Sprite()),
-                setattr(self.sprite, "rect", pygame.Rect(0, 0, 1, 1)),
-            ),
-        ),
         "rect": (lambda self, digit: setattr(self, "held", pygame.Rect(digit, 0, 1, 1)), lambda self: self.held.x),
         "surface": (
             lambda self, digit: self.held.set_at((1, 1), (digit, 0, 0)),
@@ -388,16 +352,12 @@ def _locks_elsewhere() -> dict[str, type[Lock]]:
             lambda self: setattr(self, "stream", io.BytesIO(b"01234567")),
         ),
         "cache": (lambda _self, digit: _remembered().__setitem__(0, digit), lambda _self: _remembered()[0]),
-        "bounded cache": _dict_of(_bounded("digit")),
         "space": _attributes_of("action_space"),
-        "other space": _attributes_of("observation_space"),
         "generator of numpy": _drawn(np.random.default_rng),
         "generator of Python": _drawn(random.Random),
         "random state": _drawn(np.random.RandomState),
         "class attribute": (_named, lambda self: type(self).digit),
         "class of a module": (lambda _self, digit: setattr(_Box, "digit", digit), lambda _self: _Box.digit),
-        "list of the module": (lambda _self, digit: STORED.__setitem__(0, digit), lambda _self: STORED[0]),
-        "dict of the module": _dict_of(BY_CLASS),
         "global": (_set_global, lambda _self: COUNTER),
         "default of a function": (lambda _self, digit: _hold(digit), lambda _self: _hold.__defaults__[0][0]),  # pyright: ignore
         "attribute of a function": (
@@ -424,7 +384,6 @@ def _locks_elsewhere() -> dict[str, type[Lock]]:
             lambda self: next(self.held),
             lambda self: (setattr(self, "held", _generate()), next(self.held)),
         ),
-        "global generator": (lambda _self, digit: _GLOBAL_GENERATOR.send(digit), lambda _self: next(_GLOBAL_GENERATOR)),
         "iterator": (_iterate, lambda self: 9 - self.place.__length_hint__()),
         "count": (
             lambda self, digit: setattr(self, "held", itertools.count(digit)),
@@ -485,6 +444,6 @@ def _locks_elsewhere() -> dict[str, type[Lock]]:
 
 NASTY: dict[str, Callable[[], Any]] = {
     **_locks_elsewhere(),
-    **{kind.__name__: kind for kind in (InRegistry, InDescriptor, InMetadata, InDefault, Slow, Even)},
+    **{kind.__name__: kind for kind in (InRegistry, InDescriptor, InMetadata, Slow, Even)},
 }
 """Games that are deterministic, with their state in odd places."""

@@ -1,4 +1,4 @@
-"""Labels of navigation episodes: the printed log, the bound against true distances, a brute force, planted defects."""
+"""Labels of navigation episodes: the printed log, the bound against true distances, planted defects."""
 
 import json
 import math
@@ -19,7 +19,6 @@ from pivot.solvers.provers import prove, prover_of
 from pivot.testing import altered
 from pivot.tests.navigation_episodes import (
     PRINTED_START,
-    TURN,
     BruteRoom,
     printed_episode,
     random_room,
@@ -212,56 +211,9 @@ def test_the_bound_is_never_above_the_true_number_of_turns() -> None:
     assert searched >= 1000
 
 
-def naive(case: Case) -> tuple[int, str, bool, bool, int]:
-    """Pivot, mode, both flags and the exact pivot, as straight as they can be written down."""
-    data = json.loads(case.initial_state)
-    room = BruteRoom(data)
-    pose, way = room.start, [room.start]
-    for action in case.actions:
-        pose = room.after(pose, action)
-        way.append(pose)
-    dist = [room.distance(pose) for pose in way]
-    turns = [math.ceil(max(0.0, d - 1.5) / 0.5 - 1e-6) for d in dist]
-    last = len(case.actions) - 1
-    late = [t for t in range(last + 1) if turns[t + 1] > case.horizon - 1 - t]
-    t = 0 if turns[0] > case.horizon else late[0] if late else last
-    if case.actions[t] == "invalid":
-        mode = "format"
-    elif case.actions[t] in TURN and not case.steps[t]["last_action_success"]:
-        mode = "blocked"
-    elif t >= 5 and dist[t + 1 - 5] - dist[t + 1] < 0.1 - 1e-10:
-        mode = "stagnation"
-    else:
-        mode = "budget"
-    true = [math.inf if (turns_left := room.turns(pose)) is None else turns_left for pose in way]
-    lost = [t for t in range(last + 1) if true[t + 1] > case.horizon - 1 - t]
-    hopeless = true[0] > case.horizon
-    return t, mode, not late and turns[0] <= case.horizon, turns[0] > case.horizon, 0 if hopeless else (*lost, last)[0]
-
-
-def test_verdicts_agree_with_a_brute_force() -> None:
-    cases = walks(3, 150)
-    agreeing = 0
-    for case, answer in zip(cases, NavigationSolver().certify(cases), strict=True):
-        assert isinstance(answer, Verdict)
-        facts = answer.certificate
-        actual = (
-            answer.pivot_step,
-            answer.failure_mode,
-            answer.fallback,
-            answer.infeasible_at_start,
-            facts.reference_pivot,
-        )
-        assert actual == naive(case)
-        assert facts.reference_pivot is not None
-        assert facts.reference_pivot <= answer.pivot_step
-        agreeing += facts.reference_pivot == answer.pivot_step
-    assert 20 < agreeing < 150
-
-
 @pytest.mark.parametrize("options", SETTINGS, ids=str)
 def test_the_second_opinion_agrees_on_random_walks(options: dict[str, Any]) -> None:
-    cases = walks(4, 120) + walks(5, 40, horizon=9)
+    cases = walks(3, 120) + walks(4, 120) + walks(5, 40, horizon=9)
     solver = NavigationSolver(**options)
     check = prover_of("navigation", solver.config)
     assert check is not None

@@ -96,7 +96,7 @@ def compare(graph: Any, name: str) -> int:
 
 
 UNREADABLE = {
-    *("mask", "ctypes pointer", "generator", "global generator", "module of its own", "thread", "object that hides"),
+    *("mask", "ctypes pointer", "generator", "module of its own", "thread", "object that hides"),
     *("code", "file", "environment variable", "generator of numpy", "generator of Python", "random state"),
 }
 """Places that no key reads: refused by name. All others are labelled."""

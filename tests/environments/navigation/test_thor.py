@@ -177,17 +177,6 @@ def test_an_episode_goes_on_as_if_nothing_had_happened(fault: str, at: int) -> N
 # Faults at the beginning
 
 
-@pytest.mark.parametrize(
-    ("fault", "words"), [(stand_in.no_build, "no build exists"), (stand_in.hang, "did not answer 'start'")]
-)
-def test_a_simulator_that_never_starts_stops_the_run(fault: stand_in.Fault, words: str) -> None:
-    unity = StandInUnity(starts=[fault] * 9)
-    with pytest.raises(ConfigError, match=words):
-        ThorWorld(unity).load(START)
-    assert len(unity.controllers) == 1
-    assert unity.alive == 0
-
-
 def test_restarts_are_counted_for_an_episode() -> None:
     """Not for each request: an episode that breaks its simulator again and again takes a bounded time."""
     unity = StandInUnity()

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from pivot.environments.primitiveskill.actions import LARGEST, Primitive, join, read_primitives
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
 from pivot.environments.primitiveskill.tasks import KINDS
-from pivot.environments.turns import ReplyOutcome
-from pivot.rollouts.parser import parse_reply
 from pivot.tests.tables import load_table
 
 HOSTILE: dict[str, tuple[str, str, str | None]] = load_table(__file__, "hostile_answers.json")
@@ -37,19 +35,6 @@ def test_a_hostile_answer_has_a_typed_outcome(answer: str, name: str, void: str 
         assert json.loads(parsed.payload)["void"] == void
         assert env.encode_action(parsed.name, parsed.payload) == name
         assert name in env.action_space
-
-
-@pytest.mark.parametrize("answer", [answer for answer, *_ in HOSTILE.values()], ids=HOSTILE)
-def test_a_hostile_answer_in_a_reply_is_a_turn_like_any_other(answer: str) -> None:
-    env = PrimitiveSkillEnv()
-    env.draw_frames = False
-    env.reset(seed=0)
-    read = parse_reply(f"<think>.</think><answer>{answer}</answer>", "answer", env.parse_action)
-    assert read.outcome in (ReplyOutcome.OK, ReplyOutcome.NOT_AN_ACTION, ReplyOutcome.NO_ANSWER)
-    name = read.action.name if read.action else "empty"
-    _, reward, *_, info = env.step(env.encode_action(name, read.action.payload if read.action else None))
-    assert info["legal"] == (read.action is not None)
-    assert -0.1 <= reward <= 15.9
 
 
 @settings(max_examples=300, deadline=None)

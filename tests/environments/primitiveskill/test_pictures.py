@@ -77,11 +77,6 @@ def pixels_of(task: str, scene: Scene, thing: int, camera: Camera = FAR) -> NDAr
     return np.argwhere((parts >= first) & (parts < first + (3 if task == "drawer" else 1)))
 
 
-def apple_number(scene: Scene) -> int:
-    """Return the number of moving solids before the apple's."""
-    return len(picture.moving_solids(KINDS["drawer"], scene)) - 5
-
-
 @pytest.mark.parametrize("task", ["align", "place", "stack"])
 def test_cubes_are_where_the_camera_says_in_their_colours(task: str) -> None:
     rng = random.Random(1)
@@ -99,14 +94,6 @@ def test_cubes_are_where_the_camera_says_in_their_colours(task: str) -> None:
                 assert min(colour[channel] for channel in strongest[name]) > 1.8 * max(rest)
 
 
-def test_an_apple_in_the_open_tray_is_seen_and_behind_the_closed_front_it_is_not() -> None:
-    for opening, visible in ((300.0, True), (180.0, True), (0.0, False)):
-        x, y, _ = tray_centre(opening)
-        scene = scene_of("drawer", opening=opening, at={"apple": (x, y, TRAY_FLOOR + 35)})
-        seen = pixels_of("drawer", scene, apple_number(scene))
-        assert (len(seen) > 60) is visible
-
-
 def test_targets_are_painted_where_they_are_and_only_in_place() -> None:
     frame = draw_scene(KINDS["place"], scene_of("place"))
     for name, channel in (("left target", 0), ("right target", 1)):
@@ -116,29 +103,6 @@ def test_targets_are_painted_where_they_are_and_only_in_place() -> None:
             assert colour.pop(channel) > 1.4 * max(colour)
         assert frame[pixel_of((x, y + 29, 0))].min() > 200
     assert (draw_scene(KINDS["align"], scene_of("align"))[210:240] > 200).all(2).sum() == 0
-
-
-@pytest.mark.parametrize("task", list(KINDS))
-def test_a_held_thing_hangs_between_closed_fingers(task: str) -> None:
-    kind = KINDS[task]
-    opening = 180.0 if task == "drawer" else None
-    for in_hand in kind.things:
-        at = {in_hand: kind.home}
-        holding, empty = scene_of(task, in_hand, opening, at), scene_of(task, None, opening)
-        wide, narrow = (_finger_columns(task, scene) for scene in (empty, holding))
-        assert wide[1] - wide[0] > narrow[1] - narrow[0] + 1
-        row, column = pixel_of(kind.home)
-        assert narrow[0] < column < narrow[1]
-        assert not np.array_equal(draw_scene(kind, holding)[row, column], draw_scene(kind, empty)[row, column])
-
-
-def _finger_columns(task: str, scene: Scene) -> tuple[float, float]:
-    """Mean columns of the left and the right finger."""
-    kind = KINDS[task]
-    _, parts = draw_parts(kind, scene)
-    count = len(picture.fixed_solids(kind)) + len(picture.moving_solids(kind, scene))
-    left, right = (np.argwhere(parts == count - back)[:, 1].mean() for back in (2, 1))
-    return float(left), float(right)
 
 
 @pytest.mark.parametrize("task", list(KINDS))

@@ -177,14 +177,6 @@ def test_taking_away_the_support_lets_the_rest_fall() -> None:
     assert scene.positions["green cube"] == (0.0, 0.0, 20.0)
 
 
-def test_things_are_never_put_into_each_other_or_the_table() -> None:
-    scene = do(table("align", (0.0, 0.0, 20.0), (100.0, 0.0, 20.0)), "pick(0,0,20)|place(100,0,10)")
-    assert scene.positions["red cube"] == (100.0, 0.0, 60.0)
-    assert (
-        do(table("align", (0.0, 0.0, 30.0 - 10.0), FAR), "pick(0,0,40)|place(50,0,10)").positions["red cube"][2] == 20.0
-    )
-
-
 def test_opening_fingers_shove_a_neighbour_aside() -> None:
     on = table("align", (-90.0, -150.0, 20.0), (0.0, 0.0, 20.0))
     # Down there, the closed finger beside red just touches green; open, it reaches to y = -90 + OPEN + FINGER_THICK.
@@ -220,17 +212,6 @@ def test_picking_twice_lets_go_where_the_hand_closes() -> None:
 # --- pushing ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_pushed_cube_ends_before_the_fingers() -> None:
-    start = ((0.0, 0.0, 20.0), FAR)
-    scene = do(table("align", *start), "push(0,-80,20,0,60,20)")
-    assert scene.positions["red cube"] == (0.0, 60 + FINGER_THICK + HALF, 20.0)
-    scene = do(table("align", *start), "push(-80,0,20,30,0,20)")
-    assert scene.positions["red cube"] == (30 + FINGER_HALF_WIDTH + HALF, 0.0, 20.0)
-    scene = do(table("align", *start), "push(0,80,20,0,-60,20)")
-    assert scene.positions["red cube"] == (0.0, -60 - FINGER_THICK - HALF, 20.0)
-    assert scene.positions["green cube"] == FAR
-
-
 def test_a_push_that_meets_nothing_moves_nothing() -> None:
     start = ((0.0, 0.0, 20.0), FAR)
     over = int(2 * HALF + TIP_BELOW)
@@ -241,12 +222,6 @@ def test_a_push_that_meets_nothing_moves_nothing() -> None:
         "push(0,-80,20,0,-80,20)",
     ):
         assert cubes(do(table("align", *start), push)) == list(start)
-
-
-def test_a_push_moves_what_is_behind_too() -> None:
-    scene = do(table("stack", (0.0, 0.0, 20.0), (10.0, 50.0, 20.0), (-100.0, 0.0, 20.0)), "push(0,-80,20,0,60,20)")
-    red = 60 + FINGER_THICK + HALF
-    assert cubes(scene) == [(0.0, red, 20.0), (10.0, red + 2 * HALF, 20.0), (-100.0, 0.0, 20.0)]
 
 
 def test_a_push_takes_along_what_stands_on_top() -> None:
