@@ -138,7 +138,7 @@ class Living(Track):
 class Survival(Track):
     """A track that pays 1 per step and has no goal, so that success needs a rule of the user."""
 
-    default = "pay a positive reward"
+    default = "which is nothing that a search proves if staying alive is the task"
     rule = f"{__name__}:arrived"
 
     def reward(self, new: bool) -> Any:
