@@ -210,6 +210,7 @@ DICE = (np.random.Generator, np.random.BitGenerator, np.random.RandomState, rand
 _NOT_READ = frozenset(
     {
         *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__", "__abstractmethods__"),
+        "__slotnames__",  # a cache of copyreg
         *("_abc_impl", "__parameters__", "__orig_bases__", "__dataclass_params__", "__match_args__", "__slots__"),
     }
 )
