@@ -9,15 +9,18 @@ its words may mean something else. Integers need confirmation or declared words.
 word in place of what the dialect has not earned.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import combinations, takewhile
 
+from ..core import plugins
 from ..core.identity import digest
-from ..environments.base import Task
+from ..environments.base import NamedActions, PivotEnv, Task, actions_per_turn
 from ..rollouts.confirm import Confirmation
 from ..rollouts.policies.imported import Evidence, evidence_of
+from ..solvers.base import TURN_SEPARATOR, Case, Solver, Verdict
 from .episode import RecordedEpisode
 from .levels import Slot
 from .replay import Agreement
@@ -30,6 +33,8 @@ misses actions, and its confirmed episodes are left out, too."""
 _LEAST_CHATS = 4
 """Fewest chats of different levels whose equal beginnings are no accident."""
 _MOST_EXAMPLES = 8
+_MOST_WORDS = 8
+"""Most actions in a last reply of which any may have been played."""
 _CHATTER = " chatter"
 _KNOWN = 3
 """Confirmed turns with the same kind of unusable reply that show that it is one."""
@@ -148,6 +153,30 @@ def finding_of(
         doubt=doubt,
         remedy=remedy,
     )
+
+
+def last_decides_nothing(env: PivotEnv, task: Task, episode: RecordedEpisode, agreement: Agreement) -> bool:
+    """Return whether a recorded failure gets one label whatever of its last reply was played.
+
+    The reply has to consist of names of actions alone, after its thoughts; any of them may have been played, in their
+    order. What succeeds was not played.
+    """
+    names = [moves[0][0] for moves in agreement.moves if len(moves) == 1]
+    said = (episode.turns[len(agreement.moves) - 1].response or "").rpartition("</think>")[2].lower()
+    words = re.findall(r"[^\s,;|]+", said)
+    if not isinstance(env, NamedActions) or episode.success is not False or len(names) < len(agreement.moves):
+        return False
+    if not 0 < len(words) <= _MOST_WORDS or not set(words) <= {*env.actions}:
+        return False
+    most, unusable = actions_per_turn(env.config), env.profile.unusable_action
+    turns = {TURN_SEPARATOR.join(turn) for size in range(most + 1) for turn in combinations(words, size)}
+    cases = [
+        Case(task.initial_state, (*names[:-1], turn or unusable), env.config.horizon, actions_per_turn=most)
+        for turn in turns
+    ]
+    solver: Solver = plugins.load("solvers", env.profile.name)()
+    answers = [each for each in solver.certify(cases) if getattr(each, "reason", "") != "not_a_failure"]
+    return len(answers) > 0 and all(isinstance(each, Verdict) and each == answers[0] for each in answers)
 
 
 def _form(reply: str | None) -> str:

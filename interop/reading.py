@@ -22,7 +22,7 @@ from ..environments.base import NamedActions, PivotEnv, Task, actions_per_turn
 from ..rollouts.confirm import BOARD, PICTURE, STATE, Confirmation, confirm
 from ..rollouts.dialect import Dialect
 from ..rollouts.policies.imported import Compared, Evidence, LeftOut, StateSource
-from .audit import Finding, SourceAudit, finding_of
+from .audit import Finding, SourceAudit, finding_of, last_decides_nothing
 from .base import Importer, Pictures, Place, UnreadableError
 from .chat import ChatSettings
 from .distances import bound_by_distance
@@ -323,6 +323,9 @@ class Reading:
             doubt=doubt,
             remedy=remedy,
         )
+        if finding.last == "mention" and finding.confirmation.open_end:
+            decided = last_decides_nothing(env, attempt.task, attempt.episode, attempt.agreement)
+            finding = replace(finding, last=None if decided else finding.last)
         if asks and not masked:
             error = LeftOutError(LeftOut.UNCONFIRMED, f"nothing recorded confirms it, and {doubt}: {remedy}")
             error.finding = replace(finding, contradicted=False)
