@@ -110,8 +110,8 @@ def explore(  # noqa: PLR0915 - one story
     kinds = tuple(type(each) for each in layers_of(env))
     if fresh is None and (kinds in _WALKED or package_of(env) in PACKAGES):
         fresh = False
-    given = factory if played is not None else partial(_given, env)
-    sent = None if fresh is False else packed(given, kinds)
+    source = factory if played is not None else partial(_itself, env)
+    factory_bytes = None if fresh is False else packed(source, kinds)
     named = members(env, actions)
     listed = tuple(named.values())
     counted = ()
@@ -145,12 +145,12 @@ def explore(  # noqa: PLR0915 - one story
     check_goal_reward(search, [name for name in counted if name not in turns], horizon or WALK)
     if fresh is not False and search.keys:
         asks = isinstance(search.world.reading.key, Keys) and search.world.reading.key.asks("hash")
-        if sent is not None:
+        if factory_bytes is not None:
             walks = [search.legal(walk) for walk in islice(walks_of(search, checks), FRESH + 2 * len(named))]
             plays = [[search.actions[place] for place in walk] for walk in walks]
             read = partial(read, success=search.world.reading.success.closed)
             times = HASHES if asks else 1
-            question = Question(sent, observed, played is not None, seed, options, read, plays, times)
+            question = Question(factory_bytes, observed, played is not None, seed, options, read, plays, times)
             compare(search, walks, question, end - time.monotonic())
             _WALKED.add(kinds)
         elif fresh or asks:
@@ -177,7 +177,7 @@ def explore(  # noqa: PLR0915 - one story
     )
 
 
-def _given(env: Env) -> Env:
+def _itself(env: Env) -> Env:
     """Return an environment that travels as it is."""
     return env
 

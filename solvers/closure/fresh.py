@@ -38,7 +38,7 @@ def packed(make: Callable[[], Env], kinds: Iterable[type]) -> bytes | None:
 
     Args:
         make: the function.
-        kinds: classes of the environment and its wrappers; those that no process can import are sent as code.
+        kinds: classes of the environment and its wrappers; classes that no process can import are sent as code.
     """
     names = {each.__module__ for each in (make, *(each for kind in kinds for each in kind.__mro__))}
     unknown = [sys.modules[name] for name in names if name in sys.modules and not _is_importable(name)]
@@ -118,7 +118,7 @@ def compare(search: Search, walks: Sequence[Sequence[int]], question: Question, 
         CertifyError: a walk differs, the process ended with an error, or the question cannot be sent.
     """
     try:
-        sent = pickle.dumps(sys.path) + cloudpickle.dumps(question)
+        message = pickle.dumps(sys.path) + cloudpickle.dumps(question)
     except Exception as error:  # foreign objects
         raise CertifyError(
             f"fresh: found a function that cannot be sent to another process ({error}), expected functions and classes "
@@ -129,7 +129,7 @@ def compare(search: Search, walks: Sequence[Sequence[int]], question: Question, 
     try:
         run = subprocess.run(
             [sys.executable, "-c", _RUN],
-            input=sent,
+            input=message,
             capture_output=True,
             check=False,
             timeout=limit,

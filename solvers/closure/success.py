@@ -409,14 +409,14 @@ def _shown_rule(rule: Rule, targets: Any, rewards: Any) -> str:
     goals = {round(reward, 9) for reward in at_ends if reward > 0}
     if on_the_way:
         highest = max(on_the_way | at_ends)
-        told = [f"'reward>={highest!r}' if only steps with the highest reward are"]
+        choices = [f"'reward>={highest!r}' if only steps with the highest reward are"]
         if rewards[targets >= 0].min() == highest:
-            told = ["nothing that a search proves if staying alive is the task"]
+            choices = ["nothing that a search proves if staying alive is the task"]
         raise unclear(
             f"steps that do not end the episode pay a positive reward ({_listed(on_the_way)}; number of such steps: "
             f"{on_the_way.total()})",
             at_ends,
-            [*rule.claims, *told],
+            [*rule.claims, *choices],
         )
     if rule.denied:
         raise unclear(

@@ -44,8 +44,8 @@ def test_every_state_of_a_level_is_known() -> None:
                 if boxes == 1 and depth_limit is None:
                     game = solver_oracle.sokoban(text)
                     after = [game.d(game.step(game.start, action)) for action in solver_oracle.ORDER]
-                    known = [None if each == solver_oracle.INFINITE else each for each in after]
-                    assert [*distances.after_each_action(text)] == known, text
+                    expected_after = [None if each == solver_oracle.INFINITE else each for each in after]
+                    assert [*distances.after_each_action(text)] == expected_after, text
 
 
 def test_sampling_is_uniform_over_depths_and_then_over_states() -> None:
