@@ -21,6 +21,9 @@ $(BIN)/python:
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml
 	$(BIN)/pip install --quiet -e .
+	@# Type checkers do not see through the hook of an editable install, but they follow a path file.
+	@mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/pivot
+	@$(BIN)/python -c 'import pathlib, site; pathlib.Path(site.getsitepackages()[0], "pivot-types.pth").write_text("$(abspath $(VENV))/src\n")'
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml

@@ -1,6 +1,7 @@
 """Labels and credit of many episodes of an environment of one's own; each level is searched and checked once."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ...core.errors import CertifyError
@@ -76,9 +77,8 @@ def _levels(
             chosen: dict[str, Any] = {**limits, "checks": LATER_CHECKS if graphs else CHECKS, **start, **settings}
             named: dict[str, Any] = {}
             try:
-                env = made(make_env, trajectory)
-                named = members(env, declared)
-                graphs[key] = explore(env, actions=named, **chosen), named
+                named = members(made(make_env, trajectory), declared)
+                graphs[key] = explore(partial(made, make_env, trajectory), actions=named, **chosen), named
             except CertifyError as error:
                 graphs[key] = error, named
         yield trajectory, *graphs[key]

@@ -6,6 +6,7 @@ from typing import Any
 import pivot
 import pytest
 from pivot.models.transformers.processors import image_text_class
+from pivot.tests.interop.test_judge import play, write_openai
 from pivot.tests.models.tiny_vlm import save_tiny_vlm
 
 from datasets import load_dataset
@@ -17,8 +18,20 @@ trl = pytest.importorskip("trl")
 pytestmark = pytest.mark.train
 
 
+@pytest.fixture(scope="module", params=["own", "imported"])
+def store(request: pytest.FixtureRequest, small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of PIVOT's own rollouts, or of chats in another dialect."""
+    if request.param == "own":
+        return small_store
+    root = tmp_path_factory.mktemp("imported")
+    (root / "source").mkdir()
+    chats = play(root / "source", "frozenlake", "react", legend=True)
+    pivot.import_rollouts(**write_openai(root / "source", chats), out=root / "store", require=())
+    return root / "store"
+
+
 @pytest.fixture(scope="module")
-def rows(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def rows(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Training rows by format, without any change but their number."""
     root = tmp_path_factory.mktemp("rows")
     made: dict[str, Any] = {}
@@ -27,7 +40,7 @@ def rows(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         patch.setattr("datasets.config.HF_DATASETS_CACHE", root / "cache")
         patch.setattr("datasets.config.HF_DATASETS_OFFLINE", True)
         for kind in ("corrections", "pairs"):
-            pivot.export(small_store, root / kind, format=kind, workers=1)
+            pivot.export(store, root / kind, format=kind, workers=1)
             made[kind] = load_dataset(str(root / kind), split="train").select(range(4))
         yield made
 
