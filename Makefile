@@ -147,8 +147,7 @@ $(VENV)/.docs: $(VENV)/.installed
 	@touch $@
 
 docs: $(VENV)/.docs  ## rewrite the generated pages, then build the site into build/site and check its links
-	$(BIN)/python -m pivot.cli.config_docs docs/reference/configuration.md
-	$(BIN)/python -m pivot.datasets.store.table_docs docs/reference/store.md
+	$(BIN)/python docs/assets/reference_pages.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove the environment and all build results

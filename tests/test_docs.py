@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from pivot.cli import app, config_docs
+from pivot.cli import app
 from pivot.cli.settings_help import VARIABLES
+from pivot.docs.assets import reference_pages
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOT_PAGES = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")]
@@ -43,7 +44,7 @@ def test_an_example_prints_what_its_comments_say(example: str) -> None:
 
 def test_the_configuration_page_is_up_to_date() -> None:
     committed = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
-    assert config_docs.page() == committed, "run: make docs"
+    assert reference_pages.configuration() == committed, "run: make docs"
 
 
 def test_the_page_shows_the_example_that_is_tested() -> None:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import typer.main
-from pivot.cli import app, config_docs
+from pivot.cli import app
 from pivot.cli.from_config import Form
 from pivot.cli.help_texts import help_text
 from pivot.core.plugins import Settings
+from pivot.docs.assets.reference_pages import configuration
 from pivot.tests.cli.command_line import run
 from pydantic import Field
 from typer.core import TyperArgument
@@ -78,7 +79,7 @@ def test_a_flag_takes_no_value_on_the_screen() -> None:
 
 
 def test_the_configuration_page_describes_each_setting_once() -> None:
-    lines = [line for line in config_docs.page().splitlines() if line.startswith("- ")]
+    lines = [line for line in configuration().splitlines() if line.startswith("- ")]
     assert [line for line in lines if not re.fullmatch(r"- `[^`]+`(, `[^`]+`)* \(.+?\): .+\.", line)] == []
     assert [line for line in lines if re.search(r"``|:\w+:`|\( |\(\)", line)] == []
     assert len({*lines}) == len(lines)

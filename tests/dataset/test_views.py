@@ -16,7 +16,7 @@ from pivot.datasets.sql.database import create_views
 from pivot.datasets.sql.derived_views import DERIVED
 from pivot.datasets.sql.views import VIEWS, query
 from pivot.datasets.store.schema import ALL_TABLES, CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
-from pivot.datasets.store.table_docs import reference, with_reference
+from pivot.docs.assets.reference_pages import reference, with_reference
 from pivot.rollouts.base import Episode
 from pivot.tests.rollouts.blocks import form_groups
 from pivot.tests.stores import read_rows, table_files
@@ -253,7 +253,7 @@ def columns(small_store: Path) -> Iterator[dict[str, list[str]]]:
 
 def test_the_committed_page_is_what_the_schema_gives() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert with_reference(page) == page, "rewrite it: python -m pivot.datasets.store.table_docs docs/reference/store.md"
+    assert with_reference(page) == page, "run: make docs"
     assert "|" not in "".join(column.doc for schema in ALL_TABLES for column in schema.columns)
     for schema in ALL_TABLES:
         section = reference().split(f"### {schema.name}\n")[1].split("\n### ")[0]
