@@ -97,7 +97,7 @@ class Group(TyperGroup):
 
 
 class App(typer.Typer):
-    """A group of commands, each with the options for links and foreign code of a store."""
+    """A group of commands, each with the option for foreign code of a store."""
 
     def __init__(self, **about: Any) -> None:
         """Take a name, a help text and an epilog."""

@@ -1,23 +1,18 @@
-"""``--follow-links`` and ``--allow``: the options of every command that opens a store."""
+"""``--allow``: the option of every command that opens a store."""
 
 import functools
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 from ..core import admission
-from ..core.storage import Address, FollowedPath, allow_links
+from ..core.storage import Address
 from ..datasets.store.config import env_config
 from ..datasets.store.nights import nights_of
 from .console import err
 from .options import option
 from .values import Keys, Values
 
-_Follow = Annotated[
-    bool,
-    option("Follow links inside your own stores; without it they are refused.", "--follow-links"),
-]
 _Allow = Annotated[
     list[str] | None,
     option(
@@ -26,40 +21,23 @@ _Allow = Annotated[
         metavar="NAME",
     ),
 ]
-ADDED = {"follow_links": (_Follow, False), "allow": (_Allow, None)}
 
 
 def opening(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command with the options, which hold for every folder among its arguments."""
+    """Return a command with the option ``--allow``."""
 
     @functools.wraps(command)
     def run(**arguments: Any) -> Any:
-        follows, names = arguments.pop("follow_links"), arguments.pop("allow")
-        if follows:
-            arguments = {name: _followed(value) for name, value in arguments.items()}
-        with admission.one_call(names or ()):
+        with admission.one_call(arguments.pop("allow") or ()):
             return command(**arguments)
 
     signature = inspect.signature(command)
     kind = inspect.Parameter.KEYWORD_ONLY
-    added = [
-        inspect.Parameter(name, kind, default=default, annotation=annotation)
-        for name, (annotation, default) in ADDED.items()
-    ]
     parameters = [each.replace(kind=kind) for each in signature.parameters.values()]
-    run.__signature__ = signature.replace(parameters=[*parameters, *added])  # pyright: ignore[reportAttributeAccessIssue]
-    run.__annotations__ = command.__annotations__ | {name: annotation for name, (annotation, _) in ADDED.items()}
+    parameters.append(inspect.Parameter("allow", kind, default=None, annotation=_Allow))
+    run.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    run.__annotations__ = command.__annotations__ | {"allow": _Allow}
     return run
-
-
-def _followed(value: Any) -> Any:
-    if isinstance(value, Path):
-        return FollowedPath(value)
-    if isinstance(value, list):
-        return [_followed(each) for each in value]
-    if isinstance(value, str) and Path(value).is_dir():  # data of a training, which may be an id on the hub, too
-        allow_links(value)
-    return value
 
 
 def allow_typed_code(values: Values, env: str, at: Keys) -> None:

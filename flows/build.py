@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from ..core.admission import allowing
-from ..core.storage import Address, open_storage
+from ..core.storage import Address, open_storage, parse_address
 from ..datasets.store.config import RunConfig, make_config
 from ..datasets.store.store import RUN, Store
 from .pipeline import BuildResult, build_store
-from .running import Running, address_of, pool_of, public, reporter_of, workers_of
+from .running import Running, pool_of, public, reporter_of, workers_of
 
 
 @public
@@ -29,7 +29,7 @@ def build(
         out: folder of the store, or an address such as ``s3://bucket/folder``; new, empty, or begun with this config.
         refresh: remove the contents of the folder and build again from the beginning.
         prefect: run as a Prefect flow that is recorded, on the configured server or a temporary one.
-        **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
+        **running: workers, reporter, engine, address and allow: :class:`~pivot.flows.running.Running`.
 
     Returns:
         Counts by environment, and whether there was anything to do.
@@ -37,7 +37,7 @@ def build(
     Raises:
         PivotError: its subclasses name what is wrong with config, levels, plugins or disk.
     """
-    root, reporter = address_of(out, running), reporter_of(running)
+    root, reporter = parse_address(out), reporter_of(running)
     config = with_shards(config if isinstance(config, RunConfig) else make_config(config), root)
     with allowing(config.code):  # the caller names it
         if not prefect:

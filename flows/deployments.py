@@ -16,7 +16,7 @@ from typing import Any
 from prefect import flow
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.runtime import flow_run
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt
 
 from ..core.admission import allowing
 from ..core.errors import ConfigError, EngineError, StoreError
@@ -39,7 +39,6 @@ from .metrics import FOLDER
 from .pipeline import BuildResult, build_store
 from .prune import check_retention, own, prune
 from .relabel import LabelChanges, relabel_store
-from .review import review_stores
 from .watch import Watch, watched
 
 
@@ -214,32 +213,6 @@ def probe_dataset(
             rows = [rate.row() for rate in arm_rates(Store.open(store.root))[1]]
             watch.artifacts.table("arms", rows, f"Retries of {root} that return more, and that reach the goal")
     return {"root": root, "retries": result.retries, "played": result.played}
-
-
-@flow(name="review-stores", flow_run_name="review {folder}", persist_result=False)
-def weekly_review(
-    folder: str,
-    newest: PositiveInt = 7,
-    workers: NonNegativeInt = 0,
-    engine: str = "local",
-    address: str = "",
-    allow: tuple[str, ...] = (),
-) -> dict[str, Any]:
-    """Verify the newest stores below a folder, and show the statistics of each.
-
-    Args:
-        folder: Folder of stores, or of folders of stores.
-        newest: Number of stores in each folder, the last ones by name.
-        workers: Worker processes; 0 for one per core.
-        engine: Engine that runs the shards: `local`, `ray`, `dask`, or another that is installed.
-        address: Cluster of the engine; empty for workers on the machine of this run.
-        allow: Modules or models that a store names and that may be loaded; without it none is.
-
-    Raises:
-        StoreError: no store is there, or verification found problems.
-    """
-    with allowing(allow), watched(folder) as watch:
-        return review_stores(parse_address(folder), newest, watch, Workers(engine, address, workers))
 
 
 @contextmanager

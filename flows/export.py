@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from ..core import admission, plugins
 from ..core.errors import ConfigError
 from ..core.identity import digest
-from ..core.storage import Address, FileRecord, Storage, open_storage
+from ..core.storage import Address, FileRecord, Storage, open_storage, parse_address
 from ..core.storage.receipts import Receipt
 from ..datasets.export.base import Exporter
 from ..datasets.export.on_disk import RECORD, ExportPlan, described, shard_tables
@@ -23,7 +23,7 @@ from ..datasets.store.nights import environments_of, nights_of
 from ..datasets.store.parquet import write_tables
 from ..datasets.store.schema import PROMPTS
 from ..datasets.store.store import RECEIPTS, Store, refuse_unfinished_relabel
-from .running import Running, address_of, pool_of, public, reporter_of
+from .running import Running, pool_of, public, reporter_of
 
 BEGUN = f"{RECEIPTS}/{RECORD}"
 """The plan of an unfinished export."""
@@ -59,7 +59,7 @@ def export(
             ``privileged``, ``processbench``, ``analyzer``, ``dataset``.
         settings: settings of the format, such as ``{"rule": "slack"}``.
         environments: environments of the store; all by default.
-        **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
+        **running: workers, reporter, engine, address and allow: :class:`~pivot.flows.running.Running`.
 
     Returns:
         The files, and their number of rows.
@@ -71,7 +71,7 @@ def export(
             has no rows in this format.
     """
     kind: type[Exporter] = plugins.load("exporters", format)
-    source, target = address_of(root, running), address_of(out, running)
+    source, target = parse_address(root), parse_address(out)
     refuse_to_mix(source, target)
     nights = nights_of(source)
     for store in nights.values():

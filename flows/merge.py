@@ -13,7 +13,7 @@ from ..core.errors import ConfigError, StoreError
 from ..core.identity import digest
 from ..core.plugins import STORED
 from ..core.progress import Reporter
-from ..core.storage import Address, open_storage
+from ..core.storage import Address, open_storage, parse_address
 from ..datasets.store.config import EnvRun, RunConfig, Shard, make_config
 from ..datasets.store.inputs import ROLLOUT, label_inputs, label_stage, rollout_facts, rollout_inputs
 from ..datasets.store.location import ORIGIN, refuse_inside_store
@@ -29,7 +29,7 @@ from ..rollouts.policies import NAME as TRAINED
 from .engines.base import WorkerPool
 from .export import check_source, refuse_to_mix
 from .pipeline import BuildResult, complete_result, deciding, export_store, plan, run_stages, seal_store
-from .running import Running, address_of, pool_of, public, reporter_of
+from .running import Running, pool_of, public, reporter_of
 
 STAGE = "merge"
 _MAY_DIFFER = ("environments", "filters", "solvers", "seed", "tasks_per_shard", "label_version")
@@ -51,7 +51,7 @@ def merge(*roots: str | Address, out: str | Address, sources: bool = False, **ru
             first one with an episode gives it.
         out: the new store; empty, or begun by the same call, which is then resumed, or begun again if a store changed.
         sources: read the folders of models that ``run.json`` names, for their revisions.
-        **running: workers, reporter, engine, address, follow_links and allow, see
+        **running: workers, reporter, engine, address and allow, see
             :class:`~pivot.flows.running.Running`.
 
     Returns:
@@ -64,8 +64,8 @@ def merge(*roots: str | Address, out: str | Address, sources: bool = False, **ru
     """
     if not roots:
         raise ConfigError("merge: found no store, expected one or more finished stores")
-    target = address_of(out, running)
-    stores = _checked([address_of(each, running) for each in roots], target, follow=sources)
+    target = parse_address(out)
+    stores = _checked([parse_address(each) for each in roots], target, follow=sources)
     environments = list(dict.fromkeys(env for store in stores for env in store.config.environments))
     with pool_of(running, environments, target) as pool:
         return _write(stores, target, pool, reporter_of(running))

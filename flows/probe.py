@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from ..core.plugins import read_settings
-from ..core.storage import Address
+from ..core.storage import Address, parse_address
 from ..datasets.store.config import PartConfig
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import ProbeResult, checked_store, probe_store
-from .running import Running, address_of, pool_of, public, reporter_of
+from .running import Running, pool_of, public, reporter_of
 
 
 @public
@@ -26,7 +26,7 @@ def probe(
         settings: arms, resamples, discount, such as ``{"resamples": 8}``.
         policy: plays the retries of arm ``bound``, such as ``{"name": "openai", "options": {"model": "my-vlm"}}``; by
             default the policy of the store.
-        **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
+        **running: workers, reporter, engine, address and allow: :class:`~pivot.flows.running.Running`.
 
     Returns:
         The number of retries, and how many of them this call played.
@@ -38,7 +38,7 @@ def probe(
     """
     if not isinstance(settings, ProbeSettings):
         settings = read_settings(ProbeSettings, settings or {}, "setting ")
-    store = address_of(root, running)
+    store = parse_address(root)
     player = None if policy is None else PartConfig.model_validate(policy)
     environments = list(checked_store(store, settings, player).config.environments)
     with pool_of(running, environments, store) as pool:

@@ -112,7 +112,6 @@ def prune(
     now: bool = False,
     yes: bool = False,
     dry_run: bool = False,
-    follow_links: bool = False,
     reporter: Reporter | None = None,
     today: date | None = None,
 ) -> Pruned:
@@ -129,7 +128,6 @@ def prune(
         now: remove files at once, which happens by itself where the disk is full.
         yes: also remove more than half of the nights, or by a clock that a night is ahead of.
         dry_run: only return what would be marked or removed.
-        follow_links: allow links below your own folder; without it they are refused.
         reporter: gets the progress, a unit per night.
         today: the day from which the days of ``keep`` count back; by default that of the clock, in UTC.
 
@@ -142,7 +140,7 @@ def prune(
         ConfigError: the rule cannot be used, the folder is a store, or it has nights of several owners.
     """
     retention = Retention.parse(keep)
-    root, reporter = parse_address(root, follow_links=follow_links), reporter or Silent()
+    root, reporter = parse_address(root), reporter or Silent()
     storage, pruned, today = open_storage(root), Pruned(dry_run), today or datetime.now(UTC).date()
     if not storage.exists():
         raise NoStoreError(f"{root} does not exist; name a folder of nights")

@@ -13,7 +13,7 @@ from ..core import admission
 from ..core.errors import ConfigError, StoreError
 from ..core.plugins import read_settings
 from ..core.progress import Reporter
-from ..core.storage import Address, open_storage
+from ..core.storage import Address, open_storage, parse_address
 from ..core.storage.commit import COMMIT, bind
 from ..datasets.export.card import write_card
 from ..datasets.sql.database import write_database
@@ -29,7 +29,7 @@ from ..labeling.vocabulary import Vocabulary
 from .engines.base import WorkerPool
 from .pipeline import BuildResult, label_and_export, result_of, summarise
 from .preflight import preflight_models
-from .running import Running, address_of, pool_of, public, reporter_of
+from .running import Running, pool_of, public, reporter_of
 
 
 class LabelChanges(BaseModel):
@@ -64,7 +64,7 @@ def relabel(
             ``split``, ``target_vocabulary``, ``include_infeasible``, ``solvers``, ``log``.
         refresh: ask the teacher for all guidance again.
         only_rejected: ask the teacher again where its guidance had a label rejected, and keep the rest.
-        **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
+        **running: workers, reporter, engine, address and allow: :class:`~pivot.flows.running.Running`.
 
     Returns:
         Counts of the store.
@@ -73,7 +73,7 @@ def relabel(
         StoreError: the store is missing or unfinished, or another run writes it.
         ConfigError: a change cannot be used.
     """
-    store = address_of(root, running)
+    store = parse_address(root)
     if not isinstance(changes, LabelChanges):
         changes = read_settings(LabelChanges, changes, "label setting ")
     fields = changes.model_dump(mode="json", exclude_none=True)

@@ -9,7 +9,7 @@ from typing import ParamSpec, TypedDict, TypeVar, cast, get_type_hints
 from ..core.admission import Names, allowing
 from ..core.lazy import near_match
 from ..core.progress import Reporter, Silent
-from ..core.storage import Address, parse_address
+from ..core.storage import Address
 from .engines.base import WorkerPool, Workers, open_pool
 
 P = ParamSpec("P")
@@ -28,8 +28,6 @@ class Running(TypedDict, total=False):
     """``local`` by default; ``ray``, ``dask``, or another engine that is installed."""
     address: str
     """Cluster of the engine; by default the workers are on this machine."""
-    follow_links: bool
-    """Follow links below the folder of your own store; without it they are refused."""
     allow: Names
     """Modules or models that the store names and that this call may load, such as ``"my_games"``; without it none of
     them is loaded."""
@@ -40,7 +38,6 @@ DEFAULTS: Running = {
     "reporter": None,
     "engine": "local",
     "address": "",
-    "follow_links": False,
     "allow": (),
 }
 
@@ -60,11 +57,6 @@ def pool_of(
 def reporter_of(running: Running) -> Reporter:
     """Return the reporter of the caller, or one that shows nothing."""
     return running.get("reporter") or Silent()
-
-
-def address_of(text: str | Address, running: Running) -> Address:
-    """Return a folder or URL as an address that follows links if the caller allows them."""
-    return parse_address(text, follow_links=running.get("follow_links", False))
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:

@@ -2,13 +2,13 @@
 
 from typing import Unpack
 
-from ..core.storage import Address
+from ..core.storage import Address, parse_address
 from ..datasets.store.location import refuse_while_written
 from ..datasets.store.nights import environments_of, nights_of
 from ..datasets.verify.exports import verify_export
 from ..datasets.verify.report import Report
 from ..datasets.verify.verify import verify_store
-from .running import Running, address_of, pool_of, public, reporter_of
+from .running import Running, pool_of, public, reporter_of
 
 
 @public
@@ -25,7 +25,7 @@ def verify(
         root: the finished store, or a folder of nights.
         export: folder of an export of this store or folder, whose rows are then checked against it, too.
         sources: read paths that ``run.json`` names outside the store, such as a folder of targets.
-        **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
+        **running: workers, reporter, engine, address and allow: :class:`~pivot.flows.running.Running`.
 
     Returns:
         The problems found (none if the store is valid), and what was checked.
@@ -34,7 +34,7 @@ def verify(
         StoreError: the store is missing or unfinished, or a run is writing it.
         GenerationError, PluginError, ConfigError: its config cannot be carried out here.
     """
-    store = address_of(root, running)
+    store = parse_address(root)
     refuse_while_written(store)
     nights, report = nights_of(store), Report()
     with pool_of(running, environments_of(nights), store, writes=False) as pool:
@@ -42,7 +42,7 @@ def verify(
             proved = verify_store(night.root, reporter_of(running), pool.stream, follow=sources)
             report.add(folder.rstrip("/"), proved)
         if export is not None:
-            target = address_of(export, running)
+            target = parse_address(export)
             proved = verify_export(store, target, reporter_of(running), pool.stream)
             report.problems += proved.problems
             report.count(proved.checked)

@@ -201,16 +201,15 @@ def save_summary(root: Address, connection: duckdb.DuckDBPyConnection, style: Fo
     return names
 
 
-def stats(root: str | Address, *, follow_links: bool = False) -> dict[str, Any]:
+def stats(root: str | Address) -> dict[str, Any]:
     """Return the summary of a store: for each view of ``pivot stats`` its rows; percentages are fractions.
 
     Args:
         root: the finished store, or a folder of nights.
-        follow_links: follow links below the folder of your own store; without it they are refused.
 
     Raises:
         StoreError: the store is missing or unfinished, or one of its files is missing or torn.
     """
-    store = parse_address(root, follow_links=follow_links)
+    store = parse_address(root)
     with connect(store, [each.view for each in SUMMARY]) as connection:
         return {each.view: json_rows(*run_query(store, connection, f"SELECT * FROM {each.view}")) for each in SUMMARY}

@@ -91,7 +91,7 @@ def import_rollouts(
         options: settings of the format, such as ``{"env": "sokoban", "separator": ","}`` for chats.
         model: the model that acted.
         config: other fields of the run config that decide labels and dataset, such as ``teacher`` or ``split``.
-        **running: workers, reporter, engine, address, follow_links and allow: :class:`~pivot.flows.running.Running`.
+        **running: workers, reporter, engine, address and allow: :class:`~pivot.flows.running.Running`.
 
     Returns:
         Counts of the store, the episodes that were left out with their reasons, and counts of matching replays by

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..core.errors import StoreError, TrainingError
 from ..core.plugins import Settings
-from ..core.storage import FollowedPath, Storage, open_storage
+from ..core.storage import Storage, open_storage
 from ..labeling.vocabulary import Vocabulary
 from ..models.extras import need
 from ..models.transformers.processors import VIDEO_PART
@@ -252,9 +252,8 @@ def further_files(model: str) -> dict[str, bytes]:
     """Return the files of a local model that some readers need and ``save_pretrained`` does not write."""
     if not is_local(model):
         return {}
-    source = open_storage(FollowedPath(model))  # the hub's cache is made of links
-    names = (VIDEO_PART, "generation_config.json")
-    return {name: source.read_bytes(name) for name in names if source.stat(name) is not None}
+    paths = (Path(model) / name for name in (VIDEO_PART, "generation_config.json"))
+    return {path.name: path.read_bytes() for path in paths if path.exists()}
 
 
 def stored_run(folder: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ FILE``, the help and ``docs/reference/configuration.md`` come from it. Everythin
 (where results go, whether it resumes) and are not stored.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -16,7 +17,6 @@ from pydantic import Field, ValidationError
 
 from ..core.errors import TrainingError
 from ..core.plugins import Settings, explain
-from ..core.storage import FollowedPath, open_storage
 
 EXTRA = "train"
 """Extra of PIVOT that installs what training needs."""
@@ -70,7 +70,7 @@ class Shape(Settings):
 
 def recipes(folder: Path = RECIPES) -> tuple[str, ...]:
     """Return the names of the shipped recipes of a stage; by default those of Stage I."""
-    return tuple(name.removesuffix(RECIPE_SUFFIX) for name in open_storage(FollowedPath(folder)).listing())
+    return tuple(name.removesuffix(RECIPE_SUFFIX) for name in sorted(next(os.walk(folder))[2]))
 
 
 def recipe_fields(name: str, folder: Path = RECIPES) -> dict[str, Any]:

@@ -5,7 +5,7 @@ test that injects faults reaches every operation.
 """
 
 from .. import plugins
-from .address import Address, FollowedPath, Url, allow_links, parse_address
+from .address import Address, Url, parse_address
 from .base import TEMPORARY, FileRecord, Stat, Storage
 from .local import LocalStorage, write_file
 
@@ -13,12 +13,10 @@ __all__ = [
     "TEMPORARY",
     "Address",
     "FileRecord",
-    "FollowedPath",
     "LocalStorage",
     "Stat",
     "Storage",
     "Url",
-    "allow_links",
     "open_storage",
     "parse_address",
     "write_file",

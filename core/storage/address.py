@@ -6,7 +6,7 @@ Only :func:`parse_address` turns text into an address, where it enters the progr
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path, PosixPath
+from pathlib import Path
 
 from .. import plugins
 from ..errors import ConfigError
@@ -44,33 +44,17 @@ class Url:
         return self.text.partition("://")[0]
 
 
-class FollowedPath(PosixPath):
-    """A local folder below which links are followed, because its user asked for it.
-
-    The permission is part of the address, so that it reaches every process that works on the folder.
-    """
-
-
 Address = Path | Url
 
-_allowed: set[str] = set()
 
-
-def allow_links(text: str) -> None:
-    """Let :func:`parse_address` allow links below a folder from now on, for callers that know its text alone."""
-    _allowed.add(text)
-
-
-def parse_address(text: str | Address, *, follow_links: bool = False) -> Address:
+def parse_address(text: str | Address) -> Address:
     """Return text as a path, or as the address of an object store; a path or :class:`Url` is returned as it is.
-
-    With ``follow_links`` links below the folder are followed; object stores have none.
 
     Raises:
         ConfigError: the text has a scheme, but it is not a valid address of a supported object store.
     """
     if not isinstance(text, str):
-        return FollowedPath(text) if follow_links and isinstance(text, Path) else text
+        return text
     scheme, colon, rest = text.partition(":")
     if colon and scheme == "hub":
         raise ConfigError(
@@ -79,7 +63,7 @@ def parse_address(text: str | Address, *, follow_links: bool = False) -> Address
         )
     schemes = plugins.names("storages") if colon else []
     if not colon or not (scheme in schemes or rest.startswith("//")):
-        return FollowedPath(text) if follow_links or text in _allowed else Path(text)
+        return Path(text)
     if scheme not in schemes:
         raise ConfigError(
             f"{text} cannot hold a store (unknown scheme {scheme}://, registered: {', '.join(schemes)}); {EXPECTED}"

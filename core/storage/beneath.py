@@ -13,8 +13,6 @@ from pathlib import Path
 
 from ..errors import StoreError, printable
 
-FOLLOW_LINKS = "--follow-links"
-"""Option of the command line that allows links; ``follow_links=True`` in Python."""
 MAX_DEPTH = 64
 """Folders inside each other: a store has six, and each open folder of a walk takes a descriptor."""
 
@@ -31,7 +29,7 @@ _KINDS = {
 }
 
 
-def open_beneath(root: Path, name: str, flags: int, mode: int = 0, *, follow: bool = False) -> int:
+def open_beneath(root: Path, name: str, flags: int, mode: int = 0) -> int:
     """Return a descriptor of a file or folder below ``root``, whose own path may hold links; ``name`` may not.
 
     Args:
@@ -39,15 +37,14 @@ def open_beneath(root: Path, name: str, flags: int, mode: int = 0, *, follow: bo
         name: relative to it; empty for the folder itself.
         flags: those of ``os.open``.
         mode: permissions of a file that is created.
-        follow: whether links below ``root`` are followed.
 
     Raises:
         OSError: it cannot be opened. StoreError: the name leads through a link or special file; the message names it.
     """
     flags |= os.O_CLOEXEC
     try:
-        if follow or not name:
-            return os.open(f"{root}/{name}" if name else root, flags, mode)
+        if not name:
+            return os.open(root, flags, mode)
         handle = os.open(root, PATH_ONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             return _open_by_steps(handle, name, flags, mode)
@@ -55,7 +52,7 @@ def open_beneath(root: Path, name: str, flags: int, mode: int = 0, *, follow: bo
             os.close(handle)
     except OSError as error:
         if name and error.errno in (errno.ELOOP, errno.EXDEV, errno.ENOTDIR, errno.ENXIO):
-            _refuse_on_the_way(root, name, follow)
+            _refuse_on_the_way(root, name)
         raise
 
 
@@ -77,7 +74,7 @@ def _open_by_steps(handle: int, name: str, flags: int, mode: int) -> int:
     return descriptor
 
 
-def _refuse_on_the_way(root: Path, name: str, follow: bool) -> None:
+def _refuse_on_the_way(root: Path, name: str) -> None:
     """Refuse the first name on the way that is a link or a special file; return where there is none.
 
     Raises:
@@ -87,7 +84,7 @@ def _refuse_on_the_way(root: Path, name: str, follow: bool) -> None:
     for part in name.split("/"):
         way = f"{way}/{part}" if way else part
         try:
-            status = os.stat(f"{root}/{way}", follow_symlinks=follow)  # noqa: PTH116 - a name may be no path
+            status = os.stat(f"{root}/{way}", follow_symlinks=False)  # noqa: PTH116 - a name may be no path
         except OSError:
             return
         if not stat.S_ISDIR(status.st_mode) and not stat.S_ISREG(status.st_mode):
@@ -100,13 +97,13 @@ def refusal(root: Path, name: str, status: os.stat_result) -> StoreError:
     kind = _KINDS.get(stat.S_IFMT(status.st_mode), "not a file")
     if stat.S_ISLNK(status.st_mode):
         return StoreError(
-            f"{place} is a link, which may lead to any file of this machine; expected files and folders alone: remove "
-            f"it, or allow links with {FOLLOW_LINKS} if you made this one yourself"
+            f"{place} is a link, which may lead to any file of this machine; expected files and folders alone: put "
+            "what it leads to in its place, or remove it"
         )
     if stat.S_ISREG(status.st_mode):
         return StoreError(
             f"{place} is a hard link: the same file has another name outside of {printable(str(root))}; expected files "
-            f"of this folder alone: copy the folder, or allow links with {FOLLOW_LINKS} if you made this one yourself"
+            "of this folder alone: copy the folder"
         )
     return StoreError(f"{place} is {kind}; expected files and folders alone: remove it")
 
@@ -125,69 +122,61 @@ def regular(descriptor: int, root: Path, name: str) -> os.stat_result:
     return status
 
 
-def files_beneath(root: Path, folder: str = "", *, follow: bool = False) -> Iterator[tuple[str, os.stat_result]]:
+def files_beneath(root: Path, folder: str = "") -> Iterator[tuple[str, os.stat_result]]:
     """Yield every file below a folder of ``root`` by its name relative to ``root``, in no order.
 
     Folders without the right to list them, and files that are deleted meanwhile, are skipped.
 
     Raises:
-        StoreError: a link or special file is found; with ``follow`` a special file, or a link to a folder above it.
+        StoreError: a link or special file is found.
     """
     try:
-        descriptor = open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY, follow=follow)
+        descriptor = open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return
-    yield from _walk(root, folder, descriptor, (), follow)
+    yield from _walk(root, folder, descriptor, 0)
 
 
-def _walk(
-    root: Path, folder: str, descriptor: int, above: tuple[tuple[int, int], ...], follow: bool
-) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the files below an open folder, and close it."""
+def _walk(root: Path, folder: str, descriptor: int, depth: int) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the files below an open folder, which is ``depth`` folders below ``root``, and close it."""
     try:
-        here = os.fstat(descriptor)
-        if (here.st_dev, here.st_ino) in above:
-            raise StoreError(f"{printable(f'{root}/{folder}')} is a link to a folder that it is in; remove it")
-        if len(above) > MAX_DEPTH:
+        if depth > MAX_DEPTH:
             raise StoreError(
                 f"{printable(str(root))} has folders more than {MAX_DEPTH} levels deep; expected those of a store: "
                 f"remove {printable(folder.partition('/')[0])}"
             )
-        above = (*above, (here.st_dev, here.st_ino))
         with os.scandir(descriptor) as scanned:
             entries = list(scanned)
         for entry in entries:
             name = f"{folder}/{entry.name}" if folder else entry.name
             try:
-                status = entry.stat(follow_symlinks=follow)
+                status = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
                     yield name, status
                     continue
                 if not stat.S_ISDIR(status.st_mode):
                     raise refusal(root, name, status)
-                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
                 below = os.open(entry.name, flags, dir_fd=descriptor)
             except OSError:
                 continue
-            yield from _walk(root, name, below, above, follow)
+            yield from _walk(root, name, below, depth + 1)
     finally:
         os.close(descriptor)
 
 
-def check_tree(root: Path, *, follow: bool = False) -> None:
+def check_tree(root: Path) -> None:
     """Refuse links, special files and files that have names outside of ``root`` as well.
-
-    With ``follow`` links and hard links are allowed, special files are not.
 
     Raises:
         StoreError: such a file was found; the message names it.
     """
     linked: dict[tuple[int, int], tuple[int, str, os.stat_result]] = {}
-    for name, status in files_beneath(root, follow=follow):
+    for name, status in files_beneath(root):
         if status.st_nlink > 1:
             key = status.st_dev, status.st_ino
             count, first, _ = linked.get(key, (0, name, status))
             linked[key] = count + 1, min(first, name), status
-    for count, name, status in [] if follow else linked.values():
+    for count, name, status in linked.values():
         if count < status.st_nlink:
             raise refusal(root, name, status)

@@ -2,7 +2,7 @@
 
 Every file is written under ``ROOT/.tmp``, flushed to disk, moved over its final name, and the folder is flushed, so a
 kill or a power cut at any moment leaves no torn file under a final name. Nothing below the root is reached through a
-link, for reading or for writing, unless the address allows it (:class:`~.address.FollowedPath`).
+link, for reading or for writing.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import NoStoreError, StoreError, printable
-from .address import Address, FollowedPath
+from .address import Address
 from .base import TEMPORARY, FileRecord, Fill, Stat, Storage, storage_error
 from .beneath import PATH_ONLY, check_tree, files_beneath, open_beneath, refusal, regular
 
@@ -85,7 +85,6 @@ class LocalStorage(Storage):
     def __init__(self, root: Path) -> None:
         """Use ``root``, which is made by the first write."""
         self.root = root
-        self._follow = isinstance(root, FollowedPath)
 
     def address(self, name: str = "") -> str:
         """Return the path as it was given."""
@@ -98,7 +97,7 @@ class LocalStorage(Storage):
             StoreError: the name leads out of the folder, as one from a stranger's manifest may have, or through a link.
         """
         self._check_name(name)
-        if name and not self._follow:
+        if name:
             with contextlib.suppress(OSError):
                 os.close(open_beneath(self.root, name, PATH_ONLY))
         return self.root / name
@@ -109,16 +108,16 @@ class LocalStorage(Storage):
 
     def _open(self, name: str, flags: int, mode: int = 0) -> int:
         self._check_name(name)
-        return open_beneath(self.root, name, flags, mode, follow=self._follow)
+        return open_beneath(self.root, name, flags, mode)
 
     def check_contents(self) -> None:
-        """Refuse links, special files and hard links; with links allowed, special files alone.
+        """Refuse links, special files and hard links.
 
         Raises:
             StoreError: such a file was found; the message names it.
         """
         if os.path.realpath(self.root) not in _locked:
-            check_tree(self.root, follow=self._follow)
+            check_tree(self.root)
 
     # Reading
 
@@ -143,13 +142,13 @@ class LocalStorage(Storage):
         self._check_name(folder)
         return {
             name: _stat(status)
-            for name, status in sorted(files_beneath(self.root, folder, follow=self._follow))
+            for name, status in sorted(files_beneath(self.root, folder))
             if not name.startswith(f"{TEMPORARY}/") and not _is_own(name.rpartition("/")[2])
         }
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of every file below the root."""
-        return {name: status.st_size for name, status in sorted(files_beneath(self.root, follow=self._follow))}
+        return {name: status.st_size for name, status in sorted(files_beneath(self.root))}
 
     def stat(self, name: str) -> Stat | None:
         """Return length and time of change of a file; None also for a name that cannot be one.

@@ -223,16 +223,13 @@ def query_table(root: Address, connection: duckdb.DuckDBPyConnection, sql: str) 
         return result.to_arrow_table()
 
 
-def query_frame(
-    root: str | Address, sql: str, *, allow_external: bool = False, follow_links: bool = False
-) -> pl.DataFrame:
+def query_frame(root: str | Address, sql: str, *, allow_external: bool = False) -> pl.DataFrame:
     """Run an SQL query over the views of a store.
 
     Args:
         root: the finished store, or a folder of nights.
         sql: a statement of DuckDB, such as ``from modes``.
         allow_external: let the query read and write other files and load extensions, too.
-        follow_links: follow links below the folder of your own store; without it they are refused.
 
     Returns:
         The rows.
@@ -241,7 +238,7 @@ def query_frame(
         StoreError: the store is missing or unfinished, or one of its files is missing or torn.
         ConfigError: the query cannot be run.
     """
-    store = parse_address(root, follow_links=follow_links)
+    store = parse_address(root)
     with connect(store, [sql], external=allow_external) as connection:
         return pl.DataFrame(query_table(store, connection, sql))
 

@@ -56,20 +56,19 @@ def placed_shards(nights: Nights) -> list[tuple[Store, Shard]]:
     return [(store, shard) for store in nights.values() for shard in store.config.shards()]
 
 
-def load_store(root: str | Address, *, follow_links: bool = False) -> StoreFrames:
+def load_store(root: str | Address) -> StoreFrames:
     """Open a finished store, or a folder of nights as one store, as lazy polars frames.
 
     Args:
         root: folder of the store or of the nights, which may be a link itself, or its address.
-        follow_links: follow links below that folder; do so for your own stores only.
 
     Raises:
-        StoreError: the store is missing or unfinished, a shard is missing, torn or has other columns, or there is a
-            link that is not followed.
+        StoreError: the store is missing or unfinished, a shard is missing, torn or has other columns, or is a
+            link.
         ConfigError, PluginError: its config cannot be used here.
     """
     frames: list[StoreFrames] = []
-    for store in nights_of(parse_address(root, follow_links=follow_links)).values():
+    for store in nights_of(parse_address(root)).values():
         store.check_files()
         frames.append(store.lazy())
     return StoreFrames(**{name: pl.concat([getattr(each, name) for each in frames]) for name in vars(frames[0])})

@@ -21,7 +21,7 @@ from ...core import admission
 from ...core.errors import ConfigError, NoStoreError, PluginError, StoreError
 from ...core.messages import Role
 from ...core.plugins import STORED, WORD
-from ...core.storage import Address, FileRecord, FollowedPath, Storage, Url, open_storage
+from ...core.storage import Address, FileRecord, Storage, Url, open_storage
 from ...core.storage.commit import Step, refuse_interrupted, roll_forward
 from ...core.storage.receipts import Receipt
 from ...labeling.episode import FailedEpisode
@@ -410,7 +410,7 @@ def _label_versions(root: Address) -> list[int]:
     return sorted(int(name[1:]) for name in names if re.fullmatch(r"v[0-9]{1,9}", name))
 
 
-_OPENED: OrderedDict[tuple[str, str, bool, str], Store] = OrderedDict()
+_OPENED: OrderedDict[tuple[str, str, str], Store] = OrderedDict()
 """Stores that this process received from another one, the latest last."""
 MOST_OPENED = 8
 
@@ -418,7 +418,7 @@ MOST_OPENED = 8
 def open_once(root: Address, config: RunConfig) -> Store:
     """Return the store of this process for an address and a config, so that a worker resolves a config once."""
     lease = root.lease if isinstance(root, Url) else ""
-    key = (home_of(root), lease, isinstance(root, FollowedPath), config.model_dump_json())
+    key = (home_of(root), lease, config.model_dump_json())
     store = _OPENED.pop(key, None) or Store(root, config)
     _OPENED[key] = store
     while len(_OPENED) > MOST_OPENED:

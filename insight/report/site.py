@@ -123,7 +123,6 @@ def report(
     draw_plans: bool = False,
     other: str | Address | None = None,
     reporter: Reporter | None = None,
-    follow_links: bool = False,
     allow: Names = (),
 ) -> Contents:
     """Write a store as a site that opens from disk.
@@ -137,7 +136,6 @@ def report(
         draw_plans: also render witness plans for environments with slow rendering.
         other: a second finished store, which the site shows next to the first one.
         reporter: receives the progress.
-        follow_links: follow links below the folder of your own store; without it they are refused.
         allow: modules or models that the store names and that may be loaded; without them, pages lack what they
             compute.
 
@@ -149,8 +147,8 @@ def report(
         ConfigError: an environment is not in the store.
     """
     selection = Selection(tuple(environments), failures_only, limit, draw_plans)
-    second = None if other is None else parse_address(other, follow_links=follow_links)
-    store = parse_address(root, follow_links=follow_links)
+    second = None if other is None else parse_address(other)
+    store = parse_address(root)
     with allowing(allow):
         return write_report(store, Path(out), selection, reporter or Silent(), second)
 

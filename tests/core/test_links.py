@@ -1,7 +1,6 @@
 """Links, pipes, sockets and devices in a store: every reader refuses them by name, and nothing outside is touched."""
 
 import os
-import pickle
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pivot.core.errors import StoreError
-from pivot.core.storage import FollowedPath, LocalStorage, beneath, local, parse_address
+from pivot.core.storage import LocalStorage, beneath, local
 from pivot.core.storage.local import LOCK, TEMPORARY
 from pivot.tests.core.canary import Canary
 
@@ -76,7 +75,7 @@ OPERATIONS: dict[str, Callable[[LocalStorage, str], object]] = {
 @pytest.mark.parametrize("link", ["dataset", "dataset/env"])
 def test_no_operation_goes_through_a_link(operation: str, link: str, root: Path, canary: Canary) -> None:
     _replace(root / link, canary)
-    with pytest.raises(StoreError, match=rf"{link} is a link, .* allow links with --follow-links"):
+    with pytest.raises(StoreError, match=rf"{link} is a link, .*put what it leads to in its place"):
         OPERATIONS[operation](LocalStorage(root), f"{link}/env" if operation == "list" else link)
 
 
@@ -109,12 +108,11 @@ SPECIAL: dict[str, Callable[[Path], None]] = {"named pipe": os.mkfifo, "socket":
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", SPECIAL)
-@pytest.mark.parametrize("follow", [False, True])
 @pytest.mark.parametrize("name", ["run.json", "labels/v1/env/00000.parquet", LOCK, ".commit/journal.json"])
-def test_nothing_waits_for_a_special_file(kind: str, name: str, follow: bool, root: Path) -> None:
+def test_nothing_waits_for_a_special_file(kind: str, name: str, root: Path) -> None:
     (root / name).unlink(missing_ok=True)
     SPECIAL[kind](root / name)
-    storage = LocalStorage(FollowedPath(root) if follow else root)
+    storage = LocalStorage(root)
     attempts = [storage.check_contents, storage.lock().__enter__, lambda: storage.read_bytes(name)]
     if name == LOCK:
         attempts.append(storage.writer)
@@ -125,12 +123,11 @@ def test_nothing_waits_for_a_special_file(kind: str, name: str, follow: bool, ro
 
 @pytest.mark.timeout(300)
 def test_the_lock_is_not_touched_where_it_is_no_file(root: Path, canary: Canary) -> None:
-    for path in (root, FollowedPath(root)):
-        (root / LOCK).unlink()
-        (root / LOCK).symlink_to(canary.root / "file")
-        for attempt in (LocalStorage(path).writer, LocalStorage(path).lock().__enter__):
-            with pytest.raises(StoreError, match=rf"{LOCK} is a link"):
-                attempt()
+    (root / LOCK).unlink()
+    (root / LOCK).symlink_to(canary.root / "file")
+    for attempt in (LocalStorage(root).writer, LocalStorage(root).lock().__enter__):
+        with pytest.raises(StoreError, match=rf"{LOCK} is a link"):
+            attempt()
     (root / LOCK).unlink()
     (root / LOCK).mkdir()
     with pytest.raises(StoreError, match=rf"{LOCK} is a folder"), LocalStorage(root).lock():
@@ -155,7 +152,6 @@ def test_a_hard_link_to_outside_is_refused_and_one_within_is_not(name: str, root
     for attempt in (LocalStorage(root).check_contents, LocalStorage(root).lock().__enter__):
         with pytest.raises(StoreError, match=rf"{name} is a hard link: .*copy the folder"):
             attempt()
-    LocalStorage(FollowedPath(root)).check_contents()
 
 
 def test_a_planted_name_of_a_temporary_file_is_not_written_through(root: Path, canary: Canary) -> None:
@@ -182,49 +178,6 @@ def test_the_root_and_what_is_above_it_may_be_links(root: Path, tmp_path: Path) 
         assert (root / "labels/v1/new").read_bytes() == b"new"
 
 
-def test_a_linked_folder_works_where_links_are_followed(root: Path, tmp_path: Path) -> None:
-    before = LocalStorage(root).listing()
-    moved = Path(shutil.move(root / "labels", tmp_path / "moved"))
-    (root / "labels").symlink_to(moved)
-    storage = LocalStorage(FollowedPath(root))
-    storage.check_contents()
-    assert storage.listing() == before
-    assert list(storage.listing("labels/v1")) == [name for name in before if name.startswith("labels/v1/")]
-    with storage.lock():
-        storage.write_bytes("labels/v2/new", b"new")
-        storage.delete("labels/v1/env")
-    assert (moved / "v2/new").read_bytes() == b"new"
-    assert not (moved / "v1/env").exists()
-    assert storage.local_path("labels/v2/new").read_bytes() == b"new"
-
-
-def test_a_linked_folder_on_another_disk_can_be_written(root: Path) -> None:
-    disks = [Path(name) for name in ("/dev/shm", "/tmp", "/var/tmp") if os.access(name, os.W_OK)]
-    disk = next((each for each in disks if each.stat().st_dev != root.stat().st_dev), None)
-    if disk is None:
-        pytest.skip("there is no other disk here")
-    other = disk / f"pivot-{os.getpid()}"
-    try:
-        other.mkdir()
-        shutil.rmtree(root / "labels")
-        (root / "labels").symlink_to(other)
-        storage = LocalStorage(FollowedPath(root))
-        storage.write_bytes("labels/v1/new", b"new")
-        (other / f"v1/.half{TEMPORARY}").write_bytes(b"hal")  # as a kill leaves it
-        assert list(storage.listing("labels")) == ["labels/v1/new"]
-        assert storage.read_bytes("labels/v1/new") == b"new"
-    finally:
-        shutil.rmtree(other)
-
-
-@pytest.mark.timeout(300)
-def test_a_link_to_a_folder_above_it_is_refused_also_where_links_are_followed(root: Path) -> None:
-    shutil.rmtree(root / "x/0001")
-    (root / "x/0001").symlink_to(root)
-    with pytest.raises(StoreError, match=r"x/0001 is a link to a folder that it is in"):
-        LocalStorage(FollowedPath(root)).check_contents()
-
-
 @pytest.mark.timeout(300)
 def test_folders_without_end_are_refused(root: Path) -> None:
     place = root
@@ -242,26 +195,10 @@ def test_names_with_control_characters_are_escaped(root: Path) -> None:
     assert r"\x1b[2Jgone\n is a link" in str(raised.value)
 
 
-def test_the_permission_goes_with_the_address(tmp_path: Path) -> None:
-    for source in (str(tmp_path), tmp_path):
-        address = parse_address(source, follow_links=True)
-        assert isinstance(address, FollowedPath)
-        below = pickle.loads(pickle.dumps(address / "x" / "0001"))
-        assert isinstance(below, FollowedPath)
-        assert isinstance(LocalStorage(below).local_path("a"), FollowedPath)
-        assert address == tmp_path
-    assert not isinstance(parse_address(str(tmp_path)), FollowedPath)
-    assert str(parse_address("s3://bucket/folder", follow_links=True)) == "s3://bucket/folder"
-
-
 def test_one_look_serves_a_whole_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Path] = []
 
-    def look(path: Path, *, follow: bool) -> None:
-        assert not follow
-        looks.append(path)
-
-    monkeypatch.setattr(local, "check_tree", look)
+    monkeypatch.setattr(local, "check_tree", looks.append)
     with LocalStorage(root).lock():
         for _ in range(5):
             LocalStorage(root).check_contents()

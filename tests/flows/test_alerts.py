@@ -188,11 +188,11 @@ def test_the_first_run_of_all_is_silent() -> None:
 
 def test_a_deployment_that_never_starts_raises_an_alarm(folder: Path) -> None:
     """A file of a run stays as it is; files can be read by node_exporter, whatever the mask of the worker."""
-    ran = folder / "pivot-weekly-review.prom"
+    ran = folder / "pivot-nightly-sokoban.prom"
     ran.write_text("of a run")
     mask = os.umask(0o077)
     try:
-        expect_runs(["nightly-svg", "weekly-review"])
+        expect_runs(["nightly-svg", "nightly-sokoban"])
     finally:
         os.umask(mask)
     assert ran.read_text() == "of a run"

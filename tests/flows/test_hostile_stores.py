@@ -87,21 +87,6 @@ def test_a_journal_alone_stops_readers_and_is_checked_by_writers(small_store: Pa
     assert (root / "labels").is_dir()
 
 
-@pytest.mark.timeout(900)
-def test_linked_folders_of_an_own_store_work_for_every_command(small_store: Path, tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    root = Path(shutil.copytree(small_store, tmp_path / "real/store"))
-    (tmp_path / "runs").symlink_to(tmp_path / "real")
-    assert _run("stats", tmp_path / "runs/store", small_store, tmp_path / "out") is None
-    shutil.move(root / "labels", tmp_path / "labels")
-    (root / "labels").symlink_to(tmp_path / "labels")
-    for command in ("verify", "stats", "peek", "compare", "plot", "merge", "relabel", "verify"):
-        error = _run(command, tmp_path / "runs/store", small_store, tmp_path / command, "--follow-links")
-        assert error is None, (command, error)
-    assert (root / "labels").is_symlink()
-    assert (tmp_path / "labels/v2").is_dir()
-
-
 READING = ("verify", "stats", "peek", "compare", "plot", "report", "push", "merge")
 
 

@@ -168,17 +168,6 @@ def test_wrong_wishes_are_refused_before_anything_changes(night: Path, tmp_path:
     assert on_disk(tmp_path) == before
 
 
-def test_linked_nights_are_pruned_on_request(night: Path, tmp_path: Path) -> None:
-    nights_in(tmp_path / "disk", night, ["2026-01-02"])
-    (tmp_path / "nightly").mkdir()
-    shutil.copytree(night, tmp_path / "nightly" / "2026-01-01")
-    (tmp_path / "nightly" / "2026-01-02").symlink_to(tmp_path / "disk" / "2026-01-02")
-    assert "is a link" in refused("prune", tmp_path / "nightly", "--keep", "1")
-    run("prune", tmp_path / "nightly", "--keep", "1", "--now", "--follow-links")
-    assert [path.name for path in (tmp_path / "nightly").iterdir()] == ["2026-01-02"]
-    assert_whole(tmp_path / "disk" / "2026-01-02")
-
-
 def test_a_night_is_marked_and_goes_another_day_or_comes_back(night: Path, tmp_path: Path) -> None:
     folder, first = tmp_path / "nightly", date(2026, 2, 1)
     days = [f"2026-01-0{day}" for day in range(1, 6)]

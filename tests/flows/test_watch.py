@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -15,16 +14,12 @@ import pivot
 import prefect
 import pytest
 import yaml
-from pivot.core.errors import StoreError
 from pivot.core.progress import ShardReporter
-from pivot.core.storage import LocalStorage
 from pivot.datasets.store.config import make_config
 from pivot.flows import artifacts
 from pivot.flows.artifacts import Artifacts, data_uri, show_store
-from pivot.flows.engines.base import Workers
 from pivot.flows.metrics import FOLDER, RunMetrics, StageTotals
 from pivot.flows.pipeline import BuildResult
-from pivot.flows.review import review_stores
 from pivot.flows.watch import Watch
 from pivot.tests.flow_runs import config_of
 from prefect.cli.deploy._models import PrefectYamlModel
@@ -160,45 +155,6 @@ def test_a_picture_is_small() -> None:
     plain[100:300, 100:500] = (200, 30, 45)
     assert data_uri(plain).startswith("data:image/png;base64,")
     assert len(data_uri(plain)) < 4000
-
-
-# The weekly review
-
-
-def test_a_review_proves_the_newest_stores_and_names_what_is_wrong(
-    watched: tuple[Watch, Shown, Clock], tmp_path: Path
-) -> None:
-    watch, shown, _ = watched
-    for night in ("1", "2", "3"):
-        pivot.build(config_of({"frozenlake": 1}, rollouts=2), tmp_path / "frozenlake" / night)
-    pivot.build(config_of({"sokoban": 1}, rollouts=2), tmp_path / "single")
-    (tmp_path / "single-report").mkdir()
-    (tmp_path / "notes.txt").write_text("no store")
-    (tmp_path / "frozenlake" / "3" / "manifest.json").unlink()
-    (tmp_path / "frozenlake" / "1" / "run.json").unlink()  # too old to be looked at
-    with pytest.raises(StoreError, match=r"1 problems found .*3 is not finished, and no run writes it; start a run"):
-        review_stores(tmp_path, 2, watch, Workers(count=1))
-    assert shown.table_of("stores")[-1]["state"] == "not finished"
-    shown.shown.clear()
-    with LocalStorage(tmp_path / "frozenlake" / "3").lock():  # a build is at work
-        done = review_stores(tmp_path, 2, watch, Workers(count=1))
-    assert [Path(each).name for each in done["stores"]] == ["single", "2", "3"]
-    rows = {Path(row["store"]).name: row for row in shown.table_of("stores")}
-    assert {name: row["state"] for name, row in rows.items()} == {
-        "single": "proved",
-        "2": "proved",
-        "3": f"written by process {os.getpid()}",
-    }
-    assert (rows["2"]["environment"], rows["2"]["episodes"]) == ("frozenlake", 2)
-    assert {Path(row["store"]).name for row in shown.table_of("group-rates")} == {"single", "2"}
-    assert review_stores(tmp_path / "single", 2, watch, Workers(count=1))["stores"] == [str(tmp_path / "single")]
-
-    (label,) = (tmp_path / "single" / "labels" / "v1").rglob("*.parquet")
-    label.write_bytes(label.read_bytes()[:-1] + b"x")
-    with pytest.raises(StoreError, match=r"problems found in stores below .*, the first: "):
-        review_stores(tmp_path, 2, watch, Workers(count=1))
-    with pytest.raises(StoreError, match="holds no store"):
-        review_stores(tmp_path / "single-report", 2, watch, Workers(count=1))
 
 
 # The documentation

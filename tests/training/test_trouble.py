@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 from pivot.core.errors import PivotError, SimulatorError, StoreError, TrainingError
-from pivot.core.storage import FollowedPath
+from pivot.core.storage import LocalStorage
 from pivot.datasets.store.config import env_config
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.models.base import ChatAnswer
@@ -136,7 +136,7 @@ def test_an_update_without_a_finished_episode_stops_the_run(
 def test_a_full_disk_stops_the_run_with_what_to_do(
     file: str, player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = FollowedPath(tmp_path / "run")
+    out = tmp_path / "run"
     append = journal.append
 
     def onto_a_full_disk(storage: Any, name: str, text: str) -> None:
@@ -144,11 +144,12 @@ def test_a_full_disk_stops_the_run_with_what_to_do(
             (out / name).symlink_to("/dev/full")
         append(storage, name, text)
 
-    monkeypatch.setattr(loop, "append", onto_a_full_disk)
-    with pytest.raises(TrainingError, match=rf"cannot write .*{file}: No space left .* with --resume"):
-        _update(player, out, monkeypatch, _only(lambda _: True))
+    with monkeypatch.context() as full:
+        full.setattr(loop, "append", onto_a_full_disk)
+        full.setattr(LocalStorage, "local_path", lambda storage, name: storage.root / name)  # through the link
+        with pytest.raises(TrainingError, match=rf"cannot write .*{file}: No space left .* with --resume"):
+            _update(player, out, monkeypatch, _only(lambda _: True))
     (out / file).unlink()
-    monkeypatch.setattr(loop, "append", append)
     loop.train(loop.prepare(matrix.config_of("frozenlake", "oracle", str(player))), out, resume=True)
     assert [line["step"] for line in lines_of(out)] == [1]
 
