@@ -1,10 +1,12 @@
 """``pivot doctor``: what is installed, what is missing, and how to get it."""
 
+import asyncio
 import platform
 import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,12 +17,19 @@ from rich.text import Text
 
 from ..core import plugins
 from ..core.errors import ConfigError, PivotError, PluginError
+from ..core.plugins import read_settings
 from ..core.version import __version__
 from ..flows.engines.local import available_cores
-from ..models.address import KEY_VARIABLE, bare_url
+from ..models.address import KEY_VARIABLE, api_key, bare_url
+from ..models.base import Sampling
 from ..models.extras import install_line, installed
+from ..models.openai import OpenAIBackend
+from ..models.openai.backend import OpenAIOptions
+from ..models.preflight import PreflightModel
+from ..models.service import Service
+from ..rollouts.policies import ModelPolicy
+from ..rollouts.policies.example import example_turn
 from .console import out, show_table, styled
-from .server_check import check_server
 
 OK, MISSING, BROKEN = styled(("ok", "green")), styled(("missing", "yellow")), styled(("broken", "red"))
 
@@ -28,7 +37,6 @@ OPTIONAL = (
     ("openai", "openai", "models behind a server", install_line("openai")),
     ("torch", "torch", "models in this process, training", install_line("transformers")),
     ("transformers", "transformers", "models in this process, training", install_line("transformers")),
-    ("vllm", "vllm", "a vLLM engine in this process", install_line("vllm")),
     ("trl", "trl", "training", install_line("train")),
     ("ai2thor.server", "ai2thor", "navigation in AI2-THOR", install_line("thor")),
     ("mani_skill", "mani_skill", "primitiveskill in ManiSkill", install_line("maniskill")),
@@ -83,17 +91,39 @@ def _server(base_url: str | None, model: str | None, key_variable: str) -> None:
     """Check a model server."""
     if not model:
         raise ConfigError("no model named; give the name that the server uses with --model")
-    findings = check_server(base_url, model, key_variable)
-    states = {"ok": OK, "missing": MISSING, "unknown": styled(("unknown", "yellow")), "broken": BROKEN}
-    rows = [[each.check, states[each.state], each.detail, each.advice] for each in findings]
-    show_table("Model server", ["check", "state", "found", "what to do"], rows)
-    broken = [each for each in findings if each.state == "broken"]
-    if broken:
-        raise ConfigError(f"the server cannot be used: {broken[0].check}: {broken[0].detail}; {broken[0].advice}")
+    service = {"key_variable": key_variable, "cache": ""} | ({} if base_url is None else {"base_url": base_url})
+    facts = asyncio.run(server_facts(model, read_settings(Service, service, "")))
+    show_table("Model server", ["what", "found"], [list(each) for each in facts.items()])
     line = ["pivot", "build", "sokoban", "--out", "runs/vlm", "--policy", "openai", "--model", model]
     line += [] if base_url is None else ["--base-url", bare_url(base_url)]
     line += [] if key_variable == KEY_VARIABLE else ["--key-variable", key_variable]
     out.print(f"ready: {shlex.join(line)}", soft_wrap=True)
+
+
+async def server_facts(model: str, service: Service) -> dict[str, str]:
+    """Send a server the first request of a build, with a picture; return what it says of itself.
+
+    Raises:
+        PluginError: the extra is not installed.
+        ConfigError: address, key or model are wrong, or the server drops pictures.
+        PivotError: the server does not answer.
+    """
+    api_key(service.key_variable)
+    backend = OpenAIBackend(OpenAIOptions(model=model, revision=""), service, "student")
+    backend.check()
+    served = backend.connect_for_preflight()
+    request = ModelPolicy(backend).request(example_turn())
+    try:
+        answer = await PreflightModel(served).answer(replace(request, sampling=Sampling(max_tokens=8)))
+        checkpoint = await served.served_as()
+    finally:
+        await served.aclose()
+    ids = "with token ids" if answer.token_ids else "without token ids"
+    return {
+        "address": service.base_url,
+        "checkpoint": checkpoint or "not named: name it with --revision, so that no answer of another passes for its",
+        "log-probabilities": ids if answer.logprobs else "none: training on these rollouts computes them itself",
+    }
 
 
 def _system() -> list[list[str | Text]]:

@@ -25,7 +25,7 @@ from .from_config import Form, key_and_value, parameter
 from .help_texts import help_text, metavar_of
 from .values import Values, plain
 
-OPTIONS = "Model of the policy (--policy openai, transformers or vllm)"
+OPTIONS = "Model of the policy (--policy openai or transformers)"
 SERVER = "Model server (does not affect the data)"
 """Headings of the help."""
 NAMES = {"request_seconds": "request-timeout", "episode_seconds": "episode-timeout", "patience_seconds": "patience"}

@@ -275,12 +275,13 @@ def test_doctor_finds_everything_in_order(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_doctor_calls_no_model_ok_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["pivot.cli.doctor"]
-    monkeypatch.setattr(module, "installed", lambda package: package != "vllm")
+    monkeypatch.setattr(module, "installed", lambda package: package != "transformers")
     rows, broken = module._plugins()
     assert not broken
     states = {(group, name): (str(state), fix) for group, name, state, fix in rows}
-    assert states["models", "vllm"] == ("missing", "needs vllm: pip install 'pivot-vlm[vllm]'")
-    assert states["models", "transformers"] == ("ok", "")
+    assert states["models", "transformers"][0] == "missing"
+    assert states["models", "transformers"][1].endswith("transformers: pip install 'pivot-vlm[transformers]'")
+    assert states["models", "openai"] == ("ok", "")
     assert "dreamsim" in " ".join(str(row[0]) for row in module._optional())
 
 

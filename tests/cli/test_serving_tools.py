@@ -19,14 +19,13 @@ import pivot
 import pytest
 from packaging.requirements import Requirement
 from pivot.cli import app
-from pivot.cli.server_check import check_server
+from pivot.cli.doctor import server_facts
 from pivot.cli.serving import Gpu, billions, gpus, serve_line, tensor_parallel
 from pivot.core.errors import ConfigError, PluginError, ServerGoneError
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.run import Run
 from pivot.models.extras import install_line, look_for, need
 from pivot.models.openai.failures import connection_failure
-from pivot.models.openai.model import OpenAIModel
 from pivot.models.service import Service
 from pivot.tests.flow_runs import config_of
 from pivot.tests.models.chat_server import MODEL, served
@@ -118,51 +117,34 @@ def able(body: dict[str, Any]) -> dict[str, Any]:
     return reply
 
 
-def states(server: Any, model: str = MODEL) -> dict[str, str]:
-    return {each.check: each.state for each in check_server(server.url, model)}
+def facts_of(url: str, model: str = MODEL) -> dict[str, str]:
+    """Return what doctor shows of a server."""
+    return asyncio.run(server_facts(model, Service(base_url=url, cache="", patience_seconds=0.1)))
 
 
-def test_doctor_tells_what_a_server_lacks() -> None:
+def test_doctor_shows_what_a_server_sends_and_refuses_one_that_a_run_cannot_use() -> None:
     with served(able) as server:
-        findings = {each.check: each for each in check_server(server.url, MODEL)}
-        # This server counts every prompt alike, as one that drops pictures would.
-        assert {name: each.state for name, each in findings.items()} == {
-            "reachable": "ok",
-            "checkpoint named": "unknown",
-            "text answered": "ok",
-            "log-probabilities": "ok",
-            "pictures seen": "broken",
-        }
-        assert "dropped" in findings["pictures seen"].detail
-        assert all(each.advice for each in findings.values() if each.state != "ok")
-        other = check_server(server.url, "other")
-        assert [each.state for each in other] == ["broken"]
-        assert MODEL in other[-1].advice
+        facts = facts_of(server.url)
+        assert (facts["address"], facts["log-probabilities"]) == (server.url, "with token ids")
+        assert facts["checkpoint"].startswith("not named: name it with --revision")
+        with pytest.raises(ConfigError, match=MODEL):
+            facts_of(server.url, "other")
+        with pytest.raises(ConfigError, match=f"use --base-url {server.url}"):
+            facts_of(server.url.removesuffix("/v1"))
     with served(lambda body: {"text": "yes"}) as server:
-        assert states(server)["log-probabilities"] == "missing"
-    with served(able, fault=lambda key, tried: "500") as server:
-        assert list(states(server).values()) == ["ok", "unknown", "broken"]
-    gone = server.url
-    assert [each.state for each in check_server(gone, MODEL)] == ["broken"]
-    assert "serve-command" in check_server(gone, MODEL)[0].advice
+        assert facts_of(server.url)["log-probabilities"].startswith("none: ")
+    with pytest.raises(ServerGoneError, match="serve-command"):
+        facts_of(server.url)
 
 
 @pytest.mark.parametrize("answer", [(404, {}), (405, {}), (500, {}), (200, ["no list"])], ids=str)
 def test_doctor_and_builds_accept_a_server_without_a_list_of_models(answer: tuple[int, Any], tmp_path: Path) -> None:
     with served(lambda body: able(body) | {"text": "<action>up</action>"}) as server:
         server.list_answer = answer
-        findings = check_server(server.url, MODEL)
-        assert [each.state for each in findings[:3]] == ["ok", "unknown", "ok"]
+        assert facts_of(server.url)["log-probabilities"] == "with token ids"
         service = {"base_url": server.url, "cache": ""}
         policy = {"name": "openai", "options": {"model": MODEL}, "service": service}
         assert pivot.build(config_of({"frozenlake": 1}, rollouts=2, policy=policy), tmp_path / "store").is_whole
-
-
-def test_doctor_names_the_address_below() -> None:
-    with served(able) as server:
-        findings = check_server(server.url.removesuffix("/v1"), MODEL)
-        assert [each.state for each in findings] == ["broken"]
-        assert findings[0].advice == f"use --base-url {server.url}"
 
 
 @pytest.fixture
@@ -192,23 +174,12 @@ def serve_nobody(listening: socket.socket, context: ssl.SSLContext | None = None
     return f"127.0.0.1:{listening.getsockname()[1]}"
 
 
-async def contacted(service: Service) -> None:
-    model = OpenAIModel(MODEL, None, service)
-    try:
-        await model.contact()
-    finally:
-        await model.aclose()
-
-
 def failure_at(url: str) -> tuple[str, str]:
-    """Return what doctor says of a server that cannot be reached, and its advice; a build says the same."""
-    (finding,) = check_server(url, MODEL)
-    assert finding.state == "broken"
-    service = Service(base_url=url, patience_seconds=0.1)
+    """Return what doctor says of a server that cannot be reached, and its advice."""
     with pytest.raises((ServerGoneError, ConfigError)) as caught:
-        asyncio.run(contacted(service))
-    assert str(caught.value) == f"{finding.detail}; {finding.advice}"
-    return finding.detail.removeprefix(f"no server answers at {url} (").removesuffix(")"), finding.advice
+        facts_of(url)
+    detail, _, advice = str(caught.value).partition("; ")
+    return detail.removeprefix(f"no server answers at {url} (").removesuffix(")"), advice
 
 
 def test_a_failed_connection_says_what_happened(listener: socket.socket, tmp_path: Path) -> None:
@@ -301,7 +272,6 @@ def test_the_base_install_pulls_no_model_packages() -> None:
     [
         ("openai", {"openai"}),
         ("transformers", {"torch", "transformers"}),
-        ("vllm", {"vllm"}),
         ("train", {"torch", "transformers", "trl"}),
     ],
 )
@@ -317,10 +287,10 @@ def test_a_missing_extra_is_named_with_its_install_line() -> None:
     for call in (need, look_for):
         with pytest.raises(PluginError, match=re.escape("pip install 'pivot-vlm[openai]'")):
             call("no_such_package_at_all", "openai")
-    assert install_line("vllm") == "pip install 'pivot-vlm[vllm]'"
+    assert install_line("train") == "pip install 'pivot-vlm[train]'"
 
 
-@pytest.mark.parametrize("name", ["transformers", "vllm"])
+@pytest.mark.parametrize("name", ["transformers", "openai"])
 def test_a_model_whose_extra_is_missing_is_refused_before_the_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(module: str) -> None:
         return None
@@ -339,4 +309,4 @@ def test_a_model_whose_extra_is_missing_is_refused_before_the_run(name: str, mon
 def test_numbers_that_are_no_log_probabilities_are_refused(value: Any) -> None:
     """Probabilities above one, flags and texts: doctor reports them as missing, and steps are stored without."""
     with served(lambda body: able(body) | {"logprobs": [-0.5, value]}) as server:
-        assert states(server)["log-probabilities"] == "missing"
+        assert facts_of(server.url)["log-probabilities"].startswith("none: ")

@@ -1,13 +1,10 @@
-"""vLLM on this machine's CPU around a tiny real Qwen2.5-VL: the pipeline over its server, and its engine in process.
+"""vLLM on this machine's CPU around a tiny real Qwen2.5-VL: the pipeline over its server.
 
 Run by ``make test WHAT=serving`` in an environment of its own. What vLLM states as log-probabilities, transformers
 computes.
 """
 
 import asyncio
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,14 +12,14 @@ from typing import Any
 import pivot
 import polars as pl
 import pytest
-from pivot.cli.server_check import check_server
+from pivot.cli.doctor import server_facts
+from pivot.core.errors import ConfigError
 from pivot.core.messages import CUT
 from pivot.datasets.store.nights import load_store
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.service import Service
 from pivot.models.transformers.model import Engine
-from pivot.models.vllm import VllmModel
-from pivot.tests.flow_runs import clean_environment, config_of
+from pivot.tests.flow_runs import config_of
 
 pytest.importorskip("vllm", reason="needs vLLM; run: make test WHAT=serving")
 from pivot.tests.models.real_models import (
@@ -35,7 +32,7 @@ from pivot.tests.models.real_models import (
     save_model,
     trained,
 )
-from pivot.tests.models.vllm_server import NAME, START_SECONDS, vllm_server
+from pivot.tests.models.vllm_server import NAME, vllm_server
 
 pytestmark = pytest.mark.serving
 
@@ -70,15 +67,11 @@ def part(url: str, **options: Any) -> dict[str, Any]:
 
 
 def test_doctor_finds_all_that_a_run_needs(url: str) -> None:
-    findings = check_server(url, NAME)
-    assert [(each.check, each.state) for each in findings] == [
-        ("reachable", "ok"),
-        ("checkpoint named", "ok"),
-        ("text answered", "ok"),
-        ("log-probabilities", "ok"),
-        ("pictures seen", "ok"),
-    ]
-    assert [each.state for each in check_server(url, "other")] == ["broken"]
+    facts = asyncio.run(server_facts(NAME, Service(base_url=url, cache="")))
+    assert facts["log-probabilities"] == "with token ids"
+    assert not facts["checkpoint"].startswith("not named")
+    with pytest.raises(ConfigError, match=NAME):
+        asyncio.run(server_facts("other", Service(base_url=url, cache="")))
 
 
 def test_the_pipeline_over_the_server(url: str, engine: Engine, tmp_path: Path) -> None:
@@ -100,52 +93,20 @@ def test_the_pipeline_over_the_server(url: str, engine: Engine, tmp_path: Path) 
         assert str(row["pivot_step"]) in row["failure_reason"] or row["failure_reason"]
 
 
-def test_seeds_are_obeyed_by_server_and_engine(url: str, folder: Path, engine: Engine) -> None:
-    """The engine in this process gives the tokens that it states the log-probabilities of, and answers by schema."""
-
+def test_seeds_are_obeyed_by_the_server(url: str, engine: Engine) -> None:
     async def ask() -> list[Any]:
-        local = VllmModel(str(folder), engine={"enforce_eager": True, "max_model_len": 4096, "dtype": "float32"})
         remote = OpenAIModel(NAME, None, Service(base_url=url, cache=""))
         requests = [request_of(number) for number in range(8)]
-        here = await asyncio.gather(*[local.answer(request) for request in requests])
-        again = await asyncio.gather(*[local.answer(request) for request in reversed(requests)])
         there = await asyncio.gather(*[remote.answer(request) for request in requests])
-        schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 8}}, "required": ["a"]}
-        shaped = await local.answer(request_of(9, max_tokens=200, json_schema=schema))
+        again = await asyncio.gather(*[remote.answer(request) for request in reversed(requests)])
         await remote.aclose()
-        return [requests, here, again[::-1], there, shaped]
+        return [requests, there, again[::-1]]
 
-    requests, here, again, there, shaped = asyncio.run(ask())
-    assert [each.token_ids for each in here] == [each.token_ids for each in again]
-    for request, answer in zip([*requests, *requests], [*here, *there], strict=True):
+    requests, there, again = asyncio.run(ask())
+    assert [each.token_ids for each in there] == [each.token_ids for each in again]
+    for request, answer in zip(requests, there, strict=True):
         if not names_a_picture(engine, answer.token_ids):
             expected = recomputed(engine, request, list(answer.token_ids))
             assert answer.logprobs == pytest.approx(expected, abs=TOLERANCE)
         assert answer.finish_reason == CUT or answer.token_ids[-1] == engine.processor.tokenizer.eos_token_id
         assert answer.text.replace("\ufffd", "") == readable(engine.processor.tokenizer, answer.token_ids)
-    assert list(json.loads(shaped.text)) == ["a"]
-
-
-def test_the_pipeline_with_the_engine_in_this_process(folder: Path, engine: Engine, tmp_path: Path) -> None:
-    settings = {"enforce_eager": True, "max_model_len": 4096, "dtype": "float32"}
-    policy = {"name": "vllm", "options": {"model": str(folder), "max_tokens": 24, "engine": settings}}
-    root = tmp_path / "store"
-    pivot.build(config_of(TASKS, rollouts=2, policy=policy), root)
-    assert_right_records(root, engine.processor.tokenizer)
-    assert largest_difference(root, engine) < TOLERANCE
-
-
-def test_the_command_with_the_engine_in_its_process(folder: Path, tmp_path: Path) -> None:
-    """The installed command is the main module of vLLM's worker processes too, which import it again."""
-    command = [Path(sys.executable).with_name("pivot"), "build", "sokoban", "--tasks", "1", "--rollouts", "2"]
-    root = tmp_path / "store"
-    run = subprocess.run(
-        [*command, "--out", root, "--policy", "vllm", "--model", folder],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=START_SECONDS,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert load_store(root).episodes.collect()["status"].to_list() == ["complete", "complete"]

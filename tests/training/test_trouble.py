@@ -146,7 +146,7 @@ def test_a_full_disk_stops_the_run_with_what_to_do(
 
     with monkeypatch.context() as full:
         full.setattr(loop, "append", onto_a_full_disk)
-        full.setattr(LocalStorage, "local_path", lambda storage, name: storage.root / name)  # through the link
+        full.setattr(LocalStorage, "local_path", lambda storage, name="": storage.root / name)  # through the link
         with pytest.raises(TrainingError, match=rf"cannot write .*{file}: No space left .* with --resume"):
             _update(player, out, monkeypatch, _only(lambda _: True))
     (out / file).unlink()
