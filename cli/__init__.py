@@ -82,7 +82,7 @@ def command_line(called: Iterable[str]) -> App:
     app = App(
         name="pivot",
         epilog="Start with: pivot build sokoban frozenlake --out runs/first\n\n"
-        "Environment variables, such as OPENAI_API_KEY, PREFECT_API_URL or PIVOT_TRACEBACK: pivot settings variables"
+        "Environment variables, such as OPENAI_API_KEY or PIVOT_TRACEBACK: docs/reference/configuration.md"
         "\n\nExit statuses: 0 finished, 1 failed, 2 wrong input, 3 some episodes or answers are pending, "
         "4 no usable guidance from the teacher, 130 Ctrl-C or SIGTERM",
     )

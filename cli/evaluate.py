@@ -1,10 +1,7 @@
 """``pivot evaluate``: accuracy of an Analyzer or of baselines that read the log alone, and success of a policy."""
 
 from pathlib import Path
-from typing import Any
 
-from ..core.errors import TrainingError
-from ..core.storage import open_storage
 from ..flows import training
 from ..training.evaluation.config import (
     POLICY_RESULT,
@@ -104,7 +101,7 @@ def policy(config: PolicyEvaluationConfig) -> None:
 
     pivot evaluate policy runs/sokoban-mp
 
-    pivot evaluate policy runs/sokoban-mp --checkpoint best --beside runs/sokoban-grpo
+    pivot evaluate policy runs/sokoban-mp --checkpoint best
 
     pivot evaluate policy Qwen/Qwen2.5-VL-3B-Instruct --env sokoban --out runs/raw
     """
@@ -120,24 +117,4 @@ def policy(config: PolicyEvaluationConfig) -> None:
     if row["errors"]:
         out.print(f"{row['errors']} episodes ended in an error and are in no figure", soft_wrap=True)
     folder = Path(config.model)
-    if config.beside is not None:
-        _show_gain(row, config.beside)
     out.print(f"written: {(config.out or folder) / POLICY_RESULT}", soft_wrap=True)
-
-
-def _show_gain(row: dict[str, Any], beside: Path) -> None:
-    storage = open_storage(beside)
-    if storage.stat(POLICY_RESULT) is None:
-        raise TrainingError(f"{beside} holds no {POLICY_RESULT}; measure it first: pivot evaluate policy {beside}")
-    other = storage.read_json(POLICY_RESULT)
-    alike = ("env", "settings", "seed", "levels", "levels_digest", "temperature")
-    if different := [
-        f"{each} {other.get(each)} and {row.get(each)}" for each in alike if other.get(each) != row.get(each)
-    ]:
-        raise TrainingError(
-            f"{beside} was measured on other levels, or in another way ({'; '.join(different)}); measure both with the "
-            "same settings"
-        )
-    before, after = other["success"]["value"], row["success"]["value"]
-    gain = f"{100 * (after - before) / before:+.0f} % relative" if before else "from nothing"
-    out.print(f"success {before:.3f} ({beside}) -> {after:.3f}: {gain}", soft_wrap=True)

@@ -64,7 +64,6 @@ SETTINGS = Form(
     ProbeSettings,
     {
         "arms": Flag("--arm", default="all but bound", help=f"Arm to play. {_ARMS}"),
-        "accepted_only": Flag("--accepted", off="-", help="Only failures whose label was accepted."),
         "certified": Flag(off="-"),
     },
 )

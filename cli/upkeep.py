@@ -50,18 +50,15 @@ def prune(
 
 def cache(
     file: Annotated[Path | None, path_argument("File of the cache (default: the one of all runs).", "FILE")] = None,
-    last: Annotated[int, typer.Option("--last", help="Show the N most recently cached responses.", min=0)] = 0,
 ) -> None:
     """Show the cached responses: their number and tokens per model.
 
     A build calls a model only for responses that are not in the cache; --refresh calls it anyway, --no-cache does not
     use the cache. The cache is an SQLite database: remove the file to empty it.
 
-    [bold]Examples[/]
+    [bold]Example[/]
 
     pivot cache
-
-    pivot cache --last 3
     """
     path = file or Path(default_cache())
     if file is None and not path.exists():
@@ -74,7 +71,7 @@ def cache(
     except CacheError as error:
         raise ConfigError(f"FILE: {error}") from error
     try:
-        counts, latest = calls.counts(), calls.latest(last)
+        counts = calls.counts()
     finally:
         calls.close()
     show_table(
@@ -88,9 +85,3 @@ def cache(
             for each in counts
         ],
     )
-    for facts, answer in latest:
-        sampling = ", ".join(f"{name} {value}" for name, value in facts["sampling"].items())
-        out.print(
-            f"\n{facts['model'].get('model')}, prompt {facts['prompt_hash'][:12]}, seed {facts['seed']}, {sampling}"
-        )
-        out.print(repr(answer["text"][:2000]), soft_wrap=True)

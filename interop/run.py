@@ -17,7 +17,7 @@ from ..core.identity import canonical_json
 from ..core.plugins import STORED
 from ..core.progress import Reporter
 from ..core.records import to_row
-from ..core.storage import Address, open_storage
+from ..core.storage import Address, open_storage, parse_address
 from ..datasets.store.audit import audit_record
 from ..datasets.store.config import PartConfig, RunConfig, env_config, make_config
 from ..datasets.store.schema import IMPORTS
@@ -27,7 +27,7 @@ from ..datasets.store.store import AUDIT, RUN, Store
 from ..environments.turns import Reply, Turn
 from ..flows.engines.base import WorkerPool
 from ..flows.pipeline import BuildResult, complete_result, complete_store, refuse_foreign_folder
-from ..flows.running import Running, address_of, pool_of, public, reporter_of
+from ..flows.running import Running, pool_of, public, reporter_of
 from ..rollouts.base import EndOfLogError, Policy, TaskRollouts
 from ..rollouts.ids import episode_id
 from ..rollouts.loop import roll_out_tasks
@@ -101,7 +101,7 @@ def import_rollouts(
         ConfigError, PluginError: the source, the format or a setting cannot be used.
         StoreError: the folder holds something else, the source changed meanwhile, or the disk fails.
     """
-    root, names = address_of(out, running), {each.value: each for each in Compared}
+    root, names = parse_address(out), {each.value: each for each in Compared}
     if unknown := [each for each in require if each not in names]:
         raise ConfigError(f"require: found {unknown[0]!r}, expected some of {', '.join(names)}")
     reading = Reading(Path(source), format, settings or {}, [names[each] for each in require], options or {})

@@ -144,13 +144,6 @@ class CallCache:
         with self._trouble("read"):
             return [CacheCount(*row) for row in self._file.execute(query)]
 
-    def latest(self, count: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return the most recently stored requests and answers."""
-        query = f"SELECT request, answer FROM calls_v{FORMAT} ORDER BY stored_at DESC, key LIMIT ?"
-        with self._trouble("read"):
-            rows = self._file.execute(query, (count,)).fetchall()
-        return [(json.loads(request), json.loads(answer)) for request, answer in rows]
-
     def close(self) -> None:
         """Close the file."""
         self._file.close()

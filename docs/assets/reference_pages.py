@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from pivot.cli.settings_help import VARIABLES, settings_rows
+from pivot.cli.settings_help import settings_rows
 from pivot.core import plugins
 from pivot.datasets.sql.derived_views import DERIVED
 from pivot.datasets.sql.views import VIEWS
@@ -36,10 +36,12 @@ from pivot.training.policy_rl.config import RlConfig
 from pydantic import BaseModel
 
 PAGES = Path(__file__).resolve().parents[1] / "reference"
+VARIABLES = "## Environment variables\n"
+"""First line of the section of ``configuration.md`` that is written by hand."""
 
 _HEAD = """# Configuration
 
-<!-- This page is made by: make docs -->
+<!-- This page is made by: make docs; only the last section is written by hand -->
 
 For users who look up a setting. Afterwards you know every setting with its type and default, and how to set it. What an
 option sets can also be set by its key in a YAML, TOML or JSON file: `--config FILE`. The option wins. The resolved
@@ -91,8 +93,8 @@ class Page:
         self.lines += [f"As for {home}: {', '.join(keys)}.\n" for home, keys in again.items()]
 
 
-def configuration() -> str:
-    """Return the page of the settings, Markdown."""
+def configuration(page: str) -> str:
+    """Return the page of the settings rewritten; its last section, the environment variables, is written by hand."""
     made = Page()
     made.section("## A run", RunConfig, "`config` of `run.json`; from Python the first argument of `pivot.build`.")
     made.section("### An entry of environments", EnvRun)
@@ -114,9 +116,7 @@ def configuration() -> str:
         made.section(f"### format {name}", plugins.load("importers", name).config_type)
     made.section("## Stage I", SftConfig, "`pivot train sft`, and the keys of a recipe.")
     made.section("## Stage II", RlConfig, "`pivot train rl`.")
-    made.lines.append("## Environment variables\n")
-    made.lines += [f"- `{name.replace(', ', '`, `')}` ({default}): {meaning}" for name, default, meaning in VARIABLES]
-    return "\n".join(made.lines) + "\n"
+    return "\n".join([*made.lines, page[page.index(VARIABLES) :]])
 
 
 def _ours(group: str) -> list[str]:
@@ -248,6 +248,5 @@ def with_reference(page: str) -> str:
 
 
 if __name__ == "__main__":
-    (PAGES / "configuration.md").write_text(configuration(), encoding="utf-8")
-    store = PAGES / "store.md"
-    store.write_text(with_reference(store.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, rewrite in (("configuration.md", configuration), ("store.md", with_reference)):
+        (PAGES / name).write_text(rewrite((PAGES / name).read_text(encoding="utf-8")), encoding="utf-8")

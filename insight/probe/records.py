@@ -40,8 +40,6 @@ class ProbeSettings(Settings):
     """Retries of a failure in every arm."""
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount of suffix returns, from the restored step on."""
-    accepted_only: bool = False
-    """Retry only failures whose label was accepted."""
     retries: int = Field(default=16, ge=1, le=1000)
     """Expected number of retries per success in arm bound; used to choose the next step to retry."""
     budget: int | None = Field(default=None, ge=1)

@@ -139,7 +139,7 @@ class ShardProbe:
         failures: list[Failure] = []
         for row in tables[EPISODES].to_pylist():
             label = labels.get(row["episode_id"])
-            if label is None or label["pivot_step"] is None or (self._settings.accepted_only and not label["accepted"]):
+            if label is None or label["pivot_step"] is None:
                 continue
             failures.append(
                 Failure(

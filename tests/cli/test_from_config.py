@@ -181,13 +181,12 @@ def _words_of_fields(form: Form[Any], data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _words_of(shape: str, name: str, flag: Flag, value: Any) -> list[str]:
-    written = str if name == "--beside" else json.dumps  # its values are paths
     off = flag.off or f"--no-{name.removeprefix('--')}"
     return {
         "value": lambda: [str(value) if flag.argument else f"{name}={value}"],
         "switch": lambda: [name] if value else [off] if off != "-" else [],
         "list": lambda: [str(each) if flag.argument else f"{name}={each}" for each in value],
-        "mapping": lambda: [f"{name}={key}={written(each)}" for key, each in value.items()],
+        "mapping": lambda: [f"{name}={key}={json.dumps(each)}" for key, each in value.items()],
         "nested mapping": lambda: [
             f"{name}={outer}.{key}={json.dumps(each)}" for outer, inner in value.items() for key, each in inner.items()
         ],

@@ -10,7 +10,7 @@ from pivot.cli import app
 from pivot.cli.from_config import Form
 from pivot.cli.help_texts import help_text
 from pivot.core.plugins import Settings
-from pivot.docs.assets.reference_pages import configuration
+from pivot.docs.assets.reference_pages import PAGES
 from pivot.tests.cli.command_line import run
 from pydantic import Field
 from typer.core import TyperArgument
@@ -79,7 +79,9 @@ def test_a_flag_takes_no_value_on_the_screen() -> None:
 
 
 def test_the_configuration_page_describes_each_setting_once() -> None:
-    lines = [line for line in configuration().splitlines() if line.startswith("- ")]
+    lines = [
+        line for line in (PAGES / "configuration.md").read_text(encoding="utf-8").splitlines() if line.startswith("- ")
+    ]
     assert [line for line in lines if not re.fullmatch(r"- `[^`]+`(, `[^`]+`)* \(.+?\): .+\.", line)] == []
     assert [line for line in lines if re.search(r"``|:\w+:`|\( |\(\)", line)] == []
     assert len({*lines}) == len(lines)

@@ -1,9 +1,12 @@
 """A server that fails in every way it can: no episode is lost or made twice, and the data does not show it."""
 
+import json
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,6 @@ from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import endings, left_out, model_usage
 from pivot.datasets.verify.verify import verify_store
-from pivot.models.cache import CallCache
 from pivot.tests.flow_runs import assert_nothing_is_torn, assert_whole, config_of, fingerprint
 from pivot.tests.flows.test_writers import coach
 from pivot.tests.flows.victim import Victim
@@ -264,9 +266,8 @@ def _settled(server: ChatServer) -> int:
 
 def _kept_requests(root: Path, cache: Path) -> tuple[set[str], set[str]]:
     """Requests whose answers a killed run kept: in finished shards, and in the cache, which is written later."""
-    kept = CallCache(cache)
-    cached = {answer["paid_by"][1] for _, answer in kept.latest(10_000)}
-    kept.close()
+    with closing(sqlite3.connect(cache)) as connection:
+        cached = {json.loads(text)["paid_by"][1] for (text,) in connection.execute("SELECT answer FROM calls_v2")}
     tables = (pl.read_parquet(root / f"calls/sokoban/{shard}.parquet") for shard in finished_shards(root))
     return {name for table in tables for name in table["request_id"]}, cached
 

@@ -64,8 +64,6 @@ class SftConfig(Settings):
     """Optimiser steps between checkpoints; 0 saves one at the end of every epoch."""
     evaluate: bool = setting(True, panel=REPORTS, by_rounding=True)
     """Measure the loss on the validation split with every checkpoint."""
-    loader_workers: int = setting(0, panel=MEMORY, by_rounding=True, ge=0)
-    """Worker processes per rank that prepare batches; 0 prepares them in the training process."""
     report_to: tuple[str, ...] = setting((), panel=REPORTS, by_rounding=True)
     """Experiment trackers of the transformers library, such as ``wandb`` or ``tensorboard``."""
     shape: Shape | None = setting(None, panel=CHECKS, by_rounding=True)

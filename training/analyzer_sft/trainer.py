@@ -282,7 +282,6 @@ def arguments(config: SftConfig, plan: Plan, out: Path) -> Any:
             eval_strategy="steps" if config.evaluate else "no",
             eval_steps=every,
             seed=config.seed,
-            dataloader_num_workers=config.loader_workers,
             dataloader_pin_memory=torch.cuda.is_available(),
             remove_unused_columns=False,
             max_length=None,

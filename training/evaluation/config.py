@@ -159,7 +159,5 @@ class PolicyEvaluationConfig(Settings):
     """Number of different tasks, of which a tenth is held out; by default the run's, or the paper's number."""
     seed: int | None = Field(default=None, ge=0, lt=2**31)
     """Seed of levels and replies; by default the run's, or 0."""
-    beside: Path | None = None
-    """Folder of another evaluated run, to report the gain over it."""
     out: Path | None = None
     """Folder of the result; by default ``model``."""
