@@ -133,19 +133,3 @@ def exact_success(world: World, policy: Floats) -> Floats:
         follows = np.where(world.over, world.won, values[world.following])
         values = (policy * follows).sum(axis=1) + unusable * values
     return values[world.starts]
-
-
-def sampled_success(world: World, policy: Floats, episodes: int, seed: int = 0) -> Floats:
-    """Return the share of won episodes of each level, by playing them; shape (levels,). A check of the exact value."""
-    rng = np.random.default_rng(seed)
-    cumulative = policy.cumsum(axis=1)
-    at = np.repeat(world.starts, episodes)
-    running, wins = np.ones(len(at), bool), np.zeros(len(at), bool)
-    for _ in range(world.horizon):
-        action = (rng.random(len(at))[:, None] > cumulative[at]).sum(axis=1)
-        usable = running & (action < 4)
-        rows, chosen = at[usable], action[usable]
-        wins[usable] |= world.won[rows, chosen]
-        at[usable] = world.following[rows, chosen]
-        running[usable] = ~world.over[rows, chosen]
-    return wins.reshape(len(world.starts), episodes).mean(axis=1)

@@ -85,7 +85,6 @@ COMMANDS = (
     ("peek STORE", "sokoban"),
     ("verify STORE --workers 1", "STORE holds"),
     ("compare STORE STORE", "(old) against"),
-    ("cache CACHE --last 50", r"[bold red]b[/] \x1b[2J"),
     ("probe STORE --arm no_hint --workers 1", "Suffix lift"),
     ("report STORE --out REPORT", "open it"),
     ("plot STORE --out PLOTS", "wrote to"),

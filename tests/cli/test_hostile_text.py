@@ -3,13 +3,11 @@
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pivot.cli import app
 from pivot.cli.console import out, show_error, show_table
 from pivot.core.errors import printable
-from pivot.models.cache import CallCache
 from pivot.tests.cli.command_line import run
 from pivot.tests.stores import Rows, change_rows, rewrite_manifest, table_files
 from typer.testing import CliRunner
@@ -84,17 +82,6 @@ def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.count("\n") == 1
 
 
-def test_the_call_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(out, "width", 2000)
-    count: Any = type("Count", (), dict.fromkeys(("model", "served_as", "role", "newest"), HOSTILE) | {"answers": 1})()
-    count.prompt_tokens = count.completion_tokens = 1
-    facts = {"sampling": {HOSTILE: HOSTILE}, "model": {"model": HOSTILE}, "prompt_hash": "0", "seed": 1}
-    monkeypatch.setattr(CallCache, "counts", lambda self: [count])
-    monkeypatch.setattr(CallCache, "latest", lambda self, last: [(facts, {"text": HOSTILE})])
-    CallCache(tmp_path / "cache.sqlite").close()
-    _says(run("cache", tmp_path / "cache.sqlite", "--last", "1"), lines=True)
-
-
 def test_wide_results_are_turned(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out, "width", 80)
     header = [f"column_{number}" for number in range(40)]
@@ -103,12 +90,6 @@ def test_wide_results_are_turned(capsys: pytest.CaptureFixture[str], monkeypatch
     for place in (f"column_{number} *│ value {row}.{number} " for number in range(40) for row in range(2)):
         assert re.search(place, shown), place
     assert "row 2 of 2" in shown
-
-
-def test_all_columns_of_a_view_can_be_read(tiny_store: Path) -> None:
-    shown = run("stats", tiny_store, "--sql", "select * from failures limit 1")
-    assert "│ failure_mode" in shown
-    assert "timeout" in shown or "deadlock" in shown
 
 
 @pytest.mark.parametrize(

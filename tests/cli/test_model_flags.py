@@ -66,16 +66,3 @@ def test_a_server_without_a_role_is_refused_and_one_for_the_teacher_alone_is_not
             ConfigError, match=f"{name}: policy 'scripted' is not a model, so it cannot use this option"
         ):
             asked(wrong)
-
-
-def test_the_range_of_a_sampling_setting_is_checked_and_its_flag_is_named() -> None:
-    for flag, expected in (
-        ("--top-p 7", "--top-p: found '7', expected at most 1"),
-        ("--top-k -1", "--top-k: found '-1', expected 0 or more"),
-        ("--max-tokens 0", "--max-tokens: found '0', expected 1 or more"),
-        ("--temperature hot", "--temperature: found 'hot', expected a number"),
-        ("--policy-set dtype=3", "--policy-set dtype: unknown setting"),
-        ("--tries 0", "--tries: found '0', expected 1 or more"),
-    ):
-        with pytest.raises(ConfigError, match=expected):
-            asked(f"--policy openai --model m {flag}")

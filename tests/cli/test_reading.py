@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,13 @@ import pytest
 from PIL import Image
 from pivot.cli import app
 from pivot.core import plugins
-from pivot.core.errors import ConfigError, PivotError, PluginError, StoreError
+from pivot.core.errors import PivotError, PluginError, StoreError
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
 from pivot.insight.stats import SUMMARY
 from pivot.tests.cli.command_line import error_of, run
-from pivot.tests.flow_runs import CLI, assert_whole, clean_environment, config_of, files_of
+from pivot.tests.flow_runs import assert_whole, config_of, files_of
 from pivot.tests.stores import Rows, change_rows, rewrite_manifest
 from typer.testing import CliRunner
 
@@ -111,42 +110,6 @@ def test_sql_as_a_table_and_as_csv(built: Path) -> None:
         assert float(mean) == pytest.approx(mine["episode_return"].mean())
 
 
-@pytest.mark.parametrize(
-    ("sql", "named"),
-    [
-        ("select", "the query failed: Parser Error"),
-        ("select colour from episodes", "colour"),
-        ("select * from players", "views: episodes, steps"),
-        ("drop view failures", "the query failed"),
-        ("create table mine as select 1", "the query failed"),
-    ],
-)
-def test_wrong_sql_is_explained(built: Path, sql: str, named: str) -> None:
-    error = error_of("stats", built, "--sql", sql)
-    assert isinstance(error, ConfigError)
-    assert named in str(error)
-    assert "Groups" in run("stats", built)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (("--format", "csv"), "needs --out PATH: a folder"),
-        (("--format", "parquet"), "needs --out PATH: a folder"),
-        (("--format", "parquet", "--sql", "from modes"), "needs --out PATH: a file"),
-        (("--out", "x"), "say how to write x"),
-        (("--format", "csv", "--sql", "from modes", "--out", "."), "is a folder"),
-        (("--format", "csv", "--out", "pyproject.toml"), "is a file"),
-    ],
-)
-def test_a_format_without_its_place_is_refused(
-    built: Path, arguments: tuple[str, ...], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "pyproject.toml").touch()
-    monkeypatch.chdir(tmp_path)
-    assert named in str(error_of("stats", built, *arguments))
-
-
 def test_the_summary_as_files_says_what_the_views_say(built: Path, tmp_path: Path) -> None:
     views = json.loads(run("stats", built, "--format", "json"))
     assert list(views) == [each.view for each in SUMMARY]
@@ -178,20 +141,6 @@ def test_any_duckdb_reads_the_views_from_the_folder(built: Path, monkeypatch: py
     monkeypatch.chdir(built)
     with duckdb.connect("pivot.duckdb", read_only=True) as connection:
         assert connection.execute("select count(*) from episodes").fetchall() == [(16,)]
-
-
-def test_output_cut_off_by_the_reader_is_no_error(built: Path) -> None:
-    writer = shlex.join([*CLI, "stats", str(built), "--format", "csv", "--sql", "select * from steps, range(1000)"])
-    shown = subprocess.run(
-        ["bash", "-c", f"{writer} | head -n 1"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=clean_environment(),
-        timeout=60,
-    )
-    assert shown.stdout.startswith("episode_id,")
-    assert shown.stderr == ""
 
 
 # Peek

@@ -19,13 +19,11 @@ from pivot.insight.probe.rollback import Failure, Planned, RollbackPolicy
 from pivot.insight.probe.run import probe_store
 from pivot.tests.cli.command_line import error_of, run
 from pivot.tests.flow_runs import fingerprint
-from pivot.tests.insight.lake_odds import Lake
 from pivot.tests.stores import build_tiny, change_rows, copy_store, problems, rewrite_manifest
 from typer.testing import CliRunner
 
 ENVIRONMENTS = ("sokoban", "frozenlake", "navigation", "primitiveskill", "svg")
-SKILL = 0.5
-HABITS = {"skill": SKILL, "misread": 0.0, "episode_spread": 0.0, "evenness": 0.0, "bad_format": 0.0, "blunder": 0.1}
+HABITS = {"skill": 0.5, "misread": 0.0, "episode_spread": 0.0, "evenness": 0.0, "bad_format": 0.0, "blunder": 0.1}
 
 
 def _probe(root: Path, **settings: Any) -> Path:
@@ -50,47 +48,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policy = {"name": "scripted", "options": {"habits": {"frozenlake": HABITS}}}
     pivot.build({"environments": runs, "policy": policy}, root)
     return _probe(root, arms=("no_hint", "after"), resamples=12)
-
-
-def _odds(root: Path) -> list[tuple[str, float, float]]:
-    """Return each failure's level, the exact chance of a lift from t*, and the sampled share."""
-    store = Store.open(root)
-    episodes = {row["episode_id"]: row for row in store.lazy().episodes.collect().to_dicts()}
-    rows = probe_rows(store)
-    sampled = rows.filter(rows["arm"] == "no_hint").group_by("episode_id", maintain_order=True).agg
-    import polars as pl
-
-    odds: list[tuple[str, float, float]] = []
-    actions = ("left", "down", "right", "up")
-    for row in sampled(pl.col("lift").mean(), pl.col("pivot_step").first()).to_dicts():
-        episode = episodes[row["episode_id"]]
-        board = episode["initial_state"].split("\n")
-        level = Lake(
-            board,
-            actions,
-            sight=episode["horizon"],
-            chance=(1 + SKILL / (1 + SKILL)) / 2,
-            blunder=HABITS["blunder"],
-            hesitation=0.6,
-        )
-        cell = next((r, c) for r, line in enumerate(board) for c, mark in enumerate(line) if mark == "S")
-        for action in episode["actions"][: row["pivot_step"]]:
-            cell = level.after(cell, action)
-        step = row["pivot_step"]
-        exact = level.lift(cell, episode["horizon"] - step, episode["num_steps"] - step)
-        odds.append((episode["task_id"], exact, row["lift"]))
-    return odds
-
-
-def test_the_sampled_rate_is_the_exact_one(lake: Path) -> None:
-    odds = _odds(lake)
-    assert len(odds) > 100
-    exact = sum(chance for _, chance, _ in odds) / len(odds)
-    sampled = sum(share for _, _, share in odds) / len(odds)
-    error = sum(chance * (1 - chance) / 12 for _, chance, _ in odds) ** 0.5 / len(odds)
-    assert abs(sampled - exact) < 2.576 * error
-    # The yardstick tells a wrong rule: one turn less, or the odds of a blind player, are many errors away.
-    assert abs(sampled - sum(each[1] for each in odds if each[1] < 0.5) / len(odds)) > 5 * error
 
 
 def test_from_the_pivot_more_is_lifted_than_after_it(lake: Path) -> None:

@@ -70,36 +70,6 @@ def test_hints_stand_in_the_prompts_and_the_models_own_are_asked_for_once(tmp_pa
     assert {row["status"] for row in rows if row["hint"] == ""} <= {"no_hint"}
 
 
-def test_the_server_is_kept_as_busy_as_in_a_build(tmp_path: Path) -> None:
-    tries = [(0.0, 0.0)]
-    while len(tries) < 4 and not _is_busy(*tries[-1]):  # a crowded machine may hold one of both up
-        with served(latency=0.1, slots=16) as server:
-            root = _built(tmp_path / f"store-{len(tries)}", server, tasks=24, max_concurrency=16)
-            build = _share_busy(server)
-            _probe(root, arms=("no_hint", "before"))
-            tries.append((build, _share_busy(server)))
-    assert _is_busy(*tries[-1]), tries
-
-
-def _is_busy(build: float, probe: float) -> bool:
-    return probe > max(0.6, 0.85 * build)
-
-
-def _share_busy(server: ChatServer) -> float:
-    """Return the busy share of the slots without the first and last 16 requests, and clear the log."""
-    begun = sorted(server.log.started)
-    first, last = begun[15], begun[-16]
-    area, before, busy = 0.0, first, 0
-    for when, count in sorted(server.log.busy):
-        if first < when <= last:
-            area += busy * (when - before)
-            before = when
-        busy = count
-    server.log.started.clear()
-    server.log.busy.clear()
-    return area / (16 * (last - first))
-
-
 def test_a_server_that_goes_away_costs_what_was_in_flight_and_the_next_run_ends_in_the_same_bytes(
     tmp_path: Path,
 ) -> None:

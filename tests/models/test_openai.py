@@ -3,8 +3,6 @@
 import asyncio
 import json
 import logging
-import re
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +11,7 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.core.errors import ConfigError, PivotError, PluginError, PolicyError, ServerGoneError
+from pivot.core.errors import ConfigError, PivotError, PolicyError, ServerGoneError
 from pivot.core.plugins import read_settings
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.run import Run
@@ -318,23 +316,10 @@ def test_a_wrong_set_up_is_one_clear_message(settings: dict[str, Any], change: d
             asyncio.run(run())
 
 
-def test_no_server_at_all() -> None:
-    with served() as server:
-        url = server.url
-    with pytest.raises(ServerGoneError, match=r"no server answers at .*--base-url"):
-        asyncio.run(OpenAIModel(MODEL, None, Service(base_url=url, cache="", patience_seconds=0.5)).answer(REQUEST))
-
-
 @pytest.mark.parametrize("url", ["", "localhost:8000", "ftp://x/v1", "http://", "http://h:port/v1", "file:///etc"])
 def test_an_address_that_is_none(url: str) -> None:
     with pytest.raises(ConfigError, match="is not an address of a server"):
         bare_url(url)
-
-
-def test_a_missing_extra_gives_the_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(PluginError, match=re.escape("pip install 'pivot-vlm[openai]'")):
-        Run(_config(options={"model": MODEL})).check()
 
 
 @pytest.mark.parametrize(

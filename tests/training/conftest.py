@@ -43,6 +43,25 @@ def few_levels() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_curves() -> Iterator[None]:
+    """Draw no curves of Stage II; a picture takes as long as an update here."""
+    if find_spec("torch") is None:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("pivot.training.policy_rl.loop"), "draw_curves", lambda *_: None)
+        yield
+
+
+@pytest.fixture(scope="session")
+def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A player on disk that only knows the grammar of replies."""
+    from pivot.tests.training.lake import save_grammatical
+
+    return save_grammatical(tmp_path_factory.mktemp("player") / "start")
+
+
 CHART = tables.results_chart
 
 

@@ -17,6 +17,7 @@ from pivot.benchmarks.learning.stage2 import MOVES, SETTINGS, lessons, settings_
 from pivot.labeling.analyzer import analyzer_text  # noqa: E402
 from pivot.tests.labeling.episodes import random_failures  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
+from pivot.training.policy_rl import loop  # noqa: E402
 from pivot.training.policy_rl.config import RlConfig  # noqa: E402
 from pivot.training.policy_rl.levels import plan_levels  # noqa: E402
 from pivot.training.policy_rl.scoring import Row, Scorer  # noqa: E402
@@ -32,6 +33,12 @@ def short(model: Path | str, **fields: Any) -> RlConfig:
     small = {"prompts": 4, "rollouts": 4, "updates": 2, "minibatch": 16, "levels": 12, "generate": 16}
     few = {"validation_episodes": 0, "analyzer_tokens": 4, "max_tokens": 8, "lr": 1e-3}
     return settings_of(str(model), **(small | few | fields))
+
+
+def run(out: Path, player: Path, *, resume: bool = False, report: Any = lambda _: None, **fields: Any) -> list[Line]:
+    """Make a short run; return its metrics."""
+    loop.train(loop.prepare(short(player, **fields)), out, resume=resume, report=report)
+    return lines_of(out)
 
 
 @cache

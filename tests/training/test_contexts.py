@@ -118,11 +118,3 @@ def test_a_random_step_moves_the_panel_and_leaves_the_guidance() -> None:
     assert drawn.step != named.step
     assert drawn.panel.frame_id != named.panel.frame_id
     assert (drawn.mode, drawn.guidance) == (named.mode, named.guidance)
-
-
-def test_the_arms_are_those_of_the_specification() -> None:
-    assert set(ARMS) >= {"vanilla_grpo", "sft_grpo", "p", "m", "mp", "mpr", "oracle", "mp_random_r", "empty"}
-    assert not ARMS["analyzer_only"].distils
-    assert ARMS["analyzer_only"].analyzer == "model"
-    assert ARMS["oracle"].analyzer == "solver"
-    assert ARMS["empty"].distils

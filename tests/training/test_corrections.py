@@ -15,31 +15,13 @@ from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.api import certify
 from pivot.solvers.base import DistanceMap, ExactSolver
 from pivot.tests.models.from_scratch import bpe_tokenizer
-from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
-from pivot.training.policy_rl import loop
+from pivot.tests.training.lake import run, short, torch, weights_in
 from pivot.training.policy_rl.hindsight.corrections import corrected_reply, corrected_step
 from pivot.training.policy_rl.learner import Learner
 from pivot.training.policy_rl.levels import plan_levels, roll_out
 from pivot.training.policy_rl.scoring import Row
 
 pytestmark = pytest.mark.train
-
-
-@pytest.fixture(scope="module")
-def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A player on disk that only knows the grammar."""
-    return save_grammatical(tmp_path_factory.mktemp("player") / "start")
-
-
-@pytest.fixture(autouse=True)
-def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw no curves: a picture takes as long as an update here."""
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
-
-
-def _run(out: Path, player: Path, *, resume: bool = False, **fields: Any) -> list[dict[str, Any]]:
-    loop.train(loop.prepare(short(player, **fields)), out, resume=resume)
-    return lines_of(out)
 
 
 def test_a_correction_is_a_safe_action_where_it_should_be() -> None:
@@ -137,8 +119,8 @@ def test_own_thoughts_stay_and_the_action_alone_is_learned(whole: tuple[str, ...
 )
 def test_corrections_are_learned_alike_in_any_micro_batches(arm: str, step: str, player: Path, tmp_path: Path) -> None:
     fields: dict[str, Any] = {"arm": arm, "correction_step": step, "updates": 1, "lr": 1e-5}
-    (one,) = _run(tmp_path / "one", player, **fields)
-    (split,) = _run(tmp_path / "split", player, micro_batch_tokens=70, **fields)
+    (one,) = run(tmp_path / "one", player, **fields)
+    (split,) = run(tmp_path / "split", player, micro_batch_tokens=70, **fields)
     assert one["corrections"] > 0
     assert one["loss_correction"] > 0
     assert one["loss_correction"] == pytest.approx(split["loss_correction"], rel=1e-4)
@@ -160,12 +142,12 @@ def test_learning_corrections_makes_them_likely_and_resumes(
 
     monkeypatch.setattr(Learner, "update", twice)
     fields: dict[str, Any] = {"arm": arm, "correction": 100.0, "updates": 2, "save_every": 1, "lr": 1e-4}
-    whole = _run(tmp_path / "whole", player, minibatch=1000, **fields)
+    whole = run(tmp_path / "whole", player, minibatch=1000, **fields)
     assert all(0 < second < first for first, second in losses)
     fields["updates"] = 1
-    _run(tmp_path / "parts", player, minibatch=1000, **fields)
+    run(tmp_path / "parts", player, minibatch=1000, **fields)
     fields["updates"] = 2
-    assert _run(tmp_path / "parts", player, minibatch=1000, resume=True, **fields) == whole
+    assert run(tmp_path / "parts", player, minibatch=1000, resume=True, **fields) == whole
 
 
 def test_what_cannot_be_corrected_is_refused(player: Path) -> None:

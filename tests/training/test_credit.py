@@ -1,6 +1,5 @@
 """Credit per turn in Stage II: its equation against a reference in float64, its runs, and what is refused."""
 
-import random
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -15,21 +14,14 @@ from pivot.core.errors import TrainingError
 from pivot.rollouts.base import Episode, TaskRollouts
 from pivot.rollouts.policies.scripted import ScriptedPolicy
 from pivot.solvers.base import Unsolved
-from pivot.tests.training.lake import lines_of, save_grammatical, short, weights_in
+from pivot.tests.training.lake import run, short
 from pivot.training.policy_rl import advantages, loop
 from pivot.training.policy_rl.advantages import credit_advantages, group
 from pivot.training.policy_rl.config import settings_of_episodes
 from pivot.training.policy_rl.levels import plan_levels, roll_out
-from pivot.training.policy_rl.losses import TokenBatch, Weights, stage_two_loss
 
 pytestmark = pytest.mark.train
 EPS = 1e-6
-
-
-@pytest.fixture(scope="module")
-def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A player on disk that only knows the grammar."""
-    return save_grammatical(tmp_path_factory.mktemp("player") / "start")
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +29,6 @@ def rollouts() -> list[TaskRollouts]:
     """Episodes of 12 levels, good and bad."""
     levels = plan_levels(short("none", settings={"size": 4, "horizon": 9}, levels=20))
     return roll_out(levels, levels.train[:12], ScriptedPolicy(), 4)
-
-
-@pytest.fixture(autouse=True)
-def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw no curves: a picture takes as long as an update here."""
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
-
-
-def _run(out: Path, player: Path, *, resume: bool = False, **fields: Any) -> list[dict[str, Any]]:
-    loop.train(loop.prepare(short(player, **fields)), out, resume=resume)
-    return lines_of(out)
 
 
 def _score(episode: Episode, rule: str) -> list[float]:
@@ -95,34 +76,6 @@ def test_the_advantage_of_a_turn_is_that_of_its_episode_and_its_scaled_credit(
     assert groups.figures() == {"credit": pytest.approx(fmean(everything)), "uncredited": 0}
 
 
-def test_loss_and_gradient_equal_a_reference_that_loops_over_turns(rollouts: list[TaskRollouts]) -> None:
-    torch: Any = pytest.importorskip("torch")
-    groups, draw = group(rollouts, short("none", credit="progress")), random.Random(4)
-    tokens = [
-        (groups.of_turn(each.episode_id, step.t), draw.uniform(-3, 0), draw.uniform(-0.5, 0.5))
-        for task in rollouts[:3]
-        for each in task.episodes
-        for step in each.steps
-        for _ in range(2)
-    ]
-    advantages_, old, drift = (torch.tensor(column, dtype=torch.float64) for column in zip(*tokens, strict=True))
-    student = (old + drift).requires_grad_()
-    count, everything = len(tokens), torch.ones(len(tokens), dtype=torch.bool)
-    batch = TokenBatch(old, old, old, advantages_, everything, ~everything)
-    loss = stage_two_loss(
-        student, batch, valid_count=count, active_count=0, weights=Weights(0.2, 0.0, 0.0, 5.0, "printed")
-    )
-    loss.total.backward()
-    total, gradient = 0.0, []
-    for advantage, _, difference in tokens:
-        ratio = 2.718281828459045**difference
-        clamped = min(max(ratio, 0.8), 1.2)
-        total -= min(ratio * advantage, clamped * advantage) / count
-        gradient.append(-ratio * advantage / count if ratio * advantage <= clamped * advantage else 0.0)
-    assert loss.total.item() == pytest.approx(total, abs=1e-12)
-    torch.testing.assert_close(student.grad, torch.tensor(gradient, dtype=torch.float64), atol=1e-12, rtol=0)
-
-
 def test_equal_scores_give_no_credit_and_an_unsolved_level_costs_nothing_but_its_own(
     rollouts: list[TaskRollouts], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,16 +100,6 @@ def test_equal_scores_give_no_credit_and_an_unsolved_level_costs_nothing_but_its
     assert mean == pytest.approx(0.3) and {value for own in same.values() for value in own} == {0.0}
 
 
-def test_a_run_with_credit_resumes(player: Path, tmp_path: Path) -> None:
-    fields: dict[str, Any] = {"arm": "vanilla_grpo", "credit": "progress", "updates": 2, "save_every": 1}
-    whole = _run(tmp_path / "whole", player, **fields)
-    assert all(line["grad_norm"] > 0 and line["uncredited"] == 0 and line["credit"] is not None for line in whole)
-    _run(tmp_path / "parts", player, **{**fields, "updates": 1})
-    assert _run(tmp_path / "parts", player, resume=True, **fields) == whole
-    one, other = (weights_in(tmp_path / name / "final") for name in ("whole", "parts"))
-    assert all((one[name] == other[name]).all() for name in one)
-
-
 def test_the_samples_have_the_advantages_of_their_turns(
     player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +107,7 @@ def test_the_samples_have_the_advantages_of_their_turns(
     kept, scored = loop.group, loop.score_turns
     monkeypatch.setattr(loop, "group", lambda *inputs: seen.append(kept(*inputs)) or seen[-1])
     monkeypatch.setattr(loop, "score_turns", lambda turns, *rest: seen.append(turns) or scored(turns, *rest))
-    _run(tmp_path / "run", player, arm="vanilla_grpo", credit="progress", updates=1)
+    run(tmp_path / "run", player, arm="vanilla_grpo", credit="progress", updates=1)
     groups, turns = seen
     assert {turn.advantage for turn in turns} != {groups.advantages[turn.episode_id] for turn in turns}
     assert all(turn.advantage == groups.of_turn(turn.episode_id, turn.t) for turn in turns)

@@ -54,7 +54,6 @@ def alone(runs: Path) -> Path:
     """The run of one process that they are to equal."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(runs)  # what the model is called is part of what is drawn
-        patch.setattr(loop, "draw_curves", lambda *_: None)
         loop.train(loop.prepare(short("start", **together.ALIKE)), Path("one"))
     return runs / "one"
 
@@ -83,7 +82,6 @@ def test_a_killed_run_of_two_resumes_as_if_it_had_not_been_killed(runs: Path) ->
 
 def test_one_process_resumes_from_a_checkpoint_of_two(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(runs)
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
     config = json.loads((runs / "alone" / "run.json").read_text(encoding="utf-8"))["config"]
     assert [line["step"] for line in lines_of(runs / "alone")][-1] == 1
     loop.train(loop.prepare(make_rl_config(config)), runs / "alone", resume=True)

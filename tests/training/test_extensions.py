@@ -15,7 +15,7 @@ from pivot.core.errors import ConfigError, PluginError, PolicyError, TrainingErr
 from pivot.environments.turns import Reply, Turn
 from pivot.rollouts.base import Policy
 from pivot.rollouts.policies.scripted import ScriptedPolicy
-from pivot.tests.training.lake import lines_of, save_grammatical, short, torch
+from pivot.tests.training.lake import run, short, torch
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.advantages import group
 from pivot.training.policy_rl.config import make_rl_config
@@ -44,23 +44,11 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Find the example among the plugins, and draw no curves."""
     monkeypatch.syspath_prepend(str(package))
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
     for cached in (plugins._entry_points, plugins.load):
         cached.cache_clear()
     yield
     for cached in (plugins._entry_points, plugins.load):
         cached.cache_clear()
-
-
-@pytest.fixture(scope="module")
-def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A player on disk that only knows the grammar."""
-    return save_grammatical(tmp_path_factory.mktemp("player") / "start")
-
-
-def _run(out: Path, player: Path, **fields: Any) -> list[dict[str, Any]]:
-    loop.train(loop.prepare(short(player, **fields)), out)
-    return lines_of(out)
 
 
 def test_a_loss_with_one_more_quantity_of_the_teacher_trains(
@@ -77,16 +65,16 @@ def test_a_loss_with_one_more_quantity_of_the_teacher_trains(
         return update(learner, scored, number)
 
     monkeypatch.setattr(loop.Learner, "update", seen)
-    (gap,) = _run(tmp_path / "gap", player, opd_objective="gap", **common)
-    (plain,) = _run(tmp_path / "plain", player, opd_objective="confident", objective_set={"sharpness": 0}, **common)
+    (gap,) = run(tmp_path / "gap", player, opd_objective="gap", **common)
+    (plain,) = run(tmp_path / "plain", player, opd_objective="confident", objective_set={"sharpness": 0}, **common)
     assert plain["loss_opd"] == gap["loss_opd"]
-    (sharp,) = _run(tmp_path / "sharp", player, opd_objective="confident", objective_set={"sharpness": 2}, **common)
+    (sharp,) = run(tmp_path / "sharp", player, opd_objective="confident", objective_set={"sharpness": 2}, **common)
     assert 0 < abs(sharp["loss_opd"]) < abs(gap["loss_opd"])
     for turn in turns:
         entropy, active = turn.tokens.quantities["entropy"], turn.tokens.active
         assert entropy.shape == active.shape and turn.entropy is not None
         assert bool((entropy[active] >= 0).all()) and not bool(entropy[~active].any())
-    (split,) = _run(
+    (split,) = run(
         *(tmp_path / "split", player),
         **{"opd_objective": "confident", "objective_set": {"sharpness": 2}, "micro_batch_tokens": 70, **common},
     )
@@ -101,7 +89,7 @@ def test_a_loss_with_one_more_quantity_of_the_teacher_trains(
 
 
 def test_an_arm_of_another_package_shows_its_own_text(player: Path, tmp_path: Path) -> None:
-    (line,) = _run(tmp_path / "run", player, arm="verdict", updates=1)
+    (line,) = run(tmp_path / "run", player, arm="verdict", updates=1)
     assert line["opd_active"] > 0
     assert "This attempt at frozenlake ended in failure: " in (tmp_path / "run" / "samples.txt").read_text()
 
@@ -150,7 +138,7 @@ def test_gigpo_compares_the_visits_of_a_state(player: Path) -> None:
 
 
 def test_gigpo_trains(player: Path, tmp_path: Path) -> None:
-    (line,) = _run(tmp_path / "run", player, arm="vanilla_grpo", updates=1, advantages="gigpo")
+    (line,) = run(tmp_path / "run", player, arm="vanilla_grpo", updates=1, advantages="gigpo")
     assert line["grad_norm"] > 0
 
 

@@ -65,7 +65,6 @@ def config(outside: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     """A run of two updates that generates with the engine from outside."""
     monkeypatch.setattr(loop, "load_weights", lambda *_: deepcopy(matrix.player(FAMILY)))
     monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
     for part in matrix.player(FAMILY):
         part.save_pretrained(tmp_path / "model")
     config = matrix.config_of("frozenlake", "mp", str(tmp_path / "model"))

@@ -12,7 +12,8 @@ from pivot.datasets.store.schema import STORE_TABLES
 from pivot.environments.turns import Reply, Turn
 from pivot.rollouts.base import Policy
 from pivot.rollouts.policies.scripted import ScriptedPolicy
-from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
+from pivot.tests.training.lake import lines_of, run, short, torch, weights_in
+from pivot.training.curves import draw_curves
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.advantages import group, training_return
 from pivot.training.policy_rl.figures import outcomes
@@ -23,25 +24,10 @@ from pivot.training.policy_rl.levels import measure, plan_levels, roll_out
 pytestmark = pytest.mark.train
 
 
-@pytest.fixture(scope="module")
-def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A player on disk that only knows the grammar."""
-    return save_grammatical(tmp_path_factory.mktemp("player") / "start")
-
-
-@pytest.fixture(autouse=True)
-def no_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw curves where they are looked at; a picture takes as long as an update here."""
-    if request.function is not test_a_run_leaves_what_people_and_programs_need:
-        monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
-
-
-def _run(out: Path, player: Path, *, resume: bool = False, **fields: Any) -> list[dict[str, Any]]:
-    loop.train(loop.prepare(short(player, **fields)), out, resume=resume)
-    return lines_of(out)
-
-
-def test_a_run_leaves_what_people_and_programs_need(player: Path, tmp_path: Path) -> None:
+def test_a_run_leaves_what_people_and_programs_need(
+    player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "draw_curves", draw_curves)
     out = tmp_path / "run"
     messages: list[str] = []
     config = short(player, arm="mp", validation_episodes=4)
@@ -73,43 +59,36 @@ def test_a_run_leaves_what_people_and_programs_need(player: Path, tmp_path: Path
 
 
 def test_extensions_are_marked_and_run(player: Path, tmp_path: Path) -> None:
-    (pivot,) = _run(tmp_path / "pivot", player, arm="oracle", updates=1, opd_objective="centred", opd_scope="pivot")
-    (every,) = _run(tmp_path / "all", player, arm="oracle", updates=1, opd_objective="gap")
+    (pivot,) = run(tmp_path / "pivot", player, arm="oracle", updates=1, opd_objective="centred", opd_scope="pivot")
+    (every,) = run(tmp_path / "all", player, arm="oracle", updates=1, opd_objective="gap")
     assert 0 < pivot["opd_active"] < every["opd_active"]
 
 
 def test_the_teachers_distribution_is_distilled_alike_in_any_micro_batches(player: Path, tmp_path: Path) -> None:
     fields: dict[str, Any] = {"arm": "oracle", "updates": 1, "opd_objective": "distribution", "opd": 1.0, "lr": 1e-4}
-    (one,) = _run(tmp_path / "one", player, **fields)
-    (split,) = _run(tmp_path / "split", player, micro_batch_tokens=70, **fields)
+    (one,) = run(tmp_path / "one", player, **fields)
+    (split,) = run(tmp_path / "split", player, micro_batch_tokens=70, **fields)
     assert one["loss_opd"] > 0
     assert one["loss_opd"] == pytest.approx(split["loss_opd"], rel=1e-4)
     fields |= {"arm": "empty", "minibatch": 1000}
-    (empty,) = _run(tmp_path / "empty", player, **fields)
+    (empty,) = run(tmp_path / "empty", player, **fields)
     assert abs(empty["loss_opd"]) < 1e-5, "a Teacher that sees the Student's prompt has its distribution"
 
 
-def test_a_run_that_distils_distributions_resumes(player: Path, tmp_path: Path) -> None:
-    fields: dict[str, Any] = {"arm": "oracle", "opd_objective": "distribution", "opd": 1.0, "save_every": 1}
-    whole = _run(tmp_path / "whole", player, **fields)
-    _run(tmp_path / "parts", player, **{**fields, "updates": 1})
-    assert _run(tmp_path / "parts", player, resume=True, **fields) == whole
-
-
 def test_a_folder_of_another_run_is_refused(player: Path, tmp_path: Path) -> None:
-    _run(tmp_path / "run", player, updates=1)
+    run(tmp_path / "run", player, updates=1)
     with pytest.raises(TrainingError, match="expected an empty folder"):
-        _run(tmp_path / "run", player, updates=1)
+        run(tmp_path / "run", player, updates=1)
     with pytest.raises(TrainingError, match="was started with arm"):
-        _run(tmp_path / "run", player, updates=2, arm="oracle", resume=True)
-    assert [line["step"] for line in _run(tmp_path / "run", player, updates=2, resume=True)] == [1, 2]
+        run(tmp_path / "run", player, updates=2, arm="oracle", resume=True)
+    assert [line["step"] for line in run(tmp_path / "run", player, updates=2, resume=True)] == [1, 2]
 
 
 def test_a_longer_run_that_was_killed_before_its_end_is_not_complete(
     player: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
-    _run(out, player, updates=1)
+    run(out, player, updates=1)
     first = (out / "final" / "model.safetensors").read_bytes()
 
     def killed(*_: Any) -> None:
@@ -117,7 +96,7 @@ def test_a_longer_run_that_was_killed_before_its_end_is_not_complete(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(loop._Run, "_save_final", killed)
-        _run(out, player, updates=2, resume=True)
+        run(out, player, updates=2, resume=True)
     assert lines_of(out)[-1]["step"] == 2
     again = loop.train(loop.prepare(short(player, updates=2)), out, resume=True)
     assert not again.already_complete
@@ -135,7 +114,7 @@ def test_a_gradient_that_is_no_number_stops_the_run(
 ) -> None:
     monkeypatch.setattr(loop, "group", lambda rollouts, config: _poisoned(group(rollouts, config)))
     with pytest.raises(TrainingError, match="gradient became nan in update 1"):
-        _run(tmp_path / "run", player)
+        run(tmp_path / "run", player)
 
 
 def _poisoned(groups: Any) -> Any:

@@ -57,7 +57,6 @@ def test_every_arm_makes_an_update(
     monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of(env))
     monkeypatch.setattr(loop, "roll_out", shared)
     monkeypatch.setattr(loop, "make_samples", kept)
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
     before = weights_in(folder)
     episodes = matrix.contested(env).episodes
     won = sum(not episode.failed for episode in episodes)

@@ -29,7 +29,6 @@ def _quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "load_weights", lambda *_: deepcopy(matrix.player(FAMILY)))
         patch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
-        patch.setattr(loop, "draw_curves", lambda *_: None)
         yield
 
 

@@ -14,7 +14,7 @@ from pivot.benchmarks.learning.stage2 import lessons  # noqa: E402
 from pivot.core.errors import PivotError, TrainingError  # noqa: E402
 from pivot.tests.cli.command_line import error_of  # noqa: E402
 from pivot.tests.cli.command_line import run as command  # noqa: E402
-from pivot.tests.training.lake import lines_of, save_grammatical, short, torch  # noqa: E402
+from pivot.tests.training.lake import run, short, torch  # noqa: E402
 from pivot.training.encode import Encoder  # noqa: E402
 from pivot.training.loading import load_weights  # noqa: E402
 from pivot.training.memory import estimate_rl  # noqa: E402
@@ -30,22 +30,8 @@ from pivot.training.trackers import flat_metrics  # noqa: E402
 pytestmark = pytest.mark.train
 
 
-@pytest.fixture(scope="module")
-def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A player on disk that only knows the grammar."""
-    return save_grammatical(tmp_path_factory.mktemp("player") / "start")
-
-
-@pytest.fixture(autouse=True)
-def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw no curves; a picture takes as long as an update here."""
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
-
-
 def _run(out: Path, player: Path, *, resume: bool = False, **fields: Any) -> list[dict[str, Any]]:
-    config = short(player, arm="vanilla_grpo", **fields)
-    loop.train(loop.prepare(config), out, resume=resume)
-    return lines_of(out)
+    return run(out, player, resume=resume, arm="vanilla_grpo", **fields)
 
 
 # Losses

@@ -26,7 +26,7 @@ from pivot.training.analyzer_sft.config import make_sft_config  # noqa: E402
 from pivot.training.analyzer_sft.run import prepare, train  # noqa: E402
 from pivot.training.analyzer_sft.samples import Sample, epoch_order  # noqa: E402
 from pivot.training.analyzer_sft.trainer import encode_samples, make_trainer  # noqa: E402
-from pivot.training.checkpoint import FINAL, STAGED_FINAL  # noqa: E402
+from pivot.training.checkpoint import FINAL  # noqa: E402
 from pivot.training.config import recipe_fields, recipes  # noqa: E402
 from pivot.training.encode import IGNORED, Encoder  # noqa: E402
 from pivot.training.memory import estimate  # noqa: E402
@@ -193,25 +193,6 @@ def test_a_run_that_was_killed_before_its_end_makes_no_further_update(
     train(prepare(config), tmp_path / "run", resume=True)
     assert list(losses(tmp_path / "run")) == [1, 2, 3]
     assert (tmp_path / "run" / FINAL / "model.safetensors").read_bytes() == whole
-
-
-def test_a_full_disk_stops_stage_one_with_what_to_do(
-    small_store: Path, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save = transformers.modeling_utils.safe_save_file
-
-    def full(tensors: Any, file: Any, **more: Any) -> None:
-        if f"/{STAGED_FINAL}/" in str(file):
-            raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
-        save(tensors, file, **more)
-
-    monkeypatch.setattr(transformers.modeling_utils, "safe_save_file", full)
-    config = config_of(small_store / "dataset", small_model, epochs=1)
-    with pytest.raises(TrainingError, match=r"cannot write .*No space left on device.*--resume"):
-        train(prepare(config), tmp_path / "run")
-    monkeypatch.undo()
-    train(prepare(config), tmp_path / "run", resume=True)
-    assert list(losses(tmp_path / "run")) == [1, 2, 3]
 
 
 def test_the_estimate_counts_weights_exactly(small_store: Path, small_model: Path) -> None:

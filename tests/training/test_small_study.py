@@ -1,6 +1,7 @@
 """Test the study of arms on a small network: exact success, one start for all arms, and a Teacher that is wrong."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ pytest.importorskip("torch", reason="needs PyTorch; run: make test WHAT=train")
 from pivot.benchmarks.learning import small
 from pivot.benchmarks.learning.ledger import Ledger
 from pivot.benchmarks.learning.small_arms import ARMS, CONTROLS
-from pivot.benchmarks.learning.worlds import World, exact_success, explore, sampled_success
+from pivot.benchmarks.learning.worlds import World, exact_success, explore
 from pivot.datasets.store.config import env_config, environment
 from pivot.environments.base import PivotEnv
 from pivot.rollouts.plan import plan_tasks
@@ -59,27 +60,6 @@ def test_exact_success_is_that_of_all_sequences_of_actions(game: str) -> None:
     for level, start in enumerate(world.starts):
         env.reset(options={"state": world.states[start]})
         assert values[level] == pytest.approx(_by_hand(env, lambda state: policy[index[state]]), abs=1e-12)
-
-
-@pytest.mark.parametrize("game", GAMES)
-def test_exact_success_is_that_of_20000_episodes(game: str) -> None:
-    """The mean over 20 levels of 1,000 episodes each is within four deviations; a planted mistake is not."""
-    world, _ = _world(game, 20)
-    policy = _policy(world)
-    values, shares = exact_success(world, policy), sampled_success(world, policy, 1000)
-    deviation = np.sqrt((values * (1 - values)).sum() / 1000) / len(values)
-    assert abs(values.mean() - shares.mean()) < 4 * deviation
-    short = exact_success(replace(world, horizon=world.horizon - 1), policy)
-    assert abs(short.mean() - shares.mean()) > 4 * deviation, "a turn less is seen"
-
-
-def test_states_of_the_last_turn_have_no_followers() -> None:
-    world, _ = _world("frozenlake", 5)
-    depths = world.depths()
-    assert depths.max() == world.horizon - 1
-    last = depths == world.horizon - 1
-    assert (world.following[last] >= 0).all()
-    assert set(np.unique(depths[world.starts])) == {0}
 
 
 @pytest.fixture
@@ -146,7 +126,7 @@ def test_controls_differ_by_the_step_alone() -> None:
 def test_a_run_goes_on_where_its_file_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = [("frozenlake", ARMS["vanilla_grpo"], seed, 1, 0.0) for seed in range(2)]
     trained: list[int] = []
-    monkeypatch.setattr(small, "ProcessPoolExecutor", _InThisProcess)
+    monkeypatch.setattr(small, "ProcessPoolExecutor", InThisProcess)
     monkeypatch.setattr(small, "_one", lambda job: trained.append(job[2]) or small.train(*job))
     path = tmp_path / "small.jsonl"
     small.run(jobs[:1], path, 1)
@@ -155,13 +135,13 @@ def test_a_run_goes_on_where_its_file_ends(tmp_path: Path, monkeypatch: pytest.M
     assert [row["seed"] for row in Ledger(path, small.PROTOCOL).rows()] == [0, 1]
 
 
-class _InThisProcess:
+class InThisProcess:
     """A pool without processes."""
 
     def __init__(self, workers: int) -> None:
         del workers
 
-    def __enter__(self) -> "_InThisProcess":
+    def __enter__(self) -> "InThisProcess":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -169,3 +149,8 @@ class _InThisProcess:
 
     def map(self, work: Any, items: Any) -> Any:
         return map(work, items)
+
+    def submit(self, work: Any, item: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(work(item))
+        return done

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.tests.training.lake import lines_of, save_grammatical, short, torch, weights_in
+from pivot.tests.training.lake import run, short, torch, weights_in
 from pivot.training.curves import curves_figure
 from pivot.training.policy_rl import figures, loop
 from pivot.training.policy_rl.config import settings_of_episodes
@@ -16,22 +16,8 @@ from pivot.training.policy_rl.weights import MovingAverage
 pytestmark = pytest.mark.train
 
 
-@pytest.fixture(scope="module")
-def player(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A player on disk that only knows the grammar."""
-    return save_grammatical(tmp_path_factory.mktemp("player") / "start")
-
-
-@pytest.fixture(autouse=True)
-def no_curves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw no curves; a picture takes as long as an update here."""
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
-
-
 def _run(out: Path, player: Path, *, resume: bool = False, report: Any = lambda _: None, **fields: Any) -> list[Any]:
-    config = short(player, arm="oracle", opd=1.0, kl=0.0, **fields)
-    loop.train(loop.prepare(config), out, resume=resume, report=report)
-    return lines_of(out)
+    return run(out, player, resume=resume, report=report, arm="oracle", opd=1.0, kl=0.0, **fields)
 
 
 def test_a_teacher_of_the_start_or_of_a_checkpoint_does_not_move(

@@ -44,7 +44,6 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reuse the model and levels of other tests, and draw no curves."""
     monkeypatch.setattr(loop, "load_weights", lambda *_: deepcopy(matrix.player(FAMILY)))
     monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
 
 
 def _update(

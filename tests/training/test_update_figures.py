@@ -25,7 +25,6 @@ def _train(out: Path, **fields: Any) -> Trained:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "score_turns", seen)
-        patch.setattr(loop, "draw_curves", lambda *_: None)
         loop.train(loop.prepare(short(save_grammatical(out / "start"), **fields)), out / "run")
     return out / "run", scored, lines_of(out / "run")
 

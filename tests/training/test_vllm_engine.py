@@ -86,7 +86,6 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A run whose server is a stand-in."""
     monkeypatch.setattr(loop, "load_weights", lambda *_: deepcopy(matrix.player(FAMILY)))
     monkeypatch.setattr(loop, "plan_levels", lambda _: matrix.levels_of("frozenlake"))
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
     monkeypatch.setattr(vllm, "Server", StandIn)
     monkeypatch.chdir(tmp_path)
     for part in matrix.player(FAMILY):

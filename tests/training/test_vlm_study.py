@@ -3,7 +3,6 @@
 import json
 import random
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from pivot.environments.base import Task
 from pivot.models.base import image_ids
 from pivot.models.transformers.model import picture_of
 from pivot.tests.training.lake import torch
+from pivot.tests.training.test_small_study import InThisProcess
 from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.learner import ScoredTurn
@@ -168,7 +168,6 @@ def _job(start: Path, arm: str, seed: int = 0) -> study.Job:
 
 def test_arms_of_a_seed_start_from_one_model(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "EVERY", 1)
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
     rows = {arm: study.train_arm(_job(start, arm)) for arm in ("vanilla_grpo", "oracle_1")}
     assert len({row["start"] for row in rows.values()}) == 1
     assert len({row["curve"][0] for row in rows.values()}) == 1, "the first point is that of the start"
@@ -181,8 +180,7 @@ def test_rates_are_looked_at_on_training_levels_of_other_seeds(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(study, "EVERY", 2)
-    monkeypatch.setattr(study, "ProcessPoolExecutor", _InThisProcess)
-    monkeypatch.setattr(loop, "draw_curves", lambda *_: None)
+    monkeypatch.setattr(study, "ProcessPoolExecutor", InThisProcess)
     levels: list[Sequence[Task]] = []
 
     def watched(env: Any, config: Any, tasks: Sequence[Task]) -> World:
@@ -221,7 +219,7 @@ def test_a_start_that_failed_the_gate_trains_no_teacher(
         figures = {"game": job.game, "arm": job.arm, "seed": job.seed, "weight": weight, "curve": [0.2, 0.3]}
         return figures | {"protocol": study.PROTOCOL, "cpu_seconds": 1, "start": study.digest_of(job.start)}
 
-    monkeypatch.setattr(study, "ProcessPoolExecutor", _InThisProcess)
+    monkeypatch.setattr(study, "ProcessPoolExecutor", InThisProcess)
     monkeypatch.setattr(study, "train_arm", row)
     chosen = [_job(start, arm, seed) for seed in range(2) for arm in ("vanilla_grpo", "oracle", "progress")]
     path = tmp_path / "study.jsonl"
@@ -236,24 +234,6 @@ def test_a_start_that_failed_the_gate_trains_no_teacher(
     monkeypatch.setattr(study, "digest_of", lambda _: "another start")
     with pytest.raises(ValueError, match="expected another start"):
         study.run(chosen[:1], path, 1)
-
-
-class _InThisProcess:
-    """A pool without processes."""
-
-    def __init__(self, workers: int) -> None:
-        del workers
-
-    def __enter__(self) -> "_InThisProcess":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def submit(self, work: Any, item: Any) -> Future[Any]:
-        done: Future[Any] = Future()
-        done.set_result(work(item))
-        return done
 
 
 def test_a_table_shows_the_change_of_a_teacher_over_paired_seeds() -> None:
