@@ -33,7 +33,7 @@ RUN = AskedForm(
     {"model": Flag(argument="MODEL"), "env": Flag(metavar="ENV"), "question": Flag(metavar="QUESTION")},
     {
         "Items": ("data", "question", "env", "pictures", "shots"),
-        "Model": ("stand_in", "backend", "revision", "temperature", "max_tokens", "batch_size"),
+        "Model": ("backend", "revision", "temperature", "max_tokens", "batch_size"),
         "Model server": ("service",),
         "Report": ("out", "name"),
     },
@@ -70,15 +70,13 @@ def make(config: MakeConfig) -> None:
 def run(config: RunConfig) -> None:
     """Ask a model about every item, score its replies, and write predictions, result and table.
 
-    The model may be behind an OpenAI-compatible server, a run of [bold]pivot train sft[/], a checkpoint or a hub id; or
-    a scripted stand-in answers. Run the same command again to resume.
+    The model may be behind an OpenAI-compatible server, a run of [bold]pivot train sft[/], a checkpoint or a hub
+    id. Run the same command again to resume.
 
-    [bold]Examples[/]
+    [bold]Example[/]
 
     pivot benchmark run Qwen/Qwen2.5-VL-3B-Instruct --base-url http://localhost:8000/v1 --data runs/benchmark
     --out runs/qwen
-
-    pivot benchmark run --stand-in mixture-0.5 --data runs/benchmark --out runs/mixture
     """
     with ProgressBars() as bars:
         report = run_benchmark(config, reporter=bars)

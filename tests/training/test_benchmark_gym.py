@@ -10,8 +10,8 @@ from pivot.flows.training import make_benchmark
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.training.benchmark_oracle import figures, fingerprint_of
 from pivot.tests.training.conftest import LAVA
+from pivot.tests.training.stand_ins import Oracle
 from pivot.tests.training.test_benchmark_scores import Careless, scored, seen_figures
-from pivot.training.evaluation.controls import Oracle
 from pivot.training.evaluation.items import Benchmark
 from pivot.training.evaluation.make import Made
 from pivot.training.evaluation.run import PREDICTIONS

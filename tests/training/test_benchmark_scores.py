@@ -11,7 +11,8 @@ import pytest
 from pivot.core.errors import TrainingError
 from pivot.labeling.target import MAX_TARGET_CHARS
 from pivot.tests.training.benchmark_oracle import figures
-from pivot.training.evaluation.controls import Mixture, Oracle, StandIn, Uniform, locate_reply, true_reply
+from pivot.tests.training.stand_ins import Mixture, Oracle, StandIn, Uniform, submit
+from pivot.training.evaluation.controls import locate_reply, true_reply
 from pivot.training.evaluation.items import QUESTIONS, VERSION, Benchmark, Item
 from pivot.training.evaluation.predictions import (
     MAX_LINE_BYTES,
@@ -41,7 +42,7 @@ def write(path: Path, benchmark: Benchmark, rows: Rows, **header: Any) -> Path:
 
 def scored(path: Path, benchmark: Benchmark, scripted: StandIn) -> dict[str, Any]:
     """Write the predictions of a stand-in to a file, and return its scores."""
-    file = write(path / "predictions.jsonl", benchmark, [scripted.predict(item) for item in benchmark.items.values()])
+    file = submit(path / "predictions.jsonl", benchmark, lambda _: scripted, "test")
     return score(benchmark, read_predictions(file, benchmark))
 
 

@@ -102,14 +102,12 @@ class MakeConfig(Settings):
 class RunConfig(AskedModel):
     """A model to ask about the benchmark."""
 
-    model: str | None = None
+    model: str
     """Model to ask: a served model, a run of ``pivot train sft``, a checkpoint folder, or a hub id."""
     data: Path
     """Folder of the benchmark."""
     out: Path
     """Folder of predictions, result and table; run the same command again to resume."""
-    stand_in: str | None = None
-    """Scripted stand-in to ask in place of a model: ``oracle``, ``uniform``, or ``mixture-RATE``."""
     question: tuple[Question, ...] = ()
     """Question to ask: ``locate`` (tasks pivot and mode), ``safe`` or ``credit``; all by default."""
     env: tuple[str, ...] = ()

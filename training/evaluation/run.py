@@ -1,4 +1,4 @@
-"""Asks a model, or a scripted stand-in, about items, of a dataset or of the benchmark, and scores it; it resumes.
+"""Asks a model about items, of a dataset or of the benchmark, and scores it; it resumes.
 
 Every answer is appended to ``predictions.jsonl``, from which alone the figures are computed.
 """
@@ -35,7 +35,7 @@ from .config import (
     ScoreConfig,
     TableConfig,
 )
-from .controls import blank, exchanged, stand_in
+from .controls import blank, exchanged
 from .dataset import items_of_dataset
 from .items import QUESTIONS, Benchmark, Item, Question, open_benchmark
 from .predictions import Header, Prediction, Predictions, read_predictions, row_of
@@ -47,9 +47,6 @@ PREDICTIONS, ITEMS = "predictions.jsonl", "items"
 
 KEPT_REPLY = MAX_TARGET_CHARS + 1
 """Characters of a reply that are kept: one more than the readers accept, so that a longer one stays too long."""
-
-OF_A_MODEL = ("backend", "revision", "temperature", "max_tokens", "chat_template_kwargs", "batch_size")
-"""Settings that a stand-in would ignore, next to those of the server, the pictures and the worked examples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,17 +185,16 @@ def run_benchmark(config: RunConfig | Mapping[str, Any], *, reporter: Reporter |
     """Ask a model about every item of a benchmark, and score its replies; the same call resumes.
 
     Args:
-        config: model or stand-in, ``data`` and ``out``.
+        config: ``model``, ``data`` and ``out``.
         reporter: receives the progress, in answers.
 
     Raises:
-        ConfigError, PluginError: a setting would be ignored or cannot be used, or a package is missing.
+        ConfigError, PluginError: a setting cannot be used, or a package is missing.
         TrainingError: the benchmark or the folder cannot be used, or every request was refused.
         ServerGoneError: the model server does not answer.
     """
     config = config if isinstance(config, RunConfig) else checked(RunConfig, config)
     look_for("matplotlib", EXTRA)
-    check_settings(config)
     benchmark = open_benchmark(config.data)
     if unknown := sorted({*config.env} - {*benchmark.environments}):
         raise ConfigError(f"--env: found {unknown[0]!r}, expected one of {', '.join(benchmark.environments)}")
@@ -206,22 +202,9 @@ def run_benchmark(config: RunConfig | Mapping[str, Any], *, reporter: Reporter |
         each for each in QUESTIONS if not config.question or each in config.question
     )
     environments = tuple(each for each in benchmark.environments if not config.env or each in config.env)
-    if config.stand_in is not None:
-        scripted = stand_in(config.stand_in, benchmark)
-        settings: Mapping[str, Any] = {"stand_in": config.stand_in}
-        name = config.name or config.stand_in
-
-        def ask(items: Sequence[Item], keep: Callable[[Prediction], None]) -> None:
-            for item in items:
-                keep(scripted.predict(item))
-    else:
-        backend = _backend(config)
-        settings = {**Analyzer(backend).config, "shots": config.shots, "pictures": config.pictures}
-        name = config.name or named(Path(str(config.model)).name, config)
-
-        def ask(items: Sequence[Item], keep: Callable[[Prediction], None]) -> None:
-            ask_model(benchmark, backend, items, keep, shots=config.shots, pictures=config.pictures)
-
+    backend = _backend(config)
+    settings = {**Analyzer(backend).config, "shots": config.shots, "pictures": config.pictures}
+    name = config.name or named(Path(config.model).name, config)
     header = Header(
         benchmark.fingerprint,
         name,
@@ -249,35 +232,17 @@ def run_benchmark(config: RunConfig | Mapping[str, Any], *, reporter: Reporter |
             bars.advance("answers", 1)
 
         if items:
-            ask(items, keep)
+            ask_model(benchmark, backend, items, keep, shots=config.shots, pictures=config.pictures)
     ordered = [rows[item.item_id] for item in covered]
     _write(storage, header, ordered)
     _refuse_silence(storage, ordered)
     return _report(benchmark, read_predictions(config.out / PREDICTIONS, benchmark), config.out)
 
 
-def check_settings(config: RunConfig) -> None:
-    """Refuse settings that the run would ignore, and a run without a model.
-
-    Raises:
-        ConfigError: a setting would be ignored, or no model is named.
-    """
-    if config.stand_in is None:
-        if config.model is None:
-            raise ConfigError("missing argument 'MODEL': name the model to ask, or a stand-in with --stand-in oracle")
-        return
-    ignored = ["MODEL"] if config.model is not None else []
-    ignored += [f"--{name.replace('_', '-')}" for name in OF_A_MODEL if getattr(config, name) not in (None, {})]
-    ignored += [f"--{name.replace('_', '-')}" for name in config.service]
-    ignored += ["--shots"] if config.shots else []
-    ignored += ["--pictures"] if config.pictures != "shown" else []
-    if ignored:
-        raise ConfigError(f"{', '.join(ignored)}: a stand-in would ignore this; remove it, or remove --stand-in")
-
-
 def _backend(config: RunConfig) -> Backend:
-    options = config.model_dump(include={*OF_A_MODEL} - {"backend"}, exclude_none=True)
-    return make_backend(config.backend_name, {"model": checkpoint_of(str(config.model)), **options}, config.service)
+    own = {"revision", "temperature", "max_tokens", "chat_template_kwargs", "batch_size"}
+    options = config.model_dump(include=own, exclude_none=True)
+    return make_backend(config.backend_name, {"model": checkpoint_of(config.model), **options}, config.service)
 
 
 # Models
