@@ -58,7 +58,7 @@ def build(config: RunConfig, options: BuildOptions, workers: WorkerOptions) -> N
 
     pivot build sokoban --out runs/big --tasks 2000 --set sokoban.boxes=2 --set sokoban.rows=8 --set sokoban.cols=8
 
-    pivot build navigation --out runs/thor --backend thor --task-file base.json --task-file common_sense.json
+    pivot build navigation --out runs/thor --set navigation.backend=thor --set 'navigation.task_files=["base.json"]'
 
     pivot build frozenlake --out runs/pictures --log actions
 

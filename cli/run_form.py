@@ -26,8 +26,6 @@ RUN_PANELS = {
     LABELS: ("guidance", "split", "validation_fraction", "include_infeasible", "target_vocabulary", "log", "license"),
     RARE: ("label_version",),
 }
-OWNERS = {"thor": "navigation", "maniskill": "primitiveskill"}
-"""Backends that ``--backend`` knows, and the environment of each; ``embedded`` belongs to both."""
 
 
 class RunForm(Form[RunConfig]):
@@ -116,10 +114,6 @@ def _refuse_other_shapes(values: Values, key: str) -> None:
 _ABOUT_ENVIRONMENTS: tuple[tuple[str, Any, str, str], ...] = (
     ("tasks", str, "N|ENV=N,...", "Number of tasks: one for all, or ENV=N,... (default: the paper's counts)."),
     ("set", list[str], "ENV.KEY=VALUE", "Environment setting, as pivot settings ENV lists them. May be repeated."),
-    ("targets", str, "TEXT", "Targets of svg: a folder of SVG files, or hf:DATASET:COLUMN."),
-    ("scorer", str, "TEXT", "Scorer of svg: dino+dreamsim, or pixel (default: pixel, built in)."),
-    ("backend", str, "TEXT", "Simulator: embedded (default), thor (navigation) or maniskill (primitiveskill)."),
-    ("task_file", list[str], "FILE", "Tasks of navigation in AI2-THOR: one file per split. May be repeated."),
 )
 """Options of environments: name, kind of value, placeholder, help."""
 SOLVER_OPTION: Any = typer.Option(
@@ -144,29 +138,12 @@ def _put_environments(arguments: Mapping[str, Any], values: Values) -> list[str]
         name, key, value = nested_setting("--set", text, "sokoban.boxes=2")
         _refuse_missing(f"--set {text}", name, names)
         values.put(("environments", name, "settings", key), value, f"--set {name}.{key}")
-    files = arguments.get("run__task_file") or None
-    for flag, target, value in (
-        ("--targets", "svg.targets", arguments.get("run__targets")),
-        ("--scorer", "svg.scorer", arguments.get("run__scorer")),
-        ("--backend", _backend_setting(arguments.get("run__backend"), names), arguments.get("run__backend")),
-        ("--task-file", "navigation.task_files", files),
-    ):
-        if value is not None:
-            name, _, key = target.partition(".")
-            _refuse_missing(f"{flag} {value if isinstance(value, str) else value[0]}", name, names)
-            values.put(("environments", name, "settings", key), value, flag)
     return names
 
 
 def _refuse_missing(written: str, name: str, names: Sequence[str]) -> None:
     if name not in names:
         raise ConfigError(f"{written}: environment {name!r} is not part of this build ({', '.join(names)})")
-
-
-def _backend_setting(backend: str | None, names: Sequence[str]) -> str:
-    """Return the setting that ``--backend`` means; ``embedded`` belongs to the first environment that has a choice."""
-    first = next((name for name in names if name in OWNERS.values()), "navigation")
-    return f"{OWNERS.get(backend or '', first)}.backend"
 
 
 def _task_counts(text: str | None, names: Sequence[str]) -> dict[str, int]:

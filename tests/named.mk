@@ -124,7 +124,7 @@ what-kills: $(MANISKILL)/.torch  ## kill runs of Stage II at twelve points, resu
 svg-perceptual:  ## build the SVG dataset at the paper's size with the paper's scorer
 	$(PYTHON) -m venv $(VENV)/perceptual
 	$(VENV)/perceptual/bin/pip install --quiet '.[perceptual]'
-	$(VENV)/perceptual/bin/pivot build svg --scorer dino+dreamsim --workers 1 --out runs/svg-perceptual
+	$(VENV)/perceptual/bin/pivot build svg --set svg.scorer=dino+dreamsim --workers 1 --out runs/svg-perceptual
 	$(VENV)/perceptual/bin/pivot stats runs/svg-perceptual
 
 # vLLM's CPU build gets a separate environment because of its version pins. Its audio packages fail with a CPU build of

@@ -27,7 +27,7 @@ pytestmark = [
 ELSEWHERE = {
     r"^pivot (train|evaluate|benchmark|make-model) ": "needs PyTorch and a model; test_benchmark_runs.py compares",
     r" --(policy|teacher|base-url) ": "needs a model or its server",
-    r" --backend ": "needs a simulator",
+    r"\.backend=": "needs a simulator",
     r" --engine ": "needs a cluster; test_engines.py has one",
     r"s3://": "needs an object store; test_objects.py has one",
     r" hub:": "needs the hub; test_push.py has one",

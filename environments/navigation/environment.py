@@ -197,7 +197,8 @@ class NavigationEnv(BackendEnv, NamedActions):
             return None
         if not config.task_files:
             raise ConfigError(
-                "navigation in AI2-THOR takes its tasks from files; name one or more with --task-file FILE"
+                "navigation in AI2-THOR takes its tasks from files; name one or more with --set "
+                'navigation.task_files=["FILE"]'
             )
         if files_digest(config.task_files) != config.task_digest:
             raise ConfigError(

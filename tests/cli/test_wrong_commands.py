@@ -61,7 +61,10 @@ WRONG = [
     ),
     ("build sokoban --out x --set sokoban.boxes=30", "error: --set sokoban.boxes: a .* room has .* cells inside"),
     ("build sokoban --out x --set frozenlake.size=5", "'frozenlake' is not part of this build"),
-    ("build sokoban --out x --scorer pixel", "--scorer pixel: environment 'svg' is not part of this build"),
+    (
+        "build sokoban --out x --set svg.scorer=pixel",
+        "--set svg.scorer=pixel: environment 'svg' is not part of this build",
+    ),
     ("build sokoban --out x --solver max_states=3", "--solver: found 'max_states=3', expected ENV.KEY=VALUE"),
     ("build sokoban --out x --solver sokoban.max_states=lots", "sokoban.max_states: found 'lots', expected a whole"),
     (
@@ -70,15 +73,26 @@ WRONG = [
     ),
     ("build frozenlake --out x --solver frozenlake.nope=3", "--solver frozenlake.nope: unknown setting; known: none"),
     ("build navigation --out x --set navigation.starts=far", "navigation.starts: found 'far', expected one of"),
-    ("build sokoban --out x --backend thor", "'navigation' is not part of this build"),
-    ("build primitiveskill --out x --backend unity", "--backend: found 'unity', expected one of embedded, maniskill"),
-    ("build navigation --out x --backend thor", "name one or more with --task-file FILE"),
-    ("build navigation --out x --backend thor --task-file gone", "task file .*gone cannot be read: No such file"),
-    ("build navigation --out x --backend thor --task-file file", "task file .*file is not JSON"),
+    (
+        "build primitiveskill --out x --set primitiveskill.backend=unity",
+        "backend: found 'unity', expected one of embedded",
+    ),
+    ("build navigation --out x --set navigation.backend=thor", "name one or more with --set navigation.task_files"),
+    (
+        "build navigation --out x --set navigation.backend=thor --set 'navigation.task_files=[\"gone\"]'",
+        "task file .*gone cannot be read: No such file",
+    ),
+    (
+        "build navigation --out x --set navigation.backend=thor --set 'navigation.task_files=[\"file\"]'",
+        "task file .*file is not JSON",
+    ),
     ("build primitiveskill --out x --set primitiveskill.tasks=juggle", "tasks is 'juggle', expected one or more of"),
-    ("build svg --out x --targets gone", "error: --targets: targets '.*gone' is not a folder; expected a folder of"),
-    ("build svg --out x --targets empty", "has 0 entries, none of them text"),
-    ("build svg --out x --scorer best", "unknown scorer 'best'; known: pixel"),
+    (
+        "build svg --out x --set svg.targets=gone",
+        "error: --set svg.targets: targets '.*gone' is not a folder; expected a folder of",
+    ),
+    ("build svg --out x --set svg.targets=empty", "has 0 entries, none of them text"),
+    ("build svg --out x --set svg.scorer=best", "unknown scorer 'best'; known: pixel"),
     # Who acts and who writes
     (
         "build sokoban --out x --policy-set habits",

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -134,7 +135,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path, files: list[str]) 
     assert settings["thor_version"]
     assert settings["task_digest"]
     assert make_config(config.model_dump(mode="json")) == config
-    with pytest.raises(ConfigError, match="name one or more with --task-file"):
+    with pytest.raises(ConfigError, match=r"name one or more with --set navigation\.task_files="):
         NavigationEnv.make_level(NavigationConfig(backend="thor"), 1)
     changed = NavigationConfig(**settings | {"task_digest": "0" * 16})
     with pytest.raises(ConfigError, match="not those of this config"):
@@ -142,7 +143,7 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path, files: list[str]) 
 
 
 def test_the_command_line_counts_the_tasks_of_the_files(files: list[str]) -> None:
-    settings = " ".join(["navigation --backend thor", *(f"--task-file {file}" for file in files)])
+    settings = f"navigation --set navigation.backend=thor --set navigation.task_files={shlex.quote(json.dumps(files))}"
     assert run_config(settings).environments["navigation"].tasks == 6
     assert run_config(f"{settings} --tasks 2").environments["navigation"].tasks == 2
     assert run_config("navigation").environments["navigation"].tasks == 120

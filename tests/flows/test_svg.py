@@ -201,7 +201,7 @@ def test_a_store_follows_the_folder_of_its_targets(tmp_path: Path) -> None:
 
 
 def test_flags_for_targets_and_scorer_are_settings(tmp_path: Path) -> None:
-    config = run_config("svg --tasks 1 --scorer pixel --target-vocabulary paper")
+    config = run_config("svg --tasks 1 --set svg.scorer=pixel --target-vocabulary paper")
     assert config.environments["svg"].settings["scorer"] == "pixel"
     assert config.target_vocabulary == "paper"
     with pytest.raises(ConfigError, match="unknown scorer 'guess'"):
@@ -209,4 +209,4 @@ def test_flags_for_targets_and_scorer_are_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not part of this build"):
         run_config("sokoban --tasks 1 --set svg.scorer=pixel")
     with pytest.raises(ConfigError, match="nowhere"):
-        run_config(f"svg --tasks 1 --targets {tmp_path / 'nowhere'}")
+        run_config(f"svg --tasks 1 --set svg.targets={tmp_path / 'nowhere'}")
