@@ -74,9 +74,6 @@ what-deploy: $(VENV)/.dev $(VENV)/deploy/.installed  ## check the files of docs/
 what-docs: $(VENV)/.dev $(VENV)/.docs  ## build the site, and run all commands and snippets of the docs with the wheel alone (five minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m docs tests/test_docs.py tests/test_walk.py
 
-what-mutants: $(VENV)/.dev  ## plant about 60 defects, one at a time, and count how many the tests find (about half an hour)
-	$(BIN)/python -m pivot.tests.mutate $(MUTANT_ARGUMENTS)
-
 what-scenes: $(VENV)/.dev  ## measure what the pictures of scripted primitiveskill failures show (four minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -s -k pictures_of_all_levels tests/rollouts/test_scripted_primitiveskill.py
 

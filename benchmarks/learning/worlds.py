@@ -42,16 +42,6 @@ class World:
     """The same after each action; shape (states, 4)."""
     horizon: int
 
-    def depths(self) -> NDArray[np.int64]:
-        """Return the fewest turns in which an episode reaches each state; shape (states,)."""
-        depths = np.full(len(self.states), FAR)
-        depths[self.starts] = 0
-        for turn in range(self.horizon - 1):
-            edge = depths == turn
-            reached = self.following[edge][~self.over[edge]]
-            depths[reached] = np.minimum(depths[reached], turn + 1)
-        return depths
-
 
 def explore(kind: type[PivotEnv], config: EnvConfig, tasks: Sequence[Task]) -> World:
     """Return the world of the levels of ``tasks``.

@@ -15,14 +15,6 @@ CONFIG = config_of({"sokoban": 2, "frozenlake": 2})
 COMMANDS = ("build", "verify", "stats", "peek", "relabel", "settings", "doctor", "cache", "deploy")
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of ``CONFIG``; copy it before changing anything."""
-    root = tmp_path_factory.mktemp("cli") / "store"
-    pivot.build(CONFIG, root)
-    return root
-
-
 # Help
 
 
@@ -128,7 +120,8 @@ def test_default_counts_are_those_of_the_paper() -> None:
     assert re.search(r"frozenlake +│ +216 │ +1728 ", shown)
 
 
-def test_a_config_file_gives_the_same_build_and_options_override_it(built: Path, tmp_path: Path) -> None:
+def test_a_config_file_gives_the_same_build_and_options_override_it(tmp_path: Path) -> None:
+    pivot.build(CONFIG, built := tmp_path / "store")
     shown = run("build", "--config", built / "run.json", "--out", tmp_path / "copy", "--seed", "5", "--dry-run")
     assert "seed 5" in shown
     assert re.search(r"sokoban +│ +2 │ +8 │ +2 │", shown)

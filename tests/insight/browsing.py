@@ -58,12 +58,6 @@ class Visit:
         """Wait until the element shows the text: a page follows its keys in its own time."""
         _expect(self.page.locator(selector).first).to_have_text(text, use_inner_text=True)
 
-    def appears(self, selector: str, number: int = 1) -> None:
-        """Wait until at least so many elements fit the selector; the page is asked in each frame, for timings."""
-        self.page.wait_for_function(
-            "([selector, number]) => document.querySelectorAll(selector).length >= number", arg=[selector, number]
-        )
-
     def counts(self, selector: str, number: int) -> None:
         """Wait until so many elements fit the selector."""
         _expect(self.page.locator(selector)).to_have_count(number)

@@ -1,20 +1,17 @@
 """Two stores side by side: the right numbers, the right sign, intervals that hold the truth, pairing that pays."""
 
 import json
-import random
 from pathlib import Path
 
 import numpy as np
 import pivot
-import polars as pl
 import pytest
 from pivot.core.errors import ConfigError
-from pivot.core.intervals import Floats, mean_of, sums_by_level
+from pivot.core.intervals import Floats
 from pivot.datasets.store.nights import load_store
 from pivot.insight import compare
 from pivot.insight.compare import MEASURES, Measured, compare_measured, compare_stores
 from pivot.tests.cli.command_line import run
-from pivot.tests.training.benchmark_oracle import mean_and_bounds
 
 RUNS = {"sokoban": {"tasks": 20, "settings": {}}, "frozenlake": {"tasks": 20, "settings": {}}}
 
@@ -148,31 +145,6 @@ def test_measures_over_failures_are_paired_as_by_a_bootstrap_written_apart(tmp_p
         assert difference.high == pytest.approx(high, abs=0.15 * (high - low)), name
 
 
-def test_a_difference_of_shares_is_that_of_a_program_written_apart(weak: Path, strong: Path) -> None:
-    """Both shares with Wilson's bounds, and what leaving out the same level does to both."""
-    sides, without = [], []
-    for root in (weak, strong):
-        episodes = load_store(root).episodes.filter(pl.col("env") == "frozenlake").collect()
-        won = {level: [1.0 - each for each in rows["failed"]] for (level,), rows in episodes.group_by("initial_state")}
-        sides.append(mean_and_bounds({level: won[level] for level in sorted(won)}, mean_of_numbers))
-        others = [[each for other in sorted(won) if other != level for each in won[other]] for level in sorted(won)]
-        without.append([mean_of_numbers(each) for each in others])
-    (old, low, high), (new, low_new, high_new) = sides
-    shared = float(np.corrcoef(*without)[0, 1])
-    reach = [
-        np.sqrt(one**2 + two**2 - 2 * shared * one * two)
-        for one, two in ((new - low_new, high - old), (high_new - new, old - low))
-    ]
-    (ours,) = [each for each in compare_stores(weak, strong) if (each.env, each.measure) == ("frozenlake", "success")]
-    assert ours.difference is not None
-    expected = (new - old, new - old - reach[0], new - old + reach[1])
-    assert (ours.difference.value, ours.difference.low, ours.difference.high) == pytest.approx(expected, abs=2e-4)
-
-
-def mean_of_numbers(numbers: list[float]) -> float:
-    return sum(numbers) / len(numbers)
-
-
 def test_planted_differences_are_in_the_interval_as_often_as_it_says() -> None:
     """Two stores of 100 equal levels; the new one fails a fifth less and has its pivots 0.7 steps later."""
     truth = {"success": 0.1, "pivot step": 0.7}
@@ -263,19 +235,3 @@ def test_levels_that_only_differ_in_settings_are_paired(weak: Path, tmp_path: Pa
     for each in compare_stores(weak, other):
         assert each.paired and each.common == 20
     assert "levels are in both" not in run("compare", weak, other)
-
-
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    """Levels differ much, rollouts of one level little: an interval over episodes would be far too narrow."""
-    rng = random.Random(5)
-    by_level = by_episode = 0
-    for _ in range(300):
-        chances = [rng.betavariate(0.4, 0.4) for _ in range(60)]
-        values = [float(rng.random() < chance) for chance in chances for _ in range(8)]
-        levels = [str(level) for level in range(60) for _ in range(8)]
-        over = mean_of(*sums_by_level(values, levels)).share()
-        by_level += over.low <= 0.5 <= over.high
-        over = mean_of(*sums_by_level(values, [str(place) for place in range(len(values))])).share()
-        by_episode += over.low <= 0.5 <= over.high
-    assert 0.91 <= by_level / 300 <= 0.99
-    assert by_episode / 300 < 0.75

@@ -21,7 +21,7 @@ from pivot.models.address import authorization, bare_url
 from pivot.models.base import ChatAnswer, Sampling
 from pivot.models.openai.connection import retry_after
 from pivot.models.openai.model import ERROR_BYTES, OpenAIModel
-from pivot.models.pacing import CROWDED, AdaptiveLimit, Breaker
+from pivot.models.pacing import AdaptiveLimit, Breaker
 from pivot.models.service import Service
 from pivot.tests.flow_runs import PATIENCE, config_of
 from pivot.tests.models.chat_server import MODEL, ChatServer, served
@@ -86,28 +86,6 @@ def answered_by(answer: Callable[[str], bytes], query: str = "") -> ChatAnswer:
 
 
 # Pacing
-
-
-def test_the_limit_grows_while_the_server_takes_it_and_shrinks_once_a_round() -> None:
-    async def run() -> None:
-        limit = AdaptiveLimit(cap=40, start=4)
-        for _ in range(200):
-            rounds = [await limit.acquire() for _ in range(limit.limit)]
-            for _ in rounds:
-                limit.answered()
-            for _ in rounds:
-                limit.release()
-        assert limit.limit == 40
-        rounds = [await limit.acquire() for _ in range(40)]
-        for asked_in in rounds:
-            limit.complained(asked_in, CROWDED)
-        assert limit.limit == 36
-        limit.answered()
-        assert limit.limit == 36, "it grows slowly now"
-        for _ in rounds:
-            limit.release()
-
-    asyncio.run(run())
 
 
 def test_a_limit_that_is_not_used_does_not_grow() -> None:

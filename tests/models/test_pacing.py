@@ -41,6 +41,8 @@ def test_where_no_answer_takes_longer_the_limit_is_four_times_as_high_after_a_ro
         asked_in = await limit.acquire()
         limit.complained(asked_in, CROWDED)
         before = limit.limit
+        limit.complained(asked_in, CROWDED)
+        assert limit.limit == before < 256, "it shrinks once a round"
         limit.answered(5.0)
         assert limit.limit == before, "it grows by one request in the first round after a complaint"
 
