@@ -157,6 +157,7 @@ class _Listener(pivot.rollouts.base.Policy):
 
     name = "listener"
     config_type = pivot.core.plugins.Settings
+    episodes_in_flight = 7
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
@@ -194,6 +195,7 @@ def test_hints_are_told_from_the_restored_step_on_and_never_before(five: Path) -
 
     policy.planned = Everyone()
     asyncio.run(run_batches([Batch(env.type, env.config, [task], 1, prompt=env.prompt)], policy, lambda *_: None))
+    assert policy.episodes_in_flight == 7
     assert [turn.t for turn in listener.turns][:1] == [3]
     for turn in listener.turns:
         text = json.dumps(turn.prompt.messages)
