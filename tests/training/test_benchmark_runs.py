@@ -1,6 +1,7 @@
 """Runs on the benchmark: servers, a checkpoint, files; resumed, refused, changed, and from the command line."""
 
 import json
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from pivot.tests.training.conftest import BENCHMARK_LEVELS, CHART
 from pivot.tests.training.stand_ins import Mixture, Oracle, Uniform, submit
 from pivot.training.evaluation import tables
 from pivot.training.evaluation.baselines import log_of
+from pivot.training.evaluation.controls import locate_reply
 from pivot.training.evaluation.episodes import PLAYERS
 from pivot.training.evaluation.items import Benchmark, fingerprint, open_benchmark
 from pivot.training.evaluation.make import FAILURES, LEVELS, OTHERS, make_benchmark, quota, selected
@@ -285,6 +287,22 @@ def test_the_commands_make_run_score_and_compare(tmp_path: Path, monkeypatch: py
     (tmp_path / "other.json").write_text(json.dumps(changed), encoding="utf-8")
     mixed = error_of("benchmark", "table", tmp_path / "oracle", tmp_path / "other.json", "--out", tmp_path / "table")
     assert "different benchmarks" in str(mixed)
+
+
+def test_a_newcomer_gets_a_table_from_the_page_in_two_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two commands of the page in an empty folder, with a small share and another address."""
+    page = (Path(pivot.__file__).parent / "docs/how-to/benchmark.md").read_text(encoding="utf-8")
+    make, ask = page.partition("```console\n")[2].partition("```")[0].splitlines()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = run(*shlex.split(make)[1:], "--scale", "0.04", "--env", "frozenlake", "--no-learned")
+    assert "fingerprint" in made
+    with served(lambda body: {"text": locate_reply(0, "timeout")}) as server:
+        command = ask.replace("MODEL", MODEL).replace("http://localhost:8000/v1", server.url)
+        shown = run(*shlex.split(command)[1:])
+    assert "log alone" in shown and "table.md" in shown
+    table = Path("runs/mine/table.md").read_text(encoding="utf-8")
+    assert f"| frozenlake | full | {MODEL} |" in table and "best on the log alone: " in table
 
 
 @pytest.mark.long

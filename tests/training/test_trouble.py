@@ -1,6 +1,5 @@
 """Errors and unusual cases in an update of Stage II: each is defined, typed and counted."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -12,16 +11,12 @@ from pivot.core.errors import PivotError, SimulatorError, StoreError, TrainingEr
 from pivot.core.storage import LocalStorage
 from pivot.datasets.store.config import env_config
 from pivot.environments.frozenlake import FrozenLakeEnv
-from pivot.models.base import ChatAnswer
 from pivot.rollouts.base import Status, TaskRollouts
-from pivot.rollouts.policies import ModelPolicy
 from pivot.tests.training import matrix
 from pivot.tests.training.lake import lines_of, torch, weights_in
 from pivot.training import checkpoint as on_disk
 from pivot.training.policy_rl import journal, loop
-from pivot.training.policy_rl.engines.base import GenerationOptions
-from pivot.training.policy_rl.engines.in_process import InProcessBackend
-from pivot.training.policy_rl.levels import Levels, roll_out
+from pivot.training.policy_rl.levels import Levels
 
 SafetensorError: Any = pytest.importorskip("safetensors").SafetensorError
 modeling_utils: Any = pytest.importorskip("transformers.modeling_utils")
@@ -182,15 +177,13 @@ def test_a_full_disk_is_reported_for_shards_and_checkpoints_too(
 
 
 class Brittle(FrozenLakeEnv):
-    """A lake behind a slow wire, which dies at times."""
+    """A lake behind a wire, which dies at times."""
 
     blocks = True
     deaths: ClassVar[Iterator[bool]] = iter(())
-    seconds: ClassVar[float] = 0.0
 
     def step(self, action: Any) -> Any:
-        """Take a while, or die."""
-        time.sleep(self.seconds)
+        """Move, or die."""
         if next(Brittle.deaths, False):
             raise SimulatorError("the simulator died")
         return super().step(action)
@@ -214,50 +207,3 @@ def test_a_simulator_that_dies_costs_its_episode_and_not_the_update(
     loop.train(prepared, tmp_path / "run")
     (line,) = lines_of(tmp_path / "run")
     assert (line["episodes"], line["errors"]) == (4, 0), "it was played again"
-
-
-def _at_work() -> float:
-    """Return the seconds for which threads of this process had computed, or waited for a core."""
-    numbers = [path.read_text().split() for path in Path("/proc/self/task").glob("*/schedstat")]
-    return sum(int(computed) + int(waited) for computed, waited, _ in numbers) / 1e9
-
-
-class _Timed:
-    """An engine that takes a while for a batch, as a large model would, and counts the seconds for which it waited.
-
-    Time in which the process computes between two batches, or waits for a core, belongs to the machine.
-    """
-
-    device = "cpu"
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self.busy, self.idle = seconds, 0.0, 0.0
-        self._ended, self._worked = time.perf_counter(), _at_work()
-
-    def waited(self) -> None:
-        """Count the time since the end of the last batch."""
-        self.idle += max(0.0, time.perf_counter() - self._ended - max(0.0, _at_work() - self._worked))
-
-    def answer(self, requests: Sequence[Any]) -> list[ChatAnswer]:
-        """Wait, and go somewhere."""
-        self.waited()
-        time.sleep(self.seconds)
-        self.busy += self.seconds
-        moves = ("up", "down", "left", "right")
-        answers = [ChatAnswer(f"<think></think><action>{moves[each.seed % 4]}</action>") for each in requests]
-        self._ended, self._worked = time.perf_counter(), _at_work()
-        return answers
-
-
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs the times of threads in /proc")
-def test_slow_simulators_leave_generation_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Brittle, "seconds", 0.5)
-    levels = _brittle()
-    engine: Any = _Timed(0.6)
-    backend = InProcessBackend(GenerationOptions(model="timed"), engine, batch=8)
-    rollouts = roll_out(levels, levels.train[:8], ModelPolicy(backend), 8)
-    engine.waited()
-    assert sum(len(record.episodes) for record in rollouts) == 64
-    share = engine.busy / (engine.busy + engine.idle)
-    print(f"generation was busy {share:.0%} of the time")  # noqa: T201 - a figure to report
-    assert share >= 0.8
