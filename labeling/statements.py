@@ -34,7 +34,9 @@ class Statement:
     @property
     def id(self) -> str:
         """Name under which a teacher chooses it, unique in an offer."""
-        return ":".join((self.kind, *(text for name, text in self.values if name in ("instead", "side"))))
+        return ":".join(
+            (self.kind, *(text for name, text in self.values if name in ("instead", "side", "at", "colour")))
+        )
 
 
 @lru_cache(maxsize=1 << 14, typed=True)
@@ -45,20 +47,20 @@ def statement(kind: str, **values: str | int) -> Statement:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Statements that are true of one failure. Every part has at least one, the most telling first."""
+    """Statements that are true of one failure, the most telling first; at least one sign and one fact."""
 
     signs: tuple[Statement, ...]
     """Signs: the thing to stay away from or to look out for in a situation like this."""
     facts: tuple[Statement, ...]
     """Facts about the course of the episode."""
     actions: tuple[Statement, ...]
-    """Better actions at the pivot step."""
+    """Better actions at the pivot step; empty where none is proved."""
 
     def __contains__(self, each: Statement) -> bool:
         """Whether a statement is offered."""
         return each in self.signs or each in self.facts or each in self.actions
 
-    def choice(self, sign: str, facts: Sequence[str], action: str, wording: int = 0) -> "Choice":
+    def choice(self, sign: str, facts: Sequence[str], action: str | None, wording: int = 0) -> "Choice":
         """Return a choice by the ids of statements.
 
         Raises:
@@ -66,7 +68,8 @@ class Offer:
         """
         signs, happened, actions = ({each.id: each for each in part} for part in (self.signs, self.facts, self.actions))
         chosen = [happened[name] for name in dict.fromkeys(facts)]
-        return Choice((signs[sign], *chosen[:MOST_FACTS], actions[action]), wording)
+        advice = () if action is None else (actions[action],)
+        return Choice((signs[sign], *chosen[:MOST_FACTS], *advice), wording)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class Choice:
     """A teacher's choice from an offer."""
 
     statements: tuple[Statement, ...]
-    """The sign, one to three facts in the order of the text, and the action."""
+    """The sign, one to three facts in the order of the text, and the action if there is one."""
     wording: int = 0
     """Number that selects the wordings; every number gives true sentences."""
 

@@ -4,7 +4,7 @@ import re
 
 from ..claims import claimed
 from ..statements import Statement, statement
-from .base import Domain, Failure, exact_facts, general_actions, general_facts, read_texts
+from .base import Domain, Failure, exact_facts, general_actions, general_facts, read_texts, reply_action
 
 _REACHED = re.compile(
     r"\b(?:reached|found|arrived at|got to) (?:the |its )?(?:target|goal|object|destination)\b", re.IGNORECASE
@@ -48,21 +48,12 @@ class NavigationDomain(Domain):
         return [*statements, *(each for each in general_facts(failure) if each.kind != "unchanged")]
 
     def actions(self, failure: Failure) -> list[Statement]:
-        """Return the actions that kept the target within reach where the room proves them; see the base class."""
-        verdict, step, action = failure.verdict, failure.step, failure.action
-        if verdict.feasible_actions or verdict.infeasible_at_start:
+        """Return the actions that kept the target within reach where the room proves them, and else nothing."""
+        if failure.verdict.feasible_actions or failure.verdict.infeasible_at_start:
             return general_actions(failure)
-        if verdict.fallback:
-            return [statement("walk_on", step=step)]
-        if _is_lost_before(failure):
-            return [statement("lost_before", step=step)]
         if not failure.is_usable:
-            return [statement("reply_nearer", step=step)]
-        if verdict.failure_mode == "blocked":
-            return [statement("around", step=step, action=action)]
-        facts = verdict.certificate
-        is_nearer = (facts.raw_after or 0.0) < (facts.raw_before or 0.0)
-        return [statement("nearer", step=step) if is_nearer else statement("nearest", step=step, action=action)]
+            return [reply_action(failure)]
+        return [statement("lost_before", step=failure.step)] if _is_lost_before(failure) else []
 
     def contradiction(self, failure: Failure, text: str) -> str | None:
         """Return words that call the target reached."""

@@ -1,9 +1,11 @@
 """SVG: submissions and their scores."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 
 from ..statements import Statement, statement
 from .base import Domain, Failure, read_texts
+from .svg_shapes import differences
 
 _REPLIES = {
     "tag_in_think": ("in_thought", "after_thought", "close_thought"),
@@ -19,10 +21,7 @@ _SUBMISSIONS = {
     "memory": ("too_heavy", "drawable", "draw_simply"),
 }
 """The same for a document that was not drawn, by the reason why."""
-_MODES = {
-    "regression": ("fell", "keep_what_fits", "keep_shapes"),
-    "stagnation": ("same", "real_changes", "redraw"),
-}
+_MODES = {"regression": ("fell", "keep_what_fits", "draw_all"), "stagnation": ("same", "real_changes", "draw_all")}
 """The same for a document that was drawn, by failure mode."""
 
 
@@ -58,13 +57,13 @@ class SvgDomain(Domain):
         return [statement(_kinds(failure)[1])]
 
     def facts(self, failure: Failure) -> list[Statement]:
-        """Return what the log of submissions shows; see the base class."""
+        """Return what the last drawing lacks, and what the log of submissions shows; see the base class."""
         kind, certificate = _kinds(failure)[0], failure.verdict.certificate
         values: dict[str, str | int] = {"step": failure.step}
         scores = {"before": certificate.raw_before, "after": certificate.raw_after}
         slots = {"fell": ("before", "after"), "same": ("before", "after"), "rose": ("before", "after")}
         values |= {name: failure.measure(scores[name]) for name in slots.get(kind, ("after",) * (kind == "scored"))}
-        statements = [statement(kind, **values)]
+        statements = [*(fact for fact, _ in _differences(failure)), statement(kind, **values)]
         if _sent_again(failure):
             statements.insert(0, statement("sent_again", step=failure.step))
         if failure.verdict.failure_mode == "format" and certificate.raw_before is not None:
@@ -72,8 +71,21 @@ class SvgDomain(Domain):
         return statements
 
     def actions(self, failure: Failure) -> list[Statement]:
-        """Return what to submit instead; see the base class."""
-        return [statement("send_changed" if _sent_again(failure) else _kinds(failure)[2], step=failure.step)]
+        """Return what to submit instead: what corrects a difference of the pictures where both are known."""
+        fixes = [remedy for _, remedy in _differences(failure)]
+        return fixes or [statement(_kinds(failure)[2], step=failure.step)]
+
+
+def _differences(failure: Failure) -> Sequence[tuple[Statement, Statement]]:
+    """Return what differs most between the target and the last drawing; nothing where the last one was not drawn."""
+    episode, payload = failure.episode, failure.episode.payloads[failure.step]
+    if payload is None or failure.verdict.failure_mode == "format":
+        return ()
+    try:
+        target, drawn = json.loads(episode.initial_state)["target"], json.loads(payload)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ()  # the solver or the replay rule says so
+    return differences(target, drawn, failure.step) if isinstance(target, str) and isinstance(drawn, str) else ()
 
 
 def _had_drawing(failure: Failure) -> bool:

@@ -63,22 +63,26 @@ def _parsed(text: str, request: GuidanceRequest) -> Guidance | Unusable:
 
 
 def _choice(value: Any, request: GuidanceRequest) -> Guidance | Unusable:
-    fields = (SIGN, FACTS, ACTION, WORDING, PROSE)
+    offer = request.offer
+    fields = tuple(field for field in (SIGN, FACTS, ACTION, WORDING, PROSE) if field != ACTION or offer.actions)
     if not isinstance(value, dict) or value.keys() != set(fields):
         names = ", ".join(map(str, value)) if isinstance(value, dict) else type(value).__name__
         return Unusable("invalid", f"found {_excerpt(names) or 'no field'}; expected the fields {', '.join(fields)}")
-    offer, chosen = request.offer, value[FACTS]
+    chosen = value[FACTS]
     offered = {SIGN: offer.signs, FACTS: offer.facts, ACTION: offer.actions}
     if not isinstance(chosen, list) or not 0 < len(chosen) <= MOST_FACTS:
         return Unusable("invalid", f"{FACTS} is {_excerpt(repr(chosen))}; expected a list of 1 to {MOST_FACTS} names")
-    for field, name in ((SIGN, value[SIGN]), *((FACTS, each) for each in chosen), (ACTION, value[ACTION])):
+    actions = ((ACTION, value[ACTION]),) if offer.actions else ()
+    for field, name in ((SIGN, value[SIGN]), *((FACTS, each) for each in chosen), *actions):
         names = [each.id for each in offered[field]]
         if name not in names:
             return Unusable("invalid", f"{field} is {_excerpt(repr(name))}; expected one of {', '.join(names)}")
     wording, prose = value[WORDING], value[PROSE]
     if type(wording) is not int or not isinstance(prose, str):
         return Unusable("invalid", f"{WORDING} has to be an integer and {PROSE} a text")
-    return Guidance(_plain(prose)[:MAX_PROSE_CHARS], choice=offer.choice(value[SIGN], chosen, value[ACTION], wording))
+    return Guidance(
+        _plain(prose)[:MAX_PROSE_CHARS], choice=offer.choice(value[SIGN], chosen, value.get(ACTION), wording)
+    )
 
 
 def _plain(text: str) -> str:

@@ -20,7 +20,7 @@ from ..domains import domain_of
 from ..statements import MOST_FACTS, WORDINGS, Statement
 from ..vocabulary import target_mode
 
-VERSION = "7"
+VERSION = "8"
 """Version of the template and of the statements that it offers; any change of a text raises it."""
 
 SIGN, FACTS, ACTION, WORDING, PROSE = "sign", "facts", "action", "wording", "prose"
@@ -49,6 +49,8 @@ def answer_schema(request: GuidanceRequest) -> dict[str, Any]:
         WORDING: {"type": "integer", "minimum": 0, "maximum": WORDINGS - 1},
         PROSE: {"type": "string", "maxLength": MAX_PROSE_CHARS},
     }
+    if not offer.actions:
+        del fields[ACTION]
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
 
@@ -87,6 +89,7 @@ def guidance_text(request: GuidanceRequest) -> str:
     """Return the text part of the prompt."""
     episode, profile = request.episode, request.profile
     step, offer = request.verdict.pivot_step, request.offer
+    shape_of_action = f'"{ACTION}": <name>, ' if offer.actions else ""
     sentences = domain_of(episode.env).sentences
 
     def listed(statements: Sequence[Statement]) -> list[str]:
@@ -111,7 +114,7 @@ def guidance_text(request: GuidanceRequest) -> str:
             *listed(offer.signs),
             f'- "{FACTS}" (list of 1 to {MOST_FACTS} strings): what happened, the most useful first. Any of:',
             *listed(offer.facts),
-            f'- "{ACTION}" (string): what to do at step {step} instead. One of:',
+            *([f'- "{ACTION}" (string): what to do at step {step} instead. One of:'] if offer.actions else []),
             *listed(offer.actions),
             f'- "{WORDING}" (integer): 0 to {WORDINGS - 1}, which wording of the sentences is used.',
             f'- "{PROSE}" (string): a remark of your own in at most {MAX_PROSE_CHARS} characters of plain English, '
@@ -119,8 +122,8 @@ def guidance_text(request: GuidanceRequest) -> str:
             "contradict.",
             "",
             "Shape of the answer:",
-            f'{{"{SIGN}": <name>, "{FACTS}": [<name>, ...], "{ACTION}": <name>, "{WORDING}": <integer>, "{PROSE}": '
-            "<text>}",
+            f'{{"{SIGN}": <name>, "{FACTS}": [<name>, ...], {shape_of_action}"{WORDING}": <integer>, '
+            f'"{PROSE}": <text>}}',
         ]
     )
 

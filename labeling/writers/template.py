@@ -1,6 +1,6 @@
 """The embedded guidance writer: a stand-in for a teacher model that chooses by a number from the episode's id.
 
-It states the most telling fact, often a second one, names a sign, and gives the witness's action where there is one.
+It states the most telling fact, often a second one, names a sign, and gives the first action that is offered.
 The same label always gets the same text; different episodes get different choices and wordings.
 """
 
@@ -12,7 +12,7 @@ from ...core.plugins import Settings
 from ..base import Guidance, GuidanceRequest, GuidanceWriter
 from ..statements import Choice, Offer
 
-VERSION = "7"
+VERSION = "8"
 """Version of choices and wordings; any change of a text raises it."""
 
 
@@ -40,4 +40,4 @@ def _choice(offer: Offer, episode_id: str) -> Choice:
     if number >> 2 & 1:
         facts = facts[::-1]
     sign = offer.signs[(number >> 12) % min(2, len(offer.signs))]
-    return Choice((sign, *facts, offer.actions[0]))
+    return Choice((sign, *facts, *offer.actions[:1]))

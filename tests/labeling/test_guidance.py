@@ -49,12 +49,12 @@ def checker(request: GuidanceRequest) -> Checker:
 def fields(schema: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
     """Return any answer that the schema allows."""
     assert schema["required"] == list(schema["properties"]) and schema["additionalProperties"] is False
-    sign, facts, action, wording, prose = schema["properties"].values()
+    sign, facts, *actions, wording, prose = schema["properties"].values()
     assert prose["type"] == "string"
     return {
         "sign": rng.choice(sign["enum"]),
         "facts": rng.choices(facts["items"]["enum"], k=rng.randint(facts["minItems"], facts["maxItems"])),
-        "action": rng.choice(action["enum"]),
+        **({"action": rng.choice(actions[0]["enum"])} if actions else {}),
         "wording": rng.randint(wording["minimum"], wording["maximum"]),
         "prose": rng.choice(["", LIE, "\0\ud800 \n", "a" * prose["maxLength"], '"}', LIE[:40]]),
     }
@@ -178,13 +178,13 @@ def test_statements_are_few_and_named_apart() -> None:
     for env in ENVIRONMENTS:
         for request in requests(env, 6):
             for part in (request.offer.signs, request.offer.facts, request.offer.actions):
-                assert 0 < len(part) < 10
+                assert (part is request.offer.actions and env == "navigation") or 0 < len(part) < 10
                 assert len({each.id for each in part}) == len(part)
             everything = domain_of(env).sentences.render(
                 request.offer.choice(
                     request.offer.signs[0].id,
                     [each.id for each in request.offer.facts],
-                    request.offer.actions[0].id,
+                    request.offer.actions[0].id if request.offer.actions else None,
                 ),
                 "seed",
             )
