@@ -173,7 +173,11 @@ def holds(kind: str, said: dict[str, str], target: str, drawn: str) -> bool:
         return False
     region = fitting[0]
     same = sum(alike(wanted[at], canvas[at]) for at in region.pixels) / len(region.pixels)
-    near = [r for r in regions(target if kind == "extra" else drawn) if far(r.colour, region.colour) <= 26]
+    near = [
+        r
+        for r in regions(target if kind == "extra" else drawn)
+        if far(r.colour, region.colour) <= 26 and min(r.colour) < 250
+    ]
     if kind in ("missing", "extra"):
         return same <= 0.15 and not (kind == "extra" and near)
     if kind == "recoloured":
