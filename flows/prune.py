@@ -30,7 +30,7 @@ FULL = 64 * 2**20
 _MARK = re.compile(r"\.removed-(\d{4}-\d\d-\d\d)\.json", re.ASCII)
 """The former manifest of a night that is being removed, with the day on which it was marked."""
 _OWN = (LOCK, MANIFEST, OWNER, RUN, "pivot.duckdb", "pivot.duckdb.wal")
-_OWN_FOLDERS = (".receipts/", ".tmp")
+_OWN_FILES = re.compile(r"\.receipts/.+\.json|\.tmp.*", re.DOTALL)
 """Files of a store that its manifest does not name."""
 
 
@@ -272,6 +272,7 @@ def _mark(night: Address, pruned: Pruned, today: date, owner: str | None) -> boo
             if locked.stat(MANIFEST) is None or _owner_of(leased, pruned) != owner:
                 pruned.kept.append(f"{night} has changed since it was looked at; prune again")
                 return False
+            _files(locked, MANIFEST)  # a night whose files are unknown is not one to remove
             locked.replace(MANIFEST, f".removed-{today}.json")
     _note(pruned, "mark", night, sizes)
     return True
@@ -307,8 +308,8 @@ def _remove_night(night: Address, pruned: Pruned) -> bool:
 def _empty_store(night: Storage) -> list[str]:
     """Remove the files of a marked store, owner and mark last; return the names of files that no run wrote."""
     mark, names = _mark_in(night), list(night.sizes())
-    named = set(night.read_json(mark)["files"]) if mark is not None else set[str]()
-    strange = [name for name in names if not (name in named or name in _OWN or name.startswith(_OWN_FOLDERS))]
+    named = _files(night, mark) if mark is not None else set[str]()
+    strange = [name for name in names if not (name in named or name in _OWN or _OWN_FILES.fullmatch(name))]
     strange = [name for name in strange if not _MARK.fullmatch(name)]
     for entry in night.entries():
         if entry in (mark, OWNER, LOCK) or entry in strange:
@@ -321,6 +322,18 @@ def _empty_store(night: Storage) -> list[str]:
         if name is not None:
             night.delete(name)
     return strange
+
+
+def _files(night: Storage, manifest: str) -> set[str]:
+    """Return the names of the files that a manifest, or the mark that it became, lists.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    try:
+        return set(night.read_json(manifest)["files"])
+    except (KeyError, TypeError) as error:
+        raise StoreError(f"{night.address(manifest)} lists no files; restore it from a copy") from error
 
 
 def _remove_report(folder: Address, pruned: Pruned) -> None:

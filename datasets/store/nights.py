@@ -5,10 +5,12 @@ the Hugging Face library, because a pattern over the whole folder would also rea
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import polars as pl
 
+from ...core.errors import PivotError
 from ...core.identity import digest
 from ...core.storage import Address, open_storage, parse_address
 from ..export.card import CARD, TITLE, config_parts, configs_section, rendered
@@ -106,13 +108,17 @@ def write_nights_card(root: Address, without: Collection[str] = (), *, create: b
         return False
     listed: list[str] | None = None
     while (names := [name for name in finished_nights(root) if name not in without]) != listed:
-        if names:  # a night that is finished meanwhile, and whose card this one replaces, is found by the next turn
-            storage.write_bytes(CARD, _card({name: Store.open(root / name) for name in names}).encode())
+        nights: dict[str, Store] = {}
+        for name in names:
+            with suppress(PivotError):  # readers name the damage; the other nights stay readable
+                nights[name] = Store.open(root / name)
+        if nights:  # a night that is finished meanwhile, and whose card this one replaces, is found by the next turn
+            storage.write_bytes(CARD, _card(nights, [name for name in names if name not in nights]).encode())
         listed = names
     return True
 
 
-def _card(nights: Nights) -> str:
+def _card(nights: Nights, damaged: Sequence[str]) -> str:
     rows = []
     for name, store in nights.items():
         config = store.config
@@ -126,6 +132,8 @@ def _card(nights: Nights) -> str:
     if others := [name for name in nights if name not in alike]:
         text += f"\nNot loaded with the others, because their {', '.join(SHARED)} or class names differ from those of "
         text += f"the newest night: {', '.join(others)}.\n"
+    if damaged:
+        text += f"\nNot loaded, because they cannot be read: {', '.join(damaged)}.\n"
     licences = sorted({terms_of(store.run).licence for store in alike.values()})
     licence = licences[0] if len(licences) == 1 else "unknown"
     return rendered(text, {}, license=licence, pretty_name=TITLE, configs=_configs(alike))

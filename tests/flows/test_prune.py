@@ -230,7 +230,7 @@ def test_a_clock_that_is_behind_is_noticed(night: Path, tmp_path: Path) -> None:
 
 def test_files_that_no_run_wrote_are_kept_and_named(night: Path, tmp_path: Path) -> None:
     nights_in(tmp_path, night, ["2026-01-01", "2026-01-02"])
-    mine = {"notes.md": "years of work", "steps/mine.csv": "a,b", "more/deep/file": "x"}
+    mine = {"notes.md": "years of work", "steps/mine.csv": "a,b", "more/deep/file": "x", ".receipts/why": "y"}
     for name, text in mine.items():
         (tmp_path / "2026-01-01" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "2026-01-01" / name).write_text(text)
@@ -286,10 +286,14 @@ def test_a_full_disk_is_freed_at_once_leftovers_first(
 
 def test_a_damaged_night_does_not_keep_the_others(night: Path, tmp_path: Path) -> None:
     nights_in(tmp_path, night, ["2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04"])
+    write_nights_card(tmp_path)
     (tmp_path / "2026-01-01" / "manifest.json").write_text("{")
+    (tmp_path / "2026-01-04" / "run.json").write_text("{")
     pruned = pivot.prune(tmp_path, keep="2", now=True)
     assert not (tmp_path / "2026-01-02").exists()
     assert any("2026-01-01" in line for line in pruned.kept)
+    assert (tmp_path / "2026-01-01" / "manifest.json").read_text() == "{", "it was not made a mark"
+    assert "they cannot be read: 2026-01-04." in (tmp_path / "README.md").read_text()
 
 
 # The nightly flow
