@@ -1,18 +1,20 @@
 """An independent judge of sentences about the shapes of two pictures: own rasters, own regions, own measures.
 
-Nothing of ``pivot`` is used. CairoSVG draws both documents; a region is flooded pixel by pixel, where the product
-erodes and labels; a claim holds if the measures agree with its numbers within the width of an edge.
+Nothing of ``pivot`` is used. CairoSVG draws both documents; regions are joined from runs of pixels, row by row; a claim
+holds if the measures agree with its numbers within the width of an edge.
 """
 
 import colorsys
 import io
 import re
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
+from typing import Any
 
 import cairosvg
+import numpy as np
 from PIL import Image, ImageFilter
 
 SIDE = 256
@@ -82,14 +84,20 @@ _DEGREES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Region:
-    """A flooded region: its pixels, mean colour, share and centre in per cent."""
+    """A region of calm pixels with its edge: mask, mean colour, share and centre in per cent."""
 
-    pixels: frozenset[int]
-    colour: tuple[float, ...]
-    share: float
-    centre: tuple[float, float]
+    mask: np.ndarray
+    colour: np.ndarray
+
+    @property
+    def share(self) -> float:
+        return 100 * float(self.mask.mean())
+
+    @property
+    def centre(self) -> tuple[float, ...]:
+        return tuple(100 * (float(at.mean()) + 0.5) / SIDE for at in np.nonzero(self.mask)[::-1])
 
 
 @lru_cache(maxsize=64)
@@ -99,54 +107,47 @@ def image(document: str) -> Image.Image:
 
 
 @lru_cache(maxsize=64)
-def picture(document: str) -> list[Colour]:
-    return pixels_of(image(document))
+def picture(document: str) -> np.ndarray:
+    return np.asarray(image(document)).astype(int)
 
 
-def pixels_of(shown: Image.Image) -> list[Colour]:
-    data = shown.tobytes()
-    return list(zip(data[::3], data[1::3], data[2::3], strict=True))
-
-
-def far(one: tuple[float, ...], other: tuple[float, ...]) -> float:
-    return max(abs(a - b) for a, b in zip(one, other, strict=True))
-
-
-def around(at: int) -> Iterator[int]:
-    y, x = divmod(at, SIDE)
-    yield from (at + SIDE * down + right for down in (-1, 0, 1) for right in (-1, 0, 1)
-                if 0 <= y + down < SIDE and 0 <= x + right < SIDE and (down or right))  # fmt: skip
+def far(one: Any, other: Any) -> Any:
+    return np.abs(np.asarray(one) - np.asarray(other)).max(axis=-1)
 
 
 @lru_cache(maxsize=64)
 def regions(document: str) -> list[Region]:
-    """Flood regions whose colour changes little; pixels at edges belong to the first region that they touch."""
-    pixels, seen, found = picture(document), set[int](), list[Region]()
+    """Join runs of calm pixels from row to row; an edge belongs to every region that it touches."""
     most, least = (
-        pixels_of(image(document).filter(kind(3))) for kind in (ImageFilter.MaxFilter, ImageFilter.MinFilter)
+        np.asarray(image(document).filter(kind(3))).astype(int)
+        for kind in (ImageFilter.MaxFilter, ImageFilter.MinFilter)
     )
-    calm = [far(*pair) <= 8 for pair in zip(most, least, strict=True)]
-    for start in range(SIDE * SIDE):
-        if start in seen or not calm[start]:
-            continue
-        inside, queue = {start}, deque([start])
-        while queue:
-            at = queue.popleft()
-            for n in (at - SIDE, at + SIDE, at - (at % SIDE > 0), at + (at % SIDE < SIDE - 1)):
-                if 0 <= n < SIDE * SIDE and n not in inside and calm[n]:
-                    inside.add(n)
-                    queue.append(n)
-        seen |= inside
-        whole = inside | {n for at in inside for n in around(at)}
-        if len(whole) < 0.003 * SIDE * SIDE:
-            continue
-        colour = tuple(sum(pixels[at][c] for at in inside) / len(inside) for c in range(3))
-        x, y = (
-            100 * (sum(f(at) for at in whole) / len(whole) + 0.5) / SIDE
-            for f in (lambda at: at % SIDE, lambda at: at // SIDE)
-        )
-        found.append(Region(frozenset(whole), colour, 100 * len(whole) / SIDE / SIDE, (x, y)))
-    return found
+    parents, numbers, above = [0], np.zeros((SIDE, SIDE), int), list[tuple[int, int, int]]()
+
+    def root(number: int) -> int:
+        while parents[number] != number:
+            number = parents[number]
+        return number
+
+    for y, row in enumerate(far(most, least) <= 8):
+        bounds = np.flatnonzero(np.diff(np.concatenate(([0], row, [0])))).reshape(-1, 2)
+        runs = list[tuple[int, int, int]]()
+        for start, stop in bounds.tolist():
+            parents.append(number := len(parents))
+            for first, last, other in above:
+                if first < stop and start < last:
+                    parents[root(other)] = root(number)
+            numbers[y, start:stop] = number
+            runs.append((start, stop, number))
+        above = runs
+    numbers = np.array([root(number) for number in range(len(parents))])[numbers]
+    found = list[Region]()
+    for number in set(np.unique(numbers)) - {0}:
+        inside = np.pad(numbers == number, 1)
+        if inside.sum() > 50:
+            mask = np.any([inside[y : y + SIDE, x : x + SIDE] for y in range(3) for x in range(3)], axis=0)
+            found.append(Region(mask, picture(document)[numbers == number].mean(axis=0)))
+    return [region for region in found if region.share >= 0.3]
 
 
 def claims(said: str, target: str, drawn: str) -> Iterator[tuple[str, bool]]:
@@ -161,52 +162,33 @@ def claims(said: str, target: str, drawn: str) -> Iterator[tuple[str, bool]]:
 def holds(kind: str, said: dict[str, str], target: str, drawn: str) -> bool:
     if kind == "part":
         return most_different(target, drawn, said["row"], said["column"])
-    wanted, canvas = picture(target), picture(drawn)
-    home = drawn if kind == "extra" else target
-    colour = rgb(said["colour"])
+    wanted, canvas, colour = picture(target), picture(drawn), rgb(said["colour"])
     fitting = [
-        r
-        for r in regions(home)
-        if far(r.colour, colour) <= 3 and is_at(r, said["at"]) and takes(r.share, said["share"])
+        region
+        for region in regions(drawn if kind == "extra" else target)
+        if far(region.colour, colour) <= 3 and is_at(region, said["at"]) and takes(region.share, said["share"])
     ]
     if not fitting or not is_called(said["name"], colour):
         return False
     region = fitting[0]
-    same = sum(alike(wanted[at], canvas[at]) for at in region.pixels) / len(region.pixels)
-    near = [
-        r
-        for r in regions(target if kind == "extra" else drawn)
-        if far(r.colour, region.colour) <= 26 and min(r.colour) < 250
-    ]
+    same = ((far(wanted, canvas) <= 24) & ((wanted.min(axis=2) >= 250) == (canvas.min(axis=2) >= 250)))[
+        region.mask
+    ].mean()
+    others = regions(target if kind == "extra" else drawn)
+    near = [each for each in others if far(each.colour, region.colour) <= 26 and each.colour.min() < 250]
     if kind in ("missing", "extra"):
         return same <= 0.15 and not (kind == "extra" and near)
     if kind == "recoloured":
         other = rgb(said["other"])
-        painted = sum(far(canvas[at], other) <= 40 for at in region.pixels) / len(region.pixels)
+        painted = (far(canvas, other) <= 40)[region.mask].mean()
         return same <= 0.15 and painted > 0.5 and is_called(said["otherwise"], other)
-    whole = joined(near, region)
+    pieces = [each.mask for each in near if (each.mask & region.mask).sum() > each.mask.sum() / 2]
+    whole = [*near, *(Region(np.any([*pieces, each.mask], axis=0), each.colour) for each in near)]
     if kind == "moved":
-        there = [r for r in whole if is_at(r, said["there"]) and 0.7 < r.share / region.share < 1.45]
-        return bool(there) and any(abs(a - b) > 2 for a, b in zip(there[0].centre, region.centre, strict=True))
-    sized = [r for r in whole if takes(r.share, said["drawn"])]
-    return bool(sized) and max(sized[0].share / region.share, region.share / sized[0].share) > 1.2
-
-
-def joined(near: list[Region], region: Region) -> list[Region]:
-    """Return regions, and what the pieces within another region make together with each of them."""
-    pieces = [r for r in near if len(r.pixels & region.pixels) > len(r.pixels) / 2]
-    whole = [frozenset().union(*(r.pixels for r in {*pieces, each})) for each in near]
-    centres = [
-        tuple(
-            100 * (sum(f(at) for at in w) / len(w) + 0.5) / SIDE for f in (lambda at: at % SIDE, lambda at: at // SIDE)
-        )
-        for w in whole
-    ]
-    return near + [Region(w, region.colour, 100 * len(w) / SIDE / SIDE, c) for w, c in zip(whole, centres, strict=True)]
-
-
-def alike(one: Colour, other: Colour) -> bool:
-    return far(one, other) <= 24 and (min(one) >= 250) == (min(other) >= 250)
+        there = [each for each in whole if is_at(each, said["there"]) and 0.7 < each.share / region.share < 1.45]
+        return any(far(each.centre, region.centre) > 2 for each in there)
+    sized = [each for each in whole if takes(each.share, said["drawn"])]
+    return any(max(each.share / region.share, region.share / each.share) > 1.2 for each in sized)
 
 
 def rgb(text: str) -> Colour:
@@ -235,9 +217,8 @@ def is_called(name: str, colour: Colour) -> bool:
 
 
 def most_different(target: str, drawn: str, row: str, column: str) -> bool:
-    sums = dict.fromkeys(((r, c) for r in ("upper", "middle", "lower") for c in ("left", "centre", "right")), 0)
-    names = list(sums)
-    for at, (one, other) in enumerate(zip(picture(target), picture(drawn), strict=True)):
-        y, x = divmod(at, SIDE)
-        sums[names[3 * min(y // 85, 2) + min(x // 85, 2)]] += sum(abs(a - b) for a, b in zip(one, other, strict=True))
-    return sums[row, column] >= 0.98 * max(sums.values())
+    sums = np.abs(picture(target) - picture(drawn)).sum(axis=2)
+    lines = [0, 85, 170, SIDE]
+    parts = [[sums[y:below, x:right].sum() for x, right in pairwise(lines)] for y, below in pairwise(lines)]
+    named = parts[("upper", "middle", "lower").index(row)][("left", "centre", "right").index(column)]
+    return named >= 0.98 * np.max(parts)
