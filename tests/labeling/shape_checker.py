@@ -102,8 +102,9 @@ class Region:
 
 @lru_cache(maxsize=64)
 def image(document: str) -> Image.Image:
-    data = cairosvg.svg2png(document.encode(), output_width=SIDE, output_height=SIDE, background_color="white")
-    return Image.open(io.BytesIO(data)).convert("RGB")
+    sink, size = io.BytesIO(), {"output_width": SIDE, "output_height": SIDE}
+    cairosvg.svg2png(document.encode(), write_to=sink, background_color="white", **size)
+    return Image.open(sink).convert("RGB")
 
 
 @lru_cache(maxsize=64)
