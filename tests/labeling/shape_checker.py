@@ -102,8 +102,8 @@ class Region:
 
 @lru_cache(maxsize=64)
 def image(document: str) -> Image.Image:
-    sink, size = io.BytesIO(), {"output_width": SIDE, "output_height": SIDE}
-    cairosvg.svg2png(document.encode(), write_to=sink, background_color="white", **size)
+    sink, data = io.BytesIO(), document.encode()
+    cairosvg.svg2png(data, write_to=sink, output_width=SIDE, output_height=SIDE, background_color="white")
     return Image.open(sink).convert("RGB")
 
 
