@@ -61,7 +61,7 @@ class Shape:
 
 
 @lru_cache(maxsize=1 << 10)
-def differences(target: str, drawn: str, step: int) -> tuple[tuple[Statement, Statement], ...]:
+def differences(document: str, drawing: str, step: int) -> tuple[tuple[Statement, Statement], ...]:
     """Return what differs most between a target and its drawing: up to three facts, each with its remedy.
 
     Empty where a document is not drawn.
@@ -69,15 +69,15 @@ def differences(target: str, drawn: str, step: int) -> tuple[tuple[Statement, St
     Raises:
         SimulatorError: no worker returned a picture.
     """
-    wanted, canvas = rasterise(target).pixels, rasterise(drawn).pixels
-    if wanted is None or canvas is None:
+    target, canvas = rasterise(document).pixels, rasterise(drawing).pixels
+    if target is None or canvas is None:
         return ()
-    found = sorted(_differences(wanted, canvas, step), key=lambda each: -each[0])
-    cells = np.abs(wanted.astype(int) - canvas).sum(axis=2)
+    ranked = sorted(_differences(target, canvas, step), key=lambda each: -each[0])
+    cells = np.abs(target.astype(int) - canvas).sum(axis=2)
     thirds = [[cells[rows][:, columns].sum() for columns in _thirds(canvas)] for rows in _thirds(canvas)]
     row, column = divmod(int(np.argmax(thirds)), 3)
     part = {"step": step, "row": _ROWS[row], "column": _COLUMNS[column]}
-    pairs = [pair for _, pair in found] if found else [(statement("part_differs", **part), statement("redraw", **part))]
+    pairs = [pair for _, pair in ranked] or [(statement("part_differs", **part), statement("redraw", **part))]
     return tuple(pairs[:3])
 
 
@@ -86,15 +86,15 @@ def _thirds(picture: Frame) -> list[slice]:
     return [slice(*pair) for pair in pairwise(edges)]
 
 
-def _differences(wanted: Frame, canvas: Frame, step: int) -> list[tuple[float, tuple[Statement, Statement]]]:
+def _differences(target: Frame, canvas: Frame, step: int) -> list[tuple[float, tuple[Statement, Statement]]]:
     """Return facts and remedies with the share of the picture that each concerns."""
-    found: list[tuple[float, tuple[Statement, Statement]]] = []
-    paper = (wanted >= PAPER).all(axis=2) == (canvas >= PAPER).all(axis=2)
-    same = (np.abs(wanted.astype(int) - canvas).max(axis=2) <= NEAR) & paper
-    targets, shapes, explained = _shapes(wanted), _shapes(canvas), np.zeros(same.shape, bool)
+    pairs: list[tuple[float, tuple[Statement, Statement]]] = []
+    paper = (target >= PAPER).all(axis=2) == (canvas >= PAPER).all(axis=2)
+    same = (np.abs(target.astype(int) - canvas).max(axis=2) <= NEAR) & paper
+    targets, shapes, explained = _shapes(target), _shapes(canvas), np.zeros(same.shape, bool)
 
     def add(kind: str, weight: float, **values: str) -> None:
-        found.append((weight, (statement(kind, step=step, **values), statement(f"fix_{kind}", step=step, **values))))
+        pairs.append((weight, (statement(kind, step=step, **values), statement(f"fix_{kind}", step=step, **values))))
 
     for shape in targets:
         others = np.any([each.mask for each in targets if each is not shape and _near(each, shape)], axis=0)
@@ -130,7 +130,7 @@ def _differences(wanted: Frame, canvas: Frame, step: int) -> list[tuple[float, t
         is_new = same[shape.mask].mean() <= 0.1 and not any(_near(each, shape) for each in targets)
         if is_new and not (shape.mask & explained).any():
             add("extra", shape.share, **shape.values(), share=_share(shape))
-    return found
+    return pairs
 
 
 def _joined(parts: list[Shape]) -> Shape:

@@ -142,13 +142,13 @@ def regions(document: str) -> list[Region]:
             runs.append((start, stop, number))
         above = runs
     numbers = np.array([root(number) for number in range(len(parents))])[numbers]
-    found = list[Region]()
+    all_regions = list[Region]()
     for number in set(np.unique(numbers)) - {0}:
         inside = np.pad(numbers == number, 1)
         if inside.sum() > 50:
             mask = np.any([inside[y : y + SIDE, x : x + SIDE] for y in range(3) for x in range(3)], axis=0)
-            found.append(Region(mask, picture(document)[numbers == number].mean(axis=0)))
-    return [region for region in found if region.share >= 0.3]
+            all_regions.append(Region(mask, picture(document)[numbers == number].mean(axis=0)))
+    return [region for region in all_regions if region.share >= 0.3]
 
 
 def claims(said: str, target: str, drawn: str) -> Iterator[tuple[str, bool]]:
@@ -163,7 +163,7 @@ def claims(said: str, target: str, drawn: str) -> Iterator[tuple[str, bool]]:
 def holds(kind: str, said: dict[str, str], target: str, drawn: str) -> bool:
     if kind == "part":
         return most_different(target, drawn, said["row"], said["column"])
-    wanted, canvas, colour = picture(target), picture(drawn), rgb(said["colour"])
+    aim, canvas, colour = picture(target), picture(drawn), rgb(said["colour"])
     fitting = [
         region
         for region in regions(drawn if kind == "extra" else target)
@@ -172,9 +172,7 @@ def holds(kind: str, said: dict[str, str], target: str, drawn: str) -> bool:
     if not fitting or not is_called(said["name"], colour):
         return False
     region = fitting[0]
-    same = ((far(wanted, canvas) <= 24) & ((wanted.min(axis=2) >= 250) == (canvas.min(axis=2) >= 250)))[
-        region.mask
-    ].mean()
+    same = ((far(aim, canvas) <= 24) & ((aim.min(axis=2) >= 250) == (canvas.min(axis=2) >= 250)))[region.mask].mean()
     others = regions(target if kind == "extra" else drawn)
     near = [each for each in others if far(each.colour, region.colour) <= 26 and each.colour.min() < 250]
     if kind in ("missing", "extra"):

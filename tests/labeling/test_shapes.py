@@ -1,4 +1,4 @@
-"""What guidance says of the shapes of two pictures, on drawings whose fault is known; an independent reader agrees."""
+"""Sentences about the shapes of two pictures, on drawings whose fault is known; an independent reader agrees."""
 
 import re
 
