@@ -46,7 +46,6 @@ SNIPPETS_ELSEWHERE = {
     r"pivot\.Recorder|runs/mine": "needs a trainer; test_recorder.py has environments",
     r"verifiers": "needs the library; tests/interop has it",
     r"from transformers ": "needs PyTorch and a model",
-    r"make_env": "needs an environment; test_examples.py runs examples/own_gridworld.py",
 }
 """Python snippets that cannot run here, and why."""
 PROGRAMS = {

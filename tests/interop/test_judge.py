@@ -299,7 +299,7 @@ def test_rows_of_an_own_store_are_true(small_store: Path, tmp_path: Path) -> Non
             played = episodes[name]
             judged = Played(played["env"], played["initial_state"], played["horizon"],
                             [*played["actions"][:pivot_step], *taken], {pivot_step: sent}, said)  # fmt: skip
-            form = r"(?:.*<action>\s*|)(\w+)\s*</action>.*|.*"
+            form = r"(?:.*</think>)?+(?:(?!<action>).)*<action>\s*(\w+)\s*</action>.*|.*"
             assert [*complaints(kind, row, judged, form, lambda word: str(word).lower())] == []
             taken += [row["action"]] if kind == "corrections" else []
         assert len(rows) > 10
