@@ -29,7 +29,7 @@ def _shell_lines(page: Path) -> list[str]:
     return [line for block in _blocks(page, "console") for line in block.splitlines() if line.strip()]
 
 
-CERTIFIED = [block for page in PAGES for block in _blocks(page, "python") if "pivot.certify" in block]
+CERTIFIED = [block for page in PAGES for block in _blocks(page, "python") if "pivot.certify(" in block]
 
 
 @pytest.mark.parametrize("example", CERTIFIED, ids=range(len(CERTIFIED)))
