@@ -24,19 +24,18 @@ from .environments.base import NO_FRAME, EnvConfig, EnvProfile, Frame, ParsedAct
 from .environments.player import Player, PlayerHabits, uniforms
 from .environments.turns import HistoryEntry, Reply, StudentPrompt, Turn
 from .labeling.base import (
-    ConcurrentWriter,
     Draft,
     Filter,
     Guidance,
     GuidanceRequest,
     GuidanceWriter,
     Objection,
-    PreparedRequest,
 )
 from .labeling.domains import Domain, Failure
 from .labeling.episode import FailedEpisode
 from .labeling.filters import GuidanceFilter
 from .labeling.statements import Choice, Offer, Statement, statement
+from .labeling.writers.concurrent import ConcurrentWriter, PreparedRequest
 from .models.base import Backend, ChatAnswer, ChatModel, ChatRequest, ModelOptions, Sampling
 from .rollouts.base import Policy, TaskRollouts
 from .solvers.base import (

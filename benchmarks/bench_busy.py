@@ -18,7 +18,7 @@ import pivot
 from pivot.benchmarks.bench_serving import bare_loop
 from pivot.benchmarks.harness import Row
 from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.inputs import LABEL, ROLLOUT
 from pivot.tests.models.coaching import asked, guidance_fields
 
@@ -76,7 +76,7 @@ def rows() -> Iterator[Row]:
                 )
 
 
-class _Clock(Silent):
+class _Clock(Reporter):
     """Notes when each stage began and ended, and what processor time had passed by then."""
 
     def __init__(self) -> None:

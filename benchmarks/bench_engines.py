@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter
 
 from pivot.benchmarks.harness import Row
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.config import RunConfig, make_config
 from pivot.flows.engines.base import WorkerPool, Workers, open_pool
 from pivot.flows.engines.local import InProcess
@@ -69,7 +69,7 @@ def _config(tasks: int) -> RunConfig:
 
 def _seconds(config: RunConfig, root: Path, pool: WorkerPool) -> float:
     start = perf_counter()
-    build_store(root, config, pool, Silent())
+    build_store(root, config, pool, Reporter())
     return perf_counter() - start
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 from pivot.benchmarks.harness import Row
 from pivot.core import plugins
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.config import RunConfig, make_config
 from pivot.datasets.store.schema import EPISODES
 from pivot.datasets.store.store import Store
@@ -64,7 +64,7 @@ def _config(sokoban: int, frozenlake: int) -> RunConfig:
 
 
 def _build(config: RunConfig, root: Path, pool: WorkerPool) -> int:
-    result = build_store(root, config, pool, Silent())
+    result = build_store(root, config, pool, Reporter())
     return sum(counts["episodes"] for counts in result.environments.values())
 
 

@@ -20,7 +20,7 @@ import openai
 from pivot.benchmarks.harness import Row
 from pivot.benchmarks.latency_server import MODEL, LatencyServer, latency_server
 from pivot.core.images import encode_png
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.stages.rollout import RolloutStage
 from pivot.datasets.store.store import Store
@@ -108,7 +108,7 @@ def measured(server: LatencyServer, ends: Sequence[float], cpu: float) -> Measur
     return Measured(area / (slots * (last - first)), answered / (last - first), cpu / len(starts))
 
 
-class _Clock(Silent):
+class _Clock(Reporter):
     """Notes when each episode ended."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ def _ours(server: LatencyServer, tasks: int) -> Measured:
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder), config)
-        levels = plan(store.run, Silent())
+        levels = plan(store.run, Reporter())
         started = time.process_time()
         stages = [RolloutStage(store, shard, tasks) for shard, tasks in levels.items()]
         run_served(roll_out, stages, "student", InProcess(), clock)

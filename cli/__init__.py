@@ -18,8 +18,9 @@ import typer
 from pydantic import ValidationError
 from rich.markup import escape
 
+from ..core.blame import blamed
 from ..core.errors import INTERRUPTED, PivotError
-from ..core.plugins import blamed, expectation
+from ..core.plugins import expectation
 from ..core.version import __version__
 from ..models.extras import install_line
 from .console import err, show_error

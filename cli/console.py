@@ -24,7 +24,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.errors import printable
-from ..core.progress import STAGE_NAMES, Lines, unit_of
+from ..core.lines import STAGE_NAMES, Lines, unit_of
+from ..core.progress import Reporter
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:
@@ -49,7 +50,7 @@ out = PlainConsole(highlight=False)
 err = PlainConsole(stderr=True, highlight=False)
 
 
-class ProgressBars:
+class ProgressBars(Reporter):
     """One bar a stage; on a terminal only, elsewhere a line every 5 % or minute."""
 
     def __init__(self) -> None:

@@ -42,11 +42,11 @@ def collage(frames: Sequence[Frame], labels: Sequence[str] | None = None, *, hig
         ImageError: there are no frames, one is not an RGB frame, or the picture would be larger than ``MAX_PIXELS``.
         ValueError: labels do not match the frames or cannot be drawn, or ``highlight`` is not one of the frames.
     """
-    tiles = _checked(frames)
-    texts = _labels(len(tiles), labels)
+    tiles, texts = [check_frame(frame) for frame in frames], _texts(len(frames), labels)
     if highlight is not None and not 0 <= highlight < len(tiles):
         raise ValueError(f"highlight {highlight} is outside the {len(tiles)} frames")
-    return _compose(collage_layout(len(tiles), _largest(tiles), texts), tiles, texts, highlight)
+    largest = max(tile.shape[0] for tile in tiles), max(tile.shape[1] for tile in tiles), 3
+    return _compose(collage_layout(len(tiles), largest, texts), tiles, texts, highlight)
 
 
 def panel(frames: Sequence[Frame], t: int, labels: Sequence[str] | None = None) -> Frame:
@@ -65,14 +65,13 @@ def panel(frames: Sequence[Frame], t: int, labels: Sequence[str] | None = None) 
     """
     if len(frames) and not 0 <= t < len(frames):
         raise ValueError(f"panel step {t} is outside the {len(frames)} frames")
-    texts = _labels(len(frames), labels)
-    shown = [step for step in (t - 1, t, t + 1) if 0 <= step < len(frames)]
-    present = dict(zip(shown, _checked([frames[step] for step in shown]), strict=True))
-    shape = _largest(list(present.values()))
+    texts = _texts(len(frames), labels)
+    present = {step: check_frame(frames[step]) for step in (t - 1, t, t + 1) if 0 <= step < len(frames)}
+    shape = max(tile.shape[0] for tile in present.values()), max(tile.shape[1] for tile in present.values()), 3
     black = np.zeros(shape, np.uint8)
     tiles = [present.get(step, black) for step in (t - 1, t, t + 1)]
     strips = [texts[step] if step in present else "" for step in (t - 1, t, t + 1)]
-    return _compose(make_layout(3, 1, shape, strips), tiles, strips, None)
+    return _compose(make_layout(3, 1, shape, tuple(strips)), tiles, strips, None)
 
 
 @lru_cache(maxsize=2048)
@@ -104,8 +103,11 @@ def _compose(layout: Layout, tiles: Sequence[Frame], labels: Sequence[str], high
     picture.fill(PAGE)
     for k, (tile, label) in enumerate(zip(tiles, labels, strict=True)):
         strip, slot = _places(layout)[k]
-        _paste(picture, label_strip(label, layout, k == highlight), strip)
-        _paste(picture, tile, slot)
+        cell = label_strip(label, layout, k == highlight)
+        picture[strip.y : strip.y + strip.height, strip.x : strip.x + strip.width] = cell
+        (height, width), y, x = tile.shape[:2], slot.y, slot.x
+        y, x = y + (slot.height - height) // 2, x + (slot.width - width) // 2  # a smaller tile is centred
+        picture[y : y + height, x : x + width] = tile
     return picture
 
 
@@ -114,27 +116,9 @@ def _places(layout: Layout) -> tuple[tuple[Box, Box], ...]:
     return tuple((layout.strip(k), layout.tile(k)) for k in range(layout.cols * layout.rows))
 
 
-def _paste(picture: Frame, piece: Frame, slot: Box) -> None:
-    """Copy ``piece`` to the centre of ``slot``, which is at least as large."""
-    height, width = piece.shape[:2]
-    y = slot.y + (slot.height - height) // 2
-    x = slot.x + (slot.width - width) // 2
-    picture[y : y + height, x : x + width] = piece
-
-
-def _checked(frames: Sequence[Frame]) -> list[Frame]:
-    if not len(frames):
+def _texts(n: int, labels: Sequence[str] | None) -> list[str]:
+    if not n:
         raise ImageError("no frames to compose: found 0, expected at least the frame before the first action")
-    return [check_frame(frame) for frame in frames]
-
-
-def _largest(tiles: Sequence[Frame]) -> tuple[int, int, int]:
-    return max(tile.shape[0] for tile in tiles), max(tile.shape[1] for tile in tiles), 3
-
-
-def _labels(n: int, labels: Sequence[str] | None) -> list[str]:
-    if labels is None:
-        return [step_label(t) for t in range(n)]
-    if len(labels) != n:
+    if labels is not None and len(labels) != n:
         raise ValueError(f"found {len(labels)} labels for {n} frames; pass one per frame")
-    return list(labels)
+    return [step_label(t) for t in range(n)] if labels is None else list(labels)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt
-from typing import NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from .font import text_width
 
@@ -30,7 +30,7 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Geometry of one picture; cells are numbered row by row."""
+    """Geometry of one picture, all lengths in pixels; cells are numbered row by row."""
 
     cols: int
     rows: int
@@ -38,36 +38,18 @@ class Layout:
     tile_height: int
     cell_width: int
     font_size: int
-
-    @property
-    def padding(self) -> int:
-        """Vertical padding of the text in its strip, pixels."""
-        return max(1, (self.font_size + 8) // 16)
-
-    @property
-    def inset(self) -> int:
-        """Horizontal padding of the text in its strip, pixels."""
-        return self.font_size // 6
-
-    @property
-    def gap(self) -> int:
-        """Space around every cell, pixels."""
-        return max(4, (self.tile_height + 24) // 48)
-
-    @property
-    def strip_height(self) -> int:
-        """Height of the label strip above every tile, pixels."""
-        return self.font_size + 2 * self.padding
-
-    @property
-    def width(self) -> int:
-        """Width of the picture, pixels."""
-        return self.gap + self.cols * (self.cell_width + self.gap)
-
-    @property
-    def height(self) -> int:
-        """Height of the picture, pixels."""
-        return self.gap + self.rows * (self.strip_height + self.tile_height + self.gap)
+    padding: int
+    """Vertical padding of the text in its strip."""
+    inset: int
+    """Horizontal padding of the text in its strip."""
+    gap: int
+    """Space around every cell."""
+    strip_height: int
+    """Height of the label strip above every tile."""
+    width: int
+    """Width of the picture."""
+    height: int
+    """Height of the picture."""
 
     def strip(self, k: int) -> Box:
         """Return the label strip of cell ``k``."""
@@ -107,21 +89,20 @@ def grid_shape(n: int) -> tuple[int, int]:
     return cols, -(-n // cols)
 
 
-def make_layout(cols: int, rows: int, tile_shape: tuple[int, ...], labels: Sequence[str]) -> Layout:
+@lru_cache(maxsize=1024)
+def make_layout(cols: int, rows: int, tile_shape: tuple[int, ...], labels: tuple[str, ...]) -> Layout:
     """Return the layout for tiles of ``tile_shape`` (height, width, ...) under ``labels``.
 
     Raises:
         ValueError: a label contains a character without a glyph.
     """
-    return _make_layout(cols, rows, tile_shape[0], tile_shape[1], tuple(labels))
-
-
-@lru_cache(maxsize=1024)
-def _make_layout(cols: int, rows: int, height: int, width: int, labels: tuple[str, ...]) -> Layout:
+    height, width = tile_shape[:2]
     font_size = max(MIN_FONT, (height * FONT_PERCENT + 50) // 100)
-    bare = Layout(cols, rows, width, height, width, font_size)
+    padding, inset, gap = max(1, (font_size + 8) // 16), font_size // 6, max(4, (height + 24) // 48)
     widest = max((text_width(label, font_size) for label in labels if label), default=0)
-    return Layout(cols, rows, width, height, max(width, widest + 2 * bare.inset), font_size)
+    cell_width, strip_height = max(width, widest + 2 * inset), font_size + 2 * padding
+    page = gap + cols * (cell_width + gap), gap + rows * (strip_height + height + gap)
+    return Layout(cols, rows, width, height, cell_width, font_size, padding, inset, gap, strip_height, *page)
 
 
 def collage_layout(n: int, tile_shape: tuple[int, ...], labels: Sequence[str] | None = None) -> Layout:
@@ -131,7 +112,7 @@ def collage_layout(n: int, tile_shape: tuple[int, ...], labels: Sequence[str] | 
         ValueError: ``n`` is not positive, or a label contains a character without a glyph.
     """
     cols, rows = grid_shape(n)
-    return make_layout(cols, rows, tile_shape, [step_label(t) for t in range(n)] if labels is None else labels)
+    return make_layout(cols, rows, tile_shape, tuple(map(step_label, range(n)) if labels is None else labels))
 
 
 def tile_box(n: int, k: int, tile_shape: tuple[int, ...], labels: Sequence[str] | None = None) -> Box:
@@ -143,3 +124,48 @@ def tile_box(n: int, k: int, tile_shape: tuple[int, ...], labels: Sequence[str] 
     if not 0 <= k < n:
         raise ValueError(f"tile {k} is outside a collage of {n} tiles")
     return collage_layout(n, tile_shape, labels).tile(k)
+
+
+TileKind = Literal["observations", "outcomes"]
+TARGET_LABEL = "target"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles(Generic[T]):
+    """Tiles of one episode: frames, or ids of frames."""
+
+    frames: tuple[T, ...]
+    """Tiles of the collage, in order."""
+    labels: tuple[str, ...]
+    places: tuple[int, ...]
+    """Index of the tile of each step; other tiles are a target, or inside of a turn."""
+
+    @property
+    def steps(self) -> tuple[T, ...]:
+        """Tiles of the steps, from which the panel is taken."""
+        return tuple(self.frames[place] for place in self.places)
+
+
+def episode_tiles(kind: TileKind, frames: Sequence[T], inside: Sequence[Sequence[T]] = ()) -> Tiles[T]:
+    """Choose the tiles of an episode of T steps.
+
+    Args:
+        kind: ``profile.tiles`` of the environment.
+        frames: T + 1 frames or frame ids: the frame before each action, then the terminal frame.
+        inside: for each step, the frames between the actions of its turn; empty where every turn has one action.
+    """
+    steps = range(len(frames) - 1)
+    labels = tuple(step_label(t) for t in steps)
+    if kind == "outcomes":
+        return Tiles(tuple(frames), (TARGET_LABEL, *labels), tuple(t + 1 for t in steps))
+    if not any(inside):
+        return Tiles(tuple(frames[:-1]), labels, tuple(steps))
+    tiles: list[tuple[T, str]] = []
+    places: list[int] = []
+    for t, between in zip(steps, inside, strict=True):
+        places.append(len(tiles))
+        tiles.append((frames[t], labels[t]))
+        tiles += [(frame, f"{labels[t]}.{made}") for made, frame in enumerate(between, 1)]
+    return Tiles(tuple(frame for frame, _ in tiles), tuple(label for _, label in tiles), tuple(places))

@@ -6,17 +6,12 @@ that names group, package and fix. An error inside a plugin's own constructor is
 traceback.
 """
 
-import ast
-import os
 import re
-import sys
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -24,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from .contracts import Contract, Terms, attribute_misfit, note_origin, shown
 from .errors import ConfigError, PluginError
 
-_PACKAGE = __name__.partition(".")[0]
+_PACKAGE, _DISTRIBUTION = __name__.partition(".")[0], "pivot-vlm"
 WORD = re.compile(r"[a-z][a-z0-9_]{0,39}")
 """Pattern of names and failure modes, which folders, columns and prompts contain."""
 
@@ -74,11 +69,6 @@ class Group:
     objects: bool = False
     """Whether members are objects of that class, not subclasses of it."""
 
-    def expected(self) -> type:
-        """Import the contract."""
-        module, _, name = self.contract.partition(":")
-        return getattr(import_module(f"{_PACKAGE}.{module}"), name)
-
 
 GROUPS = {
     "environments": Group("environment", "environments.base:PivotEnv"),
@@ -103,95 +93,34 @@ GROUPS = {
 
 
 @cache
-def _entry_points(group: str) -> list[EntryPoint]:
+def registered(group: str) -> list[EntryPoint]:
     """Return every entry point of a group once, by name; an editable install may list its own twice."""
     points = {(each.name, each.value): each for each in entry_points(group=f"pivot.{group}")}
     return sorted(points.values(), key=lambda point: point.name)
-
-
-def _by_name(group: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in _entry_points(group)}
 
 
 def _origin(point: EntryPoint) -> str:
     return f"{point.value}, from {point.dist.name if point.dist else 'an unknown distribution'}"
 
 
-def blamed(error: BaseException) -> str | None:
-    """Return one line about an error inside a third party's plugin; None for an error of our own.
-
-    The innermost frame that belongs to a plugin or to PIVOT decides. Frames of other processes are read from the text
-    that their pool sent along.
-    """
-    ours = f"{Path(__file__).parent}{os.sep}"
-    text = "".join(traceback.format_exception(error))
-    for block in text.split("Traceback (most recent call last)")[1:]:
-        frames = [(path, int(line)) for path, line in re.findall(r'^ *File "(.+?)", line (\d+)', block, re.MULTILINE)]
-        while frames:
-            path, line = frames[-1]
-            if points := _entry_points_of(path):
-                what = " ".join(f"{type(error).__name__}: {error}".split())
-                return f"{_owner(points, frames)} failed with {what} at {path}:{line}; fix or uninstall that package"
-            if path.startswith(ours) and "site-packages" not in path.removeprefix(ours):
-                break
-            frames.pop()
-    return None
-
-
-def _entry_points_of(path: str) -> list[EntryPoint]:
-    """List the entry points of the third party's package that a source file belongs to."""
-    points: list[EntryPoint] = []
-    for group in GROUPS:
-        for point in _entry_points(group):
-            module = sys.modules.get(point.module.partition(".")[0])
-            if module is None or module.__name__ == _PACKAGE:
-                continue
-            folders = [f"{folder}{os.sep}" for folder in getattr(module, "__path__", ())]
-            if path == module.__file__ or path.startswith(tuple(folders)):
-                points.append(point)
-    return points
-
-
-def _owner(points: list[EntryPoint], frames: list[tuple[str, int]]) -> str:
-    """Name the entry point whose class has the innermost frame; else the package."""
-    for path, line in reversed(frames):
-        here = [point for point in points if getattr(sys.modules.get(point.module), "__file__", None) == path]
-        around = _class_around(path, line)
-        named = [point for point in here if point.attr.partition(".")[0] == around]
-        if named or len(here) == 1:
-            return _describe((named or here)[0])
-    if len(points) == 1:
-        return _describe(points[0])
-    package = points[0].dist.name if points[0].dist else points[0].module.partition(".")[0]
-    return f"package {package!r} ({', '.join(f'{_member(point)} {point.name!r}' for point in points)})"
-
-
-def _class_around(path: str, line: int) -> str | None:
-    """Return the name of the top-level class in which a line of a source file is."""
-    try:
-        tree = ast.parse(Path(path).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return None
-    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
-    return next((node.name for node in classes if node.lineno <= line <= (node.end_lineno or 0)), None)
-
-
-def _member(point: EntryPoint) -> str:
+def member_of(point: EntryPoint) -> str:
+    """Return the name of a member of a plugin's group."""
     return GROUPS[point.group.partition(".")[2]].member
 
 
-def _describe(point: EntryPoint) -> str:
-    return f"{_member(point)} {point.name!r} ({_origin(point)})"
+def described(point: EntryPoint) -> str:
+    """Return kind, name and origin of a plugin."""
+    return f"{member_of(point)} {point.name!r} ({_origin(point)})"
 
 
 def names(group: str) -> list[str]:
     """List the registered names of one group, sorted."""
-    return list(_by_name(group))
+    return list({point.name: point for point in registered(group)})
 
 
 def is_ours(group: str, name: str) -> bool:
     """Whether a registered plugin is part of PIVOT itself."""
-    return _by_name(group)[name].module.partition(".")[0] == _PACKAGE
+    return {point.name: point for point in registered(group)}[name].module.partition(".")[0] == _PACKAGE
 
 
 @cache
@@ -201,35 +130,39 @@ def load(group: str, name: str) -> Any:
     Raises:
         PluginError: the name is not registered, importing it failed, or it does not fit the contract of its group.
     """
-    points, member = _by_name(group), GROUPS[group].member
+    points, member = {point.name: point for point in registered(group)}, GROUPS[group].member
     if name not in points:
-        registered = ", ".join(points) or "none; reinstall the package so that its entry points are registered"
-        raise PluginError(f"unknown {member} {name!r}; registered: {registered}")
+        all_names = ", ".join(points) or "none; reinstall the package so that its entry points are registered"
+        raise PluginError(f"unknown {member} {name!r}; registered: {all_names}")
     point = points[name]
-    origin = _describe(point)
-    if twice := [each for each in _entry_points(group) if each.name == name and each.value != point.value]:
+    if twice := [each for each in registered(group) if each.name == name and each.value != point.value]:
         raise PluginError(
-            f"{origin} is registered a second time ({_origin(twice[0])}), expected each name once; uninstall one"
+            f"{described(point)} is registered a second time ({_origin(twice[0])}), expected each name once; uninstall "
+            "one"
         )
     try:
         part = point.load()
     except (Exception, SystemExit) as error:
         raise PluginError(
-            f"{origin} failed to import: {type(error).__name__}: {error}; fix or uninstall that package"
+            f"{described(point)} failed to import: {type(error).__name__}: {error}; fix or uninstall that package"
         ) from error
-    if problem := _misfit(GROUPS[group], name, part):
+    if point.dist is not None and point.dist.name == _DISTRIBUTION:  # tests check that PIVOT's own fit
+        return part
+    origin = described(point)
+    if problem := misfit(group, name, part):
         raise PluginError(f"{origin} does not fit the group pivot.{group}: {problem}; fix or uninstall that package")
     note_origin(part, name, origin)
     return part
 
 
-def _misfit(group: Group, name: str, part: Any) -> str | None:
-    """Return why ``part`` cannot be used as the plugin ``name``, or None."""
-    contract = group.expected()
+def misfit(group: str, name: str, part: Any) -> str | None:
+    """Return why ``part`` cannot be used as the plugin ``name`` of a group, or None."""
+    module, _, contract_name = GROUPS[group].contract.partition(":")
+    contract: Any = getattr(import_module(f"{_PACKAGE}.{module}"), contract_name)
     where = f"pivot.{contract.__module__.partition('.')[2]}.{contract.__name__}"
     if not WORD.fullmatch(name):
         return f"its name is {name!r}, expected lower-case letters, digits and underscores, 40 at most"
-    if group.objects:
+    if GROUPS[group].objects:
         fits = isinstance(part, contract)
         return attribute_misfit(part) if fits else f"it is {shown(part)}, expected an instance of {where}"
     if not (isinstance(part, type) and issubclass(part, contract)):

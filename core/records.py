@@ -60,7 +60,9 @@ def stored_fields(record: type) -> tuple[StoredField, ...]:
         stored = next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Stored)), None)
         if stored is not None:
             declared = get_args(hint)[0]
-            kind = _without_none(declared)
+            kind = declared
+            if get_origin(declared) in (Union, types.UnionType):
+                (kind,) = (part for part in get_args(declared) if part is not types.NoneType)
             codes = _writer(kind, stored), _reader(kind, stored)
             columns.append(StoredField(each.name, kind, stored, each.init, *codes, required=kind is declared))
     return tuple(columns)
@@ -92,13 +94,6 @@ def from_row(record: type[Record], row: Mapping[str, Any], **others: Any) -> Rec
             value = row[each.name]
             others[each.name] = value if value is None or each.read is None else each.read(value)
     return record(**others)
-
-
-def _without_none(hint: Any) -> Any:
-    if get_origin(hint) not in (Union, types.UnionType):
-        return hint
-    (kind,) = (each for each in get_args(hint) if each is not types.NoneType)
-    return kind
 
 
 def _writer(kind: Any, stored: Stored) -> Code | None:

@@ -164,6 +164,4 @@ class _Level:
         )
 
 
-@lru_cache(maxsize=CACHED_LEVELS)
-def _level(env: str, initial_state: str, horizon: int) -> _Level:
-    return _Level(env, initial_state, horizon)
+_level = lru_cache(maxsize=CACHED_LEVELS)(_Level)

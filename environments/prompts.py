@@ -1,4 +1,4 @@
-"""Acting prompts whose texts are data: that of the puzzles, and that of tasks with a history."""
+"""The acting prompt of the puzzles, whose texts are data."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,9 +6,6 @@ from typing import Any
 from .base import EnvProfile, Task
 from .grid import ACTIONS
 from .turns import HistoryEntry, StudentPrompt
-
-SHOWN_ACTIONS = 2
-"""Actions of the history that a prompt shows."""
 
 
 class GridPrompt(StudentPrompt):
@@ -57,32 +54,6 @@ class GridPrompt(StudentPrompt):
             f"<think>...</think><{tag}>...</{tag}>"
         )
         return message(self._before + choices, frame_id, closing)
-
-
-class HistoryPrompt(StudentPrompt):
-    """A prompt that depends on the turn, the last two actions, the current picture and the text observation."""
-
-    def __init__(self, template: str, version: str, texts: Mapping[str, str]) -> None:
-        """Fill in the texts of one environment: ``task``, ``view`` (announces the picture) and ``closing``."""
-        self.template, self.version, self._texts = template, version, texts
-
-    def render(
-        self,
-        profile: EnvProfile,
-        task: Task,
-        *,
-        t: int,
-        frame_id: str,
-        history: Sequence[HistoryEntry],
-        observation: str,
-    ) -> tuple[dict[str, Any], ...]:
-        """Return one user message: task and history, the current picture, the closing instruction."""
-        texts = self._texts
-        recent = "; ".join(f"step {entry.step}: {entry.action}" for entry in history[-SHOWN_ACTIONS:])
-        past = f"Steps so far: {t}. The last ones: {recent}." if history else "This is your first step."
-        ask = texts["task"].format(instruction=task.instruction)
-        closing = texts["closing"].format(tag=profile.answer_tag, observation=observation)
-        return message(f"{ask}\n{past}\nNow comes step {t + 1}. {texts['view']}", frame_id, closing)
 
 
 def message(*content: str) -> tuple[dict[str, Any], ...]:

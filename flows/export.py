@@ -13,7 +13,7 @@ from ..core import admission, plugins
 from ..core.errors import ConfigError
 from ..core.identity import digest
 from ..core.storage import Address, FileRecord, Storage, open_storage, parse_address
-from ..core.storage.receipts import Receipt
+from ..core.storage.base import Receipt
 from ..datasets.export.base import Exporter
 from ..datasets.export.on_disk import RECORD, ExportPlan, described, shard_tables
 from ..datasets.store.config import Shard

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import NoStoreError, ReadOnlyError, StoreError
-from ..core.progress import NoteReporter, Reporter
+from ..core.progress import Reporter
 from ..core.storage import Address, Storage, Url, open_storage
-from ..core.storage.receipts import Receipt, is_intact
+from ..core.storage.base import Receipt, is_intact
 from ..datasets.export.card import write_card
 from ..datasets.sql.database import write_database
 from ..datasets.store.config import PartConfig, RunConfig, Shard, env_config
@@ -38,7 +38,7 @@ from ..datasets.store.store import (
     stored_config,
 )
 from ..environments.base import Task
-from ..labeling.base import UNANSWERED, ConcurrentWriter
+from ..labeling.base import UNANSWERED
 from .engines.base import WorkerPool
 from .engines.local import InProcess
 
@@ -124,15 +124,19 @@ def _make(store: Store, pool: WorkerPool, reporter: Reporter, *, refresh: bool) 
     """Do the pending work; the manifest is written last."""
     run = store.run
     for note in run.check():
-        if isinstance(reporter, NoteReporter):
-            reporter.note(note)
+        reporter.note(note)
     if run.served or run.writer_is_served:
         from .preflight import preflight_build  # noqa: PLC0415 - only for models
 
         preflight_build(store, refresh=refresh)
     tasks = plan(run, reporter)
     fresh = store.storage.stat(RUN) is None
-    _begin(store, refresh)
+    for name in (MANIFEST, DATABASE):  # from now on the store is unfinished
+        store.storage.delete(name)
+    if refresh:
+        for folder in (*(schema.name for schema in STORE_TABLES), "labels", DATASET_FOLDER, RECEIPTS):
+            store.storage.delete(folder)
+    store.write_run()
     asking = store.with_service("student", refresh=True) if refresh else store
     stages = [RolloutStage(asking, shard, levels) for shard, levels in tasks.items()]
     try:
@@ -217,8 +221,13 @@ def label_and_export(
     if refresh:
         asking = store.with_service("teacher", refresh=True)
     stages = [LabelStage(asking, shard, earlier) for shard in shards]
-    if isinstance(writer, ConcurrentWriter):
-        from .served import label, run_served  # noqa: PLC0415 - only for models
+    waits = False
+    if writer.served:
+        from ..labeling.writers.concurrent import ConcurrentWriter  # noqa: PLC0415 - only for models
+
+        waits = isinstance(writer, ConcurrentWriter)
+    if waits:
+        from .served import label, run_served  # noqa: PLC0415 - as above
 
         results = _in_order(shards, run_served(label, stages, "teacher", pool, reporter))
     else:
@@ -384,16 +393,6 @@ def _receipts_of_shards(store: Store) -> list[StageReceipt] | None:
                 return None
             complete.append((shard, stage, receipt))
     return complete
-
-
-def _begin(store: Store, refresh: bool) -> None:
-    """Mark the store as unfinished and write its config; with ``refresh``, remove its contents."""
-    for name in (MANIFEST, DATABASE):
-        store.storage.delete(name)
-    if refresh:
-        for folder in (*(schema.name for schema in STORE_TABLES), "labels", DATASET_FOLDER, RECEIPTS):
-            store.storage.delete(folder)
-    store.write_run()
 
 
 def summarise(store: Store, results: Sequence[ShardResult], *, already_complete: bool) -> BuildResult:

@@ -15,7 +15,7 @@ from secrets import token_hex
 from typing import Any
 
 from ..core.errors import ConfigError, NoStoreError, StoreError
-from ..core.progress import Reporter, Silent
+from ..core.progress import Reporter
 from ..core.storage import Address, Storage, Url, open_storage, parse_address
 from ..core.storage.lease import LOCK
 from ..datasets.store.nights import finished_nights, write_nights_card
@@ -140,7 +140,7 @@ def prune(
         ConfigError: the rule cannot be used, the folder is a store, or it has nights of several owners.
     """
     retention = Retention.parse(keep)
-    root, reporter = parse_address(root), reporter or Silent()
+    root, reporter = parse_address(root), reporter or Reporter()
     storage, pruned, today = open_storage(root), Pruned(dry_run), today or datetime.now(UTC).date()
     if not storage.exists():
         raise NoStoreError(f"{root} does not exist; name a folder of nights")

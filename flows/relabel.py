@@ -21,6 +21,7 @@ from ..datasets.store.config import PartConfig, RunConfig, make_config
 from ..datasets.store.guidance import EarlierGuidance
 from ..datasets.store.inputs import ROLLOUT
 from ..datasets.store.run import Run
+from ..datasets.store.schema import LABELS
 from ..datasets.store.stages.base import ShardResult
 from ..datasets.store.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel, stored_config
 from ..labeling.action_log import LogDetail
@@ -169,7 +170,8 @@ def _bind(old: Store, store: Store, results: list[ShardResult]) -> None:
     staged = store.staged_folder
     others = {name for shard in old.config.shards() for name in old.label_files(shard)[1:]}
 
-    replaced = (f"{DATASET_FOLDER}/", f"{old.labels_folder()}/")
+    labels = old.table_folder(LABELS)
+    replaced = (f"{DATASET_FOLDER}/", f"{labels}/")
     files = {
         name: record for name, record in old.manifest().items() if not name.startswith(replaced) and name not in others
     }
@@ -179,4 +181,4 @@ def _bind(old: Store, store: Store, results: list[ShardResult]) -> None:
     files[RUN] = store.write_run(f"{COMMIT}/{RUN}")
     write_database(store, f"{COMMIT}/{DATABASE}")
     store.write_manifest(files, f"{COMMIT}/{MANIFEST}")
-    bind(store.storage, (staged, DATASET_FOLDER), (RUN, DATABASE, MANIFEST), [old.labels_folder(), *sorted(others)])
+    bind(store.storage, (staged, DATASET_FOLDER), (RUN, DATABASE, MANIFEST), [labels, *sorted(others)])

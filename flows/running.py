@@ -8,7 +8,7 @@ from typing import ParamSpec, TypedDict, TypeVar, cast, get_type_hints
 
 from ..core.admission import Names, allowing
 from ..core.lazy import near_match
-from ..core.progress import Reporter, Silent
+from ..core.progress import Reporter
 from ..core.storage import Address
 from .engines.base import WorkerPool, Workers, open_pool
 
@@ -56,7 +56,7 @@ def pool_of(
 
 def reporter_of(running: Running) -> Reporter:
     """Return the reporter of the caller, or one that shows nothing."""
-    return running.get("reporter") or Silent()
+    return running.get("reporter") or Reporter()
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:

@@ -24,14 +24,14 @@ from ..datasets.store.config import Shard
 from ..datasets.store.stages.base import Pending, ShardResult, Stage, report_stored
 from ..datasets.store.stages.label import LabelStage
 from ..datasets.store.stages.rollout import RolloutStage
-from ..labeling.base import UNANSWERED, ConcurrentWriter, Guidance, Objection, PreparedRequest
+from ..labeling.base import UNANSWERED, Guidance, Objection
 from ..labeling.label import Certified
-from ..rollouts.base import TaskRollouts
+from ..labeling.writers.concurrent import ConcurrentWriter, PreparedRequest
+from ..rollouts.base import Batch, TaskRollouts
 from ..rollouts.episode import ENDS_THE_RUN
-from ..rollouts.loop import Batch, run_batches
-from ..rollouts.supervisor import Supervisor, run_without_gc_pauses
+from ..rollouts.scheduler import Supervisor, run_batches, run_without_gc_pauses
 from .engines.base import WorkerPool
-from .engines.local import count_episodes, finished
+from .engines.processes import count_episodes, finished
 
 ROUNDS = 4
 """Episodes of a group of shards, as a multiple of a worker's share of the slots: at its end the loop of a worker has

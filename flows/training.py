@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.admission import Names, allowing
 from ..core.errors import ConfigError
-from ..core.progress import Reporter, Silent
+from ..core.progress import Reporter
 from ..datasets.store.config import env_config
 from ..models.extras import look_for
 from ..training.analyzer_sft.config import SftConfig, make_sft_config
@@ -115,7 +115,7 @@ def train_rl(
             and 0 < settings.keep_rollouts <= settings.updates
         ):
             report("labelling the stored rollouts …")
-            finish_store(settings.out / FOLDER, InProcess(), Silent())
+            finish_store(settings.out / FOLDER, InProcess(), Reporter())
     return result
 
 
@@ -201,7 +201,7 @@ def make_benchmark(config: MakeConfig | Mapping[str, Any], *, reporter: Reporter
         PluginError: a package of the learned baselines is missing.
     """
     settings = config if isinstance(config, MakeConfig) else checked(MakeConfig, config)
-    bars = reporter or Silent()
+    bars = reporter or Reporter()
     levels = _levels_of(settings)
     if is_benchmark(settings.out):
         return make.check_made(open_benchmark(settings.out), levels, settings.seed, settings.scale)

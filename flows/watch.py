@@ -14,7 +14,8 @@ from prefect.context import FlowRunContext
 from prefect.runtime import deployment, flow_run
 
 from ..core.errors import StoreError
-from ..core.progress import STAGE_NAMES, Lines, Reporter, Silent
+from ..core.lines import STAGE_NAMES, Lines
+from ..core.progress import Reporter
 from .artifacts import Artifacts, Log
 from .metrics import HEARTBEAT_SECONDS, RunMetrics, StageTotals
 
@@ -33,7 +34,7 @@ class Watch(Lines):
         """Write lines to ``log``, and pass every report on to ``beside``."""
         super().__init__(lambda line: log.info("%s", line), STAGE_NAMES, clock)
         self.log, self.artifacts, self.metrics = log, artifacts, metrics
-        self._beside = beside or Silent()
+        self._beside = beside or Reporter()
         self._writing = threading.Lock()
 
     def start(self, stage: str, total: int) -> None:

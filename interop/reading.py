@@ -16,7 +16,7 @@ from ..core import plugins
 from ..core.errors import PivotError
 from ..core.identity import canonical_json
 from ..core.plugins import read_settings
-from ..core.progress import Reporter, Silent
+from ..core.progress import Reporter
 from ..datasets.store.config import environment
 from ..environments.base import NamedActions, PivotEnv, Task, actions_per_turn
 from ..rollouts.confirm import BOARD, PICTURE, STATE, Confirmation, confirm
@@ -219,7 +219,7 @@ class Reading:
         chosen = {**self.options, "dialect": "declared", **options}
         trial = Reading(self.source, self.format, self.settings, self.require, chosen)
         trial._limit, trial._is_trial, trial.pictures = limit or self._sample, True, self.pictures
-        trial.run(Silent())
+        trial.run(Reporter())
         evidence = [entry.evidence for plan in trial.plans.values() for entry in plan.entries]
         proved = sum(not {*each} <= {Evidence.READ, Evidence.SUCCESS, Evidence.DECLARED} for each in evidence)
         return Yield(len(evidence), sum(audit.contradicted for audit in trial.audits.values()), proved)

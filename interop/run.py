@@ -20,7 +20,7 @@ from ..core.records import to_row
 from ..core.storage import Address, open_storage, parse_address
 from ..datasets.store.audit import audit_record
 from ..datasets.store.config import PartConfig, RunConfig, env_config, make_config
-from ..datasets.store.schema import IMPORTS
+from ..datasets.store.imports import IMPORTS
 from ..datasets.store.stages.base import Pending, Product, ShardResult, rare_collections
 from ..datasets.store.stages.rollout import RolloutStage
 from ..datasets.store.store import AUDIT, RUN, Store
@@ -28,8 +28,7 @@ from ..environments.turns import Reply, Turn
 from ..flows.engines.base import WorkerPool
 from ..flows.pipeline import BuildResult, complete_result, complete_store, refuse_foreign_folder
 from ..flows.running import Running, pool_of, public, reporter_of
-from ..rollouts.base import EndOfLogError, Policy, TaskRollouts
-from ..rollouts.ids import episode_id
+from ..rollouts.base import EndOfLogError, Policy, TaskRollouts, episode_id
 from ..rollouts.loop import roll_out_tasks
 from ..rollouts.policies import ImportedPolicy
 from ..rollouts.policies.imported import Compared, Imported, ImportedSettings

@@ -34,11 +34,6 @@ def template_version(log: LogDetail) -> str:
     return VERSION if log == "full" else f"{VERSION}+{log}"
 
 
-def template_name(env: str) -> str:
-    """Return the name under which the environment's Analyzer prompts are stored."""
-    return f"analyzer.{env}"
-
-
 def one_line(text: str) -> str:
     """Return the text without line breaks and double spaces."""
     return " ".join(text.split())
@@ -75,13 +70,6 @@ _RELY = {
 }
 
 
-def mode_lines(profile: EnvProfile, vocabulary: Vocabulary) -> tuple[str, str]:
-    """Return what a prompt says about failure modes: the closed list, and what each of them means, a line each."""
-    words, modes = domain_of(profile.name), target_modes(profile, vocabulary)
-    meanings = [f"- {mode}: {meaning}" if (meaning := words.meaning(mode)) else f"- {mode}" for mode in modes]
-    return f"- {FIELDS[1]} has to be exactly one of: {', '.join(modes)}.", "\n".join(meanings)
-
-
 @lru_cache(maxsize=4096)
 def _opening(
     profile: EnvProfile,
@@ -95,7 +83,8 @@ def _opening(
     """Everything above the log: equal for episodes of one length, budget and instruction."""
     words = domain_of(profile.name)
     last = num_steps - 1
-    modes, meanings = mode_lines(profile, vocabulary)
+    modes = target_modes(profile, vocabulary)
+    meanings = [f"- {each}: {meaning}" if (meaning := words.meaning(each)) else f"- {each}" for each in modes]
     step, mode, reason = FIELDS
     task = one_line(profile.task_description)
     instruction = one_line(instruction)
@@ -118,11 +107,11 @@ def _opening(
         "- Decide from this episode alone"
         + ("." if profile.tiles == "outcomes" else "; no index is more likely than another."),
         f"- {words.advice}" + (f" {words.log_advice}" if log == "full" and words.log_advice else ""),
-        modes,
+        f"- {mode} has to be exactly one of: {', '.join(modes)}.",
         f"- No other fields than {step}, {mode} and {reason}, and no text around the object.",
         "",
         "Failure modes:",
-        meanings,
+        *meanings,
         "",
         "Shape of the answer:",
         f'{{"{step}": <integer>, "{mode}": <one word of the list>, "{reason}": <text>}}',
@@ -173,7 +162,7 @@ def analyzer_prompt(
         {"type": "text", "text": analyzer_text(profile, episode, vocabulary, log, decimals)},
     ]
     messages: tuple[dict[str, Any], ...] = ({"role": "user", "content": content},)
-    return PromptMessages(digest(messages), template_name(profile.name), template_version(log), messages)
+    return PromptMessages(digest(messages), f"analyzer.{profile.name}", template_version(log), messages)
 
 
 def shown_log(messages: Sequence[Mapping[str, Any]]) -> str:

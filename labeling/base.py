@@ -5,14 +5,13 @@ guidance, and every filter judges the result. Rejected labels are kept with all 
 counts are taken from the stored labels.
 """
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
 from ..core.contracts import Answer, Fits, JsonObject, Misfit, Misfits, Terms
-from ..core.messages import Call, EncodedFrame, PromptMessages
+from ..core.messages import Call, PromptMessages
 from ..core.plugins import WORD, Plugin
 from ..core.records import Stored
 from ..environments.base import EnvProfile
@@ -169,17 +168,6 @@ class Guidance:
     """The rendered text of a choice that is no longer known, from a store; the filters read it back."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
-    """A request that is ready for the model; small enough to be sent between processes."""
-
-    request: GuidanceRequest
-    """Without frames."""
-    prompt: PromptMessages
-    picture: EncodedFrame
-    """The picture in the prompt."""
-
-
 def _count_misfits(_: "GuidanceWriter", written: list[Guidance], requests: Sequence[GuidanceRequest]) -> Misfits:
     """Yield a list of guidance that is not as long as the list of requests."""
     if len(written) != len(requests):
@@ -244,63 +232,6 @@ class GuidanceWriter(Plugin, ABC):
         Raises:
             PolicyError: the teacher could not answer at all.
         """
-
-
-class ConcurrentWriter(GuidanceWriter):
-    """A writer that waits for a model: the event loop of a process requests guidance for several shards at a time.
-
-    ``prepare`` does the work that needs no model.
-    """
-
-    served: ClassVar[bool] = True
-    terms: ClassVar[Terms] = Terms(
-        answers={
-            "in_flight": Answer(Annotated[int, Fits(lambda count: count > 0, "a whole number above 0")]),
-            "prepare": Answer(PreparedRequest),
-            "answer": Answer(Guidance),
-        },
-    )
-
-    @property
-    @abstractmethod
-    def in_flight(self) -> int:
-        """Largest number of concurrent requests, enough to keep the model busy."""
-
-    @abstractmethod
-    def prepare(self, request: GuidanceRequest) -> PreparedRequest:
-        """Render the first prompt of a request."""
-
-    @abstractmethod
-    async def answer(self, prepared: PreparedRequest) -> Guidance:
-        """Ask the model; a request that got no answer is ``unanswered``.
-
-        Raises:
-            ServerGoneError: the server is lost; the run stops and can be resumed.
-            ConfigError, PluginError, CacheError: the model cannot be used with these settings.
-        """
-
-    async def aclose(self) -> None:
-        """Release the model; another event loop may use the writer afterwards."""
-
-    def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
-        """Answer ``requests``, in order, in an event loop of their own; the errors are those of :meth:`answer`."""
-        return asyncio.run(self._write(requests)) if requests else []
-
-    async def _write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
-        slots = asyncio.Semaphore(self.in_flight)
-
-        async def write_one(request: GuidanceRequest) -> Guidance:
-            async with slots:
-                return await self.answer(self.prepare(request))
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(write_one(request)) for request in requests]
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from errors
-        finally:
-            await self.aclose()
-        return [each.result() for each in tasks]
 
 
 GuidanceSource = Literal["facts", "prose"]

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..environments.base import actions_per_turn
-from ..rollouts.policies.imported import Evidence
 from ..solvers.base import Case
 
-PLAYED = (Evidence.PLAYED.value,)
+PLAYED = ("played",)
 """Evidence of a rollout of PIVOT itself."""
 
 Vocabulary = Literal["certificate", "paper"]
@@ -55,7 +54,8 @@ class FailedEpisode:
     submission_outcomes: Sequence[str | None] = ()
     """Outcome of each submission, length T, or empty where unknown; None where actions submit nothing."""
     evidence: Sequence[str] = PLAYED
-    """Confirmation of the actions and the level, words of :class:`.Evidence`; empty for an import without any."""
+    """Confirmation of actions and level, words of ``Evidence`` (``rollouts/policies/imported.py``); empty for an
+    import without any."""
 
     @property
     def num_steps(self) -> int:

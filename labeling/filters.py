@@ -11,9 +11,8 @@ from ..core.plugins import Settings
 from ..environments.base import EnvProfile
 from ..solvers.base import Verdict
 from .base import EMPTY, Draft, Filter, Objection
-from .domains import Failure, domain_of, offer_of
+from .domains import Failure, domain_of
 from .episode import FailedEpisode
-from .prose import prose_objection
 from .replay import DisagreementError
 from .statements import Offer, UnknownSentenceError
 from .target import BadTargetError, Target, parse_target
@@ -90,6 +89,8 @@ class GuidanceFilter(Filter):
             return None
         if draft.source == "facts":
             return text_objection(draft.guidance, episode, draft.verdict, draft.offer)
+        from .prose import prose_objection  # noqa: PLC0415 - few stores ask for free prose
+
         profile: EnvProfile = plugins.load("environments", episode.env).profile
         return prose_objection(domain_of(episode.env), Failure(profile, episode, draft.verdict), draft.guidance)
 
@@ -124,7 +125,7 @@ def text_objection(text: str, episode: FailedEpisode, verdict: Verdict, offer: O
     except UnknownSentenceError as error:
         return Objection(UNKNOWN_SENTENCE, f"{str(error)!r} is not a sentence that {episode.env} renders from facts")
     if offer is None:
-        offer = offer_of(plugins.load("environments", episode.env).profile, episode, verdict)
+        offer = domain.offer(Failure(plugins.load("environments", episode.env).profile, episode, verdict))
     for each in statements:
         if each not in offer:
             return Objection("untrue", f"{domain.sentences.sentence(each)!r} is not among the facts of this failure")

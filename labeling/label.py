@@ -29,7 +29,7 @@ from .base import (
     RejectReason,
     judge,
 )
-from .domains import domain_of, offer_of
+from .domains import Failure, domain_of
 from .replay import Replays
 from .statements import Offer
 from .target import build_target
@@ -110,7 +110,9 @@ def certify_episodes(
     for episode, answer, decimals in zip(episodes, answers, log_decimals(solver, cases, answers), strict=True):
         profile = profile_under(plugins.load("environments", episode.env).profile, episode.env_config)
         prompt = analyzer_prompt(profile, episode, vocabulary, log, decimals)
-        offer = offer_of(profile, episode, answer, decimals) if isinstance(answer, Verdict) else None
+        offer = None
+        if isinstance(answer, Verdict):
+            offer = domain_of(episode.env).offer(Failure(profile, episode, answer, decimals))
         certified.append(Certified(episode, profile, answer, prompt, decimals, offer))
     return certified
 
@@ -132,7 +134,7 @@ def guidance_request(
     profile: EnvProfile, episode: FailedEpisode, verdict: Verdict, frames: Mapping[str, bytes] | None = None
 ) -> GuidanceRequest:
     """Return the request to a teacher about one label, for tests and pre-flight checks."""
-    prompt, offer = analyzer_prompt(profile, episode), offer_of(profile, episode, verdict)
+    prompt, offer = analyzer_prompt(profile, episode), domain_of(episode.env).offer(Failure(profile, episode, verdict))
     return GuidanceRequest(profile, episode, verdict, prompt, offer, frames=frames or {})
 
 
@@ -169,7 +171,9 @@ def make_labels(
         "solver_version": solver.version,
         "solver_config": canonical_json(solver.config),
         "teacher": None if teacher is None else teacher.name,
-        "teacher_config": None if teacher is None else _teacher_config(teacher),
+        "teacher_config": None
+        if teacher is None
+        else canonical_json({**teacher.config, "is_stand_in": teacher.is_stand_in}),
     }
     labels: list[Label] = []
     with Replays() as replays:
@@ -205,7 +209,11 @@ def _draft(
 ) -> tuple[Draft, dict[str, Any]]:
     """Return a label for the filters, and its columns of verdict, guidance and target."""
     episode = certified.episode
-    facts, prose = ("", "") if written is None else (_rendered(written, episode), _storable(written.text))
+    facts = prose = ""
+    if written is not None:
+        facts, prose = _storable(written.rendered or ""), _storable(written.text)
+        if written.choice is not None:  # else the stored text of one that is not known any more
+            facts = domain_of(episode.env).sentences.render(written.choice, episode.episode_id)
     used: GuidanceSource = "prose" if source == "prose" and prose else "facts"
     guidance = prose if used == "prose" else facts
     target = build_target(verdict.pivot_step, target_mode(episode.env, verdict.failure_mode, vocabulary), guidance)
@@ -245,17 +253,6 @@ _UNCONFIRMED = (
     "nothing in the recording confirms the actions and the level; expected pictures, boards, states, rewards or ends "
     "that agree with the replay, or a source that is read in full: see pivot import --dry-run, and import it again"
 )
-
-
-def _rendered(written: Guidance, episode: FailedEpisode) -> str:
-    """Return the sentences of a choice, or the stored text of one that is not known any more."""
-    if written.choice is None:
-        return _storable(written.rendered or "")
-    return domain_of(episode.env).sentences.render(written.choice, episode.episode_id)
-
-
-def _teacher_config(teacher: GuidanceWriter) -> str:
-    return canonical_json({**teacher.config, "is_stand_in": teacher.is_stand_in})
 
 
 def _check_rows(episode: FailedEpisode) -> None:

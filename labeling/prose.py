@@ -14,9 +14,6 @@ from .base import EMPTY, Objection
 from .claims import claimed
 from .domains import Domain, Failure
 
-MISSED = "91.7 % [85.5, 95.4] of 121 false texts by an outsider passed, and 10.6 % of 47 true ones did not"
-"""The measured miss rate, as cards state it."""
-
 _REFUSAL = re.compile(
     r"\b(?:i|we)(?:'m| am| are)? (?:sorry|afraid|unable to|not able to|not allowed to)\b"
     r"|\b(?:i|we) (?:can ?not|can't|won't|will not|must decline|have to decline) "

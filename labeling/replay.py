@@ -81,9 +81,12 @@ class Replayer:
         env, rewards, infos, frame_ids = self._env, episode.rewards, episode.infos, episode.frame_ids
         if episode.horizon != env.config.horizon:
             raise DisagreementError("horizon", f"the row says {episode.horizon}, its env_config {env.config.horizon}")
-        ids, keys = self._ids_of(episode.initial_state), set(stored_keys(env.profile))
+        ids, keys = self._frame_ids.setdefault(episode.initial_state, {}), set(stored_keys(env.profile))
+        self._frame_ids.move_to_end(episode.initial_state)
+        if len(self._frame_ids) > MAX_LEVELS:
+            self._frame_ids.popitem(last=False)
         exact, tolerance = env.config.repeats_exactly, env.config.tolerance
-        frame = self._start(episode.initial_state)
+        frame, _ = self._reset(episode.initial_state)
         if exact and self._id(ids, frame) != frame_ids[0]:
             raise DisagreementError("frame", "the first frame is another one")
         info: Mapping[str, Any] = {}
@@ -117,7 +120,7 @@ class Replayer:
             DisagreementError: the steps do not fit, end too early or too late, or the environment breaks.
             ConfigError, PluginError: the environment cannot work with these settings at all.
         """
-        self._start(state, instruction)
+        self._reset(state, instruction)
         steps = list(self._played(plays))
         rewards = [float(reward) for _, reward, _ in steps]
         return rewards, self._is_success(steps[-1][2], rewards)
@@ -130,7 +133,7 @@ class Replayer:
             DisagreementError: the episode cannot be re-executed that far.
             ConfigError, PluginError: the environment cannot work with these settings at all.
         """
-        self._start(episode.initial_state)
+        self._reset(episode.initial_state)
         for t in range(steps):
             self._step(t, episode.actions[t], episode.payloads[t])
         return self._env.state_text()
@@ -143,7 +146,7 @@ class Replayer:
     @_guarded
     def states(self, episode: FailedEpisode) -> list[str]:
         """Return the state texts ``s_0 .. s_T``; the errors are those of :meth:`state_after`."""
-        self._start(episode.initial_state)
+        self._reset(episode.initial_state)
         texts = [self._env.state_text()]
         for t, action in enumerate(episode.actions):
             self._step(t, action, episode.payloads[t])
@@ -193,13 +196,14 @@ class Replayer:
 
     def close(self) -> None:
         """Close the environment."""
-        _close(self._env)
+        with suppress(Exception):  # its results are complete; an error at the end changes none
+            self._env.close()
 
     def renew(self) -> None:
         """Replace the environment by a new one."""
-        broken, self._env = self._env, type(self._env)(self._env.config)
+        self.close()
+        self._env = type(self._env)(self._env.config)
         self._env.draw_frames = False
-        _close(broken)
 
     def _played(self, plays: Iterable[tuple[str, str | None, bool]]) -> Iterator[tuple[Frame, Any, Mapping[str, Any]]]:
         """Yield frame, reward and the judged ``info`` of every step; the last one has to be the end."""
@@ -224,9 +228,6 @@ class Replayer:
         height, width = frame.shape[:2]
         return EncodedFrame(frame_id(frame), width, height, *self._env.encode_frame(frame))
 
-    def _start(self, state: str, instruction: str | None = None) -> Frame:
-        return self._reset(state, instruction)[0]
-
     def _reset(self, state: str, instruction: str | None = None) -> tuple[Frame, dict[str, Any]]:
         try:
             more = {} if instruction is None else {"instruction": instruction}
@@ -249,13 +250,6 @@ class Replayer:
             return self._env.step(encoded)
         except ResetNeeded as error:
             raise DisagreementError("end", f"the episode is over before step {t}, the log goes on") from error
-
-    def _ids_of(self, level: str) -> dict[Hashable, str]:
-        ids = self._frame_ids.setdefault(level, {})
-        self._frame_ids.move_to_end(level)
-        if len(self._frame_ids) > MAX_LEVELS:
-            self._frame_ids.popitem(last=False)
-        return ids
 
     def _id(self, ids: dict[Hashable, str], frame: Frame) -> str:
         key = self._env.frame_key()
@@ -288,11 +282,6 @@ def _first_difference(info: Mapping[str, Any], logged: Mapping[str, Any], keys: 
         if info[key] != logged[key]:
             return f"gives {key}={info[key]}, the log says {logged[key]}"
     raise AssertionError("called for equal infos")
-
-
-def _close(env: PivotEnv) -> None:
-    with suppress(Exception):  # its results are complete; an error at the end changes none
-        env.close()
 
 
 MOST_REPLAYERS = 8

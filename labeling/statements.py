@@ -107,12 +107,15 @@ class Sentences:
         patterns: dict[str, list[tuple[re.Pattern[str], str]]] = {}
         kinds: dict[str, str] = {}
         for kind, texts in self.wordings.items():
-            if len({_slots(text) for text in texts}) != 1:
-                raise ValueError(f"the wordings of {kind!r} differ in their slots; give all of them the same ones")
+            slots: set[frozenset[str]] = set()
             for text in texts:
-                if (other := kinds.setdefault(_without_slots(text), kind)) != kind:
+                named, bare, pattern = _parsed(text)
+                slots.add(named)
+                if (other := kinds.setdefault(bare, kind)) != kind:
                     raise ValueError(f"{kind!r} and {other!r} share the wording {text!r}; a reader cannot tell which")
-                patterns.setdefault(text.split(maxsplit=1)[0], []).append((_pattern(text), kind))
+                patterns.setdefault(text.split(maxsplit=1)[0], []).append((pattern, kind))
+            if len(slots) != 1:
+                raise ValueError(f"the wordings of {kind!r} differ in their slots; give all of them the same ones")
         object.__setattr__(self, "_patterns", patterns)
 
     def render(self, choice: Choice, seed: str) -> str:
@@ -146,26 +149,21 @@ class Sentences:
         raise UnknownSentenceError(sentence[:200])
 
 
-@lru_cache(maxsize=4096)
-def _slots(text: str) -> frozenset[str]:
-    return frozenset(name for _, name, _, _ in Formatter().parse(text) if name is not None)
+def _parsed(text: str) -> tuple[frozenset[str], str, re.Pattern[str]]:
+    """Return the slots of a wording, the wording with nameless slots, and its pattern.
 
-
-def _without_slots(text: str) -> str:
-    """Return a wording with nameless slots: two that differ in names alone read alike."""
-    return "{}".join(literal for literal, *_ in Formatter().parse(text))
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    """Return the pattern of a wording; a slot that comes twice has to hold the same text."""
+    Two wordings that differ in the names of slots alone read alike. A slot that comes twice has to hold the same text.
+    """
+    literals: list[str] = []
     parts: list[str] = []
     named: set[str] = set()
     for literal, name, _, _ in Formatter().parse(text):
+        literals.append(literal)
         parts.append(re.escape(literal))
         if name is not None:
             parts.append(f"(?P={name})" if name in named else rf"(?P<{name}>\d+ [a-z]+|\S+)")
             named.add(name)
-    return re.compile("".join(parts))
+    return frozenset(named), "{}".join(literals), re.compile("".join(parts))
 
 
 def count(number: float, noun: str) -> str:

@@ -5,18 +5,20 @@ reason why an episode ended is a typed value, and a failed or broken episode is 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import sha256
 from typing import Annotated, Any, ClassVar
 
 from ..core.contracts import Answer, JsonObject, Terms
 from ..core.errors import PolicyError
+from ..core.identity import ID_VERSION, digest, versioned_id
 from ..core.messages import Call, EncodedFrame, PromptMessages
 from ..core.plugins import Plugin
 from ..core.records import Stored
-from ..environments.base import INFO_TYPES, EnvConfig, EnvProfile, Task
-from ..environments.turns import Reply, ReplyOutcome, Turn
+from ..environments.base import INFO_TYPES, EnvConfig, EnvProfile, PivotEnv, Task
+from ..environments.turns import HistoryEntry, Reply, ReplyOutcome, StudentPrompt, Turn
 
 INFO_KEYS = tuple(INFO_TYPES)
 """Keys of a step's stored ``info`` in every environment; those of ``profile.info_keys`` follow."""
@@ -293,3 +295,87 @@ class TaskRollouts:
     frames: dict[str, EncodedFrame]
     prompts: dict[str, PromptMessages]
     calls: list[Call]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Episodes that are delivered together, such as a shard or its pending episodes."""
+
+    env_type: type[PivotEnv]
+    config: EnvConfig
+    tasks: Sequence[Task]
+    rollouts: int = GROUP_SIZE
+    """Samples per task: ``sample_idx`` 0 to ``rollouts - 1``."""
+    only: Collection[str] | None = None
+    """Ids of the episodes to run, None for all: a later run makes the pending ones alone."""
+    run_id: str | Sequence[str] = ""
+    """The run id of all episodes, or one per task."""
+    prompt: StudentPrompt | None = None
+    """The Student prompt; by default the one registered for the environment."""
+    work: Any = None
+    """Data of the receiver; the scheduler passes it through."""
+    samples: Sequence[int] | None = None
+    """The sample indices of every task, if they are not ``range(rollouts)``."""
+
+
+def render_student(
+    prompt: StudentPrompt,
+    profile: EnvProfile,
+    task: Task,
+    *,
+    t: int,
+    frame_id: str,
+    history: Sequence[HistoryEntry] = (),
+    observation: str = "",
+) -> PromptMessages:
+    """Return the messages of turn ``t`` with their hash; the arguments are those of :meth:`StudentPrompt.render`."""
+    messages = prompt.render(profile, task, t=t, frame_id=frame_id, history=history, observation=observation)
+    return PromptMessages(digest(messages), prompt.template, prompt.version, messages)
+
+
+# Ids: pure functions of an episode's inputs, never of its results. An episode's random stream derives from its id, so
+# two runs with equal inputs give equal episodes for any number of workers, and a store can name its pending episodes.
+
+
+def _group_inputs(
+    profile: EnvProfile, config: EnvConfig, task: Task, policy_name: str, policy_config: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "env": profile.name,
+        "env_version": profile.version,
+        "env_config": config.decisive(),
+        "task_id": task.task_id,
+        "goal_idx": task.goal_idx,
+        "eval_set": task.eval_set,
+        "seed": task.seed,
+        "policy": policy_name,
+        "policy_config": dict(policy_config),
+    }
+
+
+def group_id(
+    profile: EnvProfile, config: EnvConfig, task: Task, *, policy_name: str, policy_config: Mapping[str, Any]
+) -> str:
+    """Return the id shared by all samples of one prompt key under one policy and its sampling settings."""
+    return versioned_id("group", _group_inputs(profile, config, task, policy_name, policy_config))
+
+
+def episode_id(
+    profile: EnvProfile,
+    config: EnvConfig,
+    task: Task,
+    sample_idx: int,
+    *,
+    policy_name: str,
+    policy_config: Mapping[str, Any],
+) -> str:
+    """Return the id of sample ``sample_idx`` (0-based) of a task."""
+    inputs = _group_inputs(profile, config, task, policy_name, policy_config)
+    return versioned_id("episode", inputs | {"sample_idx": sample_idx})
+
+
+def request_id(episode: str, t: int, role: str) -> str:
+    """Return the id of one request to a model: the key of the ``calls`` table and of reply caches."""
+    # Computed for every step, and no part holds a slash: joined text is as unique as JSON and much cheaper.
+    parts = f"{episode}/{t}/{role}"
+    return f"request-{ID_VERSION}-{sha256(parts.encode()).hexdigest()[:32]}"

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import ConfigDict
 
+from ..core import plugins
 from ..core.contracts import FINITE, Answer, Contract, JsonObject, Misfit, Misfits, Terms, Text
 from ..core.errors import CertifyError, LevelError
 from ..core.plugins import WORD, Plugin, Settings
@@ -470,3 +471,30 @@ def differences(label: Verdict, right: Verdict) -> tuple[str, ...]:
         for name, stored, expected in values
         if (tuple(cast(list[Any], stored)) if isinstance(stored, list) else stored) != expected
     )
+
+
+def prover_of(env: str, solver_config: Mapping[str, Any] | None = None, *, quick: bool = False) -> Prover | None:
+    """Return the prover of an environment; None if there is none.
+
+    With ``quick``, it leaves labels undecided whose proof would slow down labelling.
+
+    Raises:
+        PluginError: the prover cannot be used.
+    """
+    if env not in plugins.names("provers"):
+        return None
+    kind: type[Prover] = plugins.load("provers", env)
+    return kind(solver_config, kind.quick() if quick else None)
+
+
+def prove(env: str, case: Case, verdict: Verdict, solver_config: Mapping[str, Any] | None = None) -> Proof:
+    """Re-prove one label; use :func:`prover_of` for many of them.
+
+    Raises:
+        CertifyError: the environment has no prover.
+    """
+    prover = prover_of(env, solver_config)
+    if prover is None:
+        names = ", ".join(plugins.names("provers"))
+        raise CertifyError(f"environment {env!r} has no prover; provers: {names}")
+    return prover.prove(case, verdict)

@@ -48,29 +48,30 @@ class PuzzleProver(Prover):
     def prove(self, case: Case, verdict: Verdict) -> Proof:
         """Return the proof of a label, or all its errors."""
         try:
-            return self._prove(case, verdict)
+            most = case.actions_per_turn
+            game = self._game(case.initial_state, case.horizon * most, self.settings.max_states)
+            unknown = [action for action in case.actions if not _is_turn(action, most)]
+            if unknown or not 0 < len(case.actions) <= case.horizon:
+                return Proof(
+                    (f"not an episode: {len(case.actions)} actions for {case.horizon} turns, unknown {unknown}",)
+                )
+            states = [game.start]
+            for action in case.actions:
+                if game.is_over(states[-1]):
+                    break
+                states.append(_after_turn(game, states[-1], action))
+            over = len(states) <= len(case.actions)
+            if over or game.is_solved(states[-1]):
+                return Proof(
+                    (f"not a failed episode: it is over after {len(states) - 1} of {len(case.actions)} actions",)
+                )
+            if not 0 <= verdict.pivot_step < len(case.actions):
+                return Proof((f"pivot_step {verdict.pivot_step} is not a step of the episode",))
+            return Proof((*_step_problems(game, states, case, verdict), *_plan_problems(game, states, case, verdict)))
         except CertifyError as error:
             return Proof(undecided=str(error))
         except LevelError as error:
             return Proof((f"could not be re-proved: {error}",))
-
-    def _prove(self, case: Case, verdict: Verdict) -> Proof:
-        most = case.actions_per_turn
-        game = self._game(case.initial_state, case.horizon * most, self.settings.max_states)
-        unknown = [action for action in case.actions if not _is_turn(action, most)]
-        if unknown or not 0 < len(case.actions) <= case.horizon:
-            return Proof((f"not an episode: {len(case.actions)} actions for {case.horizon} turns, unknown {unknown}",))
-        states = [game.start]
-        for action in case.actions:
-            if game.is_over(states[-1]):
-                break
-            states.append(_after_turn(game, states[-1], action))
-        over = len(states) <= len(case.actions)
-        if over or game.is_solved(states[-1]):
-            return Proof((f"not a failed episode: it is over after {len(states) - 1} of {len(case.actions)} actions",))
-        if not 0 <= verdict.pivot_step < len(case.actions):
-            return Proof((f"pivot_step {verdict.pivot_step} is not a step of the episode",))
-        return Proof((*_step_problems(game, states, case, verdict), *_plan_problems(game, states, case, verdict)))
 
 
 class SokobanProver(PuzzleProver):

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.verify.verify import verify_store
 from pivot.tests.environments.svg.hostile import hostile_documents
 from pivot.tests.flow_runs import CLI, clean_environment, config_of, fingerprint
@@ -60,7 +60,7 @@ def _equal(name: str, config: dict[str, Any], folder: Path) -> bool:
         prints = fingerprint(root)
         expected = expected or prints
         differing = sorted(path for path in prints | expected if prints.get(path) != expected.get(path))
-        problems = verify_store(root, Silent()).problems
+        problems = verify_store(root, Reporter()).problems
         equal = equal and not differing and not problems
         said = f"{len(prints)} files, {len(differing)} differ {differing[:5]}, {len(problems)} problems {problems[:3]}"
         show(f"{name}, {way}, {workers} workers: {said}")

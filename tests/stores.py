@@ -7,11 +7,12 @@ from typing import Any
 
 import pivot
 import pyarrow.parquet as pq
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage
 from pivot.datasets.sql.views import query
+from pivot.datasets.store.imports import IMPORTS
 from pivot.datasets.store.parquet import write_tables
-from pivot.datasets.store.schema import DATASET, DATASET_EPISODES, IMPORTS, LABELS, STORE_TABLES, TableSchema
+from pivot.datasets.store.schema import DATASET, DATASET_EPISODES, LABELS, STORE_TABLES, TableSchema
 from pivot.datasets.store.store import DATASET_FOLDER, Store
 from pivot.datasets.verify.verify import verify_store
 
@@ -52,7 +53,7 @@ def rewrite_manifest(root: Path) -> None:
 
 def problems(root: Path) -> list[str]:
     """Return the problems that `pivot verify` reports."""
-    return verify_store(root, Silent()).problems
+    return verify_store(root, Reporter()).problems
 
 
 class Patient:

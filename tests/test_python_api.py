@@ -158,7 +158,7 @@ def test_settings_of_the_solver() -> None:
 def test_build_reports_and_load_store_reads(tmp_path: Path) -> None:
     seen: list[tuple[str, str, int]] = []
 
-    class Recorder:
+    class Recorder(pivot.Reporter):
         def start(self, stage: str, total: int) -> None:
             seen.append(("start", stage, total))
 

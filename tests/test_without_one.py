@@ -8,7 +8,7 @@ from pathlib import Path
 import pivot
 import pytest
 from pivot.core import plugins
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.verify.verify import verify_store
 from pivot.tests.cli.command_line import error_of, run
 
@@ -25,7 +25,7 @@ def hidden(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         return [point for point in listed(group=group) if not point.name.startswith(name)]
 
     def clear() -> None:
-        plugins._entry_points.cache_clear()
+        plugins.registered.cache_clear()
         plugins.load.cache_clear()
 
     monkeypatch.setattr(plugins, "entry_points", entry_points)
@@ -49,7 +49,7 @@ def test_the_rest_works_without(hidden: str, tmp_path: Path) -> None:
     puzzle = next(name for name in left if name in ("frozenlake", "sokoban"))
     root = tmp_path / "store"
     pivot.build({"environments": {puzzle: {"tasks": 2, "settings": {}}}, "rollouts": 2}, root)
-    assert verify_store(root, Silent()).problems == []
+    assert verify_store(root, Reporter()).problems == []
     assert puzzle in run("stats", root)
     assert puzzle in (root / "dataset" / "README.md").read_text(encoding="utf-8")
 

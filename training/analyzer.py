@@ -29,7 +29,7 @@ from ..labeling.prose import is_refusal
 from ..labeling.target import BadTargetError, TargetProblem, parse_target
 from ..labeling.vocabulary import PAPER_MODES, Vocabulary, profile_under, target_modes
 from ..models.base import Backend, ChatAnswer, ChatModel, ChatRequest
-from ..rollouts.ids import request_id
+from ..rollouts.base import request_id
 
 ROLE: Role = "analyzer"
 TEMPERATURE = 0.0

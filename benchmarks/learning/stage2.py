@@ -25,8 +25,8 @@ from pivot.labeling.domains import domain_of
 from pivot.labeling.hindsight import Hindsight, hindsight_text
 from pivot.models.extras import need
 from pivot.models.transformers.model import Engine
+from pivot.rollouts.base import render_student
 from pivot.rollouts.policies import ModelPolicy
-from pivot.rollouts.render import render_student
 from pivot.training.encode import Encoder
 from pivot.training.policy_rl import loop
 from pivot.training.policy_rl.config import RlConfig, make_rl_config

@@ -24,8 +24,7 @@ from pivot.labeling.analyzer import analyzer_text
 from pivot.labeling.hindsight import Hindsight, hindsight_text
 from pivot.labeling.target import build_target
 from pivot.models.extras import need
-from pivot.rollouts.base import Policy, TaskRollouts
-from pivot.rollouts.render import render_student
+from pivot.rollouts.base import Policy, TaskRollouts, render_student
 from pivot.solvers.puzzles import ACTIONS
 from pivot.tests.labeling.episodes import random_failures
 from pivot.tests.models.from_scratch import DEVIATION, bpe_tokenizer, make_vlm

@@ -45,33 +45,24 @@ def open_beneath(root: Path, name: str, flags: int, mode: int = 0) -> int:
     try:
         if not name:
             return os.open(root, flags, mode)
-        handle = os.open(root, PATH_ONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        *folders, last = name.split("/")
+        step = PATH_ONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        opened = [os.open(root, step)]
         try:
-            return _open_by_steps(handle, name, flags, mode)
+            for folder in folders:  # each relative to the one before it
+                opened.append(os.open(folder, step | os.O_NOFOLLOW, dir_fd=opened[-1]))
+            descriptor = os.open(last, flags | os.O_NOFOLLOW, mode, dir_fd=opened[-1])
         finally:
-            os.close(handle)
+            for each in opened:
+                os.close(each)
+        if stat.S_ISLNK(os.fstat(descriptor).st_mode):  # a handle without the right to read may be one of a link
+            os.close(descriptor)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
+        return descriptor
     except OSError as error:
         if name and error.errno in (errno.ELOOP, errno.EXDEV, errno.ENOTDIR, errno.ENXIO):
             _refuse_on_the_way(root, name)
         raise
-
-
-def _open_by_steps(handle: int, name: str, flags: int, mode: int) -> int:
-    """Open every folder on the way relative to the one before it."""
-    *folders, last = name.split("/")
-    opened: list[int] = []
-    try:
-        for folder in folders:
-            step = PATH_ONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            opened.append(os.open(folder, step, dir_fd=opened[-1] if opened else handle))
-        descriptor = os.open(last, flags | os.O_NOFOLLOW, mode, dir_fd=opened[-1] if opened else handle)
-    finally:
-        for each in opened:
-            os.close(each)
-    if stat.S_ISLNK(os.fstat(descriptor).st_mode):  # a handle without the right to read may be one of a link
-        os.close(descriptor)
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
-    return descriptor
 
 
 def _refuse_on_the_way(root: Path, name: str) -> None:

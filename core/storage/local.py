@@ -141,9 +141,11 @@ class LocalStorage(Storage):
         """Return every file below a folder, without the lock and temporary files."""
         self._check_name(folder)
         return {
-            name: _stat(status)
+            name: Stat(status.st_size, str(status.st_mtime_ns))
             for name, status in sorted(files_beneath(self.root, folder))
-            if not name.startswith(f"{TEMPORARY}/") and not _is_own(name.rpartition("/")[2])
+            for base in [name.rpartition("/")[2]]
+            if not name.startswith(f"{TEMPORARY}/") and base != LOCK  # nor a temporary file on another disk
+            if not (base.startswith(".") and base.endswith(TEMPORARY))
         }
 
     def sizes(self) -> dict[str, int]:
@@ -165,7 +167,8 @@ class LocalStorage(Storage):
         except (OSError, ValueError):
             return None
         try:
-            return _stat(regular(descriptor, self.root, name))
+            status = regular(descriptor, self.root, name)
+            return Stat(status.st_size, str(status.st_mtime_ns))
         except IsADirectoryError:
             return None
         finally:
@@ -197,7 +200,10 @@ class LocalStorage(Storage):
                 if os.fstat(staging).st_dev != os.fstat(target).st_dev:  # only files of one disk can be renamed
                     temporary = _Entry(target, f".{base}{TEMPORARY}")
                 try:
-                    with os.fdopen(_create(temporary), "wb") as raw:
+                    with contextlib.suppress(FileNotFoundError):  # whatever had the name, such as a link, is not opened
+                        os.unlink(temporary.name, dir_fd=temporary.folder)
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                    with os.fdopen(os.open(temporary.name, flags, 0o666, dir_fd=temporary.folder), "wb") as raw:
                         sink = _HashingWriter(raw)
                         fill(sink)
                         raw.flush()
@@ -405,16 +411,6 @@ class _Entry:
         return True
 
 
-def _create(entry: _Entry) -> int:
-    """Open a new file; whatever had the name, such as a link, is removed and not opened."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        return os.open(entry.name, flags, 0o666, dir_fd=entry.folder)
-    except FileExistsError:
-        os.unlink(entry.name, dir_fd=entry.folder)
-        return os.open(entry.name, flags, 0o666, dir_fd=entry.folder)
-
-
 def _remove(entry: _Entry) -> None:
     """Remove a file, a link, or a folder with all that is in it."""
     status = os.stat(entry.name, dir_fd=entry.folder, follow_symlinks=False)
@@ -422,15 +418,6 @@ def _remove(entry: _Entry) -> None:
         shutil.rmtree(entry.name, dir_fd=entry.folder)
     else:
         os.unlink(entry.name, dir_fd=entry.folder)
-
-
-def _stat(status: os.stat_result) -> Stat:
-    return Stat(status.st_size, str(status.st_mtime_ns))
-
-
-def _is_own(base: str) -> bool:
-    """Whether a file belongs to the storage itself: the lock, or a temporary file on another disk."""
-    return base == LOCK or (base.startswith(".") and base.endswith(TEMPORARY))
 
 
 def _holder(descriptor: int) -> str:

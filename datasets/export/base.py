@@ -19,11 +19,11 @@ from ...core.plugins import Plugin, Settings
 from ...labeling.episode import PLAYED, FailedEpisode
 from ...solvers.base import Solver
 from ..store.config import Shard
-from ..store.dataset_rows import FrameReader, analyzer_prompts, drawn_tiles, trainable
+from ..store.dataset_rows import FrameReader, drawn_tiles, trainable
 from ..store.schema import EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from ..store.split import SIDES
 from ..store.store import Store
-from ..store.tables import FAILURE_COLUMNS, Rows, check_steps, evidence_by_episode, failed_episodes, steps_by_episode
+from ..store.tables import FAILURE_COLUMNS, Rows, check_steps, failed_episodes, steps_by_episode
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class LabelledShard:
     def failures(self) -> dict[str, FailedEpisode]:
         """The failed, complete episodes by id, as replays take them."""
         rows = self.store.read(EPISODES, self.shard, FAILURE_COLUMNS)
-        rows = failed_episodes(rows, self.steps, self.store.imports(self.shard))
+        rows = failed_episodes(rows, self.steps, self.store.evidence(self.shard))
         return {each.episode_id: each for each in rows}
 
     def episodes(self) -> Iterator[LabelledEpisode]:
@@ -102,8 +102,9 @@ class LabelledShard:
         frames = FrameReader(store.read(FRAMES, shard))
         steps = steps_by_episode(self.steps.to_pylist())
         labels = {row["episode_id"]: row for row in store.read(LABELS, shard).to_pylist()}
-        prompts, imports = analyzer_prompts(store, shard), store.imports(shard)
-        confirmed = None if imports is None else evidence_by_episode(imports)
+        confirmed = store.evidence(shard)
+        table = store.read_file(store.label_prompts_file(shard), PROMPTS, ["prompt_hash", "messages"])
+        prompts = dict(zip(*(table[name].to_pylist() for name in table.column_names), strict=True))
         for episode in store.read(EPISODES, shard).to_pylist():
             name = episode["episode_id"]
             if episode["status"] == "complete":

@@ -5,6 +5,7 @@ Every number is read from the stored tables. The card also names the dataset's c
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,15 @@ import pyarrow.parquet as pq
 from ...core.identity import canonical_json, digest
 from ...core.images import encode_png
 from ...core.storage import FileRecord
+from ...environments.base import Source
 from ...labeling.episode import PLAYED
-from ...labeling.prose import MISSED
 from ...labeling.vocabulary import PAPER_MODES, is_translated
-from ..store.config import RunConfig
+from ..store.config import PartConfig
+from ..store.run import Run
 from ..store.schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, STEPS
 from ..store.split import SIDES
 from ..store.store import NAMED_FILES, Store
 from .describe import find_episode
-from .licence import terms_of
 
 CARD, PICTURE = "README.md", "example.png"
 TITLE = "PIVOT failure labels"
@@ -69,17 +70,15 @@ def card_configs(
         rows: how many rows each subfolder has on each side.
         parts: digests of the files by subfolder and name.
     """
-
-    def side_paths(side: str, parts_of: Sequence[str]) -> list[str]:
-        files = [f"{part}/{name}" for part in parts_of for name in parts.get(part, {}) if name.startswith(f"{side}-")]
-        if len(files) > NAMED_FILES:
-            return [f"{part}/{side}-*.parquet" for part in parts_of if rows[part][side]]
-        return files
-
-    return configs_section(
-        (name, {side: side_paths(side, of) for side in SIDES}, digest({part: dict(parts.get(part, {})) for part in of}))
-        for name, of in config_parts(environments).items()
-    )
+    named: list[tuple[str, dict[str, Sequence[str]], str]] = []
+    for name, of in config_parts(environments).items():
+        paths: dict[str, Sequence[str]] = {}
+        for side in SIDES:
+            files = [f"{part}/{file}" for part in of for file in parts.get(part, {}) if file.startswith(f"{side}-")]
+            patterns = [f"{part}/{side}-*.parquet" for part in of if rows[part][side]]
+            paths[side] = patterns if len(files) > NAMED_FILES else files
+        named.append((name, paths, digest({part: dict(parts.get(part, {})) for part in of})))
+    return configs_section(named)
 
 
 def config_parts(environments: Sequence[str]) -> dict[str, Sequence[str]]:
@@ -123,63 +122,42 @@ def card_text(
     """Return the whole card; ``run`` is what ``run.json`` says, bound to the card by its digest."""
     config, environments = store.config, list(store.config.environments)
     rows, terms = row_counts(store, folder), terms_of(store.run)
-    settings = {name: chosen.settings for name, chosen in config.environments.items()}
     parts = (("Policy", config.policy), ("Teacher", config.teacher))
+    policy, teacher = store.run.policy(), store.run.writer()
+    usage: dict[str, Any] = {"usage": None, "left_out": []}
+    if not (policy.is_stand_in and teacher.is_stand_in):
+        from ..store.usage import USAGE_HEADER, left_out, usage_rows  # noqa: PLC0415 - most runs have no model
+
+        used = usage_rows(store)
+        usage = {"usage": _table(USAGE_HEADER, used) if used else None, "left_out": left_out(store)}
     values = {
         "environments": [(name, env.type.profile.task_description) for name, env in store.run.envs.items()],
         "picture": PICTURE if with_picture else None,
-        "modes": _modes(store),
-        "bounds": _bounds(store),
-        "evidence": _evidence(store),
         "config": config,
-        "guidance": guidance_line(config),
-        "solvers": _solvers(store),
         "run": run,
         "run_digest": digest(run),
         "translated": [env for env in environments if is_translated(env, config.target_vocabulary)],
         "paper_modes": " and ".join(PAPER_MODES),
         "solver_settings": [(env, json.dumps(options, sort_keys=True)) for env, options in config.solvers.items()],
-        "stand_ins": "; ".join(_stand_ins(store)),
+        "policy_stands_in": policy.is_stand_in,
+        "teacher_stands_in": teacher.is_stand_in,
+        "stand_ins": [text for env in store.run.envs.values() for text in env.config.stand_ins],
         "terms": terms,
         "part_settings": [(title, canonical_json(part.options)) for title, part in parts if part.options],
-        **_usage(store),
-        "settings": json.dumps(settings, indent=2, sort_keys=True),
+        "settings": json.dumps({n: each.settings for n, each in config.environments.items()}, indent=2, sort_keys=True),
         "columns": DATASET.columns,
         "episode_columns": DATASET_EPISODES.columns,
-        **_counts(store, rows),
+        **usage,
+        **_label_tables(store, rows),
     }
+    size, sizes = sum(sum(rows[env].values()) for env in environments), "n<1K 1K<n<10K 10K<n<100K 100K<n<1M 1M<n<10M"
     return rendered(
         TEMPLATE.read_text(encoding="utf-8"),
         values,
         license=terms.licence,
         pretty_name=TITLE,
-        size_categories=[_size_category(sum(sum(rows[env].values()) for env in environments))],
+        size_categories=[sizes.split()[sum(size >= bound for bound in (1_000, 10_000, 100_000, 1_000_000))]],
         configs=card_configs(environments, rows, contents(folder, files)),
-    )
-
-
-def _usage(store: Store) -> dict[str, Any]:
-    """Return the table of the requests to models, and what they went without; none for embedded stand-ins."""
-    if store.run.policy().is_stand_in and store.run.writer().is_stand_in:
-        return {"usage": None, "left_out": []}
-    from ..store.usage import USAGE_HEADER, left_out, usage_rows  # noqa: PLC0415 - most runs have no model
-
-    usage = usage_rows(store)
-    return {"usage": _table(USAGE_HEADER, usage) if usage else None, "left_out": left_out(store)}
-
-
-def guidance_line(config: RunConfig) -> str:
-    """Say what the guidance is made of, and whether anything proves it."""
-    teacher, rest = config.teacher.name, "rejected labels stay in the store with their reasons."
-    if config.guidance == "facts":
-        return (
-            f"teacher `{teacher}` chose among facts that the certificate, the log or the level proves, and the "
-            f"sentences were rendered from that choice; {rest}"
-        )
-    return (
-        f"**prose, not proved.** Free texts of teacher `{teacher}` as written, behind a loose factual filter that "
-        f"misses much: {MISSED}. Column `guidance_source` says which texts were rendered from facts; "
-        f"{rest}"
     )
 
 
@@ -194,49 +172,44 @@ def _percent(part: int, whole: int) -> str:
 
 def row_counts(store: Store, folder: str) -> RowCounts:
     """Count the rows of every subfolder of the dataset on each side of the split, from the files' footers."""
-
-    def rows(name: str) -> int:
-        with store.storage.open(name) as stream:
-            return pq.read_metadata(stream).num_rows
-
-    def count(part: str) -> dict[str, int]:
-        names = [name for name in store.storage.listing(f"{folder}/{part}") if name.endswith(".parquet")]
-        return {side: sum(rows(name) for name in names if f"/{side}-" in name) for side in SIDES}
-
-    return {part: count(part) for env in store.config.environments for part in (env, f"{env}_episodes")}
-
-
-def _size_category(rows: int) -> str:
-    """Return the hub's word for a number of rows."""
-    bounds = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
-    return next((name for bound, name in bounds if rows < bound), "1M<n<10M")
+    counts: dict[str, dict[str, int]] = {}
+    for part in (part for env in store.config.environments for part in (env, f"{env}_episodes")):
+        counts[part] = dict.fromkeys(SIDES, 0)
+        for name in store.storage.listing(f"{folder}/{part}"):
+            side = name.rpartition("/")[2].partition("-")[0]
+            if name.endswith(".parquet") and side in SIDES:
+                with store.storage.open(name) as stream:
+                    counts[part][side] += pq.read_metadata(stream).num_rows
+    return counts
 
 
-def _counts(store: Store, rows_of: RowCounts) -> dict[str, str | None]:
-    """Return the tables of counts: of everything, of unproved labels, of reject reasons; None for an empty one."""
-    labels = _labels(store)
+def _label_tables(store: Store, rows_of: RowCounts) -> dict[str, Any]:
+    """Return the tables of counts, modes, reject reasons, evidence and bounds; None for an empty one."""
+    shards, config = store.config.shards(), store.config
+    labels = pl.concat(  # the environments come from the file names, to avoid a join
+        store.scan(LABELS, [shard for shard in shards if shard.env == env]).with_columns(env=pl.lit(env))
+        for env in config.environments
+    )
+    counted = pl.len().alias("records")
     episodes = (
         store.scan(EPISODES)
         .group_by("env")
         .agg(
             pl.col("task_id").n_unique().alias("tasks"),
             pl.len().alias("episodes"),
-            (pl.col("failed").eq(False)).sum().alias("succeeded"),
+            pl.col("failed").eq(False).sum().alias("succeeded"),
             pl.col("failed").sum().alias("failed"),
         )
     )
     judged = labels.group_by("env").agg(pl.col("accepted").sum(), pl.col("accepted").not_().sum().alias("rejected"))
-    joined = episodes.join(judged, on="env", how="left").collect()
-    counts = {row["env"]: row for row in joined.to_dicts()}
-    rows = []
-    for env in filter(counts.get, store.config.environments):
-        row, sides = counts[env], rows_of[env]
-        rate = _percent(row["succeeded"], row["succeeded"] + row["failed"])
-        rows.append(
-            [env, row["tasks"], row["episodes"], rate, row["failed"], row["accepted"] or 0, row["rejected"] or 0]
-            + [sides[side] for side in SIDES]
-        )
-    header = ["environment", "tasks", "episodes", "success", "failed", "accepted", "rejected", *SIDES]
+    by_env = {row["env"]: row for row in episodes.join(judged, on="env", how="left").collect().to_dicts()}
+    counts = [
+        [
+            *(env, row["tasks"], row["episodes"], _percent(row["succeeded"], row["succeeded"] + row["failed"])),
+            *(row["failed"], row["accepted"] or 0, row["rejected"] or 0, *(rows_of[env][side] for side in SIDES)),
+        ]
+        for env, row in ((env, by_env[env]) for env in config.environments if env in by_env)
+    ]
     rejects = (
         labels.filter(pl.col("accepted").not_())
         .select(pl.col("reject_reasons").list.eval(pl.element().struct.field("name")).alias("rule"))
@@ -244,97 +217,55 @@ def _counts(store: Store, rows_of: RowCounts) -> dict[str, str | None]:
         .group_by("rule")
         .len()
         .sort("rule")
-        .collect()
     )
-    unproved = (
-        labels.filter(pl.col("proved").is_null() & pl.col("pivot_step").is_not_null())
-        .group_by("env")
-        .len()
-        .sort("env")
-        .collect()
-    )
-    return {
-        "counts": _table(header, rows),
-        "unproved": _table(["environment", "unproved labels"], unproved.rows()) if unproved.height else None,
-        "rejects": _table(["reject reason", "labels"], rejects.rows()) if rejects.height else None,
-    }
-
-
-def _labels(store: Store) -> pl.LazyFrame:
-    """Return the labels of a store with their environments, which come from the file names to avoid a join."""
-    shards = store.config.shards()
-    return pl.concat(
-        store.scan(LABELS, [shard for shard in shards if shard.env == env]).with_columns(env=pl.lit(env))
-        for env in store.config.environments
-    )
-
-
-def _modes(store: Store) -> str:
+    unproved = labels.filter(pl.col("proved").is_null() & pl.col("pivot_step").is_not_null()).group_by("env").len()
     modes = (
-        _labels(store)
-        .filter("accepted")
+        labels.filter("accepted")
         .group_by("env", "failure_mode")
-        .agg(pl.len().alias("records"), pl.col("pivot_step").mean().alias("mean_pivot"))
+        .agg(counted, pl.col("pivot_step").mean().alias("mean_pivot"))
+        .with_columns(pl.col("records").sum().over("env").alias("all"))
         .sort("env", "failure_mode")
         .collect()
     )
-    totals = {
-        row["env"]: row["len"] for row in modes.group_by("env").agg(pl.col("records").sum().alias("len")).to_dicts()
-    }
-    rows = [
-        [
-            row["env"],
-            row["failure_mode"],
-            row["records"],
-            _percent(row["records"], totals[row["env"]]),
-            f"{row['mean_pivot']:.2f}",
-        ]
-        for row in modes.to_dicts()
-    ]
-    return _table(["environment", "mode", "records", "share", "mean pivot step"], rows)
-
-
-def _evidence(store: Store) -> str | None:
-    """Count the records by what confirms them; None if all are rollouts of PIVOT itself."""
-    usable = pl.col("accepted") & (pl.col("infeasible_at_start").not_() | pl.lit(store.config.include_infeasible))
+    # What confirms the records; all are "played" if they are rollouts of PIVOT itself.
+    usable = pl.col("accepted") & (pl.col("infeasible_at_start").not_() | pl.lit(config.include_infeasible))
     words = pl.col("evidence").list.join(", ").alias("evidence")
-    counts = _labels(store).filter(usable).group_by("env", words).len().sort("env", "evidence").collect()
-    played = counts["evidence"].is_in([", ".join(PLAYED)]).all()
-    return None if played else _table(["environment", "evidence", "records"], counts.rows())
-
-
-def _bounds(store: Store) -> list[dict[str, Any]]:
-    """Return how often inexact certificates agree with the better reference that is stored with them; may be empty."""
-    facts = pl.col("certificate").struct
-    compared = (
-        store.lazy()
-        .labels.filter("accepted")
-        .with_columns(facts.field("reference_pivot").alias("reference"), facts.field("reference_kind").alias("kind"))
+    evidence = labels.filter(usable).group_by("env", words).len().sort("env", "evidence").collect()
+    # How often inexact certificates agree with the better reference that is stored with them.
+    fact, later = pl.col("certificate").struct.field, pl.col("pivot_step") - pl.col("reference")
+    bounds = (
+        labels.filter("accepted")
+        .with_columns(fact("reference_pivot").alias("reference"), fact("reference_kind").alias("kind"))
         .filter(pl.col("reference").is_not_null())
         .group_by("solver", "kind")
         .agg(
-            pl.len().alias("records"),
-            (pl.col("pivot_step") == pl.col("reference")).sum().alias("same"),
-            (pl.col("pivot_step") - pl.col("reference")).mean().alias("delay"),
+            counted,
+            later.eq(0).sum().alias("same"),
+            later.mean().alias("delay"),
         )
         .sort("solver", "kind")
         .collect()
+        .to_dicts()
     )
-    return [{**row, "share": _percent(row["same"], row["records"])} for row in compared.to_dicts()]
-
-
-def _solvers(store: Store) -> str:
-    solvers = store.lazy().labels.select("solver", "solver_version").unique().sort("solver").collect()
-    return ", ".join(f"`{name}` {version}" for name, version in solvers.iter_rows())
-
-
-def _stand_ins(store: Store) -> list[str]:
-    config, stand_ins = store.config, []
-    if store.run.policy().is_stand_in:
-        stand_ins.append(f"policy `{config.policy.name}` is embedded and acts in place of a vision-language model")
-    if store.run.writer().is_stand_in:
-        stand_ins.append(f"teacher `{config.teacher.name}` is embedded and writes in place of a language model")
-    return [*stand_ins, *(text for env in store.run.envs.values() for text in env.config.stand_ins)]
+    solvers = labels.select("solver", "solver_version").unique().sort("solver").collect()
+    header = ["environment", "tasks", "episodes", "success", "failed", "accepted", "rejected", *SIDES]
+    tables = {
+        "rejects": (["reject reason", "labels"], rejects.collect().rows()),
+        "unproved": (["environment", "unproved labels"], unproved.sort("env").collect().rows()),
+        "evidence": (
+            ["environment", "evidence", "records"],
+            [] if evidence["evidence"].is_in([", ".join(PLAYED)]).all() else evidence.rows(),
+        ),
+    }
+    return {name: _table(head, rows) if rows else None for name, (head, rows) in tables.items()} | {
+        "counts": _table(header, counts),
+        "modes": _table(
+            ["environment", "mode", "records", "share", "mean pivot step"],
+            [[env, mode, n, _percent(n, whole), f"{mean:.2f}"] for env, mode, n, mean, whole in modes.iter_rows()],
+        ),
+        "bounds": [{**row, "share": _percent(row["same"], row["records"])} for row in bounds],
+        "solvers": ", ".join(f"`{name}` {version}" for name, version in solvers.iter_rows()),
+    }
 
 
 DRAWN_FROM = 4_096
@@ -357,3 +288,48 @@ def example_picture(store: Store) -> bytes | None:
         .collect()
     )
     return None if best.is_empty() else encode_png(find_episode(store, best.item(), shards).figure())
+
+
+# The licence: that of the pipeline for rows that it generates by itself. Everything else has an owner: an environment
+# lists the levels and pictures that others made, and the text of a model belongs under the model's terms. A licence
+# that nobody stated is *unknown*, never assumed; ``--license`` states it.
+
+OWN = "apache-2.0"
+"""Licence of generated data."""
+UNKNOWN, SEVERAL = "unknown", "other"
+"""Hugging Face's words for data whose terms are not known, and for terms of several kinds."""
+PERMISSIVE = frozenset({"apache-2.0", "mit", "bsd-3-clause", "cc0-1.0"})
+"""Licences of sources that may be combined with data under our own licence, as long as they are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The licence of a dataset and its sources."""
+
+    licence: str
+    """An id of the Hugging Face hub."""
+    stated: bool
+    """Whether a person stated it."""
+    sources: tuple[tuple[str, Source], ...]
+    """Sources that the pipeline did not generate: their place in the dataset, and their description."""
+
+    open_questions: bool
+    """Whether the terms of a source are unknown."""
+
+
+def terms_of(run: Run) -> Terms:
+    """Return the terms of the dataset of a run."""
+    sources = [(name, source) for name, env in run.envs.items() for source in env.config.sources]
+    if not run.policy().is_stand_in:
+        sources.append(("replies", _written("replies", run.config.policy)))
+    if not run.writer().is_stand_in:
+        sources.append(("guidance", _written("guidance, and with it the answers to learn", run.config.teacher)))
+    licences = {source.licence for _, source in sources}
+    derived = UNKNOWN if None in licences else OWN if licences <= PERMISSIVE else SEVERAL
+    return Terms(run.config.license or derived, bool(run.config.license), tuple(sources), None in licences)
+
+
+def _written(what: str, part: PartConfig) -> Source:
+    model = part.options.get("model")
+    by = f"the model `{model}`" if model else f"`{part.name}`"
+    return Source(f"{what} written by {by}, under its terms of use", None)

@@ -1,12 +1,9 @@
 """The dataset of a store, for TRL and the Hugging Face library: one row per accepted failure, and whole episodes."""
 
-from collections.abc import Mapping
-
 from ..store.config import Shard
 from ..store.dataset_rows import dataset_file, episode_row, record_row
 from ..store.schema import DATASET, DATASET_EPISODES, TableSchema
 from ..store.split import SIDES
-from ..store.store import Store
 from ..store.tables import Rows
 from .base import Exporter, ExportTables, LabelledShard
 
@@ -32,8 +29,3 @@ class DatasetExporter(Exporter):
     def file(self, schema: TableSchema, shard: Shard, side: str) -> str:
         """Return the name of a file: records are in the folder of the environment, episodes in one with a suffix."""
         return dataset_file("", schema, shard, side)[1:]
-
-
-def dataset_tables(store: Store, shard: Shard, sides: Mapping[str, str]) -> ExportTables:
-    """Return one shard's part of both dataset configs, for both sides of the split."""
-    return DatasetExporter().tables(LabelledShard(store, shard, sides))

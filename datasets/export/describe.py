@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...collage.figure import FigureText, failure_figure
+from ...collage.figure import failure_figure
 from ...core.errors import NoStoreError, StoreError
 from ...core.identity import ID_VERSION
 from ...labeling.action_log import FLOAT_DECIMALS, log_decimals, log_lines, number_text
@@ -29,21 +29,21 @@ class EpisodeView:
             StoreError: the shard lacks the episode, or its rows contradict each other.
         """
         self.store, self.shard = store, shard
-        self.episode: dict[str, Any] = _row(store, EPISODES, shard, episode_id) or {}
-        if not self.episode:
+        rows: dict[str, dict[str, Any]] = {}
+        for schema in (EPISODES, LABELS):
+            table = store.read(schema, shard)
+            ids = table["episode_id"].to_pylist()
+            if episode_id in ids:
+                rows[schema.name] = table.slice(ids.index(episode_id), 1).to_pylist()[0]
+        if EPISODES.name not in rows:
             raise StoreError(f"{store.root} holds no episode {episode_id!r}; list some with: pivot peek {store.root}")
-        self.label: dict[str, Any] | None = _row(store, LABELS, shard, episode_id)
+        self.episode = rows[EPISODES.name]
+        self.label = rows.get(LABELS.name)
+        self.pivot_step: int | None = None if self.label is None else self.label["pivot_step"]
+        """The labelled pivot step, or None."""
         self.steps: Rows = steps_by_episode(store.read(STEPS, shard).to_pylist()).get(episode_id, [])
         check_steps(self.episode, self.steps, self.label)
-
-    @property
-    def pivot_step(self) -> int | None:
-        """The labelled pivot step, or None."""
-        return None if self.label is None else self.label["pivot_step"]
-
-    @cached_property
-    def _infos(self) -> list[dict[str, Any]]:
-        return [parsed_cell(step, "info") for step in self.steps]
+        self._infos: list[dict[str, Any]] = [parsed_cell(step, "info") for step in self.steps]
 
     @cached_property
     def decimals(self) -> int:
@@ -114,13 +114,7 @@ class EpisodeView:
             raise StoreError(f"episode {self.episode['episode_id']} has no step, so there is nothing to draw")
         frames = FrameReader(self.store.read(FRAMES, self.shard))
         tiles = drawn_tiles(self.episode["env"], self.steps, frames)
-        return failure_figure(tiles, FigureText(self.title, self.facts(), self.log), self.pivot_step)
-
-
-def _row(store: Store, schema: Any, shard: Shard, episode_id: str) -> dict[str, Any] | None:
-    rows = store.read(schema, shard)
-    ids = rows["episode_id"].to_pylist()
-    return rows.slice(ids.index(episode_id), 1).to_pylist()[0] if episode_id in ids else None
+        return failure_figure(tiles, self.title, self.facts(), self.log, self.pivot_step)
 
 
 def certificate_text(certificate: dict[str, Any], decimals: int = FLOAT_DECIMALS) -> str:
@@ -139,7 +133,8 @@ def certificate_text(certificate: dict[str, Any], decimals: int = FLOAT_DECIMALS
         after = f"more than {certificate['budget_after']} are needed"
         if certificate["before"] is None:
             before = f"more than {certificate['budget_before']} are needed"
-    turns = _counted(certificate["budget_before"], "turns")
+    budget = certificate["budget_before"]
+    turns = f"{budget} turn{'s' * (budget != 1)}"
     return (
         f"before the action {before} with {turns} left; after it {after} with {certificate['budget_after']} "
         f"({certificate['kind']})"
@@ -163,11 +158,9 @@ def reference_text(certificate: dict[str, Any]) -> str | None:
 def _amount(amount: float | None, unit: str, verb: str, least: str) -> str:
     if amount is None:
         return "the goal is out of reach"
-    return f"{least}{_counted(amount, unit)} {'is' if amount == 1 else 'are'} {verb}"
-
-
-def _counted(amount: float, unit: str) -> str:
-    return f"{amount:g} {unit[:-1] if amount == 1 and unit.endswith('s') else unit}"
+    if amount == 1:
+        return f"{least}1 {unit.removesuffix('s')} is {verb}"
+    return f"{least}{amount:g} {unit} are {verb}"
 
 
 def find_episode(store: Store, episode_id: str, shards: Sequence[Shard] | None = None) -> EpisodeView:

@@ -24,8 +24,7 @@ from ..store.schema import TableSchema
 from ..store.split import SIDES
 from ..store.store import MANIFEST, Store
 from .base import Exporter, LabelledShard
-from .card import CARD, configs_section, rendered
-from .licence import terms_of
+from .card import CARD, configs_section, rendered, terms_of
 from .trainer import TrainerExporter
 
 RECORD = "export.json"

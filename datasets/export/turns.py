@@ -17,13 +17,13 @@ from ...environments.base import EnvProfile, Task, actions_per_turn
 from ...environments.turns import HistoryEntry
 from ...labeling.episode import FailedEpisode
 from ...labeling.replay import DisagreementError, Replayer, Replays
+from ...rollouts.base import render_student
 from ...rollouts.dialect import Call, Dialect
 from ...rollouts.parser import answer_text
 from ...rollouts.policies.imported import RECORDED
-from ...rollouts.render import render_student
 from ...rollouts.replies import Said, Writer, action_text, written_reply
 from ...solvers.base import TURN_SEPARATOR
-from ..store.schema import IMPORTS
+from ..store.imports import IMPORTS
 from ..store.tables import Rows, steps_by_episode
 from .base import LabelledEpisode, LabelledShard
 from .trainer import is_plain

@@ -39,18 +39,6 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
 """Settings of a database that can reach nothing but what it holds: no file, no network, no extension, no variable."""
 
 
-def _sources(store: Store) -> dict[str, str]:
-    """Return what the base views read: the files of their tables, or patterns for many of them."""
-    sources: dict[str, str] = {}
-    for name, schema in BASE.items():
-        files = store.files(schema)
-        names = _patterns(store, schema) if len(files) > NAMED_FILES else files
-        sources[name] = _parquet(
-            schema, [store.storage.address(each) if store.storage.remote else each for each in names]
-        )
-    return sources
-
-
 def _patterns(store: Store, schema: TableSchema) -> list[str]:
     """Return patterns that match the files of a table."""
     # Of the label versions the current one only: an older one may be kept, and a newer one in the making.
@@ -75,11 +63,14 @@ def _parquet(schema: TableSchema, patterns: Sequence[str]) -> str:
     return f"(SELECT {', '.join(columns)} WHERE false)"
 
 
-def create_views(connection: duckdb.DuckDBPyConnection, sources: dict[str, str]) -> None:
-    """Create every view in ``connection``; ``sources`` maps the base views to tables or table functions."""
+def create_views(
+    connection: duckdb.DuckDBPyConnection, sources: dict[str, str], derived: Iterable[str] = DERIVED
+) -> None:
+    """Create views in ``connection``: base views from tables or table functions, and views that derive from others."""
     for name, source in sources.items():
         connection.execute(f"CREATE OR REPLACE VIEW {name} AS {rows_of(name, source)}")
-    derive_views(connection)
+    for name in derived:
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {DERIVED[name].sql}")
 
 
 def rows_of(name: str, source: str) -> str:
@@ -89,12 +80,6 @@ def rows_of(name: str, source: str) -> str:
         return f"SELECT * FROM {source}"
     others = ", ".join(f"any_value({column}) AS {column}" for column in BASE[name].names if column != key)
     return f"SELECT {key}, {others} FROM {source} GROUP BY {key}"
-
-
-def derive_views(connection: duckdb.DuckDBPyConnection, names: Iterable[str] = DERIVED) -> None:
-    """Create views that derive from others."""
-    for name in names:
-        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {DERIVED[name].sql}")
 
 
 def write_database(store: Store, name: str = DATABASE) -> None:
@@ -120,10 +105,14 @@ def write_views(store: Store, path: Path) -> None:
     Raises:
         StoreError: a table of the store cannot be read.
     """
+    storage, sources = store.storage, dict[str, str]()
     try:
-        with relative_to(store.storage) as root, duckdb.connect(str(path)) as connection:
-            search_in(connection, store.storage, root)
-            create_views(connection, _sources(store))
+        for name, schema in BASE.items():
+            files = store.files(schema)
+            names = _patterns(store, schema) if len(files) > NAMED_FILES else files
+            sources[name] = _parquet(schema, [storage.address(each) if storage.remote else each for each in names])
+        with duckdb.connect(str(path)) as connection, searched(connection, storage):
+            create_views(connection, sources)
     except duckdb.Error as error:
         store.check_files()
         raise StoreError(
@@ -132,32 +121,26 @@ def write_views(store: Store, path: Path) -> None:
         ) from error
 
 
-def relative_to(storage: Storage) -> contextlib.AbstractContextManager[Path | None]:
-    """Give a path to which names of a local storage are relative; an object store's are named by their addresses."""
-    return contextlib.nullcontext() if storage.remote else _plain_name(storage.local_path())
+@contextlib.contextmanager
+def searched(connection: duckdb.DuckDBPyConnection, storage: Storage) -> Iterator[None]:
+    """Let DuckDB find the files of a storage by their names; those of an object store by their addresses.
 
-
-def search_in(connection: duckdb.DuckDBPyConnection, storage: Storage, root: Path | None) -> None:
-    """Let DuckDB find the files of a storage, with ``root`` as :func:`relative_to` gave it."""
-    if root is None:
+    A path in which DuckDB would read a character (comma, star, bracket ...) as anything but itself gets a plain name.
+    """
+    if storage.remote:
         from ...core.storage.files import StorageFiles  # noqa: PLC0415 - only for object stores
 
         connection.register_filesystem(StorageFiles(storage))
-    else:
-        connection.execute(f"SET file_search_path = '{root}'")
-
-
-@contextlib.contextmanager
-def _plain_name(root: Path) -> Iterator[Path]:
-    """Give a path to ``root`` in which DuckDB reads no character (comma, star, bracket ...) as anything but itself."""
-    path = root.resolve()
-    if re.fullmatch(r"[\w./ -]+", str(path)):
-        yield path
+        yield
         return
-    with tempfile.TemporaryDirectory() as folder:
-        link = Path(folder) / "store"
-        link.symlink_to(path)
-        yield link
+    path = storage.local_path().resolve()
+    with contextlib.ExitStack() as stack:
+        if not re.fullmatch(r"[\w./ -]+", str(path)):
+            link = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "store"
+            link.symlink_to(path)
+            path = link
+        connection.execute(f"SET file_search_path = '{path}'")
+        yield
 
 
 def first_line(error: Exception) -> str:

@@ -28,7 +28,7 @@ from ...core.storage.files import parquet_files
 from ..store.nights import Nights, nights_of
 from ..store.parquet import read_files
 from ..store.schema import EPISODES, LABELS, TableSchema
-from .database import BASE, CLOSED, derive_views, first_line, relative_to, rows_of, search_in
+from .database import BASE, CLOSED, create_views, first_line, rows_of, searched
 from .derived_views import DERIVED
 
 VIEWS = (*BASE, *DERIVED)
@@ -80,7 +80,7 @@ def connect(
             connection.execute(f"CREATE VIEW {name} AS {rows_of(name, f'{name}_files')}")
         shown = [name for name in DERIVED if name in needed and not DERIVED[name].by_shard] if needed else DERIVED
         if definitions is None:
-            derive_views(connection, shown)
+            create_views(connection, {}, shown)
         if not external:
             connection.execute("SET enable_external_access = false")
             connection.execute("SET lock_configuration = true")
@@ -89,8 +89,7 @@ def connect(
             connection.execute("BEGIN TRANSACTION READ ONLY")  # what a statement made would be gone without a word
             yield connection
             return
-        with relative_to(storage) as plain:
-            search_in(connection, storage, plain)
+        with searched(connection, storage):
             yield connection
 
 

@@ -243,16 +243,13 @@ class RunConfig(BaseModel):
             size *= 2
         return self.model_copy(update={"tasks_per_shard": size})
 
-    def shard_size(self, env: str) -> int:
-        """Return the levels per shard of an environment."""
-        return self.environments[env].tasks_per_shard or self.tasks_per_shard
-
     def shards(self) -> list["Shard"]:
         """List the shards in their fixed order: whole tasks, never depending on the number of workers."""
         return [
-            Shard(name, number, first, min(first + self.shard_size(name), run.tasks))
+            Shard(name, number, first, min(first + size, run.tasks))
             for name, run in self.environments.items()
-            for number, first in enumerate(range(0, max(run.tasks, 1), self.shard_size(name)))
+            for size in [run.tasks_per_shard or self.tasks_per_shard]
+            for number, first in enumerate(range(0, max(run.tasks, 1), size))
         ]
 
 

@@ -21,7 +21,7 @@ from ...core.messages import bare_messages
 from ...labeling.analyzer import shown_log
 from ...solvers.base import FAILURE_MODES
 from .config import RunConfig, Shard, environment
-from .schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, PROMPTS, TableSchema
+from .schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, TableSchema
 from .split import SIDES, TRAIN, VALIDATION, moved_level, side_by_hash, split_by_episode
 from .store import Store
 from .tables import Rows
@@ -54,7 +54,14 @@ def plan_split(store: Store) -> dict[Shard, ShardSplit]:
         if store.config.split == "episode":
             plan |= _drawn_places(store, env, shards)
         else:
-            plan |= dict.fromkeys(shards, ShardSplit(moved=moved_level_of(store, env)))
+            levels: set[str] = set()
+            for shard in shards:
+                records = {*_records(store, shard)}
+                levels.update(level for episode, level in _levels(store, shard).items() if episode in records)
+                if len({side_by_hash(level, store.config.validation_fraction) for level in levels}) == len(SIDES):
+                    break
+            moved = moved_level(levels, store.config.validation_fraction)
+            plan |= dict.fromkeys(shards, ShardSplit(moved=moved))
     return plan
 
 
@@ -65,17 +72,6 @@ def _drawn_places(store: Store, env: str, shards: Sequence[Shard]) -> dict[Shard
         shard: ShardSplit(held_out=frozenset(place for place in range(count) if next(drawn) == VALIDATION))
         for shard, count in zip(shards, counts, strict=True)
     }
-
-
-def moved_level_of(store: Store, env: str) -> str | None:
-    """Return the level of an environment that is not in the split of its hash, or None."""
-    levels: set[str] = set()
-    for shard in (shard for shard in store.config.shards() if shard.env == env):
-        records = {*_records(store, shard)}
-        levels.update(level for episode, level in _levels(store, shard).items() if episode in records)
-        if len({side_by_hash(level, store.config.validation_fraction) for level in levels}) == len(SIDES):
-            return None
-    return moved_level(levels, store.config.validation_fraction)
 
 
 def _records(store: Store, shard: Shard) -> list[str]:
@@ -156,12 +152,6 @@ def dataset_file(folder: str, schema: TableSchema, shard: Shard, side: str) -> s
     """Return the path of one shard's part of a dataset config on one side of the split, below ``folder``."""
     config_name = shard.env if schema is DATASET else f"{shard.env}_episodes"
     return f"{folder}/{config_name}/{side}-{shard.number:05d}.parquet"
-
-
-def analyzer_prompts(store: Store, shard: Shard) -> dict[str, str]:
-    """The stored messages of a shard's Analyzer prompts, JSON, by hash."""
-    table = store.read_file(store.label_prompts_file(shard), PROMPTS, ["prompt_hash", "messages"])
-    return dict(zip(table["prompt_hash"].to_pylist(), table["messages"].to_pylist(), strict=True))
 
 
 def seen_frames(steps: Rows) -> list[str]:

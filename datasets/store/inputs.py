@@ -15,7 +15,6 @@ from ...labeling.analyzer import template_version
 from ...labeling.base import UNANSWERED
 from ...labeling.label import TEACHER
 from ...rollouts.base import Status
-from ...rollouts.policies.imported import ImportedPolicy
 from .config import FORMAT, RunConfig, Shard, filter_type
 from .run import Run
 from .schema import CALLS
@@ -39,8 +38,7 @@ def export_stage(config: RunConfig, *, staged: bool) -> str:
 
 def episodes_of(store: Store, shard: Shard) -> int:
     """Return the number of episodes of a shard; imported levels have fewer of them than the level with most."""
-    is_imported = store.config.policy.name == ImportedPolicy.name
-    receipt = store.receipt(ROLLOUT, shard) if is_imported else None
+    receipt = store.receipt(ROLLOUT, shard) if store.is_imported else None
     return receipt.facts["episodes"] if receipt else (shard.stop - shard.first) * store.config.rollouts
 
 
@@ -96,17 +94,18 @@ def label_inputs(store: Store, run: Run, shard: Shard, earlier: Mapping[str, Any
 def label_facts(labels: pa.Table) -> dict[str, Any]:
     """Count the labels of a shard, and list the episodes whose teacher did not answer."""
     rows = labels.select(["episode_id", "pivot_step", "accepted", "proved", "reject_reasons"]).to_pylist()
+    unanswered = (TEACHER, UNANSWERED)
     return {
         "labels": len(rows),
         "accepted": sum(row["accepted"] for row in rows),
         "rejected": sum(not row["accepted"] for row in rows),
         "unproved": sum(row["proved"] is None and row["pivot_step"] is not None for row in rows),
-        UNANSWERED: [row["episode_id"] for row in rows if _is_unanswered(row["reject_reasons"])],
+        UNANSWERED: [
+            row["episode_id"]
+            for row in rows
+            if any((reason["name"], reason["kind"]) == unanswered for reason in row["reject_reasons"])
+        ],
     }
-
-
-def _is_unanswered(reasons: Sequence[Mapping[str, str]]) -> bool:
-    return any(reason["name"] == TEACHER and reason["kind"] == UNANSWERED for reason in reasons)
 
 
 def export_inputs(store: Store, run: Run, shard: Shard, sides: Mapping[str, str], folder: str = DATASET_FOLDER) -> str:

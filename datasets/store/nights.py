@@ -13,8 +13,7 @@ import polars as pl
 from ...core.errors import PivotError
 from ...core.identity import digest
 from ...core.storage import Address, open_storage, parse_address
-from ..export.card import CARD, TITLE, config_parts, configs_section, rendered
-from ..export.licence import terms_of
+from ..export.card import CARD, TITLE, config_parts, configs_section, rendered, terms_of
 from .config import Shard
 from .split import SIDES
 from .store import DATASET_FOLDER, MANIFEST, RUN, Store, StoreFrames

@@ -19,8 +19,7 @@ from ...labeling.base import Filter, GuidanceWriter
 from ...labeling.vocabulary import profile_under
 from ...rollouts.base import Policy
 from ...rollouts.plan import plan_tasks
-from ...solvers.base import FAILURE_MODES, Prover, Solver
-from ...solvers.provers import prover_of
+from ...solvers.base import FAILURE_MODES, Prover, Solver, prover_of
 from .config import (
     EnvRun,
     PartConfig,
@@ -47,10 +46,8 @@ class RunEnv:
     solver_settings: Settings
     levels: EnvRun
 
-    @property
-    def failure_modes(self) -> tuple[str, ...]:
-        """Failure modes of its labels, including the modes that its settings add."""
-        return profile_under(self.type.profile, self.config).failure_modes
+    failure_modes: tuple[str, ...]
+    """Failure modes of its labels, including the modes that its settings add."""
 
     def plan(self, seed: int) -> list[Task]:
         """Make its levels, in order.
@@ -85,10 +82,24 @@ class Run:
         """
         self.config = config
         self.home = home
-        self._envs = {name: self._resolve(name) for name in config.environments}
+        self.envs: Mapping[str, RunEnv] = {}
+        """All environments, in the order of the config."""
+        for name, chosen in config.environments.items():
+            kind, settings = environment(name), env_config(name, chosen.settings)
+            shown: StudentPrompt = plugins.load("prompts", name)
+            solver, modes = config.solvers.get(name, {}), profile_under(kind.profile, settings).failure_modes
+            made = RunEnv(name, chosen.tasks, kind, settings, shown, solver_settings(name, solver), chosen, modes)
+            self.envs = {**self.envs, name: made}
         self._filters = {env: [filter_type(name) for name in names] for env, names in config.filters.items()}
         parts: dict[Role, PartConfig] = {"student": config.policy, "teacher": config.teacher}
         self._parts = {role: _Part(role, part, home) for role, part in parts.items()}
+        self.served = self._parts["student"].served
+        """Whether the policy waits for a model: all shards are then rolled out in one event loop."""
+        self.writer_is_served = self._parts["teacher"].served
+        """Whether guidance waits for a model: its requests are then stored."""
+        other = {mode for env in self.envs.values() for mode in env.failure_modes} - {*FAILURE_MODES}
+        self.failure_modes = (*FAILURE_MODES, *sorted(other))
+        """Class names of ``failure_mode_id``: the ten fixed ones, then those of other environments, sorted."""
 
     def __reduce__(self) -> tuple[type["Run"], tuple[RunConfig, str]]:
         """Travel as the config."""
@@ -100,36 +111,9 @@ class Run:
         vars(same).update(vars(self) | {"config": config})
         return same
 
-    def _resolve(self, name: str) -> RunEnv:
-        chosen = self.config.environments[name]
-        return RunEnv(
-            name,
-            chosen.tasks,
-            environment(name),
-            env_config(name, chosen.settings),
-            plugins.load("prompts", name),
-            solver_settings(name, self.config.solvers.get(name, {})),
-            chosen,
-        )
-
     def env(self, name: str) -> RunEnv:
         """Return an environment of the run by its name."""
-        return self._envs[name]
-
-    @property
-    def envs(self) -> Mapping[str, RunEnv]:
-        """All environments, in the order of the config."""
-        return self._envs
-
-    @property
-    def served(self) -> bool:
-        """Whether the policy waits for a model: all shards are then rolled out in one event loop."""
-        return self._parts["student"].served
-
-    @property
-    def writer_is_served(self) -> bool:
-        """Whether guidance waits for a model: its requests are then stored."""
-        return self._parts["teacher"].served
+        return self.envs[name]
 
     def services(self, *roles: Role) -> list[Settings]:
         """Return the service settings of the models in these roles; parts that are not models have none."""
@@ -162,12 +146,6 @@ class Run:
     def filters(self, env: str) -> list[Filter]:
         """Make the filters that judge the labels of an environment, in the order of their names."""
         return [kind(kind.config_type()) for kind in self._filters[env]]
-
-    @property
-    def failure_modes(self) -> tuple[str, ...]:
-        """Class names of ``failure_mode_id``: the ten fixed ones, then those of other environments, sorted."""
-        other = {mode for env in self._envs.values() for mode in env.failure_modes}
-        return (*FAILURE_MODES, *sorted(other - set(FAILURE_MODES)))
 
     @cached_property
     def run_id(self) -> str:
@@ -207,16 +185,10 @@ class Run:
         """
         self.check_parts()
         policy = self.policy()
-        for env in self._envs.values():  # all of them, before the first simulator takes its minutes to start
+        for env in self.envs.values():  # all of them, before the first simulator takes its minutes to start
             policy.check_environment(env.name, env.config)
-        notes = [env.type.check_ready(env.config) for env in self._envs.values()]
+        notes = [env.type.check_ready(env.config) for env in self.envs.values()]
         return [note for note in notes if note]
-
-
-def is_served(role: Role, part: PartConfig) -> bool:
-    """Whether a policy or writer waits for a model; no other plugin is imported for it."""
-    is_model = part.name not in plugins.names("policies" if role == "student" else "writers")
-    return is_model or part_type(role, part.name).served
 
 
 class _Part:

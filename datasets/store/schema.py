@@ -17,7 +17,6 @@ from ...core.messages import Call, EncodedFrame, PromptMessages
 from ...core.records import Stored, stored_fields
 from ...labeling.base import Label
 from ...rollouts.base import Episode, Step
-from ...rollouts.policies.imported import Imported
 from ...solvers.base import FAILURE_MODES, Certificate
 
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -169,12 +168,6 @@ CALLS = TableSchema(
     columns_of(Call),
 )
 
-IMPORTS = TableSchema(
-    "imports",
-    "One row per episode of the source of an imported store, those left out included; other stores have none.",
-    columns_of(Imported),
-)
-
 LABELS = TableSchema(
     "labels",
     "One row per failed, complete episode and label version; rejected labels are kept with all their reasons.",
@@ -222,5 +215,3 @@ DATASET_EPISODES = TableSchema(
 
 STORE_TABLES = (EPISODES, STEPS, FRAMES, PROMPTS, CALLS)
 """Tables written by the rollout stage."""
-
-ALL_TABLES = (*STORE_TABLES, IMPORTS, LABELS, DATASET, DATASET_EPISODES)

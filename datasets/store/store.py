@@ -17,21 +17,21 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from ...core import admission
+from ...core import admission, plugins
 from ...core.errors import ConfigError, NoStoreError, PluginError, StoreError
 from ...core.messages import Role
 from ...core.plugins import STORED, WORD
 from ...core.storage import Address, FileRecord, Storage, Url, open_storage
+from ...core.storage.base import Receipt
 from ...core.storage.commit import Step, refuse_interrupted, roll_forward
-from ...core.storage.receipts import Receipt
 from ...labeling.episode import FailedEpisode
 from ...rollouts.base import Policy
 from .config import FORMAT, PartConfig, RunConfig, Shard, make_config, part_type, versions
 from .location import MANIFEST, RUN, no_store, refuse_unfinished_merge
 from .parquet import check_file, read_sparse, read_table
-from .run import Run, is_served
-from .schema import CALLS, EPISODES, FRAMES, IMPORTS, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
-from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, IMPORT_COLUMNS, check_rows, failed_episodes
+from .run import Run
+from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
+from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, check_rows, failed_episodes
 
 DATABASE = "pivot.duckdb"
 AUDIT = "audit.json"
@@ -155,11 +155,7 @@ class Store:
 
     def table_folder(self, schema: TableSchema) -> str:
         """Relative folder of a table, of labels that of the current version."""
-        return self.labels_folder() if schema is LABELS else schema.name
-
-    def labels_folder(self) -> str:
-        """Relative folder of the labels."""
-        return f"labels/v{self.config.label_version}"
+        return f"labels/v{self.config.label_version}" if schema is LABELS else schema.name
 
     def label_prompts_file(self, shard: Shard) -> str:
         """Relative path of a shard's Analyzer and teacher prompts, a part of the ``prompts`` table."""
@@ -176,12 +172,17 @@ class Store:
 
     @cached_property
     def _writer_is_served(self) -> bool:
-        return is_served("teacher", self.config.teacher)  # readers of tables import no plugins of a run for it
+        name = self.config.teacher.name  # no other plugin is imported for it: readers of tables need none of a run
+        return name not in plugins.names("writers") or part_type("teacher", name).served
 
     def rollout_files(self, shard: Shard) -> dict[str, TableSchema]:
         """Relative paths of all files of the rollout stage of a shard, with their schemas."""
-        schemas = (*STORE_TABLES, *((IMPORTS,) if self.is_imported else ()))
-        return {self.table_file(schema, shard): schema for schema in schemas}
+        files = {self.table_file(schema, shard): schema for schema in STORE_TABLES}
+        if self.is_imported:
+            from .imports import IMPORTS  # noqa: PLC0415 - few stores are imported
+
+            files[self.table_file(IMPORTS, shard)] = IMPORTS
+        return files
 
     @cached_property
     def is_imported(self) -> bool:
@@ -218,13 +219,18 @@ class Store:
         """The record of how the source of an import was read, and what its rows add up to (:mod:`.audit`)."""
         return self.storage.read_json(AUDIT)
 
-    def imports(self, shard: Shard) -> pa.Table | None:
-        """Read what confirms the imported episodes of a shard; None in a store of rollouts of PIVOT itself.
+    def evidence(self, shard: Shard) -> dict[str, tuple[str, ...]] | None:
+        """Return what confirms each imported episode of a shard, perhaps nothing; None in a store of PIVOT's rollouts.
 
         Raises:
             StoreError: the file is missing, torn, or has other columns or cells.
         """
-        return self.read(IMPORTS, shard, IMPORT_COLUMNS) if self.is_imported else None
+        if not self.is_imported:
+            return None
+        from .imports import IMPORTS  # noqa: PLC0415 - few stores are imported
+
+        rows = self.read(IMPORTS, shard, ["episode_id", "evidence"]).to_pylist()
+        return {row["episode_id"]: tuple(row["evidence"] or ()) for row in rows if row["episode_id"] is not None}
 
     def read_file(
         self, name: str, schema: TableSchema, columns: list[str] | None = None, *, env: str | None = None
@@ -481,11 +487,11 @@ def stored_failures(store: Store, shard: Shard) -> list[FailedEpisode]:
         StoreError: a table is missing, torn, or has other columns.
     """
     episodes, steps = store.read(EPISODES, shard, FAILURE_COLUMNS), store.read(STEPS, shard, FAILURE_STEP_COLUMNS)
-    return failed_episodes(episodes, steps, store.imports(shard))
+    return failed_episodes(episodes, steps, store.evidence(shard))
 
 
 def data_files(store: Store) -> Iterable[str]:
     """Relative paths of all files that belong to a store's tables and export, as they are on disk."""
-    folders = [*(schema.name for schema in (*STORE_TABLES, IMPORTS)), "labels", DATASET_FOLDER]
+    folders = [*(schema.name for schema in STORE_TABLES), "imports", "labels", DATASET_FOLDER]
     for folder in folders:
         yield from store.storage.listing(folder)

@@ -93,10 +93,6 @@ FAILURE_STEP_COLUMNS = [
 """Columns of steps that :func:`failed_episodes` reads."""
 
 
-IMPORT_COLUMNS = ["episode_id", "evidence"]
-"""Columns of imports that :func:`failed_episodes` reads."""
-
-
 def parsed_cell(row: Mapping[str, Any], column: str) -> Any:
     """Parse a JSON text of a stored row.
 
@@ -112,17 +108,18 @@ def parsed_cell(row: Mapping[str, Any], column: str) -> Any:
         ) from error
 
 
-def failed_episodes(episodes: pa.Table, steps: pa.Table, imports: pa.Table | None = None) -> list[FailedEpisode]:
+def failed_episodes(
+    episodes: pa.Table, steps: pa.Table, confirmed: Mapping[str, tuple[str, ...]] | None = None
+) -> list[FailedEpisode]:
     """Return the failed, complete episodes of a shard as the labeller sees them, in stored order.
 
-    ``imports`` has the columns ``IMPORT_COLUMNS`` of imported episodes; None for rollouts of PIVOT itself. An episode
-    without steps (an error before the first reply) is never ``failed``, so every result has a last frame.
+    ``confirmed`` is the evidence for imported episodes; None for rollouts of PIVOT itself. An episode without steps (an
+    error before the first reply) is never ``failed``, so every result has a last frame.
     """
     columns = {name: steps[name].to_pylist() for name in FAILURE_STEP_COLUMNS}
     by_episode: dict[str, list[int]] = {}
     for index, name in enumerate(columns["episode_id"]):
         by_episode.setdefault(name, []).append(index)
-    confirmed = None if imports is None else evidence_by_episode(imports)
     settings: dict[str, dict[str, Any]] = {}
     infos: dict[str, Any] = {}
     failed: list[FailedEpisode] = []
@@ -152,12 +149,6 @@ def failed_episodes(episodes: pa.Table, steps: pa.Table, imports: pa.Table | Non
             )
         )
     return failed
-
-
-def evidence_by_episode(imports: pa.Table) -> dict[str, tuple[str, ...]]:
-    """Return what confirms each imported episode; an empty tuple where nothing does."""
-    rows = imports.select(IMPORT_COLUMNS).to_pylist()
-    return {row["episode_id"]: tuple(row["evidence"] or ()) for row in rows if row["episode_id"] is not None}
 
 
 def stored_verdict(label: dict[str, Any]) -> Verdict:

@@ -16,7 +16,8 @@ from ...rollouts.confirm import Move, confirm
 from ...rollouts.policies.imported import Evidence, LeftOut, evidence_of
 from ..store.audit import audit_record
 from ..store.config import Shard
-from ..store.schema import EPISODES, IMPORTS, STEPS
+from ..store.imports import IMPORTS
+from ..store.schema import EPISODES, STEPS
 from ..store.store import AUDIT, Store
 from ..store.tables import Rows, steps_by_episode
 

@@ -39,7 +39,7 @@ from ..store.stages.base import Pending
 from ..store.stages.export import ExportStage
 from ..store.stages.label import LabelStage
 from ..store.stages.rollout import RolloutStage
-from ..store.store import Store
+from ..store.store import Store, stored_failures
 from ..store.tables import Rows, stored_verdict
 from .compare import Same, differences, footer_problems, picture_problem, schema_differences
 from .replay import replayed
@@ -280,7 +280,8 @@ def _compare_labels(stage: LabelStage, rows: Rows, report: ShardReport) -> None:
             problems += _teacher_call_problems(name, stored, rows)
         else:
             problems += differences(schema.name, schema, stored, made)
-    prover, episodes = store.run.env(stage.shard.env).prover(), {each.episode_id: each for each in stage.failures()}
+    prover = store.run.env(stage.shard.env).prover()
+    episodes = {each.episode_id: each for each in stored_failures(store, stage.shard)}
     for label in rows:
         episode = episodes.get(label["episode_id"])
         if episode is None or label["pivot_step"] is None:

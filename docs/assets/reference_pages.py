@@ -15,8 +15,8 @@ from pivot.core import plugins
 from pivot.datasets.sql.derived_views import DERIVED
 from pivot.datasets.sql.views import VIEWS
 from pivot.datasets.store.config import EnvRun, PartConfig, RunConfig
+from pivot.datasets.store.imports import IMPORTS
 from pivot.datasets.store.schema import (
-    ALL_TABLES,
     CALLS,
     CERTIFICATE,
     DATASET,
@@ -25,6 +25,7 @@ from pivot.datasets.store.schema import (
     LABELS,
     MESSAGES,
     PROMPTS,
+    STORE_TABLES,
     Column,
     TableSchema,
     columns_of,
@@ -35,6 +36,7 @@ from pivot.training.analyzer_sft.config import SftConfig
 from pivot.training.policy_rl.config import RlConfig
 from pydantic import BaseModel
 
+ALL_TABLES = (*STORE_TABLES, IMPORTS, LABELS, DATASET, DATASET_EPISODES)
 PAGES = Path(__file__).resolve().parents[1] / "reference"
 VARIABLES = "## Environment variables\n"
 """First line of the section of ``configuration.md`` that is written by hand."""

@@ -143,7 +143,11 @@ class SokobanEnv(GridEnv):
 
     def state_text(self) -> str:
         """Return the current state as XSB text, every line padded to the full width."""
-        return level_text(self._cells(), self._cols)
+        cells = bytearray(self._static)
+        for box in self._boxes:
+            cells[box] |= BOX
+        cells[self._player] |= PLAYER
+        return level_text(cells, self._cols)
 
     def frame_key(self) -> tuple[int, bytes, int, frozenset[int]]:
         """Return width, walls and targets, player, and boxes; frames are equal if and only if these are."""
@@ -192,13 +196,6 @@ class SokobanEnv(GridEnv):
 
     def _is_lost(self) -> bool:
         return False
-
-    def _cells(self) -> bytearray:
-        cells = bytearray(self._static)
-        for box in self._boxes:
-            cells[box] |= BOX
-        cells[self._player] |= PLAYER
-        return cells
 
     def _draw(self) -> Frame:
         side = self.config.cell

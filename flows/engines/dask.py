@@ -13,7 +13,8 @@ from ...core.storage import Address
 from ...models.extras import need
 from .base import Engine, WorkerPool
 from .cluster import LOOPBACK, PATIENCE, RETRIES, ClusterPool, carry_out, refuse_unreachable
-from .local import available_cores, interrupts_held
+from .local import available_cores
+from .processes import interrupts_held
 
 _TRIMMING = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
 """Setting of Dask for processes that return every freed picture to the system: they take half as long again."""

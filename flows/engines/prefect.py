@@ -19,7 +19,7 @@ from prefect.futures import as_completed
 
 from ...datasets.store.stages.base import Stage
 from .base import Result, WorkerPool
-from .local import finished
+from .processes import finished
 
 
 @task(name="shard", task_run_name="{stage} {shard}", cache_policy=NO_CACHE, persist_result=False)

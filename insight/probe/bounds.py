@@ -26,10 +26,9 @@ from ...datasets.store.store import Store
 from ...datasets.store.tables import steps_by_episode
 from ...environments.base import ParsedAction, PivotEnv, Task
 from ...environments.turns import ParsedReply, Reply, ReplyOutcome, Turn
-from ...rollouts.base import Episode, Status, TaskRollouts
+from ...rollouts.base import Batch, Episode, Status, TaskRollouts, episode_id
 from ...rollouts.episode import ENDS_THE_RUN
-from ...rollouts.ids import episode_id
-from ...rollouts.loop import Batch, run_batches
+from ...rollouts.scheduler import run_batches
 from .arms import BOUND
 from .records import BOUNDS, RECEIPTS, VERSION, Bound, ProbeSettings, bounds_file
 from .rollback import Planned, RollbackPolicy

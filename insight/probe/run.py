@@ -14,16 +14,15 @@ from ...core import admission
 from ...core.errors import ConfigError
 from ...core.progress import Reporter
 from ...core.storage import Address, FileRecord
-from ...core.storage.receipts import Receipt
+from ...core.storage.base import Receipt
 from ...datasets.store.config import PartConfig, RunConfig, Shard
 from ...datasets.store.inputs import PENDING_EPISODES
 from ...datasets.store.run import Run
 from ...datasets.store.schema import LABELS
 from ...datasets.store.store import Store
-from ...rollouts.base import TaskRollouts
+from ...rollouts.base import Batch, TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN
-from ...rollouts.loop import Batch, run_batches
-from ...rollouts.supervisor import run_without_gc_pauses
+from ...rollouts.scheduler import run_batches, run_without_gc_pauses
 from .arms import BOUND, PROBE_ARMS
 from .bounds import bound_shard
 from .rates import probe_settings

@@ -24,9 +24,7 @@ from ...datasets.store.tables import steps_by_episode
 from ...environments.base import Task
 from ...labeling.base import UNANSWERED, GuidanceWriter
 from ...labeling.label import label_episodes
-from ...rollouts.base import TaskRollouts
-from ...rollouts.ids import episode_id
-from ...rollouts.loop import Batch
+from ...rollouts.base import Batch, TaskRollouts, episode_id
 from .arms import PROBE_ARMS
 from .records import PROBE, VERSION, ProbeSettings, Retry, RetryStatus, probe_file, receipt_file
 from .rollback import Failure, Planned, RollbackPolicy, episodes_of, finish_row

@@ -19,7 +19,7 @@ from typing import Any
 from ...core.admission import Names, allowing
 from ...core.errors import ConfigError, PluginError, StoreError
 from ...core.images import CODECS
-from ...core.progress import Reporter, Silent
+from ...core.progress import Reporter
 from ...core.storage import Address, LocalStorage, parse_address
 from ...datasets.sql.views import connect, run_query
 from ...datasets.store.nights import Nights, nights_of, placed_shards
@@ -150,7 +150,7 @@ def report(
     second = None if other is None else parse_address(other)
     store = parse_address(root)
     with allowing(allow):
-        return write_report(store, Path(out), selection, reporter or Silent(), second)
+        return write_report(store, Path(out), selection, reporter or Reporter(), second)
 
 
 SHARDS_KEPT = 3

@@ -5,7 +5,7 @@ general sentences of the base class, so writing one improves prompts and guidanc
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
@@ -40,7 +40,7 @@ _, _, _, GENERAL_MEANINGS, GENERAL_WORDINGS = read_texts("general")
 """One line for every failure mode, and wordings that every environment has; a domain's own take precedence."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Failure:
     """One certified failure, as a domain reads it."""
 
@@ -49,21 +49,29 @@ class Failure:
     verdict: Verdict
     decimals: int = FLOAT_DECIMALS
     """Decimals with which the log of this episode shows measurements."""
+    step: int = field(init=False)
+    """The pivot step."""
+    action: str = field(init=False)
+    """The logged action of the pivot step."""
+    is_usable: bool = field(init=False)
+    """Whether the reply at the pivot step held an action."""
+    is_long: bool = field(init=False)
+    """Whether the turn of the pivot step had several actions."""
+    needs: tuple[str, str] = field(init=False)
+    """Moves, or turns of several moves, that the goal took before and after the pivot step, by the certificate."""
+    turns: tuple[str, str] = field(init=False)
+    """The turns left before and after the pivot step."""
 
-    @property
-    def step(self) -> int:
-        """The pivot step."""
-        return self.verdict.pivot_step
-
-    @property
-    def action(self) -> str:
-        """The logged action of the pivot step."""
-        return self.episode.actions[self.verdict.pivot_step]
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether the reply at the pivot step held an action."""
-        return self.action != self.profile.unusable_action
+    def __post_init__(self) -> None:
+        """Read the pivot step off the verdict."""
+        certificate = self.verdict.certificate
+        noun = "move" if actions_per_turn(self.episode.env_config) == 1 else "turn"
+        self.step = self.verdict.pivot_step
+        self.action = self.episode.actions[self.step]
+        self.is_usable = self.action != self.profile.unusable_action
+        self.is_long = TURN_SEPARATOR in self.action
+        self.needs = count(certificate.before or 0, noun), count(certificate.after or 0, noun)
+        self.turns = count(certificate.budget_before, "turn"), count(certificate.budget_after, "turn")
 
     @property
     def changed_nothing(self) -> bool:
@@ -75,24 +83,6 @@ class Failure:
         """Whether the certificate proves that nothing leads to the goal after the pivot step, and did before."""
         certificate = self.verdict.certificate
         return certificate.kind == "exact" and certificate.before is not None and certificate.after is None
-
-    @property
-    def is_long(self) -> bool:
-        """Whether the turn of the pivot step had several actions."""
-        return TURN_SEPARATOR in self.action
-
-    @property
-    def needs(self) -> tuple[str, str]:
-        """Moves, or turns of several moves, that the goal took before and after the pivot step, by the certificate."""
-        certificate = self.verdict.certificate
-        noun = "move" if actions_per_turn(self.episode.env_config) == 1 else "turn"
-        return count(certificate.before or 0, noun), count(certificate.after or 0, noun)
-
-    @property
-    def turns(self) -> tuple[str, str]:
-        """The turns left before and after the pivot step."""
-        certificate = self.verdict.certificate
-        return count(certificate.budget_before, "turn"), count(certificate.budget_after, "turn")
 
     def measure(self, value: float | None) -> str:
         """Return a measurement as the log shows it."""

@@ -16,9 +16,10 @@ from ...core.images import frame_id
 from ...core.messages import Call, EncodedFrame, PromptMessages, cut_reply
 from ...models.base import Backend, ChatAnswer, ChatModel, ChatRequest, Sampling
 from ...models.preflight import PreflightModel
-from ...rollouts.ids import request_id
-from ..base import UNANSWERED, ConcurrentWriter, Guidance, GuidanceRequest, Objection, PreparedRequest
+from ...rollouts.base import request_id
+from ..base import UNANSWERED, Guidance, GuidanceRequest, Objection
 from .answer import FINAL, Unusable, read_answer
+from .concurrent import ConcurrentWriter, PreparedRequest
 from .example import ENDS, example_request
 from .prompt import VERSION, answer_schema, collage_of, guidance_prompt
 

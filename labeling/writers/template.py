@@ -10,7 +10,7 @@ from zlib import crc32
 
 from ...core.plugins import Settings
 from ..base import Guidance, GuidanceRequest, GuidanceWriter
-from ..statements import Choice, Offer
+from ..statements import Choice
 
 VERSION = "8"
 """Version of choices and wordings; any change of a text raises it."""
@@ -30,14 +30,13 @@ class TemplateWriter(GuidanceWriter):
 
     def write(self, requests: Sequence[GuidanceRequest]) -> list[Guidance]:
         """Answer ``requests``, in order."""
-        return [Guidance(choice=_choice(request.offer, request.episode.episode_id)) for request in requests]
-
-
-def _choice(offer: Offer, episode_id: str) -> Choice:
-    number = crc32(b"choice" + episode_id.encode())
-    first, others = offer.facts[0], offer.facts[1:]
-    facts = (first, others[(number >> 4) % len(others)]) if others and number % 4 else (first,)
-    if number >> 2 & 1:
-        facts = facts[::-1]
-    sign = offer.signs[(number >> 12) % min(2, len(offer.signs))]
-    return Choice((sign, *facts, *offer.actions[:1]))
+        written: list[Guidance] = []
+        for request in requests:
+            offer, number = request.offer, crc32(b"choice" + request.episode.episode_id.encode())
+            first, others = offer.facts[0], offer.facts[1:]
+            facts = (first, others[(number >> 4) % len(others)]) if others and number % 4 else (first,)
+            if number >> 2 & 1:
+                facts = facts[::-1]
+            sign = offer.signs[(number >> 12) % min(2, len(offer.signs))]
+            written.append(Guidance(choice=Choice((sign, *facts, *offer.actions[:1]))))
+        return written

@@ -5,7 +5,7 @@ from ...environments.base import Task
 from ...environments.sokoban import SokobanEnv
 from ...environments.sokoban.prompt import PROMPT
 from ...environments.turns import Turn
-from ..render import render_student
+from ..base import render_student
 
 EPISODE = "preflight"
 ROOM = "######\n#    #\n# $  #\n#@ . #\n#    #\n######"

@@ -8,8 +8,7 @@ from ...core.errors import ConfigError
 from ...environments.turns import Reply, Turn
 from ...models.base import MAX_REPLY_TOKENS, Backend, ChatModel, ChatRequest
 from ...models.preflight import PreflightModel
-from ..base import Policy
-from ..ids import request_id
+from ..base import Policy, request_id
 from .example import example_turn
 
 ROLE = "student"

@@ -13,9 +13,8 @@ from functools import lru_cache
 from ...core.errors import LevelError
 from ...core.identity import below
 from ..base import DistanceMap
-from .board import Board, State, cells_of
+from .board import Board, State, cells_of, clean_text, parse_level, parse_room
 from .search import SMALL, WORTH, PlainSearch, SokobanSearch
-from .text import clean_text, parse_level, parse_room
 
 MAX_STATES = 20_000_000
 """Default of the maximum number of states per search."""

@@ -93,7 +93,7 @@ def test_panel_shows_the_neighbours_and_black_where_there_is_none(n: int, data: 
     frames = [noise(k, height, width) for k in range(n)]
     picture = panel(frames, t)
     shown = [step_label(step) if 0 <= step < n else "" for step in (t - 1, t, t + 1)]
-    layout = make_layout(3, 1, frames[0].shape, shown)
+    layout = make_layout(3, 1, frames[0].shape, tuple(shown))
     assert picture.shape == (layout.height, layout.width, 3)
     for place, step in enumerate((t - 1, t, t + 1)):
         tile, strip = cut(picture, layout.tile(place)), cut(picture, layout.strip(place))

@@ -14,13 +14,12 @@ from pivot.collage.font import (
     _FLAT,
     _PEN,
     _SPACING,
-    _STROKES,
     _TOP,
     CHARACTERS,
     EM,
     GREYS,
-    _flatten,
     _near_segment,
+    _outline,
     draw_text,
     text_width,
 )
@@ -68,7 +67,7 @@ def test_letters_look_like_letters_of_another_typeface() -> None:
 def test_nothing_is_clipped() -> None:
     for character in CHARACTERS:
         advance = text_width(character, EM)  # at this size a pixel is a font unit
-        for x0, y0, x1, y1 in _flatten(_STROKES[character]):
+        for x0, y0, x1, y1 in _outline(character):
             for x, y in ((x0, y0), (x1, y1)):
                 assert y / _FLAT + _TOP - _PEN >= 0
                 assert y / _FLAT + _TOP + _PEN <= EM

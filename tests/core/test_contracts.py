@@ -342,13 +342,13 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Any], A
         vars(point)["dist"] = SimpleNamespace(name="toy-dist")
         module.Toy = part() if group in ("prompts", "domains") else part
         monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == point.group else [])
-        plugins._entry_points.cache_clear()
+        plugins.registered.cache_clear()
         plugins.load.cache_clear()
         return plugins.load(group, "toy")
 
     monkeypatch.setitem(__import__("sys").modules, "toys", module)
     yield load
-    plugins._entry_points.cache_clear()
+    plugins.registered.cache_clear()
     plugins.load.cache_clear()
 
 

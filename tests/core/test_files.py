@@ -20,8 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pivot.core.errors import ForbiddenError, StoreError
 from pivot.core.storage import FileRecord, LocalStorage, open_storage
+from pivot.core.storage.base import Receipt
 from pivot.core.storage.local import LOCK, TEMPORARY
-from pivot.core.storage.receipts import Receipt
 from pivot.datasets.store.parquet import read_table, write_tables
 from pivot.datasets.store.schema import CALLS, FRAMES
 from pivot.tests.disks import mounted_disk, obeyed_permissions

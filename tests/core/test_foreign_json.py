@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from pivot.core.errors import StoreError
 from pivot.core.storage import LocalStorage
-from pivot.core.storage.base import MAX_JSON_BYTES
+from pivot.core.storage.base import MAX_JSON_BYTES, Receipt
 from pivot.core.storage.commit import JOURNAL
-from pivot.core.storage.receipts import Receipt
 from pivot.datasets.store.store import finish_relabel
 from pivot.tests.core.canary import Canary
 

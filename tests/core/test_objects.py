@@ -13,9 +13,9 @@ from importlib import import_module
 import pytest
 from pivot.core.errors import ConfigError, PluginError, ReadOnlyError, StoreError
 from pivot.core.storage import TEMPORARY, FileRecord, Stat, Storage, Url, objects, open_storage
+from pivot.core.storage.base import Receipt, is_intact
 from pivot.core.storage.commit import COMMIT, JOURNAL, bind, roll_forward
 from pivot.core.storage.files import StorageFiles
-from pivot.core.storage.receipts import Receipt, is_intact
 from pivot.tests.core.faults import Fate, Killed
 from pivot.tests.core.object_server import BUCKET, ObjectServer, environment
 

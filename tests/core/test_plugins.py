@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 from pivot.core import plugins
+from pivot.core.blame import blamed
 from pivot.core.errors import PluginError
 from pivot.core.plugins import Settings
 from pivot.environments.base import EnvProfile, PivotEnv
@@ -27,7 +28,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
     points: list[EntryPoint] = []
 
     def clear() -> None:
-        plugins._entry_points.cache_clear()
+        plugins.registered.cache_clear()
         plugins.load.cache_clear()
 
     monkeypatch.setattr(plugins, "entry_points", lambda group: [point for point in points if point.group == group])
@@ -48,6 +49,12 @@ def test_the_embedded_environments_are_registered(name: str) -> None:
     assert env_type.profile.name == name
 
 
+def test_what_is_part_of_pivot_fits_its_contract() -> None:
+    for group in plugins.GROUPS:
+        for name in (name for name in plugins.names(group) if plugins.is_ours(group, name)):
+            assert plugins.misfit(group, name, plugins.load(group, name)) is None, (group, name)
+
+
 def test_a_third_party_environment_is_found(registered: list[EntryPoint]) -> None:
     registered += [point("pivot.environments.svg:SvgEnv"), point("json:dumps", "another")]
     assert plugins.names("environments") == ["another", "toy"]
@@ -61,7 +68,7 @@ def test_a_name_registered_twice_is_reported(registered: list[EntryPoint]) -> No
     ):
         plugins.load("environments", "toy")
     registered[1:] = registered[:1]  # an editable install lists its entry points twice
-    plugins._entry_points.cache_clear()
+    plugins.registered.cache_clear()
     assert plugins.load("environments", "toy").profile.name == "svg"
 
 
@@ -74,7 +81,7 @@ def test_an_error_inside_a_plugin_is_one_line_with_its_name(
     registered.append(point("toys:Toy"))
     with pytest.raises(ValueError, match="Expecting") as caught:
         toys.broken("{")
-    message = plugins.blamed(caught.value)
+    message = blamed(caught.value)
     assert message is not None
     assert message.startswith(
         "environment 'toy' (toys:Toy, from an unknown distribution) failed with JSONDecodeError: "
@@ -83,10 +90,10 @@ def test_an_error_inside_a_plugin_is_one_line_with_its_name(
     assert "\n" not in message
     with ProcessPoolExecutor(1) as pool, pytest.raises(ValueError, match="Expecting") as caught:
         pool.submit(toys.broken, "{").result()
-    assert plugins.blamed(caught.value) == message
+    assert blamed(caught.value) == message
     with pytest.raises(KeyError) as ours:
         plugins.is_ours("environments", "nobody")
-    assert plugins.blamed(ours.value) is None
+    assert blamed(ours.value) is None
 
 
 class _Modes(SokobanSolver):
@@ -192,7 +199,7 @@ def test_a_module_that_raises_while_imported_says_why(
 def test_an_unknown_name_lists_the_known_ones(registered: list[EntryPoint]) -> None:
     with pytest.raises(PluginError, match="unknown environment 'sokobn'; registered: none"):
         plugins.load("environments", "sokobn")
-    plugins._entry_points.cache_clear()
+    plugins.registered.cache_clear()
     registered += [point("json:loads", "sokoban"), point("json:loads", "svg")]
     with pytest.raises(PluginError, match="registered: sokoban, svg"):
         plugins.load("environments", "sokobn")

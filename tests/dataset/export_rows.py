@@ -14,7 +14,7 @@ from pivot.core.images import decode, frame_id
 from pivot.datasets.store.config import Shard, environment
 from pivot.datasets.store.schema import EPISODES, LABELS, PROMPTS, STEPS
 from pivot.datasets.store.store import Store
-from pivot.datasets.store.tables import Rows, evidence_by_episode, steps_by_episode
+from pivot.datasets.store.tables import Rows, steps_by_episode
 from pivot.labeling.episode import PLAYED
 from pivot.rollouts.parser import parse_reply
 from pivot.solvers.base import TURN_SEPARATOR, Solver
@@ -58,8 +58,7 @@ class Facts:
 
     @cached_property
     def _confirmed(self) -> dict[str, tuple[str, ...]] | None:
-        imports = self.store.imports(self.shard)
-        return None if imports is None else evidence_by_episode(imports)
+        return self.store.evidence(self.shard)
 
     def evidence(self, name: str) -> list[str]:
         """Return what confirms an episode, by the table of imports; ``played`` in a store of PIVOT's rollouts."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pivot.core.errors import PivotError
 from pivot.core.images import decode, encode_png
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.export.card import CARD, PICTURE, card_text
 from pivot.datasets.store.schema import CALLS, DATASET, DATASET_EPISODES, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
 from pivot.datasets.store.store import DATABASE, RUN, Store
@@ -52,7 +52,7 @@ def build_planted(root: Path, env: str) -> Path:
     options: dict[str, Any] = {"habits": {env: {"skill": -20.0}}} if env in ("sokoban", "frozenlake") else {}
     policy = {"name": "scripted", "options": options}
     pivot.build({"environments": {env: {"tasks": 2, "settings": {}}}, "rollouts": 2, "policy": policy}, root)
-    relabel_store(root, {"validation_fraction": 0.4}, InProcess(), Silent())
+    relabel_store(root, {"validation_fraction": 0.4}, InProcess(), Reporter())
     return root
 
 

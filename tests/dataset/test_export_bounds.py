@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from pivot.core.errors import ConfigError
 from pivot.core.plugins import names
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.config import solver_type
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.exports import verify_export
@@ -70,7 +70,7 @@ def test_rows_say_how_strong_their_certificate_is(stores: dict[str, Path], tmp_p
     assert {row["certificate_kind"] for row in rows} == {STRENGTH[env]}
     assert f"| {env} | {STRENGTH[env]} |" in (tmp_path / "out" / "README.md").read_text()
     stream = lambda call, calls: (call(*each) for each in calls)  # noqa: E731
-    assert verify_export(stores[env], tmp_path / "out", Silent(), stream).problems == []
+    assert verify_export(stores[env], tmp_path / "out", Reporter(), stream).problems == []
 
 
 @pytest.mark.parametrize("env", [env for env in STRENGTH if env != "sokoban"])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pivot.core.errors import ConfigError, PluginError, StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage
 from pivot.datasets.export.on_disk import RECORD, ExportPlan
 from pivot.datasets.store.parquet import write_tables
@@ -41,7 +41,7 @@ def _problems(store: Path, target: Path) -> list[str]:
     def stream(call: Callable[..., Any], arguments: Any) -> Any:
         return (call(*each) for each in arguments)
 
-    return verify_export(store, target, Silent(), stream).problems
+    return verify_export(store, target, Reporter(), stream).problems
 
 
 def _content(root: Path) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ import pytest
 from pivot.core import plugins
 from pivot.core.errors import ConfigError, PluginError, StoreError
 from pivot.core.plugins import Settings
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.config import default_filters, make_config
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
@@ -38,10 +38,10 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Strict]]:
     monkeypatch.setattr(
         plugins, "entry_points", lambda group: [*installed(group=group), *([point] if group == point.group else [])]
     )
-    plugins._entry_points.cache_clear()
+    plugins.registered.cache_clear()
     plugins.load.cache_clear()
     yield Strict
-    plugins._entry_points.cache_clear()
+    plugins.registered.cache_clear()
     plugins.load.cache_clear()
 
 
@@ -73,7 +73,7 @@ def test_a_plugin_for_another_environment_changes_no_finished_store(
 ) -> None:
     monkeypatch.setattr(Strict, "environments", frozenset({"nowhere"}))
     root = Path(shutil.copytree(tiny_store, tmp_path / "store"))
-    assert verify_store(root, Silent()).holds
+    assert verify_store(root, Reporter()).holds
     config = Store.open(root).config
     assert build(make_config({**config.model_dump(mode="json"), "filters": {}}), root).already_complete
 
@@ -84,7 +84,7 @@ def test_a_plugin_for_the_same_environment_asks_for_a_relabel(
     root = Path(shutil.copytree(tiny_store, tmp_path / "store"))
     config = Store.open(root).config
     assert "strict" not in config.filters["sokoban"]
-    assert verify_store(root, Silent()).holds
+    assert verify_store(root, Reporter()).holds
     assert build(config, root).already_complete
     with pytest.raises(StoreError, match=r"filters of sokoban \(strict\).*relabel it"):
         build(make_config({**config.model_dump(mode="json"), "filters": {}}), root)

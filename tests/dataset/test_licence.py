@@ -8,7 +8,7 @@ import pivot
 import pytest
 from huggingface_hub import DatasetCard
 from pivot.core.errors import ConfigError
-from pivot.datasets.export.licence import Terms, terms_of
+from pivot.datasets.export.card import Terms, terms_of
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.run import Run
 from pivot.environments.base import EnvConfig

@@ -4,8 +4,8 @@ import re
 import threading
 
 import pytest
-from pivot.core import progress
-from pivot.core.progress import Lines
+from pivot.core import lines as module
+from pivot.core.lines import Lines
 from pivot.tests.flow_runs import PATIENCE
 
 
@@ -55,7 +55,7 @@ def test_a_quick_stage_is_one_line() -> None:
 
 def test_it_speaks_while_nothing_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = threading.Event()
-    monkeypatch.setattr(progress, "SILENCE", 0.0)
+    monkeypatch.setattr(module, "SILENCE", 0.0)
     with Lines(lambda line: heard.set() if " of 8 episodes" in line else None, {}) as lines:
         lines.start("rollout", 8)
         assert heard.wait(PATIENCE)

@@ -15,7 +15,7 @@ import pivot
 import pytest
 from huggingface_hub import constants
 from pivot.core.errors import ConfigError, HubError, StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage
 from pivot.datasets.export.publish import parse_target, publish
 from pivot.flows.engines.local import InProcess
@@ -255,7 +255,7 @@ def test_a_repository_with_something_else_stays_as_it_is(hub: Hub, store: Path) 
 
 def test_somebody_else_came_in_between(hub: Hub, store: Path) -> None:
     publish(store, REPO)
-    relabel_store(store, {"split": "episode"}, InProcess(), Silent())
+    relabel_store(store, {"split": "episode"}, InProcess(), Reporter())
 
     def come(_: str, path: str) -> None:
         if "/preupload/" in path:

@@ -5,21 +5,21 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pivot.datasets.store.imports import IMPORTS
 from pivot.datasets.store.schema import (
-    ALL_TABLES,
     CALLS,
     CERTIFICATE,
     DATASET,
     DATASET_EPISODES,
     EPISODES,
     FRAMES,
-    IMPORTS,
     LABELS,
     PROMPTS,
     STEPS,
     TableSchema,
 )
 from pivot.datasets.store.store import Store
+from pivot.docs.assets.reference_pages import ALL_TABLES
 from pivot.tests.stores import schema_of
 
 from datasets import ClassLabel, Dataset, Features, Image, List, Value

@@ -13,7 +13,8 @@ from pivot.core.errors import PolicyError
 from pivot.core.images import Frame, decode, frame_id
 from pivot.core.plugins import Settings
 from pivot.core.storage import LocalStorage
-from pivot.datasets.export.dataset import dataset_tables
+from pivot.datasets.export.base import LabelledShard
+from pivot.datasets.export.dataset import DatasetExporter
 from pivot.datasets.store.config import Shard, solver_type
 from pivot.datasets.store.dataset_rows import FrameReader
 from pivot.datasets.store.parquet import read_table, write_tables
@@ -187,7 +188,7 @@ def _shows(row: dict[str, Any], tiles: list[Frame]) -> None:
     collage, panel = decode(row["images"][0]["bytes"]), decode(row["panel"]["bytes"])
     for t, tile in enumerate(tiles):
         assert np.array_equal(_cut(collage, tile_box(len(tiles), t, tile.shape)), tile)
-    layout = make_layout(3, 1, tiles[0].shape, ["step 0"])
+    layout = make_layout(3, 1, tiles[0].shape, ("step 0",))
     for place, t in enumerate(range(row["pivot_step"] - 1, row["pivot_step"] + 2)):
         tile = tiles[t] if 0 <= t < len(tiles) else np.zeros_like(tiles[0])
         assert np.array_equal(_cut(panel, layout.tile(place)), tile)
@@ -206,7 +207,7 @@ def test_the_records_are_what_the_tables_say(small_store: Path) -> None:
     shard = store.config.shards()[0]
     frames = FrameReader(store.read(FRAMES, shard))
     sides = dict.fromkeys(episodes, "train")
-    by_kind = dataset_tables(store, shard, sides)
+    by_kind = DatasetExporter().tables(LabelledShard(store, shard, sides))
     records = [row for (schema, _), table in by_kind.items() if schema.name == "dataset" for row in table.to_pylist()]
     whole = [
         row for (schema, _), table in by_kind.items() if schema.name == "dataset_episodes" for row in table.to_pylist()
@@ -251,7 +252,7 @@ def test_episodes_without_a_record_are_not_exported(small_store: Path, tmp_path:
     def exported(include_infeasible: bool) -> dict[str, list[str]]:
         config = store.config.model_copy(update={"include_infeasible": include_infeasible})
         sides = {row["episode_id"]: "train" for row in tables[EPISODES]}
-        made = dataset_tables(Store(tmp_path, config), shard, sides)
+        made = DatasetExporter().tables(LabelledShard(Store(tmp_path, config), shard, sides))
         return {
             schema.name: table["episode_id"].to_pylist() for (schema, side), table in made.items() if side == "train"
         }

@@ -13,7 +13,7 @@ import yaml
 from PIL import Image
 from pivot.collage.layout import grid_shape
 from pivot.core.images import decode
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage
 from pivot.datasets.export.card import card_configs, contents, row_counts
 from pivot.datasets.sql.views import VIEWS, query
@@ -196,8 +196,8 @@ def test_a_store_without_failures_is_whole(tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*), count(certificate.kind) FROM labels").fetchall() == [(0, 0)]
         for view in VIEWS:
             connection.execute(f"FROM {view}").fetchall()
-    assert probe_store(root, ProbeSettings(), Silent()).retries == 0
-    relabel_store(root, {"split": "episode"}, InProcess(), Silent())
+    assert probe_store(root, ProbeSettings(), Reporter()).retries == 0
+    relabel_store(root, {"split": "episode"}, InProcess(), Reporter())
     assert problems(root) == []
 
 
@@ -249,7 +249,7 @@ def test_a_relabelled_store_is_never_the_cached_one(tiny_store: Path, tmp_path: 
     cache = tmp_path / "cache"
     before = cast(DatasetDict, load_dataset(str(root / "dataset"), "sokoban", cache_dir=str(cache)))
     sides = {side: set(rows["episode_id"]) for side, rows in before.items()}
-    relabel_store(root, {"split": "episode", "target_vocabulary": "paper"}, InProcess(), Silent())
+    relabel_store(root, {"split": "episode", "target_vocabulary": "paper"}, InProcess(), Reporter())
     loaded = cast(DatasetDict, load_dataset(str(root / "dataset"), "sokoban", cache_dir=str(cache)))
     for side, rows in loaded.items():
         stored = [

@@ -12,7 +12,7 @@ import duckdb
 import pivot
 import pytest
 from pivot.core.errors import ConfigError, PivotError, StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage
 from pivot.datasets.sql.database import write_database
 from pivot.datasets.sql.derived_views import DERIVED
@@ -95,13 +95,13 @@ def test_deeply_nested_json_in_a_file(lake: Patient, name: str) -> None:
 def test_beside_a_running_build_it_says_so(lake: Patient) -> None:
     (lake.root / MANIFEST).unlink()  # a build that resumes a store removes it first
     with LocalStorage(lake.root).lock(), pytest.raises(StoreError, match=r"is being written by another run \(process"):
-        verify_store(lake.root, Silent())
+        verify_store(lake.root, Reporter())
     lake.heal()
     assert problems(lake.root) == []
 
 
 def test_a_store_that_changes_meanwhile_is_no_forgery(lake: Patient) -> None:
-    class Relabelling(Silent):
+    class Relabelling(Reporter):
         def finish(self, stage: str) -> None:
             change_rows(lake.root, lake.file("frozenlake", "labels"), lambda rows: rows[:-1])
             rewrite_manifest(lake.root)
@@ -158,12 +158,12 @@ def drawings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_without_the_folder_stored_levels_are_taken_and_named(drawings: Path) -> None:
-    report = verify_store(drawings, Silent())
+    report = verify_store(drawings, Reporter())
     assert report.problems == []
     (note,) = report.notes
     assert "levels of svg are taken as they are stored" in note
     assert "--sources" in note
-    report = verify_store(drawings, Silent(), follow=True)
+    report = verify_store(drawings, Reporter(), follow=True)
     assert report.problems == []
     assert "is not a folder" in report.notes[0]
 
@@ -172,7 +172,7 @@ def test_with_the_folder_levels_are_made_again(drawings: Path) -> None:
     icons = drawings.parent / "icons"
     icons.symlink_to(drawings.parent / "elsewhere")
     try:
-        report = verify_store(drawings, Silent(), follow=True)
+        report = verify_store(drawings, Reporter(), follow=True)
     finally:
         icons.unlink()
     assert (report.problems, report.notes) == ([], [])
@@ -240,7 +240,7 @@ def test_unproved_labels_are_no_problems(lake: Patient, monkeypatch: pytest.Monk
 
     prover = RunEnv.prover
     monkeypatch.setattr(RunEnv, "prover", lambda self, quick=False: prover(self, quick=True) if quick else Undecided())
-    report = verify_store(lake.source, Silent())
+    report = verify_store(lake.source, Reporter())
     assert report.problems == []
     assert report.unproved == report.checked["labels"] > 0
 

@@ -15,8 +15,8 @@ from pivot.core.records import from_row
 from pivot.datasets.sql.database import create_views
 from pivot.datasets.sql.derived_views import DERIVED
 from pivot.datasets.sql.views import VIEWS, query
-from pivot.datasets.store.schema import ALL_TABLES, CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
-from pivot.docs.assets.reference_pages import reference, with_reference
+from pivot.datasets.store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
+from pivot.docs.assets.reference_pages import ALL_TABLES, reference, with_reference
 from pivot.rollouts.base import Episode
 from pivot.tests.rollouts.blocks import form_groups
 from pivot.tests.stores import read_rows, table_files

@@ -10,7 +10,7 @@ import pivot
 import pytest
 from pivot.core.errors import ConfigError, StoreError
 from pivot.core.storage import open_storage
-from pivot.core.storage.receipts import Receipt
+from pivot.core.storage.base import Receipt
 from pivot.datasets.store.store import Store
 from pivot.tests.flow_runs import assert_whole, config_of, files_of, fingerprint
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 import yaml
 from pivot.core.identity import derive_seed
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows.metrics import FOLDER
@@ -200,7 +200,7 @@ def test_a_scheduled_run_completes_with_its_artifacts(served: Served) -> None:
     assert run["name"] == f"build frozenlake in nights/frozenlake/{date}"
     assert Store.open(root).config.seed == derive_seed("nightly", date) % 2**32
     assert_whole(root)
-    assert verify_store(root, Silent()).problems == []
+    assert verify_store(root, Reporter()).problems == []
     assert (root.with_name(f"{date}-report") / "index.html").exists()
 
     shown = served.artifacts(run["id"])
@@ -342,7 +342,7 @@ def test_every_flow_does_what_its_command_does(served: Served, tmp_path: Path) -
     pivot.build(config, tmp_path / "same")
     assert fingerprint(tmp_path / "plain") == fingerprint(tmp_path / "same")
     for copy, size in (("large", 4), ("moved", 1)):
-        assert verify_store(tmp_path / copy, Silent()).problems == []
+        assert verify_store(tmp_path / copy, Reporter()).problems == []
         assert Store.open(tmp_path / copy).config.tasks_per_shard == size
     assert Store.open(tmp_path / "flow").config.log == "actions"
     own = {"flow_runs": {"name": {"like_": str(tmp_path)}}}

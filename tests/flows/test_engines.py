@@ -22,7 +22,7 @@ import pivot
 import psutil
 import pytest
 from pivot.core.errors import ConfigError, PivotError, StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.config import env_config, make_config
 from pivot.flows.engines.base import WorkerPool, Workers, open_pool
 from pivot.flows.engines.cluster import PREFETCH_PER_CORE, ClusterPool, carry_out, packed
@@ -85,7 +85,7 @@ def cluster(request: pytest.FixtureRequest) -> tuple[str, str]:
     return "dask", request.getfixturevalue("two_workers").scheduler_address
 
 
-class AfterShards(Silent):
+class AfterShards(Reporter):
     """Does something once when so many shards have been rolled out."""
 
     def __init__(self, shards: int, act: Callable[[], None]) -> None:
@@ -98,8 +98,8 @@ class AfterShards(Silent):
             self._act()
 
 
-def _build(pool: WorkerPool, root: Path, reporter: Silent | None = None) -> None:
-    build_store(root, make_config(CONFIG), pool, reporter or Silent())
+def _build(pool: WorkerPool, root: Path, reporter: Reporter | None = None) -> None:
+    build_store(root, make_config(CONFIG), pool, reporter or Reporter())
 
 
 def _finished(root: Path) -> dict[str, tuple[int, int]]:

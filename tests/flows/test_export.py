@@ -80,10 +80,10 @@ def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Register:
 
     def add(group: str, name: str, value: str) -> None:
         points.append(EntryPoint(name=name, value=value, group=f"pivot.{group}"))
-        plugins._entry_points.cache_clear()
+        plugins.registered.cache_clear()
         plugins.load.cache_clear()
 
-    monkeypatch.setattr(plugins, "_entry_points", plugins.cache(plugins._entry_points.__wrapped__))
+    monkeypatch.setattr(plugins, "registered", plugins.cache(plugins.registered.__wrapped__))
     monkeypatch.setattr(plugins, "load", plugins.cache(plugins.load.__wrapped__))
     return add
 

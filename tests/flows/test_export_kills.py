@@ -12,7 +12,7 @@ from pathlib import Path
 import pivot
 import pytest
 from pivot.core.errors import StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.export.on_disk import RECORD
 from pivot.datasets.verify.exports import verify_export
 from pivot.tests.flow_runs import assert_nothing_is_torn, clean_environment, config_of
@@ -30,7 +30,7 @@ def visible(root: Path) -> dict[str, bytes]:
 
 def proved(store: Path, target: Path) -> bool:
     """Whether ``pivot verify`` finds nothing wrong with an export."""
-    return not verify_export(store, target, Silent(), lambda call, calls: (call(*each) for each in calls)).problems
+    return not verify_export(store, target, Reporter(), lambda call, calls: (call(*each) for each in calls)).problems
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import pivot
 import psutil
 import pytest
 from pivot.core.errors import StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.verify.verify import verify_store
 from pivot.tests.cli.command_line import error_of
 from pivot.tests.flow_runs import (
@@ -82,7 +82,7 @@ def test_killed_again_and_again_with_its_workers_it_gets_there(victim: Victim, m
     assert len(set(kept)) >= 4
     assert fingerprint(tmp_path) == fingerprint(many)
     assert_whole(tmp_path)
-    assert verify_store(tmp_path, Silent()).problems == []
+    assert verify_store(tmp_path, Reporter()).problems == []
 
 
 # The command as a user starts it
@@ -145,4 +145,4 @@ def test_eight_runs_at_once_take_turns(victim: Victim, many: Path, tmp_path: Pat
     victim.run("builds at once", tmp_path / "store", {"configs": configs})
     assert fingerprint(tmp_path / "store") == fingerprint(many)
     assert_whole(tmp_path / "store")
-    assert verify_store(tmp_path / "store", Silent()).problems == []
+    assert verify_store(tmp_path / "store", Reporter()).problems == []

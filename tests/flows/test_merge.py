@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pivot.core.errors import ConfigError, PivotError, StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
@@ -91,7 +91,7 @@ def test_every_episode_label_and_record_is_stored_once_and_nothing_else(
     runs = Store.open(merged).config.environments
     assert (runs["sokoban"].tasks, runs["sokoban"].seeds) == (7, ((0, 4), (7, 3)))
     assert (runs["frozenlake"].tasks, runs["frozenlake"].seeds) == (5, ((0, 3), (7, 2)))
-    assert verify_store(merged, Silent()).problems == []
+    assert verify_store(merged, Reporter()).problems == []
     assert merge(stores, merged).already_complete
     assert [fingerprint(root) for root in stores] == before
     relabelled = Path(shutil.copytree(merged, tmp_path / "relabelled"))
@@ -136,7 +136,7 @@ def test_verify_finds_other_levels_than_those_of_the_rows(merged: Path, tmp_path
     raw = json.loads((root / "run.json").read_text())
     change(raw["config"]["environments"]["sokoban"])
     (root / "run.json").write_text(json.dumps(raw))
-    assert any("the run does not make" in each for each in verify_store(root, Silent()).problems)
+    assert any("the run does not make" in each for each in verify_store(root, Reporter()).problems)
 
 
 # What is refused, and what a kill leaves

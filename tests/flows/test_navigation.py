@@ -12,7 +12,7 @@ from pivot import build
 from pivot.cli import app
 from pivot.collage import collage, collage_layout, panel
 from pivot.core.images import decode, encode_jpeg
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.export.describe import find_episode
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
@@ -42,7 +42,7 @@ def failures(root: Path) -> Rows:
 
 
 def test_a_store_holds(store: Path) -> None:
-    report = verify_store(store, Silent())
+    report = verify_store(store, Reporter())
     assert report.problems == []
     assert len(failures(store)) == report.checked["training rows"] == report.checked["labels"] >= 4
 
@@ -125,7 +125,7 @@ def test_an_episode_takes_two_megabytes_at_most(store: Path) -> None:
 
 def test_lossless_frames_make_lossless_collages(tmp_path: Path) -> None:
     root = make(tmp_path / "png", image_format="png")
-    assert verify_store(root, Silent()).problems == []
+    assert verify_store(root, Reporter()).problems == []
     frames, steps = frames_of(root)
     row = failures(root)[0]
     seen = [decode(frames[step["frame_id"]]) for step in steps[row["episode_id"]]]

@@ -15,7 +15,7 @@ pytest.importorskip("ai2thor", reason="ai2thor is not installed; make dev instal
 
 import pivot
 from pivot.core.errors import ConfigError, GenerationError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.run import Run
 from pivot.datasets.store.store import Store, stored_failures
@@ -195,7 +195,7 @@ def test_a_store_from_the_simulator(unity: StandInUnity, files: list[str], tmp_p
     facts = labels["certificate"].struct
     assert facts.field("kind").unique().to_list() == ["lower_bound"]
     assert facts.field("reference_pivot").null_count() == len(labels)
-    assert verify_store(root, Silent()).problems == []
+    assert verify_store(root, Reporter()).problems == []
     card = (root / "dataset/README.md").read_text()
     assert "ray caster" not in card
 
@@ -227,7 +227,7 @@ def test_an_episode_that_cannot_be_saved_keeps_its_steps_and_is_owed(
     assert rows(root, "labels").height == episodes["failed"].sum()
     unity.faults = {}
     assert build(files, root).pending_episodes == 0
-    assert verify_store(root, Silent()).problems == []
+    assert verify_store(root, Reporter()).problems == []
 
 
 def test_an_unfit_simulator_stops_the_run_before_it_begins(

@@ -13,7 +13,7 @@ from uuid import UUID
 import pivot
 import pytest
 from pivot.core.errors import StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.nights import write_nights_card
 from pivot.flows import deployments
@@ -27,7 +27,7 @@ CONFIG = config_of({"sokoban": 2, "frozenlake": 2}, rollouts=2)
 DAYS = ("2026-01-31", "2026-02-01")
 
 
-class _Watch(Silent):
+class _Watch(Reporter):
     """Stands in for the reports of a flow run."""
 
     log = logging.getLogger("pivot.tests")

@@ -12,7 +12,7 @@ import pivot
 import polars as pl
 import pytest
 from pivot.core.errors import StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.core.storage import Url, objects, open_storage
 from pivot.core.storage.lease import LOCK, VARIABLE
 from pivot.datasets.sql.views import query
@@ -76,7 +76,7 @@ def stored(s3: ObjectServer, _stored: dict[str, Url]) -> Url:
 
 def test_a_store_has_the_bytes_of_a_local_one(stored: Url, expected: dict[str, str]) -> None:
     assert promised(stored) == expected
-    assert verify_store(stored, Silent()).problems == []
+    assert verify_store(stored, Reporter()).problems == []
     again = pivot.build(CONFIG, stored)
     assert again.already_complete
     assert str(again.root) == str(stored)
@@ -164,9 +164,9 @@ def test_relabel_and_probe(s3: ObjectServer, local: Path, tmp_path: Path) -> Non
     there, here = s3.store(), tmp_path / "here"
     for root in (there, here):
         pivot.build(config_of(1), root)
-        relabel_store(root, {"split": "episode", "log": "actions"}, InProcess(), Silent())
-        probe_store(root, ProbeSettings(arms=("no_hint",)), Silent())
-        assert verify_store(root, Silent()).problems == []
+        relabel_store(root, {"split": "episode", "log": "actions"}, InProcess(), Reporter())
+        probe_store(root, ProbeSettings(arms=("no_hint",)), Reporter())
+        assert verify_store(root, Reporter()).problems == []
     assert promised(there) == fingerprint(here)
     assert pivot.build(config_of(1, split="episode", log="actions"), there).already_complete
 
@@ -178,7 +178,7 @@ def test_nights_are_read_merged_and_pruned(s3: ObjectServer, tmp_path: Path) -> 
             pivot.build(config_of(1, seed=seed), folder / "nights" / day)
         assert write_nights_card(folder / "nights")
         pivot.merge(*(folder / "nights" / day for day in ("2026-01-01", "2026-01-02")), out=folder / "one")
-        assert verify_store(folder / "one", Silent()).problems == []
+        assert verify_store(folder / "one", Reporter()).problems == []
     assert promised(there / "one") == fingerprint(here / "one")
     frames = [pivot.load_store(folder / "nights") for folder in (there, here)]
     assert frames[0].episodes.collect().equals(frames[1].episodes.collect())
@@ -211,7 +211,7 @@ def test_killed_before_any_request_the_next_run_makes_the_same_bytes(
         result = pivot.build(SMALL, root)
         assert promised(root) == small, moment
         assert not result.already_complete
-    assert verify_store(root, Silent()).problems == []
+    assert verify_store(root, Reporter()).problems == []
 
 
 def test_a_line_that_is_cut_in_a_put_and_comes_back_is_no_matter(
@@ -233,7 +233,7 @@ def test_a_store_that_is_busy_for_a_minute_is_waited_for(
     for name, value in environment(line.url).items():
         monkeypatch.setenv(name, value)
 
-    class Storm(Silent):
+    class Storm(Reporter):
         def start(self, stage: str, total: int) -> None:
             if stage == "label":
                 line.busy_until = time.monotonic() + 60
@@ -251,7 +251,7 @@ def test_two_writers_at_once_one_is_refused(s3: ObjectServer, small: dict[str, s
     root = s3.store()
     ready, refused = threading.Event(), []
 
-    class Slow(Silent):
+    class Slow(Reporter):
         def start(self, stage: str, total: int) -> None:
             if stage == "label":
                 ready.set()
@@ -285,7 +285,7 @@ def test_a_writer_that_lost_its_lease_writes_no_more(
     monkeypatch.setenv(VARIABLE, "0.3")
     root = s3.store()
 
-    class Robbed(Silent):
+    class Robbed(Reporter):
         def start(self, stage: str, total: int) -> None:
             if stage == "label":
                 storage = open_storage(root)

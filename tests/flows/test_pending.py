@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from pivot.core import plugins
 from pivot.core.errors import ConfigError, PolicyError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.verify.verify import verify_store
@@ -84,7 +84,7 @@ def test_broken_episodes_are_made_again_and_nothing_else(
     assert (second.pending_episodes, second.already_complete) == (0, False)
     assert fingerprint(tmp_path / "store") == fingerprint(tmp_path / "faultless")
     assert _requests(tmp_path / "store") == _requests(tmp_path / "faultless")
-    assert verify_store(tmp_path / "store", Silent()).problems == []
+    assert verify_store(tmp_path / "store", Reporter()).problems == []
     assert_whole(tmp_path / "store")
     assert pivot.build(CONFIG, tmp_path / "store").already_complete
 
@@ -116,7 +116,7 @@ def test_broken_episodes_are_kept_unlabelled_and_outside_groups(
     for config in ("sokoban", "frozenlake", "sokoban_episodes", "frozenlake_episodes"):
         shown = pl.read_parquet(tmp_path / "dataset" / config / "*.parquet", columns=["episode_id"])
         assert not set(shown["episode_id"]) & set(broken["episode_id"])
-    assert verify_store(tmp_path, Silent()).problems == []
+    assert verify_store(tmp_path, Reporter()).problems == []
 
 
 def test_a_server_that_stays_down_costs_nothing_that_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from pivot import build
 from pivot.cli import app
 from pivot.collage import collage, collage_layout, panel
 from pivot.core.images import decode, encode_jpeg
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.export.describe import find_episode
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
@@ -44,7 +44,7 @@ def records(root: Path) -> Rows:
 
 
 def test_a_store_holds(store: Path) -> None:
-    report = verify_store(store, Silent())
+    report = verify_store(store, Reporter())
     assert report.problems == []
     assert len(records(store)) == report.checked["training rows"] == report.checked["labels"] >= 24
     tasks = {json.loads(row["initial_state"])["task"] for row in read_rows(store, f"episodes/{SHARD}")}

@@ -18,7 +18,7 @@ from uuid import UUID
 import pivot
 import pytest
 from pivot.core.errors import ConfigError, NoStoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.nights import nights_of, write_nights_card
@@ -334,7 +334,7 @@ def test_a_nightly_prunes_after_a_night_that_completed(
     assert_whole(made)
 
 
-class _Watch(Silent):
+class _Watch(Reporter):
     """Stands in for the reports of a flow run."""
 
     log = logging.getLogger("pivot.tests")

@@ -11,7 +11,7 @@ import pivot
 import polars as pl
 import pytest
 from pivot.core.errors import ConfigError, StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage, local
 from pivot.core.storage.commit import JOURNAL
 from pivot.datasets.sql.views import query
@@ -34,7 +34,7 @@ COUNTS = "select (select count(*) from labels), (select count(*) from prompts), 
 
 
 def relabel(root: Path, changes: dict[str, Any]) -> BuildResult:
-    return relabel_store(root, changes, InProcess(), Silent())
+    return relabel_store(root, changes, InProcess(), Reporter())
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def _labels(root: Path) -> pl.DataFrame:
 def test_the_next_version_takes_the_place_of_the_old_one(built: Path, store: Path) -> None:
     result = relabel(store, BY_EPISODE)
     assert_whole(store)
-    assert verify_store(store, Silent()).problems == []
+    assert verify_store(store, Reporter()).problems == []
     assert _labels(store).equals(_labels(built))
     assert set(load_store(store).labels.collect()["label_version"]) == {"2"}
     assert not (store / "labels" / "v1").exists()
@@ -90,7 +90,7 @@ def test_the_new_dataset_is_the_one_that_a_build_with_that_config_makes(store: P
 
 def test_the_log_can_be_cut_to_the_actions(built: Path, store: Path, tmp_path: Path) -> None:
     relabel(store, {"log": "actions"})
-    assert verify_store(store, Silent()).problems == []
+    assert verify_store(store, Reporter()).problems == []
     pivot.build(CONFIG | {"log": "actions"}, tmp_path / "direct")
     assert _dataset(store) == _dataset(tmp_path / "direct")
     records = pl.read_parquet(
@@ -113,7 +113,7 @@ def test_a_relabelled_store_still_grows(store: Path, tmp_path: Path) -> None:
     more = config_of({"sokoban": 3, "frozenlake": 2}, rollouts=3) | BY_EPISODE
     result = pivot.build(more, store)
     assert_whole(store)
-    assert verify_store(store, Silent()).problems == []
+    assert verify_store(store, Reporter()).problems == []
     pivot.build(more, tmp_path / "direct")
     assert _labels(store).equals(_labels(tmp_path / "direct"))
     assert result.environments == pivot.build(more, store).environments
@@ -128,7 +128,7 @@ def test_a_damaged_file_of_the_new_version_is_noticed(store: Path) -> None:
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     assert not pivot.build(CONFIG | BY_EPISODE, store).already_complete
-    assert verify_store(store, Silent()).problems == []
+    assert verify_store(store, Reporter()).problems == []
 
 
 def test_counts_are_those_of_the_new_dataset(store: Path) -> None:
@@ -232,14 +232,14 @@ def test_killed_before_any_change_the_store_is_the_old_or_the_new_one(
         storage = LocalStorage(root)
         if storage.stat(JOURNAL) is not None:
             with pytest.raises(StoreError, match="finish it with: pivot relabel"):
-                verify_store(root, Silent())
+                verify_store(root, Reporter())
         with storage.lock():
             finish_relabel(storage)
         version = Store.open(root).config.label_version
         assert _dataset(root) == datasets[version], place
         if _content(root) not in verified:
             unfinished = ": a file of label version 2, left by a relabelling that did not finish; run the same"
-            assert [each for each in verify_store(root, Silent()).problems if unfinished not in each] == [], place
+            assert [each for each in verify_store(root, Reporter()).problems if unfinished not in each] == [], place
             verified.add(_content(root))
         seen.add(version)
         # The same command again ends as if nothing had happened.

@@ -14,7 +14,7 @@ import pivot
 import polars as pl
 import pytest
 from pivot.core.errors import ServerGoneError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import endings, left_out, model_usage
@@ -109,7 +109,7 @@ def test_every_request_is_counted_and_paid_for_once_whatever_became_of_it(tmp_pa
             assert usage.tries == server.log.requests
             assert usage.cost == pytest.approx(server.log.answered)  # 100 prompt tokens each
             assert usage.unanswered == pending[-1]
-            assert verify_store(tmp_path / "store", Silent()).problems == []
+            assert verify_store(tmp_path / "store", Reporter()).problems == []
     assert len(pending) > 2
 
 
@@ -165,7 +165,7 @@ def test_a_missing_finish_reason_is_stored_as_unknown_and_counted(tmp_path: Path
     assert set(steps["finish_reason"]) == {"stop", "unknown"}
     (line,) = endings(Store.open(tmp_path / "store"))
     assert line == f"{unknown} answers to the policy have no finish reason: they are stored as unknown"
-    assert verify_store(tmp_path / "store", Silent()).problems == []
+    assert verify_store(tmp_path / "store", Reporter()).problems == []
 
 
 def test_what_a_server_refuses_is_said_on_the_card(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from pivot.core.errors import ConfigError, PivotError, ServerGoneError, StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.stages.label import LabelStage
@@ -66,7 +66,7 @@ def _slots_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing, "_shared", None)
 
 
-class Reports(Silent):
+class Reports(Reporter):
     """Adds up what a build reports of its rollouts."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ def test_processes_together_keep_the_limit(tmp_path: Path) -> None:
         server.log.most_in_flight, server.crowd = 0, 8
         resolved = make_config(config)
         with open_pool(Workers(count=3), list(resolved.environments), tmp_path / "store") as pool:
-            build_store(tmp_path / "store", resolved, pool, Silent())
+            build_store(tmp_path / "store", resolved, pool, Reporter())
         assert server.log.most_in_flight == 8
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")
 

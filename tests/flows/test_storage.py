@@ -7,7 +7,7 @@ from pathlib import Path
 import pivot
 import pytest
 from pivot.core.errors import StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config
 from pivot.datasets.store.dataset_rows import plan_split
 from pivot.datasets.store.stages.base import run_stage
@@ -57,7 +57,7 @@ def test_a_stage_needs_no_file(undisturbed: tuple[Path, list[str]], monkeypatch:
     nowhere = Path("/nowhere/at/all")
     store = Store(nowhere, make_config(CONFIG))
     (shard,) = store.config.shards()
-    tasks = plan(store.run, Silent())[shard]
+    tasks = plan(store.run, Reporter())[shard]
     for reused in (False, True):
         results = [run_stage(RolloutStage(store, shard, tasks)), run_stage(LabelStage(store, shard))]
         results.append(run_stage(ExportStage(store, shard, plan_split(store)[shard])))

@@ -14,7 +14,7 @@ from pivot import build
 from pivot.collage import collage_layout, panel
 from pivot.core.errors import ConfigError, StoreError
 from pivot.core.images import decode
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.export.card import card_text
 from pivot.datasets.export.describe import find_episode
 from pivot.datasets.store.config import make_config
@@ -49,7 +49,7 @@ def target_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_store_holds(store: Path) -> None:
-    report = verify_store(store, Silent())
+    report = verify_store(store, Reporter())
     assert report.problems == []
     assert report.checked["labels"] >= 14
     assert len(records(store)) == report.checked["training rows"] == report.checked["labels"]
@@ -114,7 +114,7 @@ def test_the_figure_has_room_for_everything(store: Path) -> None:
 def test_relabelling_changes_the_words_of_targets_only(store: Path, tmp_path: Path) -> None:
     root = copy_store(store, tmp_path / "paper")
     before = {row["episode_id"]: row for row in records(root)}
-    relabel_store(root, {"target_vocabulary": "paper"}, InProcess(), Silent())
+    relabel_store(root, {"target_vocabulary": "paper"}, InProcess(), Reporter())
     assert stores.problems(root) == []
     after = {row["episode_id"]: row for row in records(root)}
     assert after.keys() == before.keys()
@@ -194,7 +194,7 @@ def test_a_store_follows_the_folder_of_its_targets(tmp_path: Path) -> None:
     folder = folder.rename(tmp_path / "moved")
     assert build(config(), root).reused_shards == 1
     assert _parquet_digests(root) == before
-    assert verify_store(root, Silent()).problems == []
+    assert verify_store(root, Reporter()).problems == []
 
 
 # Command line

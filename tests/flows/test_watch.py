@@ -14,7 +14,6 @@ import pivot
 import prefect
 import pytest
 import yaml
-from pivot.core.progress import ShardReporter
 from pivot.datasets.store.config import make_config
 from pivot.flows import artifacts
 from pivot.flows.artifacts import Artifacts, data_uri, show_store
@@ -65,7 +64,6 @@ def test_a_shard_is_a_line_and_is_added_up(
     watched: tuple[Watch, Shown, Clock], caplog: pytest.LogCaptureFixture
 ) -> None:
     watch, _, _ = watched
-    assert isinstance(watch, ShardReporter)
     with caplog.at_level(logging.INFO, LOG.name):
         watch.stored("rollout", "sokoban/00000", 1.25, 1000, reused=False)
         watch.stored("rollout", "sokoban/00001", 0.01, 500, reused=True)

@@ -10,7 +10,7 @@ import pytest
 from pivot.cli import app
 from pivot.cli.console import err, out
 from pivot.cli.results import NO_GUIDANCE
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
@@ -37,7 +37,7 @@ def part(server: ChatServer, **service: Any) -> dict[str, Any]:
 
 
 def problems(root: Path) -> list[str]:
-    return verify_store(root, Silent()).problems
+    return verify_store(root, Reporter()).problems
 
 
 @pytest.fixture(scope="module")

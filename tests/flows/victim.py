@@ -25,7 +25,7 @@ from PIL import Image
 from pivot.collage import collage
 from pivot.core import plugins
 from pivot.core.errors import StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.core.storage import Address, local, parse_address
 from pivot.core.storage.lease import LOCK
 from pivot.datasets.store.config import env_config, environment
@@ -182,11 +182,11 @@ def _carry_out(action: str, root: Address, options: dict[str, Any], workers: int
             builder.join()
             assert builder.exitcode == 0
     elif action == "probe":
-        probe_store(root, ProbeSettings(**options), Silent())
+        probe_store(root, ProbeSettings(**options), Reporter())
     else:
         if action == "relabel without exchange":
             local._renameat2 = lambda: None  # a system whose C library knows no renameat2
-        relabel_store(root, options, InProcess(), Silent())
+        relabel_store(root, options, InProcess(), Reporter())
 
 
 def _build_in_turn(root: Address, config: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.insight.report import site as overviews
 from pivot.insight.report.contents import Selection
 from pivot.insight.report.site import write_report
@@ -36,6 +36,6 @@ def sites(small_store: Path, tiny_store: Path, tmp_path_factory: pytest.TempPath
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(overviews, "save_plots", lambda root, suffix: {"modes.svg": PLOT})
         for name, store in made.items():
-            write_report(store, folder / name, Selection(), Silent())
-        write_report(small_store, folder / "both", Selection(), Silent(), poisoned)
+            write_report(store, folder / name, Selection(), Reporter())
+        write_report(small_store, folder / "both", Selection(), Reporter(), poisoned)
     return {name: folder / name for name in (*made, "both")}

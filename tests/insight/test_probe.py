@@ -9,7 +9,7 @@ from typing import Any
 import pivot
 import pytest
 from pivot.core.errors import ConfigError, StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.store import Store
 from pivot.environments.turns import Reply, Turn
 from pivot.insight.probe.arms import PROBE_ARMS
@@ -27,7 +27,7 @@ HABITS = {"skill": 0.5, "misread": 0.0, "episode_spread": 0.0, "evenness": 0.0, 
 
 
 def _probe(root: Path, **settings: Any) -> Path:
-    probe_store(root, ProbeSettings(**settings), Silent())
+    probe_store(root, ProbeSettings(**settings), Reporter())
     return root
 
 
@@ -79,10 +79,10 @@ def test_every_environment_is_played_again(five: Path) -> None:
 
 def test_a_second_run_plays_nothing_and_more_resamples_keep_what_is_there(five: Path, tmp_path: Path) -> None:
     root = copy_store(five, tmp_path / "store")
-    assert probe_store(root, ProbeSettings(), Silent()).played == 0
+    assert probe_store(root, ProbeSettings(), Reporter()).played == 0
     assert fingerprint(root) == fingerprint(five)
     before = {row["retry_id"]: row for row in probe_rows(Store.open(root)).to_dicts()}
-    result = probe_store(root, ProbeSettings(resamples=2), Silent())
+    result = probe_store(root, ProbeSettings(resamples=2), Reporter())
     after = {row["retry_id"]: row for row in probe_rows(Store.open(root)).to_dicts()}
     assert result.retries == 2 * len(before)
     assert {name: after[name] for name in before} == before
@@ -91,7 +91,7 @@ def test_a_second_run_plays_nothing_and_more_resamples_keep_what_is_there(five: 
 def test_retries_are_never_dropped_without_a_word(five: Path, tmp_path: Path) -> None:
     root = copy_store(five, tmp_path / "store")
     with pytest.raises(ConfigError, match="would be dropped; ask for at least these"):
-        probe_store(root, ProbeSettings(arms=("no_hint",)), Silent())
+        probe_store(root, ProbeSettings(arms=("no_hint",)), Reporter())
     assert fingerprint(root) == fingerprint(five)
 
 
@@ -104,7 +104,7 @@ def test_a_stopped_probe_goes_on_to_the_same_bytes(five: Path, tmp_path: Path) -
     manifest["files"] = {name: entry for name, entry in manifest["files"].items() if not name.startswith("probe/")}
     (root / "manifest.json").write_text(json.dumps(manifest))
     (root / "probe/probe.json").unlink()
-    result = probe_store(root, ProbeSettings(), Silent())
+    result = probe_store(root, ProbeSettings(), Reporter())
     assert 0 < result.played < result.retries
     assert fingerprint(root) == fingerprint(five)
 
@@ -122,12 +122,12 @@ def test_a_retry_that_broke_is_played_again(five: Path, tmp_path: Path, monkeypa
         return await reply(self, turn)
 
     monkeypatch.setattr(ScriptedPolicy, "reply", broken)
-    probe_store(root, ProbeSettings(), Silent())
+    probe_store(root, ProbeSettings(), Reporter())
     errors = [row["error"] for row in probe_rows(Store.open(root)).to_dicts() if row["status"] == "error"]
     assert errors
     assert "the model is tired" in errors[0]
     monkeypatch.undo()
-    assert probe_store(root, ProbeSettings(), Silent()).played == len(errors)
+    assert probe_store(root, ProbeSettings(), Reporter()).played == len(errors)
     assert fingerprint(root) == fingerprint(five)
 
 
@@ -177,7 +177,8 @@ def test_hints_are_told_from_the_restored_step_on_and_never_before(five: Path) -
     from pivot.datasets.store.schema import EPISODES, STEPS
     from pivot.datasets.store.tables import steps_by_episode
     from pivot.environments.base import Task
-    from pivot.rollouts.loop import Batch, run_batches
+    from pivot.rollouts.base import Batch
+    from pivot.rollouts.scheduler import run_batches
 
     store = Store.open(five)
     shard = store.config.shards()[0]

@@ -8,7 +8,7 @@ from typing import Any
 import pivot
 import pytest
 from pivot.core.errors import ServerGoneError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.store import Store
 from pivot.insight.probe.rates import probe_rows
 from pivot.insight.probe.records import ProbeSettings
@@ -36,7 +36,7 @@ def _built(root: Path, server: ChatServer, tasks: int = 3, **service: Any) -> Pa
 
 
 def _probe(root: Path, **settings: Any) -> ProbeResult:
-    return probe_store(root, ProbeSettings(**settings), Silent())
+    return probe_store(root, ProbeSettings(**settings), Reporter())
 
 
 def _tables(root: Path) -> dict[str, bytes]:

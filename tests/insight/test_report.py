@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pivot.core.errors import ConfigError, StoreError
 from pivot.core.images import decode, frame_id
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.sql.views import query
 from pivot.datasets.store.schema import LABELS, STEPS
 from pivot.datasets.store.store import Store
@@ -43,7 +43,7 @@ def site(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(root: Path, target: Path, selection: Selection = ALL) -> Path:
-    write_report(root, target, selection, Silent())
+    write_report(root, target, selection, Reporter())
     return target
 
 
@@ -307,7 +307,7 @@ def test_stores_in_which_nothing_failed_or_nothing_was_accepted(tmp_path: Path, 
         assert page["label"] is None or page["label"]["certificate_text"] is None
 
 
-class _Stop(Silent):
+class _Stop(Reporter):
     """Ctrl-C after some pages."""
 
     def advance(self, stage: str, amount: int) -> None:

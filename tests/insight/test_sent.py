@@ -9,7 +9,7 @@ from typing import Any
 
 import pivot
 import pytest
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.insight.probe.records import ProbeSettings
 from pivot.insight.probe.run import probe_store
 from pivot.insight.report import site as overviews
@@ -46,8 +46,8 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, lis
 def _make(folder: Path, server: ChatServer) -> None:
     part = _part(server)
     pivot.build(config_of({"sokoban": 3}, policy=part, teacher=part), folder / "store")
-    probe_store(folder / "store", ProbeSettings(), Silent())
-    write_report(folder / "store", folder / "site", Selection(), Silent())
+    probe_store(folder / "store", ProbeSettings(), Reporter())
+    write_report(folder / "store", folder / "site", Selection(), Reporter())
 
 
 def _part(server: ChatServer) -> dict[str, Any]:

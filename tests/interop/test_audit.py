@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 import pivot
 import pytest
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.environments.sokoban import SokobanConfig, SokobanEnv
 from pivot.interop.levels import slots_of
 from pivot.interop.reading import Reading
@@ -46,7 +46,7 @@ def _write(folder: Path, *rows: Any) -> Path:
 
 def _read(source: Path, format: str = "openai", **options: Any) -> Reading:
     reading = Reading(source, format, {}, REQUIRED, options)
-    reading.run(Silent())
+    reading.run(Reporter())
     return reading
 
 

@@ -266,7 +266,7 @@ def test_settings_are_compared_with_the_defaults_of_the_store(tmp_path: Path) ->
 
 
 def test_progress_counts_the_episodes_of_the_source(tmp_path: Path) -> None:
-    class Totals:
+    class Totals(pivot.Reporter):
         def __init__(self) -> None:
             self.totals: dict[str, int] = {}
             self.done = Counter[str]()
@@ -276,8 +276,6 @@ def test_progress_counts_the_episodes_of_the_source(tmp_path: Path) -> None:
 
         def advance(self, stage: str, amount: int) -> None:
             self.done[stage] += amount
-
-        def finish(self, stage: str) -> None: ...
 
     other = LEVEL.replace("@ $", " @$")
     lines = [episode(*["up"] * 4, id=str(number)) for number in range(5)] + [episode("up", initial_state=other)]

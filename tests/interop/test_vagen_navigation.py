@@ -10,7 +10,7 @@ import pivot
 import pyarrow.parquet as pq
 import pytest
 from pivot.core.images import encode_png
-from pivot.datasets.store.schema import IMPORTS
+from pivot.datasets.store.imports import IMPORTS
 from pivot.datasets.store.store import Store
 from pivot.environments.frozenlake import FrozenLakeEnv
 from pivot.interop.distances import bound_of_turns

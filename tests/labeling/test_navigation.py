@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pivot.environments.navigation import NavigationEnv
 from pivot.labeling.analyzer import analyzer_text
-from pivot.labeling.domains import domain_of, offer_of
+from pivot.labeling.domains import Failure, domain_of
 from pivot.labeling.vocabulary import target_modes
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.navigation.solver import NavigationSolver
@@ -34,7 +34,7 @@ def test_the_analyzer_is_told_the_modes_and_what_they_mean() -> None:
 
 def kinds(case: Case, answer: Verdict) -> tuple[list[str], list[str]]:
     """Return the kinds of the facts and actions that are offered."""
-    offer = offer_of(PROFILE, failed("navigation", case), answer)
+    offer = domain_of("navigation").offer(Failure(PROFILE, failed("navigation", case), answer))
     return [each.kind for each in offer.facts], [each.kind for each in offer.actions]
 
 
@@ -54,7 +54,8 @@ def test_everything_offered_about_random_walks_is_true() -> None:
     for case in walks(11, 250):
         answer, episode = verdict(case), failed("navigation", case)
         seen.add((answer.failure_mode, answer.witness is not None, answer.fallback))
-        offer, read = offer_of(PROFILE, episode, answer), Checker(episode, answer.pivot_step, answer.failure_mode)
+        offer = domain_of("navigation").offer(Failure(PROFILE, episode, answer))
+        read = Checker(episode, answer.pivot_step, answer.failure_mode)
         for number, each in enumerate((*offer.signs, *offer.facts, *offer.actions)):
             said = sentences.sentence(each, number + answer.pivot_step)
             if each.kind not in ("far_after", "far_before", "too_far"):  # distances are printed to the centimetre

@@ -23,7 +23,7 @@ from pivot.labeling.replay import DisagreementError, Replayer
 from pivot.labeling.target import parse_target
 from pivot.labeling.vocabulary import Vocabulary, target_modes
 from pivot.labeling.writers.template import TemplateWriter
-from pivot.rollouts.render import render_student
+from pivot.rollouts.base import render_student
 from pivot.solvers.svg.solver import SvgSolver
 from pivot.tests import svg_episodes
 from pivot.tests.labeling.fact_checker import Checker

@@ -12,7 +12,7 @@ import pytest
 from pivot.core import plugins
 from pivot.core.images import decode, encode_png, frame_id
 from pivot.core.messages import EncodedFrame
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.verify.verify import verify_store
@@ -123,7 +123,7 @@ def largest_difference(root: Path, engine: Engine, steps: int = 40) -> float:
 
 def assert_right_records(root: Path, tokenizer: Any = None) -> pl.DataFrame:
     """Garbage replies made valid records and right labels; return the labels."""
-    assert verify_store(root, Silent()).problems == []
+    assert verify_store(root, Reporter()).problems == []
     store = load_store(root)
     episodes, steps, labels = store.episodes.collect(), store.steps.collect(), store.labels.collect()
     assert set(episodes["status"]) == {"complete"}

@@ -10,7 +10,7 @@ from pivot.models.openai import model as openai_model
 from pivot.models.openai.model import OpenAIModel
 from pivot.models.pacing import BROKEN, CROWDED, FEWEST_FAILURES, FEWEST_REFUSALS, START, AdaptiveLimit, Breaker
 from pivot.models.service import Service
-from pivot.rollouts.supervisor import run_without_gc_pauses
+from pivot.rollouts.scheduler import run_without_gc_pauses
 from pivot.tests.flow_runs import PATIENCE
 from pivot.tests.models.chat_server import MODEL, served
 from pivot.tests.models.test_call_cache import REQUEST

@@ -10,7 +10,7 @@ import pivot
 import pytest
 from pivot.core.errors import BrokenOffError, PolicyError
 from pivot.core.messages import cut_reply
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.verify.verify import verify_store
 from pivot.environments.turns import ReplyOutcome
@@ -62,7 +62,7 @@ def test_a_build_on_hostile_replies_is_whole_and_right(tmp_path: Path) -> None:
         seen.add(row["response"])
     assert len(seen) == len(expected)
     assert set(frames.episodes.collect()["status"]) == {"complete"}
-    assert verify_store(tmp_path / "store", Silent()).problems == []
+    assert verify_store(tmp_path / "store", Reporter()).problems == []
 
 
 CHOICE = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "hi"}}

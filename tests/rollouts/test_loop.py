@@ -12,8 +12,7 @@ from pivot.core.images import decode, frame_id
 from pivot.core.plugins import Settings
 from pivot.environments.base import Task
 from pivot.environments.turns import Reply, Turn
-from pivot.rollouts.base import INFO_KEYS, Policy, Status, StopReason, TaskRollouts
-from pivot.rollouts.ids import episode_id
+from pivot.rollouts.base import INFO_KEYS, Policy, Status, StopReason, TaskRollouts, episode_id
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt

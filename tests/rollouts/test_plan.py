@@ -9,8 +9,7 @@ from pivot.core.records import from_row
 from pivot.datasets.store.schema import EPISODES
 from pivot.environments.base import Task
 from pivot.environments.turns import turn_seed
-from pivot.rollouts.base import Episode, Status
-from pivot.rollouts.ids import episode_id, group_id, request_id
+from pivot.rollouts.base import Episode, Status, episode_id, group_id, request_id
 from pivot.rollouts.plan import plan_tasks
 from pivot.tests.corridor import CorridorConfig, CorridorEnv
 from pivot.tests.rollouts.blocks import form_groups

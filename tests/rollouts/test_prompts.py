@@ -10,8 +10,10 @@ from pivot.core.identity import digest
 from pivot.core.messages import PromptMessages
 from pivot.environments.base import Task
 from pivot.environments.turns import HistoryEntry
-from pivot.rollouts.render import PromptCache, render_student
-from pivot.tests.corridor import CorridorEnv, CorridorPrompt
+from pivot.rollouts.base import render_student
+from pivot.rollouts.episode import TaskRun
+from pivot.rollouts.policies.scripted import ScriptedPolicy
+from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
 
 ENVS = ("sokoban", "frozenlake")
 TASK = Task("t-1", 1, "secret level text", "Do it.")
@@ -64,17 +66,18 @@ def test_hash_is_the_digest_of_the_messages(env: str) -> None:
 
 @pytest.mark.parametrize("env", ENVS)
 def test_a_repeated_frame_is_the_same_object(env: str) -> None:
-    cache = PromptCache(plugins.load("prompts", env), plugins.load("environments", env).profile, TASK)
-    first = cache.at(0, FRAME, [], "")
-    assert cache.at(5, FRAME, [HistoryEntry(1, "up")], "") is first
-    assert cache.at(1, "cd" * 32, [], "") is not first
+    kind = plugins.load("environments", env)
+    cache = TaskRun(kind, kind.config_type(), TASK, ScriptedPolicy(), plugins.load("prompts", env))
+    first = cache.prompt_at(0, FRAME, [], "")
+    assert cache.prompt_at(5, FRAME, [HistoryEntry(1, "up")], "") is first
+    assert cache.prompt_at(1, "cd" * 32, [], "") is not first
     assert len(cache.prompts) == 2
 
 
 def test_a_prompt_with_history_is_rendered_for_every_history() -> None:
-    cache = PromptCache(CorridorPrompt(), CorridorEnv.profile, TASK)
-    first = cache.at(0, FRAME, [], "")
-    later = cache.at(2, FRAME, [HistoryEntry(1, "left"), HistoryEntry(2, "right")], "")
+    cache = TaskRun(CorridorEnv, CorridorConfig(), TASK, ScriptedPolicy(), CorridorPrompt())
+    first = cache.prompt_at(0, FRAME, [], "")
+    later = cache.prompt_at(2, FRAME, [HistoryEntry(1, "left"), HistoryEntry(2, "right")], "")
     assert "1:left 2:right" in text_of(later)
-    assert cache.at(0, FRAME, [], "at the door").prompt_hash not in (first.prompt_hash, later.prompt_hash)
+    assert cache.prompt_at(0, FRAME, [], "at the door").prompt_hash not in (first.prompt_hash, later.prompt_hash)
     assert cache.prompts[later.prompt_hash] is later

@@ -9,9 +9,10 @@ import pytest
 from pivot.core.errors import ServerGoneError, StoreError
 from pivot.environments.base import Task
 from pivot.environments.turns import Reply, Turn
-from pivot.rollouts.base import Policy, Status, TaskRollouts
-from pivot.rollouts.loop import Batch, roll_out_tasks, run_batches
+from pivot.rollouts.base import Batch, Policy, Status, TaskRollouts
+from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
+from pivot.rollouts.scheduler import run_batches
 from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
 from pivot.tests.flow_runs import PATIENCE
 

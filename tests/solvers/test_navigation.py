@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pivot import certify
 from pivot.core.errors import CertifyError, ConfigError
-from pivot.solvers.base import Case, Unsolved, Verdict
+from pivot.solvers.base import Case, Unsolved, Verdict, prove, prover_of
 from pivot.solvers.navigation.room import read_state
 from pivot.solvers.navigation.solver import ACTIONS, NavigationSolver
-from pivot.solvers.provers import prove, prover_of
 from pivot.testing import altered
 from pivot.tests.navigation_episodes import (
     PRINTED_START,

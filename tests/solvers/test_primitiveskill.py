@@ -11,10 +11,9 @@ from pivot.core.errors import CertifyError
 from pivot.environments.primitiveskill.actions import ARITY as ENV_ARITY
 from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
 from pivot.environments.primitiveskill.tasks import KINDS
-from pivot.solvers.base import Case, Unsolved, Verdict
+from pivot.solvers.base import Case, Unsolved, Verdict, prove
 from pivot.solvers.primitiveskill.planner import THINGS
 from pivot.solvers.primitiveskill.solver import ARITY, STAGES, UNUSABLE, PrimitiveSkillSolver
-from pivot.solvers.provers import prove
 from pivot.testing import altered
 from pivot.tests import primitiveskill_episodes as episodes
 from pivot.tests.primitiveskill_episodes import SOME_ACTIONS, log, observation, printed_episode, random_log, state

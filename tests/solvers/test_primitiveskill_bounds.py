@@ -9,10 +9,9 @@ from pivot.core.errors import LevelError
 from pivot.environments.primitiveskill.environment import PrimitiveSkillConfig, PrimitiveSkillEnv
 from pivot.environments.primitiveskill.expert import expert_action
 from pivot.environments.primitiveskill.tasks import KINDS
-from pivot.solvers.base import Case, Verdict
+from pivot.solvers.base import Case, Verdict, prove
 from pivot.solvers.primitiveskill.planner import fewest_turns, read_observation
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver
-from pivot.solvers.provers import prove
 from pivot.tests.primitiveskill_episodes import STAGES, log, observation, random_places, wild_action
 
 Point = tuple[int, int, int]

@@ -8,9 +8,8 @@ import pytest
 from pivot.core.errors import CertifyError
 from pivot.environments.sokoban.environment import SokobanEnv
 from pivot.solvers import puzzle_rules as games
-from pivot.solvers.base import Case, Verdict
+from pivot.solvers.base import Case, Verdict, prove, prover_of
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver
-from pivot.solvers.provers import prove, prover_of
 from pivot.solvers.puzzle_provers import PuzzleSettings, SokobanProver
 from pivot.solvers.sokoban.solver import SokobanSolver
 from pivot.tests.solvers import level_makers, solver_oracle

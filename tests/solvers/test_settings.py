@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from pivot import build
 from pivot.core.errors import ConfigError, StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.config import make_config, solver_settings
 from pivot.datasets.store.stages.base import run_stage
 from pivot.datasets.store.stages.label import LabelStage
@@ -39,7 +39,7 @@ def test_settings_decide_labels_alone(tmp_path: Path) -> None:
     assert not table["accepted"].any()
     assert table["solver_config"].unique().to_list() == ['{"max_states":3}']
     assert {reason["name"] for row in table["reject_reasons"] for reason in row} == {"solver_limit"}
-    assert verify_store(tmp_path / "capped", Silent()).problems == []
+    assert verify_store(tmp_path / "capped", Reporter()).problems == []
     run = json.loads((tmp_path / "capped/run.json").read_text())
     assert run["config"]["solvers"] == {"sokoban": {"max_states": 3}}
     assert '`{"max_states": 3}`' in (tmp_path / "capped/dataset/README.md").read_text()
@@ -52,9 +52,9 @@ def test_a_store_is_labelled_anew_with_other_settings(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"solvers.*relabel"):
         build(config(), root)
     with worker_pool(1, ["sokoban"]) as pool:
-        relabel_store(root, {"solvers": {"sokoban": {"max_states": 10**6}}}, pool, Silent())
+        relabel_store(root, {"solvers": {"sokoban": {"max_states": 10**6}}}, pool, Reporter())
     assert labels(root)["accepted"].all()
-    assert verify_store(root, Silent()).problems == []
+    assert verify_store(root, Reporter()).problems == []
 
 
 def test_labels_of_an_interrupted_run_with_other_settings_are_not_kept(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_other_labels_than_the_settings_give_are_found(tmp_path: Path) -> None:
     run = json.loads((root / "run.json").read_text())
     run["config"]["solvers"]["sokoban"]["max_states"] = 10**7
     (root / "run.json").write_text(json.dumps(run))
-    assert any("solver_config" in problem for problem in verify_store(root, Silent()).problems)
+    assert any("solver_config" in problem for problem in verify_store(root, Reporter()).problems)
 
 
 def test_settings_are_completed_and_checked() -> None:
@@ -109,7 +109,7 @@ def test_the_exact_rule_of_navigation_gives_exact_labels_and_exports(tmp_path: P
     runs = {"navigation": {"tasks": 2, "settings": {"horizon": 10}}}
     root, exact = tmp_path / "store", {"navigation": {"pivot_rule": "exact"}}
     build({"environments": runs, "rollouts": 4, "solvers": exact}, root)
-    assert verify_store(root, Silent()).problems == []
+    assert verify_store(root, Reporter()).problems == []
     rows = labels(root)
     facts = rows["certificate"].struct.unnest()
     assert set(facts["kind"]) == {"exact"} and rows["proved"].all() and rows["accepted"].any()
@@ -118,7 +118,7 @@ def test_the_exact_rule_of_navigation_gives_exact_labels_and_exports(tmp_path: P
         pivot.export(root, tmp_path / kind, format=kind, workers=1)
         assert "| navigation | exact |" in (tmp_path / kind / "README.md").read_text()
         stream = lambda call, calls: (call(*each) for each in calls)  # noqa: E731
-        assert verify_export(root, tmp_path / kind, Silent(), stream).problems == []
+        assert verify_export(root, tmp_path / kind, Reporter(), stream).problems == []
     build({"environments": runs, "rollouts": 4}, tmp_path / "bound")
     bound = labels(tmp_path / "bound")
     assert bound["certificate"].struct.field("reference_pivot").equals(rows["pivot_step"])

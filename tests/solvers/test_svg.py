@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pivot import certify
 from pivot.core import plugins
 from pivot.core.errors import CertifyError
-from pivot.solvers.base import Case, Unsolved, Verdict
-from pivot.solvers.provers import prove
+from pivot.solvers.base import Case, Unsolved, Verdict, prove
 from pivot.solvers.svg.solver import SvgSolver
 from pivot.testing import altered
 

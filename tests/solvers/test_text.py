@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from pivot.core.errors import LevelError
 from pivot.solvers.base import Case, Unsolved
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver, check_state, split_state, state_text
+from pivot.solvers.sokoban.board import parse_level, parse_room
 from pivot.solvers.sokoban.solver import SokobanSolver
-from pivot.solvers.sokoban.text import parse_level, parse_room
 
 LEVEL = "#####\n#@$.#\n#####"
 LAKE = "SFF\nFHF\nFFG"

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from pivot.core import plugins
 from pivot.environments.grid import GridEnv
-from pivot.solvers.base import Case, Verdict
-from pivot.solvers.provers import prove
+from pivot.solvers.base import Case, Verdict, prove
 from pivot.tests.solvers.turn_search import NAMES, Turns
 
 SETTINGS: dict[str, dict[str, Any]] = {

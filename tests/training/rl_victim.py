@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pivot.core.storage.receipts import Receipt
+from pivot.core.storage.base import Receipt
 from pivot.tests.training.lake import Line, bytes_of, lines_of, short, torch
 from pivot.tests.training.victim import die, forked
 from pivot.training import checkpoint as on_disk

@@ -44,10 +44,10 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Find the example among the plugins, and draw no curves."""
     monkeypatch.syspath_prepend(str(package))
-    for cached in (plugins._entry_points, plugins.load):
+    for cached in (plugins.registered, plugins.load):
         cached.cache_clear()
     yield
-    for cached in (plugins._entry_points, plugins.load):
+    for cached in (plugins.registered, plugins.load):
         cached.cache_clear()
 
 

@@ -1,5 +1,6 @@
 """Check generation engines from outside: runs use them by name, and answers that break the contract are refused."""
 
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from importlib.metadata import EntryPoint
@@ -52,10 +53,10 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of a package that registers the engine ``one_copy``."""
     module = ModuleType("outside_engine")
     exec(SOURCE, module.__dict__)
-    monkeypatch.setitem(plugins.sys.modules, "outside_engine", module)
+    monkeypatch.setitem(sys.modules, "outside_engine", module)
     point = EntryPoint("one_copy", "outside_engine:Copy", "pivot.generators")
-    installed: Callable[[str], list[EntryPoint]] = plugins._entry_points
-    monkeypatch.setattr(plugins, "_entry_points", lambda group: [*installed(group), *[point] * (group == "generators")])
+    installed: Callable[[str], list[EntryPoint]] = plugins.registered
+    monkeypatch.setattr(plugins, "registered", lambda group: [*installed(group), *[point] * (group == "generators")])
     monkeypatch.setattr(plugins, "load", plugins.cache(plugins.load.__wrapped__))
     return module
 

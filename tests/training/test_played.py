@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pivot.core.errors import ConfigError, StoreError
-from pivot.core.progress import Silent
+from pivot.core.progress import Reporter
 from pivot.datasets.store.nights import load_store
 from pivot.datasets.store.schema import EPISODES
 from pivot.datasets.store.store import Store
@@ -49,16 +49,16 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The finished store of a run that was stopped after two updates and gone on with for a third."""
     folder = tmp_path_factory.mktemp("played")
     root = _train(folder, 2)
-    finish_store(root, InProcess(), Silent())
+    finish_store(root, InProcess(), Reporter())
     _train(folder, UPDATES, resume=True)
     with pytest.raises(StoreError, match="its build did not finish"):
         load_store(root)
-    finish_store(root, InProcess(), Silent())
+    finish_store(root, InProcess(), Reporter())
     return root
 
 
 def test_all_of_it_is_proved_again_from_its_config(played: Path) -> None:
-    report = verify_store(played, Silent())
+    report = verify_store(played, Reporter())
     assert not report.problems
     assert report.checked["episodes"] == UPDATES * 2 * matrix.SCRIPTED
     assert report.checked["labels"] > 0
@@ -88,7 +88,7 @@ def test_a_planted_lie_is_told(played: Path) -> None:
     other = store.storage.read_bytes(store.table_file(EPISODES, store.config.shards()[0]))
     store.storage.write_bytes(name, other)
     try:
-        problems = verify_store(played, Silent()).problems
+        problems = verify_store(played, Reporter()).problems
     finally:
         store.storage.write_bytes(name, whole)
     assert any("episodes" in each for each in problems)
@@ -102,7 +102,7 @@ def test_nobody_can_play_on_as_the_model_was(played: Path, tmp_path: Path) -> No
 
 def test_only_every_second_update_is_kept_when_asked(tmp_path: Path) -> None:
     root = _train(tmp_path, 2, keep_rollouts=2)
-    finish_store(root, InProcess(), Silent())
-    assert not verify_store(root, Silent()).problems
+    finish_store(root, InProcess(), Reporter())
+    assert not verify_store(root, Reporter()).problems
     configs = [json.loads(each) for each in load_store(root).episodes.collect()["policy_config"]]
     assert {each["update"] for each in configs} == {1}

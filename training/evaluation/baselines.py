@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.progress import Reporter, Silent
+from ...core.progress import Reporter
 from ...datasets.export.predictors import LoggedFailure, fit_majority
 from ...models.extras import look_for
 from ..config import EXTRA
@@ -28,7 +28,7 @@ Judge = Callable[[LoggedFailure], Judgement]
 """Judges every step of an episode that was lost."""
 Episodes = Callable[[str, str], Sequence[Fitting]]
 """Returns the episodes to fit on, by environment and log."""
-SILENT = Silent()
+SILENT = Reporter()
 
 
 def check_learned() -> None:

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from ....core.errors import StoreError
-from ....core.progress import Reporter, ShardReporter
+from ....core.progress import Reporter
 from ....core.storage import FileRecord
-from ....core.storage.receipts import Receipt
+from ....core.storage.base import Receipt
 from ..config import Shard
 from ..inputs import episodes_of
 from ..parquet import write_tables
@@ -170,8 +170,7 @@ YOUNG_OBJECTS = 50_000
 
 
 def report_stored(reporter: Reporter, result: ShardResult) -> None:
-    """Report a stored shard to shard-level reporters."""
-    if isinstance(reporter, ShardReporter):
-        size = sum(record.bytes for record in result.files.values())
-        stage = result.stage.partition("-")[0]  # without the label version
-        reporter.stored(stage, result.shard.stem, result.seconds, size, reused=result.reused)
+    """Report a stored shard."""
+    size = sum(record.bytes for record in result.files.values())
+    stage = result.stage.partition("-")[0]  # without the label version
+    reporter.stored(stage, result.shard.stem, result.seconds, size, reused=result.reused)

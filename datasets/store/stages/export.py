@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from ...export.dataset import dataset_tables
+from ...export.base import LabelledShard
+from ...export.dataset import DatasetExporter
 from ..dataset_rows import ShardSplit, dataset_file, shard_sides
 from ..inputs import EXPORT, export_inputs, export_stage
 from ..schema import DATASET
@@ -39,7 +40,7 @@ class ExportStage(Stage):
     def make(self, pending: Pending) -> Product:
         """Compose the records from the stored rows."""
         del pending
-        tables = dataset_tables(self.store, self.shard, self._splits)
+        tables = DatasetExporter().tables(LabelledShard(self.store, self.shard, self._splits))
         files = [
             (dataset_file(self.folder, schema, self.shard, side), schema, table)
             for (schema, side), table in tables.items()

@@ -9,7 +9,6 @@ import pyarrow as pa
 from ....core.messages import Call
 from ....core.records import from_row, to_row
 from ....labeling.base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter
-from ....labeling.episode import FailedEpisode
 from ....labeling.label import Certified, certify_episodes, guidance_requests, make_labels, with_prompt, write_guidance
 from ..inputs import LABEL, label_facts, label_inputs, label_stage
 from ..schema import CALLS, LABELS, PROMPTS, TableSchema
@@ -49,12 +48,8 @@ class LabelStage(Stage):
         store, config = self.store, self.store.config
         frames = shard_frames(store, self.shard) if store.run.writer().needs_pictures else {}
         solver = store.run.env(self.shard.env).solver()
-        certified = certify_episodes(self.failures(), solver, config.target_vocabulary, config.log)
+        certified = certify_episodes(stored_failures(store, self.shard), solver, config.target_vocabulary, config.log)
         return certified, guidance_requests(certified, config.target_vocabulary, frames)
-
-    def failures(self) -> list[FailedEpisode]:
-        """Return the failures of the shard, in stored order."""
-        return stored_failures(self.store, self.shard)
 
     def writer(self, pending: Pending) -> GuidanceWriter:
         """Return the teacher of the run; stored guidance that still answers is taken instead of asking it."""

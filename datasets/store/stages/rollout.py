@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ....environments.base import Task
-from ....rollouts.base import TaskRollouts
-from ....rollouts.loop import Batch, roll_out_batch
+from ....rollouts.base import Batch, TaskRollouts
+from ....rollouts.loop import roll_out_batch
 from ..inputs import PENDING_EPISODES, ROLLOUT, rollout_facts, rollout_inputs
 from ..schema import EPISODES, STORE_TABLES
 from ..tables import rollout_tables, stored_rollouts

@@ -17,8 +17,7 @@ from ....labeling.hindsight import Hindsight, teacher_prompt
 from ....labeling.vocabulary import Vocabulary, target_mode, target_modes
 from ....models.base import Backend, ChatRequest, Sampling
 from ....models.transformers.model import Engine
-from ....rollouts.base import Episode, Status, TaskRollouts
-from ....rollouts.ids import request_id
+from ....rollouts.base import Episode, Status, TaskRollouts, request_id
 from ....solvers.base import Verdict
 from ...analyzer import Analyzer, Reading, case_of_episode, fallback, reading_of
 from ...encode import CLOSED, Encoder
