@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def request_of(
         messages=[{"role": "user", "content": parts}],
         images={frame.frame_id: frame},
         prompt_hash=f"{number}{text}",
-        sampling=Sampling(**{"max_tokens": 24} | sampling),
+        sampling=replace(Sampling(max_tokens=24), **sampling),
         seed=1000 + number if seed is None else seed,
         json_schema=json_schema,
         wants_logprobs=True,
