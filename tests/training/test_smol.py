@@ -74,7 +74,8 @@ def test_a_complete_walk_with_a_pretrained_model(folder: Path, tmp_path: Path) -
     valid, usable = steps["action_valid"].mean(), (steps["action"] != "invalid").mean()
     sys.stdout.write(
         f"\nseconds {seconds}\n{len(episodes)} episodes, success {episodes['success'].mean():.2f}, "
-        f"replies with a usable action {usable:.2f}, with a thought as well {valid:.2f}\n{guidance}\n{before}\n{after}\n"
+        f"replies with a usable action {usable:.2f}, with a thought as well {valid:.2f}\n"
+        f"{guidance}\n{before}\n{after}\n"
     )
     assert len(episodes) == 40
     assert all(re.search("pivot", json.dumps(result)) for result in results.values())
