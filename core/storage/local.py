@@ -200,10 +200,7 @@ class LocalStorage(Storage):
                 if os.fstat(staging).st_dev != os.fstat(target).st_dev:  # only files of one disk can be renamed
                     temporary = _Entry(target, f".{base}{TEMPORARY}")
                 try:
-                    with contextlib.suppress(FileNotFoundError):  # whatever had the name, such as a link, is not opened
-                        os.unlink(temporary.name, dir_fd=temporary.folder)
-                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                    with os.fdopen(os.open(temporary.name, flags, 0o666, dir_fd=temporary.folder), "wb") as raw:
+                    with os.fdopen(_create(temporary), "wb") as raw:
                         sink = _HashingWriter(raw)
                         fill(sink)
                         raw.flush()
@@ -409,6 +406,16 @@ class _Entry:
         except FileNotFoundError:
             return False
         return True
+
+
+def _create(entry: _Entry) -> int:
+    """Open a new file; whatever had the name, such as a link, is removed and not opened."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(entry.name, flags, 0o666, dir_fd=entry.folder)
+    except FileExistsError:
+        os.unlink(entry.name, dir_fd=entry.folder)
+        return os.open(entry.name, flags, 0o666, dir_fd=entry.folder)
 
 
 def _remove(entry: _Entry) -> None:

@@ -276,6 +276,7 @@ def _kept_requests(root: Path, cache: Path) -> tuple[set[str], set[str]]:
 def test_what_was_paid_before_a_kill_is_counted_after_it(victim: Victim, tmp_path: Path) -> None:
     root, cache = tmp_path / "store", tmp_path / "calls.sqlite"
     with served(slots=4) as server:
+        server.about_model = {"root": "runs/a"}  # answers of a named checkpoint are shared
         config = config_at(server, {"sokoban": 4}, rollouts=4, max_concurrency=4, cache=str(cache), price_in=1e4) | {
             "tasks_per_shard": 1
         }
