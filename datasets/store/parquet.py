@@ -6,6 +6,7 @@ schema and name it when it is torn.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO
@@ -149,7 +150,7 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
     try:
         with storage.open(name) as stream, pq.ParquetFile(stream) as file:
             check_columns(address, schema, file.schema_arrow)
-            _check_size(address, file)
+            _check_size(address, file, stream.seek(0, os.SEEK_END))
             _check_count(address, schema, file)
             yield file
     except FileNotFoundError as error:
@@ -171,12 +172,13 @@ MOST_EXPANDED, MOST_TIMES = 256 * 2**20, 100
 """Bytes that the columns of a file may have without compression, if that is so many times what they have with it."""
 
 
-def _check_size(address: str, file: pq.ParquetFile) -> None:
-    """Refuse a file of kilobytes that would fill the memory."""
-    groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
-    columns = [group.column(index) for group in groups for index in range(group.num_columns)]
-    packed = sum(column.total_compressed_size for column in columns)
-    plain = sum(column.total_uncompressed_size for column in columns)
+def _check_size(address: str, file: pq.ParquetFile, packed: int) -> None:
+    """Refuse a file of kilobytes that would fill the memory.
+
+    The sizes of columns are not read: of a damaged footer, PyArrow ends the process there.
+    """
+    metadata = file.metadata
+    plain = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
     if plain > max(MOST_EXPANDED, MOST_TIMES * packed):
         raise StoreError(
             f"{address} has {packed} bytes that expand to {plain}, which no run writes; restore it from a copy"

@@ -310,7 +310,7 @@ def test_an_unknown_episode_is_refused(tiny_store: Path) -> None:
 def test_flipped_bits_never_surprise(tiny_store: Path, tmp_path: Path) -> None:
     """A flipped bit is a StoreError, or a difference that `verify` sees; never another exception."""
     rng = random.Random(0)
-    names = [path.relative_to(tiny_store).as_posix() for path in tiny_store.rglob("*.parquet")]
+    names = sorted(path.relative_to(tiny_store).as_posix() for path in tiny_store.rglob("*.parquet"))
     for _ in range(400):
         name = rng.choice(names)
         data = bytearray((tiny_store / name).read_bytes())
