@@ -118,6 +118,7 @@ def test_a_changed_guidance_or_reason_is_found(coached: tuple[Path, ChatServer],
 
 def test_equal_runs_have_equal_bytes_and_the_cache_saves_the_calls(tmp_path: Path) -> None:
     with served(coach) as server:
+        server.about_model = {"root": "runs/a"}  # answers of a named checkpoint are shared
         one = config_of({"sokoban": 2}, rollouts=4, teacher=part(server, cache=str(tmp_path / "calls.sqlite")))
         pivot.build(one, tmp_path / "a")
         answers = server.log.answered
