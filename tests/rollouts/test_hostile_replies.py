@@ -39,6 +39,7 @@ def test_a_build_on_hostile_replies_is_whole_and_right(tmp_path: Path) -> None:
         return "500" if number_of(key, tried) % 5 == 0 else None
 
     with served(reply, fault=fault, keeps_bodies=False) as server:
+        server.about_model = {"root": "runs/a"}  # answers of a named checkpoint are shared
         service = {"base_url": server.url, "cache": str(tmp_path / "calls"), "pause_seconds": 0.01}
         part = {"name": "openai", "options": {"model": MODEL}, "service": service}
         config = config_of({"sokoban": 2}, rollouts=8, policy=part, tasks_per_shard=2)
