@@ -97,12 +97,17 @@ def in_think_tags(text: str) -> str:
     return _MARK.sub(lambda match: _IN_TAGS[match[0]], text)
 
 
-def without_thoughts(text: str) -> str:
-    """Return a reply after its last closed thought, and before one that is never closed."""
+def after_thoughts(text: str) -> str:
+    """Return a reply after its last closed thought; a thought that is never closed stays."""
     text = in_think_tags(text)
     for name in THINK_TAGS:
         text = text.rpartition(f"</{name}>")[2]
-    return re.split("|".join(f"<{name}>" for name in THINK_TAGS), text, maxsplit=1)[0].strip()
+    return text
+
+
+def without_thoughts(text: str) -> str:
+    """Return a reply after its last closed thought, and before one that is never closed."""
+    return re.split("|".join(f"<{name}>" for name in THINK_TAGS), after_thoughts(text), maxsplit=1)[0].strip()
 
 
 def with_thought(message: Mapping[str, Any], text: str) -> str:

@@ -15,8 +15,8 @@ from unicodedata import combining, normalize
 
 import yaml
 
-from ..core.messages import THINK_TAGS
-from ..rollouts.dialect import Call, Dialect, contents_of, read_reply, without_thoughts, words_of
+from ..core.messages import THINK_TAGS, after_thoughts
+from ..rollouts.dialect import Call, Dialect, contents_of, read_reply, words_of
 
 _NEARLY_ALL = 0.95
 _RARE = 0.02
@@ -234,7 +234,7 @@ def _containers(replies: Sequence[Said]) -> Iterator[_Container]:
     names = Counter(call.name for said in replies for call in said.calls)
     if names:
         yield _filled({"argument": ""}, "calls", replies)
-    visible = [without_thoughts(said.text) for said in replies]
+    visible = [after_thoughts(said.text) for said in replies]
     least = max(1, _RARE * len(replies))
     tags = Counter(name for text in visible for name in {*_TAGS.findall(text)})
     for name in [each for each, count in tags.most_common(6) if count >= least and each not in THINK_TAGS]:
@@ -262,7 +262,7 @@ def _mentions(replies: Sequence[Said]) -> Iterator[_Container]:
     A direction in prose may be a remark. Where it has many phrases or other directions around it, only recorded values
     prove what was played.
     """
-    lines = [without_thoughts(said.text).rstrip().rpartition("\n")[2][-_LINE:] for said in replies if not said.calls]
+    lines = [after_thoughts(said.text).rstrip().rpartition("\n")[2][-_LINE:] for said in replies if not said.calls]
     families: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for line in lines:
         for word in {*re.findall(r"[^\W\d_]+|[^\w\s]", line.casefold())}:

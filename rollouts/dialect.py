@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from ..core.messages import THINK_TAGS, in_think_tags
+from ..core.messages import THINK_TAGS, after_thoughts, in_think_tags
 from ..core.plugins import Settings
 from ..environments.base import ParsedAction
 from .parser import parse_reply, visible_span
@@ -168,7 +168,7 @@ def read_reply(
 def contents_of(text: str, dialect: Dialect, tag: str) -> list[str]:
     """Return what the containers of a reply hold, the one that is used first."""
     if dialect.pattern:
-        matches = re.finditer(dialect.pattern, without_thoughts(text), re.IGNORECASE | re.MULTILINE)
+        matches = re.finditer(dialect.pattern, after_thoughts(text), re.IGNORECASE | re.MULTILINE)
         groups = (next((each for each in match.groups() if each is not None), match[0]) for match in matches)
         contents = [each.strip() for each in groups if each.strip()]
         return contents[::-1] if dialect.container == "last" else contents
@@ -183,14 +183,6 @@ def contents_of(text: str, dialect: Dialect, tag: str) -> list[str]:
         return []
     others = [each.strip().casefold() for each in pair.findall(text)]
     return [parsed.action.name, *(each for each in others if each != parsed.action.name)]
-
-
-def without_thoughts(text: str) -> str:
-    """Return a reply after its last closing think tag; a thought that is never closed stays."""
-    text = in_think_tags(text)
-    for name in THINK_TAGS:
-        text = text.rpartition(f"</{name}>")[2]
-    return text
 
 
 def words_of(content: str, dialect: Dialect) -> list[str]:
@@ -274,7 +266,7 @@ def _beside(
     """Return other containers and lines after the thought that hold other actions."""
     content = contents[0] if contents else ""
     declared = {each.casefold() for each in (contents if dialect.container else ())}
-    visible = without_thoughts(text)
+    visible = after_thoughts(text)
     parts = [inner for name, inner in PAIR.findall(visible) if name.casefold() not in THINK_TAGS]
     parts += LABELLED.findall(visible)
     parts += [line for line in map(str.strip, visible.split("\n")) if line.casefold() not in content.casefold()]
@@ -291,5 +283,5 @@ def _form(text: str, contents: Sequence[str], names: Sequence[str], dialect: Dia
     words = {part for word in text.casefold().split() for part in (word.strip(AROUND), *re.findall(r"[^\W_]+", word))}
     if any(action_of(word, names, dialect) is not None for word in words):
         return "mention"
-    visible = without_thoughts(text).strip().casefold()
+    visible = after_thoughts(text).strip().casefold()
     return visible[:200]

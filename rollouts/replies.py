@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import ConfigError
-from ..core.messages import THINK_TAGS
+from ..core.messages import THINK_TAGS, THOUGHT_MARKS, after_thoughts
 from ..environments.base import ParsedAction
 from ..solvers.base import TURN_SEPARATOR
-from .dialect import AROUND, LABELLED, PAIR, Call, Dialect, action_of, lenient, read_reply, without_thoughts, words_of
+from .dialect import AROUND, LABELLED, PAIR, Call, Dialect, action_of, lenient, read_reply, words_of
 
 
 def action_text(action: str, parse_action: Callable[[str], ParsedAction | None]) -> str:
@@ -104,7 +104,7 @@ class Writer:
 
     def _container(self, text: str, actions: Sequence[str]) -> tuple[int, int, int, int, int] | None:
         """Return the start of the visible text, and the bounds of the container with these actions and its content."""
-        begin, matches = len(text) - len(without_thoughts(text)), list[re.Match[str]]()
+        begin, matches = len(text) - len(after_thoughts(text)), list[re.Match[str]]()
         own = self.dialect.pattern or rf"<{re.escape(self.dialect.tag or self.tag)}>(.*?)</"
         own += "" if self.dialect.pattern else rf"{re.escape(self.dialect.tag or self.tag)}>"
         for pattern, flags in ((own, re.IGNORECASE | re.MULTILINE | re.DOTALL), (PAIR, 0), (LABELLED, 0)):
@@ -189,8 +189,10 @@ def _around(text: str, thought: str, prose: str) -> str:
 
 def _thought_of(example: str, thought: str | None) -> str:
     """Return the think block of a reply like an example, and the blanks after it; empty where that has no thought."""
-    visible = without_thoughts(example)
+    visible = after_thoughts(example)
     if thought is None or len(visible) == len(example):
         return ""
-    name = next(each for each in THINK_TAGS if example[: len(example) - len(visible)].endswith(f"</{each}>"))
-    return f"<{name}>{thought}</{name}>" + visible[: len(visible) - len(visible.lstrip())]
+    marks = {**THOUGHT_MARKS, **{f"<{name}>": f"</{name}>" for name in THINK_TAGS}}
+    before = example[: len(example) - len(visible)]
+    opening, closing = next(each for each in marks.items() if before.endswith(each[1]))
+    return f"{opening}{thought}{closing}" + visible[: len(visible) - len(visible.lstrip())]

@@ -10,6 +10,7 @@ from pivot.environments.base import ParsedAction
 from pivot.environments.turns import ReplyOutcome
 from pivot.rollouts.dialect import Dialect, read_reply
 from pivot.rollouts.parser import parse_reply
+from pivot.rollouts.replies import Said, Writer
 from pivot.tests.models.thinking import FAMILIES
 from pivot.tests.tables import load_table
 
@@ -134,6 +135,14 @@ def test_replies_of_thinking_models(name: str) -> None:
     assert parsed.action is not None
     assert (parsed.action.name, parsed.action_valid) == ("up", family.is_thinking)
     assert list(read_reply(MOVES, "action", Dialect(), family.reply).actions) == ["up"]
+    written = Writer(Dialect(), "action", MOVES).written("down", Said(family.reply), "up", "so")
+    assert written is not None
+    assert parse_reply(written.text, "action", grammar) == parse_reply(
+        family.reply.replace("up", "down"), "action", grammar
+    )
+    assert [mark in written.text for mark in THOUGHT_MARKS.values()] == [
+        mark in family.reply for mark in THOUGHT_MARKS.values()
+    ]
 
 
 MEGABYTE = 1_000_000
