@@ -6,7 +6,6 @@ and views follow the marker in ``docs/reference/store.md``.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -64,7 +63,7 @@ third-party plugins, and `pivot COMMAND --help` say more.
 
 
 _FIRST = re.compile(r"[;.]\s+(?=[A-Za-z`(])|\.$")
-"""The end of a first statement; the page has that of each meaning, the help all of them."""
+"""Where the first statement of a help text ends; the page shows that statement, ``--help`` the whole text."""
 
 
 class Page:
@@ -74,6 +73,8 @@ class Page:
         self.lines = [_HEAD]
         self._homes: dict[tuple[str, str], tuple[str, str]] = {}
         """Section and default of each setting that is described, by key and meaning."""
+        self._keys: dict[str, set[str]] = {}
+        """Settings that each section describes."""
 
     def section(self, heading: str, kind: type[BaseModel], text: str = "") -> None:
         """Add a section with the settings of a model; nothing for a model without settings."""
@@ -89,10 +90,16 @@ class Page:
                 value = "" if shown in ("null", '""', "{}", "[]") else shown if shown == "required" else f"`{shown}`"
                 about = ["" if type_ == "true or false" else type_.removeprefix(" or ").replace(" or null", ""), value]
                 described.append(f"- `{key}` ({', '.join(filter(None, about))}): {first}.")
+                self._keys.setdefault(title, set()).add(f"`{key}`")
             else:
                 again.setdefault(home, []).append(f"`{key}`" + (f" (`{shown}`)" if default != before else ""))
         self.lines += ["\n".join(described) + "\n"] if described else []
-        self.lines += [f"As for {home}: {', '.join(keys)}.\n" for home, keys in again.items()]
+        for home, keys in again.items():
+            missing = sorted(self._keys[home] - set(keys))
+            names = ", ".join(keys)
+            if set(keys) <= self._keys[home] and len(missing) < len(keys) / 4:
+                names = "all" + (f" but {', '.join(missing)}" if missing else "")
+            self.lines.append(f"As for {home}: {names}.\n")
 
 
 def configuration(page: str) -> str:
@@ -151,7 +158,7 @@ _BASE_VIEWS = {
 }
 """Views of one table each that say more than that they hold all of its shards."""
 SHARED = 3
-"""Views from which on a column with one meaning is described once for all of them."""
+"""A column that this many views have with one meaning is described once, before the views."""
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -169,30 +176,26 @@ def type_name(kind: pa.DataType) -> str:
     return {"double": "float64"}.get(str(kind), str(kind))
 
 
-def _rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _column_type(column: Column) -> str:
-    return "class label" if column.labels is not None else type_name(column.type)
+def _line(column: Column) -> str:
+    kind = "class label" if column.labels is not None else type_name(column.type)
+    return f"- `{column.name}` ({kind}): {column.doc}"
 
 
 def _table_section(schema: TableSchema) -> str:
     """Return the section of a table; columns that an earlier table describes are named alone."""
     folder = _FOLDERS.get(schema, f"`{schema.name}/<environment>/<shard>.parquet`")
     earlier = ALL_TABLES[: ALL_TABLES.index(schema)]
-    rows: list[tuple[str, str, str]] = []
+    lines: list[str] = []
     described: dict[str, list[str]] = {}
     for column in schema.columns:
         table = next((each.name for each in earlier if column in each.columns), "")
         if table:
             described.setdefault(table, []).append(f"`{column.name}`")
         else:
-            rows.append((f"`{column.name}`", _column_type(column), column.doc))
+            lines.append(_line(column))
     also = [f"As in `{table}`: {', '.join(columns)}." for table, columns in described.items()]
     head = f"### {schema.name}\n\n{schema.doc} Files: {folder}."
-    return "\n\n".join([head, _rows(("column", "type", "meaning"), rows), *also])
+    return "\n\n".join([head, "\n".join(lines), *also])
 
 
 def _shared_columns() -> dict[str, str]:
@@ -228,10 +231,7 @@ def _base_views() -> str:
 
 def reference() -> str:
     """Return the reference of all tables and views, Markdown."""
-    certificate = _rows(
-        ("field", "type", "meaning"),
-        [(f"`{column.name}`", type_name(column.type), column.doc) for column in columns_of(Certificate)],
-    )
+    certificate = "\n".join(map(_line, columns_of(Certificate)))
     sections = [
         "## Tables",
         *map(_table_section, ALL_TABLES),

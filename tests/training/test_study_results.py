@@ -1,6 +1,7 @@
-"""Test the committed results of the studies: the starts they belong to, and the tables of the page."""
+"""Test the committed results of the studies: the starts they belong to, and the tables and sentences of the page."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +56,36 @@ def test_exact_success_of_the_start_is_that_of_sampled_episodes(game: str, episo
 
 def test_tables_of_the_page_are_those_of_the_rows() -> None:
     tables = [figures_table(_rows("small", small.PROTOCOL), game, small.ARMS, small.CONTROLS) for game in small.GAMES]
-    silent = _rows("small_silent", small.PROTOCOL)
-    tables += [figures_table(silent, game, small.ARMS, small.CONTROLS) for game in small.GAMES]
-    rows, rates = _rows("study", study.PROTOCOL), _rows("study_rates", study.PROTOCOL)
-    for game in vlm.GAMES:
-        tables += [figures_table(rows, game, study.ARMS, study.CONTROLS), study.teacher_table(rows, game)]
-        tables += [study.rates_table(rates, game)]
+    rows = _rows("study", study.PROTOCOL)
+    tables += [figures_table(rows, game, study.ARMS, study.CONTROLS) for game in vlm.GAMES]
     page = PAGE.read_text(encoding="utf-8")
     missing = [table for table in tables if f"\n{table}\n" not in page]
     assert not missing, "\n\n".join(missing)
     heads = [line for line in page.splitlines() if line.startswith(("| frozenlake | seeds |", "| sokoban | seeds |"))]
     assert sorted(heads) == sorted(table.splitlines()[0] for table in tables), "no table is left of earlier rows"
+
+
+def test_sentences_of_the_page_in_place_of_tables_are_true() -> None:
+    silent, rows = _rows("small_silent", small.PROTOCOL), _rows("study", study.PROTOCOL)
+    for game in small.GAMES:
+        arms = figures_table(silent, game, small.ARMS, small.CONTROLS).splitlines()[3:]
+        bounds = [float(bound) for bound in re.findall(r"[-+]\d+\.\d(?=[],])", " ".join(arms))]
+        assert len(arms) == 2
+        assert len(bounds) == 8
+        assert max(map(abs, bounds)) == 1.6 or game == "sokoban"
+        assert max(map(abs, bounds)) <= 1.6
+    falls: dict[tuple[str, str], tuple[str, float, float]] = {}
+    for game in vlm.GAMES:
+        for line in study.teacher_table(rows, game).splitlines()[2:]:
+            arm, _, ends, change, _ = line.strip("| ").split(" | ")
+            mean, above = re.findall(r"([-+][\d.]+) \[.+, (.+)\]", change)[0]
+            falls[game, arm.strip("`")] = ends, float(mean), float(above)
+    kept = {("frozenlake", arm): falls.pop(("frozenlake", arm))[0] for arm in ("oracle_1_start", "oracle_1_ema")}
+    assert list(kept.values()) == ["0.92 to 0.92", "0.91 to 0.91"]
+    assert falls.pop(("frozenlake", "mp_random_r"))[1] > 0, "its Teacher is not informed"
+    assert falls["frozenlake", "oracle_1"][0] == "0.91 to 0.79"
+    assert all(above < 0 for _, _, above in falls.values())
+    assert sorted(round(-change) for _, change, _ in falls.values()) == [7, 10, 12, 13, 18, 18, 27, 28, 30]
 
 
 def test_results_are_of_all_planned_runs() -> None:
