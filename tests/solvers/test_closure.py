@@ -3,7 +3,9 @@
 import copy
 import random
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import product
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import gymnasium
@@ -140,6 +142,31 @@ def test_what_a_limit_leaves_open_is_not_guessed(limits: dict[str, Any]) -> None
     assert isinstance(unknown, Unsolved)
     assert unknown.reason == "solver_limit"
     assert next(iter(limits)) in unknown.detail
+
+
+class Timed(Copied):
+    """Every step takes a second of a clock of its own."""
+
+    seconds: ClassVar[float] = 0.0
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        Timed.seconds += 1
+        return super().step(action)
+
+
+@pytest.mark.parametrize(("most", "is_enough"), [(100, False), (1_000, True)])
+def test_checks_keep_to_max_seconds(most: int, is_enough: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They end where the time does, within a walk, and refuse an environment of which they saw too little."""
+    clock = SimpleNamespace(monotonic=lambda: Timed.seconds, process_time=float)
+    for name in ("checks", "explore", "search"):
+        monkeypatch.setattr(import_module(f"pivot.solvers.closure.{name}"), "time", clock)
+    Timed.seconds = 0.0
+    settings: dict[str, Any] = {"key": "observation", "clock": (), "checks": 1_000, "fresh": False}
+    try:
+        assert len(pivot.explore(Timed, max_seconds=most, **settings).successors) == 4 and is_enough
+    except CertifyError as error:
+        assert "of max_seconds, expected at least 8 of each" in str(error) and not is_enough
+    assert Timed.seconds <= most + 64
 
 
 class HiddenCounter(Copied):
