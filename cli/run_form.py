@@ -43,7 +43,7 @@ class RunForm(Form[RunConfig]):
         yield parameter("run__envs", list[str], typer.Argument(metavar="ENV...", help=f"Environments: {registered}."))
         for name, kind, metavar, text in _ABOUT_ENVIRONMENTS:
             option = f"--{name.replace('_', '-')}"
-            panel = SIZE if name == "tasks" else None
+            panel = SIZE if name in ("tasks", "levels") else None
             about = typer.Option(option, metavar=metavar, help=text, rich_help_panel=panel)
             yield parameter(f"run__{name}", kind, about)
         yield from super().parameters()
@@ -113,6 +113,7 @@ def _refuse_other_shapes(values: Values, key: str) -> None:
 
 _ABOUT_ENVIRONMENTS: tuple[tuple[str, Any, str, str], ...] = (
     ("tasks", str, "N|ENV=N,...", "Number of tasks: one for all, or ENV=N,... (default: the paper's counts)."),
+    ("levels", str, "FILE_OR_FOLDER", "Levels of your own, for a puzzle: XSB, gymnasium's desc, JSON or JSON lines."),
     ("set", list[str], "ENV.KEY=VALUE", "Environment setting, as pivot settings ENV lists them. May be repeated."),
 )
 """Options of environments: name, kind of value, placeholder, help."""
@@ -134,6 +135,10 @@ def _put_environments(arguments: Mapping[str, Any], values: Values) -> list[str]
     values.data["environments"] = {name: runs.get(name, {}) for name in names}
     for name, count in _task_counts(arguments.get("run__tasks"), names).items():
         values.put(("environments", name, "tasks"), count, "--tasks")
+    if levels := arguments.get("run__levels"):
+        if len(names) > 1 or "levels" not in environment(names[0]).config_type.model_fields:
+            raise ConfigError(f"--levels {levels}: found {', '.join(names)}, expected sokoban or frozenlake alone")
+        values.put(("environments", names[0], "settings", "levels"), levels, "--levels")
     for text in arguments.get("run__set") or ():
         name, key, value = nested_setting("--set", text, "sokoban.boxes=2")
         _refuse_missing(f"--set {text}", name, names)

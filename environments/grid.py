@@ -11,15 +11,18 @@ import random
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, ClassVar, SupportsIndex
 
 import numpy as np
 from gymnasium import spaces
-from pydantic import Field
+from pydantic import Field, ValidationInfo, model_validator
 
-from ..core.errors import LevelError
+from ..core.errors import ConfigError, LevelError
+from ..core.plugins import STORED
 from ..solvers.base import TURN_SEPARATOR
-from .base import NO_FRAME, EnvConfig, Frame, Info, NamedActions, ParsedAction, TurnRewards
+from .base import NO_FRAME, EnvConfig, Frame, Info, NamedActions, ParsedAction, Source, Task, TurnRewards
+from .collections import files_digest, read_collection
 from .generated import LevelEnv
 
 ACTIONS = ("up", "down", "left", "right")
@@ -67,10 +70,38 @@ def level_lines(text: object, what: str, alphabet: str) -> list[str]:
 class GridConfig(TurnRewards):
     """Settings of a puzzle."""
 
-    added: ClassVar[frozenset[str]] = TurnRewards.added | {"actions_per_turn"}
+    locations: ClassVar[frozenset[str]] = frozenset({"levels"})
+    level_sources: ClassVar[frozenset[str]] = locations
+    added: ClassVar[frozenset[str]] = TurnRewards.added | {"actions_per_turn", "levels", "levels_digest"}
 
     actions_per_turn: int = Field(default=1, ge=1, le=16)
     """Maximum number of moves of a turn: a reply has 1 to this many, separated by commas."""
+    levels: str = ""
+    """File or folder with levels of your own, in place of generated ones."""
+    levels_digest: str = ""
+    """Filled in: the digest of the files of ``levels``."""
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The user's own levels, whose licence is unknown; empty for generated ones."""
+        return (Source(f"the levels of {Path(self.levels).name}", None),) if self.levels_digest else ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, values: Any, info: ValidationInfo) -> Any:
+        if not isinstance(values, dict) or not values.get("levels"):
+            return values
+        if not isinstance(values["levels"], str | Path):
+            raise ValueError(f"levels is {values['levels']!r}, expected the path of a file or folder")
+        name = str(Path(values["levels"]).expanduser().absolute())
+        if values.get("levels_digest"):
+            return values | {"levels": name}
+        if info.context == STORED:
+            raise ValueError("levels_digest is missing although levels is set; copy it from the store's run.json")
+        try:
+            return values | {"levels": name, "levels_digest": files_digest(name)}
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
 
 
 class GridEnv(NamedActions, LevelEnv):
@@ -108,6 +139,47 @@ class GridEnv(NamedActions, LevelEnv):
 
     @abstractmethod
     def _is_lost(self) -> bool: ...
+
+    # --- levels of one's own -----------------------------------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def level_row(cls, line: str) -> str | None:
+        """Return the row of a level that a line of a text file holds; None for a line of anything else."""
+
+    @classmethod
+    def own_level(cls, text: str) -> tuple[str, str]:
+        """Return the state text of a level that somebody wrote, and the text that equal levels share.
+
+        Raises:
+            LevelError: the text is not a level.
+        """
+        level = cls.canonical_state(text)
+        return level, level
+
+    @classmethod
+    def fixed_tasks(cls, config: Any) -> tuple[Task, ...] | None:
+        """Return the tasks of the user's own levels; None for generated ones. See the base class."""
+        if not config.levels_digest:
+            return None
+        if not config.levels or files_digest(config.levels) != config.levels_digest:
+            raise ConfigError(
+                f"{cls.profile.name}: the levels of {config.levels or 'this store'} are not those of this config "
+                f"(levels_digest {config.levels_digest}); restore the files or build a new store"
+            )
+        same = config.model_copy(update={"levels": "", "levels_digest": ""}).digest()
+        return tuple(
+            Task(f"{cls.profile.name}-{same}-{own.digest}", int(own.digest[:15], 16), own.text, cls.instruction)
+            for own in read_collection(cls, config.levels).levels
+        )
+
+    @classmethod
+    def make_task(cls, config: Any, seed: int) -> Task:
+        """Return the user's own level of this seed, else the one at index ``seed`` modulo their number; or draw one."""
+        listed = cls.fixed_tasks(config)
+        if listed is None:
+            return super().make_task(config, seed)
+        return next((task for task in listed if task.seed == seed), listed[seed % len(listed)])
 
     # --- gymnasium ---------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from .sprites import ART, draw_map, draw_player
 
 _GYM_ACTIONS = (frozen_lake.UP, frozen_lake.DOWN, frozen_lake.LEFT, frozen_lake.RIGHT)  # in PIVOT's order
 _POSITION = re.compile(r"@ (\d{1,2}) (\d{1,2})")
+_ROW, _PRINTED = re.compile("[A-Z]{2,}"), re.compile(r"[\s\"',\[\]]")
 
 
 class FrozenLakeConfig(GridConfig):
@@ -38,8 +39,8 @@ class FrozenLakeConfig(GridConfig):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Gymnasium's tile pictures."""
-        return (Source("tile pictures of the Gymnasium package", "mit"),)
+        """Gymnasium's tile pictures, and the user's own levels."""
+        return (Source("tile pictures of the Gymnasium package", "mit"), *super().sources)
 
 
 @lru_cache(maxsize=1024)
@@ -142,6 +143,15 @@ class FrozenLakeEnv(GridEnv):
             "have a path without holes"
         )
         return first_level(lambda rng: _draw_rows(config, rng), cls.profile.name, seed, config.max_tries, advice)
+
+    @classmethod
+    def level_row(cls, line: str) -> str | None:
+        """Return a line of cells, also with the brackets, quotes and commas of Python; see the base class.
+
+        A line of capitals counts if half of them are cells, so that a mistyped map is refused and not overlooked.
+        """
+        row = _PRINTED.sub("", line)
+        return row if _ROW.fullmatch(row) and 2 * sum(cell in "SFHG" for cell in row) >= len(row) else None
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:

@@ -12,9 +12,10 @@ from pydantic import Field, model_validator
 
 from ...core.errors import CertifyError, GenerationError
 from ...solvers.sokoban import sample_level
-from ..base import EnvConfig, EnvProfile, Frame, Source
+from ..base import EnvConfig, EnvProfile, Frame
 from ..generated import first_level
 from ..grid import MAX_SIDE, UNUSABLE, GridConfig, GridEnv
+from .collection import is_row, own_level
 from .levels import carve_room, level_text, parse_level
 from .sprites import BOX, MIN_CELL, PLAYER, TARGET, WALL, tiles
 
@@ -51,11 +52,6 @@ class SokobanConfig(GridConfig):
     """Reward added when a box is pushed onto a target."""
     box_off_reward: float = -1.0
     """Reward added when a box is pushed off a target."""
-
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        """Empty: PIVOT generates rooms and sprites."""
-        return ()
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -134,6 +130,16 @@ class SokobanEnv(GridEnv):
             f"{config.rows}x{config.cols} room (rows, cols), or lower boxes={config.boxes}"
         )
         return first_level(draw, cls.profile.name, seed, config.max_tries, advice)
+
+    @classmethod
+    def level_row(cls, line: str) -> str | None:
+        """Return a line that holds a wall and nothing but cells; see the base class."""
+        return line if is_row(line) else None
+
+    @classmethod
+    def own_level(cls, text: str) -> tuple[str, str]:
+        """Read what collections hold, see :mod:`.collection`; equal levels may have other walls around them."""
+        return own_level(text)
 
     @classmethod
     def canonical_state(cls, initial_state: str) -> str:
