@@ -1,9 +1,12 @@
 """The recorder: single and vector environments in every mode of autoreset give lines that import and agree."""
 
+import copy
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pivot
 import pytest
@@ -96,7 +99,118 @@ def test_turns_of_several_actions(tmp_path: Path) -> None:
     assert any("|" in action for action in actions) and {"up", "invalid"} & actions
 
 
-def test_a_misspelt_note_names_the_parameters(tmp_path: Path) -> None:
-    env = pivot.Recorder(SokobanEnv(), tmp_path)
-    with pytest.raises(TypeError, match="no parameter 'reponse'"):
+def _played(env: Any, rng: np.random.Generator, **notes: Any) -> None:
+    ended = False
+    while not ended:
+        env.note(**notes)
+        *_, terminated, truncated, _ = env.step(int(rng.integers(env.action_space.n)))
+        ended = terminated or truncated
+
+
+@pytest.mark.parametrize(("name", "package", "kwargs"), [
+    ("FrozenLake-v1", "", {"is_slippery": False}),
+    ("Taxi-v4", "", {}),
+    ("MiniGrid-LavaGapS5-v0", "minigrid", {}),
+])  # fmt: skip
+def test_any_gymnasium_environment_imports(name: str, package: str, kwargs: dict[str, Any], tmp_path: Path) -> None:
+    """Names of actions, settings and horizon are recorded, so the import needs no option."""
+    pytest.importorskip(package or "gymnasium")
+    made = gymnasium.make(f"{package}:{name}" if package else name, max_episode_steps=12, **kwargs)
+    env, rng = pivot.Recorder(made, tmp_path / "source"), np.random.default_rng(0)
+    for seed in range(4):
+        env.reset(seed=seed)
+        _played(env, rng, response="I go on")
+    env.close()
+    result = pivot.import_rollouts(tmp_path / "source", tmp_path / "store", allow=package or ())
+    assert result.problems == [] and result.episodes == 4
+    store = pivot.load_store(tmp_path / "store")
+    labels = store.labels.join(store.episodes, on="episode_id").collect()
+    for row in labels.to_dicts():
+        verdict = pivot.certify(made, seed=row["seed"], actions=row["actions"], horizon=12)
+        assert (verdict.pivot_step, verdict.failure_mode) == (row["pivot_step"], row["failure_mode"])
+    assert len(labels) == int(store.episodes.collect()["failed"].sum()) > 0
+
+
+class _NotANumber(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Pays what JSON does not know."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, _, terminated, truncated, info = self.env.step(action)
+        return observation, float("nan"), terminated, truncated, info | {"success": object()}
+
+
+def test_what_json_cannot_hold_is_null_and_named(tmp_path: Path) -> None:
+    env = pivot.Recorder(_NotANumber(FrozenLakeEnv()), tmp_path)
+    env.reset(seed=1)
+    messages = [{"role": "user", "content": {1, 2}}]
+    env.note(response="r\ud800", logprobs=[-0.1, float("inf")], messages=messages)
+    messages.clear()
+    env.step(0)
+    env.reset(seed=2)
+    env.step(1)
+    env.close()
+    first, second = _records(tmp_path)
+    turn = first["turns"][0]
+    assert turn["reward"] is None and turn["logprobs"] is None and turn["response"] == "r\ud800"
+    assert turn["messages"] == [{"role": "user", "content": None}]
+    expected = ("logprobs[1]: inf", "messages[0].content: set", "reward: nan")
+    assert first["unrecorded"] == [f"turns[0].{each}" for each in expected]
+    assert second["unrecorded"] == ["turns[0].reward: nan"]
+
+
+def test_errors_of_the_recorder_are_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk costs the episodes of that time, not the run; a misspelt note costs itself."""
+    env, rng = pivot.Recorder(FrozenLakeEnv(), tmp_path), np.random.default_rng(0)
+    with monkeypatch.context() as patched:
+        full = OSError(28, "No space left on device")
+        patched.setattr(type(env._writer), "line", lambda *_: (_ for _ in ()).throw(full))
+        env.reset(seed=1)
+        with pytest.warns(UserWarning, match="No space left"):
+            _played(env, rng)
+    env.reset(seed=2)
+    with pytest.warns(UserWarning, match="no parameter 'reponse'.*parameters: response"):
         env.note(reponse="x")
+    _played(env, rng)
+    env.close()
+    assert [record["seed"] for record in _records(tmp_path)] == [2]
+
+
+def test_copies_record_into_files_of_their_own(tmp_path: Path) -> None:
+    env, rng = pivot.Recorder(FrozenLakeEnv(), tmp_path), np.random.default_rng(0)
+    env.reset(seed=1)
+    env.step(0)
+    for each in (copy.deepcopy(env), pickle.loads(pickle.dumps(env)), env):
+        _played(each, rng)
+        each.close()
+    records = _records(tmp_path)
+    assert len(records) == len(list(tmp_path.glob("*.jsonl"))) == 3
+    assert {record["turns"][0]["actions"][0] for record in records} == {"up"}
+
+
+class _Parts(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Shows a picture and a number."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        number = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+        self.observation_space = gymnasium.spaces.Dict(picture=env.observation_space, number=number)
+
+    def reset(self, **keywords: Any) -> tuple[Any, dict[str, Any]]:
+        frame, info = self.env.reset(**keywords)
+        return {"picture": frame, "number": np.ones(1, np.float32)}, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        frame, *rest = self.env.step(action)
+        return {"picture": frame, "number": np.ones(1, np.float32)}, *rest
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_vectors_may_observe_dicts(mode: AutoresetMode, tmp_path: Path) -> None:
+    env = pivot.Recorder(SyncVectorEnv([lambda: _Parts(FrozenLakeEnv())] * 8, autoreset_mode=mode), tmp_path)
+    rng = np.random.default_rng(0)
+    env.reset(seed=1)
+    for _ in range(12):
+        env.step(rng.integers(4, size=8))
+    env.close()
+    result = pivot.import_rollouts(tmp_path, tmp_path / "store", require=["end", "rewards"])
+    assert result.problems == [] and result.episodes == len(_records(tmp_path)) > 8
