@@ -123,7 +123,7 @@ class _Episode:
             "turns": [],
         }
         self.lost: list[str] = []
-        """What could not be recorded, as place and kind."""
+        """Places and kinds of values that could not be recorded."""
         if options and "state" not in options:
             self.record["options"] = recordable(options, "options", self.lost)
         self.env = inner if hasattr(inner, "changing_state") else None

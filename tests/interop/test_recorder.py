@@ -200,8 +200,8 @@ class _Parts(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {"picture": frame, "number": np.ones(1, np.float32)}, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        frame, *rest = self.env.step(action)
-        return {"picture": frame, "number": np.ones(1, np.float32)}, *rest
+        frame, reward, terminated, truncated, info = self.env.step(action)
+        return {"picture": frame, "number": np.ones(1, np.float32)}, reward, terminated, truncated, info
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
