@@ -56,7 +56,7 @@ what-export-scale: $(VENV)/.dev  ## export a million rows and check that it take
 	$(BIN)/pytest $(ANY_FOLDER) -s -m long tests/dataset/test_export_scale.py
 
 what-kill-points: $(VENV)/.dev  ## interrupt builds, exports and relabels at 300 points and more: kills, a full disk, a lost server or connection (nine minutes)
-	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kill_points.py tests/flows/test_export_kills.py tests/flows/test_relabel.py
+	PIVOT_KILL_POINTS=all $(BIN)/pytest $(ANY_FOLDER) tests/flows/test_kills.py tests/flows/test_relabel.py
 
 what-operations: $(VENV)/.dev  ## run the tests of deployments, engines and object stores that make test skips (ten minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m operations tests/flows
@@ -69,7 +69,7 @@ $(VENV)/deploy/.installed:
 	@touch $@
 
 what-deploy: $(VENV)/.dev $(VENV)/deploy/.installed  ## check the files of docs/deploy with the tools of containers, Kubernetes and systemd, and a server with a password (ten minutes)
-	$(BIN)/pytest $(ANY_FOLDER) -rs tests/flows/test_deploy_files.py tests/flows/test_own_server.py tests/flows/test_history.py
+	$(BIN)/pytest $(ANY_FOLDER) -rs tests/flows/test_deploy_files.py tests/flows/test_own_server.py
 
 what-docs: $(VENV)/.dev $(VENV)/.docs  ## build the site, and run all commands and snippets of the docs with the wheel alone (five minutes)
 	$(BIN)/pytest $(ANY_FOLDER) -m docs tests/test_docs.py tests/test_walk.py
@@ -115,7 +115,7 @@ what-training: $(MANISKILL)/.torch  ## check the study's exact success with 20,0
 	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) -m long tests/training/test_study_results.py tests/training/test_loss.py -n 2
 
 what-kills: $(MANISKILL)/.torch  ## kill runs of Stage II at twelve points, resume, and compare with an undisturbed run
-	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/training/test_rl_resume.py
+	$(MANISKILL)/bin/python -m pytest $(ANY_FOLDER) tests/training/test_resume.py
 
 # Downloads the weights of DINOv2 and DreamSim; takes minutes on a GPU.
 svg-perceptual:  ## build the SVG dataset at the paper's size with the paper's scorer

@@ -42,7 +42,7 @@ ELSEWHERE = {
 SNIPPETS_ELSEWHERE = {
     r"s3://": "needs an object store; test_objects.py has one",
     r"pivot\.train_rl": "needs PyTorch; test_loop.py trains",
-    r"from trl ": "needs PyTorch; test_train_view.py trains with TRL's trainer on a store",
+    r"from trl ": "needs PyTorch; test_stock_trainers.py trains with TRL's trainer on a store",
     r"pivot\.Recorder|runs/mine": "needs a trainer; test_recorder.py has environments",
     r"verifiers": "needs the library; tests/interop has it",
     r"from transformers ": "needs PyTorch and a model",

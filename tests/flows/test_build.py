@@ -9,9 +9,18 @@ import duckdb
 import pivot
 import pytest
 from pivot.core.errors import ConfigError, StoreError
+from pivot.core.progress import Reporter
 from pivot.core.storage import open_storage
 from pivot.core.storage.base import Receipt
-from pivot.datasets.store.store import Store
+from pivot.datasets.store.config import make_config
+from pivot.datasets.store.dataset_rows import plan_split
+from pivot.datasets.store.stages.base import run_stage
+from pivot.datasets.store.stages.export import ExportStage
+from pivot.datasets.store.stages.label import LabelStage
+from pivot.datasets.store.stages.rollout import RolloutStage
+from pivot.datasets.store.store import RUN, Store
+from pivot.flows.pipeline import plan
+from pivot.tests.core.memory import MemoryStorage
 from pivot.tests.flow_runs import assert_whole, config_of, files_of, fingerprint
 
 TASKS = {"sokoban": 3, "frozenlake": 2}
@@ -250,3 +259,26 @@ def test_a_damaged_config_is_named(store: Path) -> None:
     (store / "run.json").write_text(json.dumps(broken))
     with pytest.raises((StoreError, ConfigError), match="colour"):
         pivot.build(CONFIG, store)
+
+
+# A storage that has no files at all
+
+
+def test_a_stage_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards are made, read back and resumed through the storage alone, with the same bytes."""
+    config, storage = config_of({"frozenlake": 1}), MemoryStorage()
+    pivot.build(config, built := tmp_path / "built")
+    monkeypatch.setattr(pivot.core.storage, "LocalStorage", lambda root: storage)
+    nowhere = Path("/nowhere/at/all")
+    store = Store(nowhere, make_config(config))
+    (shard,) = store.config.shards()
+    tasks = plan(store.run, Reporter())[shard]
+    for reused in (False, True):
+        results = [run_stage(RolloutStage(store, shard, tasks)), run_stage(LabelStage(store, shard))]
+        results.append(run_stage(ExportStage(store, shard, plan_split(store)[shard])))
+        assert [result.reused for result in results] == [reused] * 3
+    assert not nowhere.parent.exists()
+    made = {name: content for name, content in storage.objects.items() if not name.startswith((".", "calls/"))}
+    assert made == {name: (built / name).read_bytes() for name in made}
+    assert len(made) == len([name for name in fingerprint(built) if name.endswith(".parquet")])
+    assert RUN not in made

@@ -1,4 +1,4 @@
-"""Check the text of the Student prompts of the two puzzles, and the names and the cache of rendered prompts."""
+"""Check the text of the Student prompts, and the names and the cache of rendered prompts."""
 
 import importlib
 import re
@@ -9,6 +9,11 @@ from pivot.core import plugins
 from pivot.core.identity import digest
 from pivot.core.messages import PromptMessages
 from pivot.environments.base import Task
+from pivot.environments.navigation.environment import NavigationEnv
+from pivot.environments.navigation.world import ACTIONS
+from pivot.environments.primitiveskill.environment import PrimitiveSkillEnv
+from pivot.environments.primitiveskill.state import SkillState
+from pivot.environments.primitiveskill.tasks import KINDS, Scene
 from pivot.environments.turns import HistoryEntry
 from pivot.rollouts.base import render_student
 from pivot.rollouts.episode import TaskRun
@@ -81,3 +86,56 @@ def test_a_prompt_with_history_is_rendered_for_every_history() -> None:
     assert "1:left 2:right" in text_of(later)
     assert cache.prompt_at(0, FRAME, [], "at the door").prompt_hash not in (first.prompt_hash, later.prompt_hash)
     assert cache.prompts[later.prompt_hash] is later
+
+
+PLACES = ((0.0, -100.0, 20.0), (100.0, 50.0, 20.0), (-60.0, 150.0, 20.0))
+STACK = SkillState(
+    "embedded", "stack", Scene(dict(zip(KINDS["stack"].things, PLACES, strict=True)), None, None), (False,) * 3
+).text()
+
+
+def shown(env: str, *past: str) -> str:
+    """Return the text of a prompt after some actions, with the picture as a word."""
+    observation, instruction = "", "navigate to the Mug"
+    if env == "primitiveskill":
+        observation = PrimitiveSkillEnv().reset(options={"state": STACK})[1]["observation_text"]
+        instruction = KINDS["stack"].instruction
+    history = [HistoryEntry(number, action) for number, action in enumerate(past, 1)]
+    [message] = plugins.load("prompts", env).render(
+        plugins.load("environments", env).profile,
+        Task("t-1", 1, "{}", instruction),
+        t=len(past),
+        frame_id=FRAME,
+        history=history,
+        observation=observation,
+    )
+    assert [part["type"] for part in message["content"]] == ["text", "image", "text"]
+    text = "\n".join(part.get("text", "<picture>") for part in message["content"])
+    assert instruction in text
+    return text.replace(instruction, "")
+
+
+def test_a_prompt_of_navigation_says_what_the_spec_asks_for() -> None:
+    text = shown("navigation", "lookup", "moveahead", "rotateright")
+    assert all(text.count(action) >= 2 for action in ACTIONS), "listed with its meaning, and at the end"
+    assert "step 2: moveahead; step 3: rotateright" in text and "step 1:" not in text
+    for part in ("step 4", "<think>...</think><action>...</action>", "1.5 metres", "90 degrees", "30 degrees"):
+        assert part in text
+    assert "0.5" in text or "half a metre" in text
+    first = shown("navigation")
+    assert "first step" in first and "step 0" not in first
+    assert tuple(action for action in ACTIONS if NavigationEnv().parse_action(action)) == ACTIONS
+
+
+def test_a_prompt_of_primitiveskill_says_what_the_student_needs() -> None:
+    text = shown("primitiveskill")
+    for part in (
+        *("pick(x,y,z)", "place(x,y,z)", "push(x1,y1,z1,x2,y2,z2)", "This is your first step"),
+        *("Workspace limits in mm: x -100 to 150", "[(0,-100,20),(100,50,20),(-60,150,20)]", "sides of 40 mm"),
+        "<think>...</think><answer>...</answer>",
+    ):
+        assert part in text
+    assert not any(part in text for part in ("{", "None", "red cube")), "positions have no names"
+    text = shown("primitiveskill", "empty", "pick(0,-100,20)", "place(1,2,3)")
+    assert "Steps so far: 3. The last ones: step 2: pick(0,-100,20); step 3: place(1,2,3)." in text
+    assert "Now comes step 4." in text and "empty" not in text

@@ -1,4 +1,4 @@
-"""A run that is killed and resumed has the losses, and the weights, of a run that nobody disturbed."""
+"""A run of either stage that is killed anywhere and resumed leaves what a run leaves that nobody disturbed."""
 
 import subprocess
 import sys
@@ -10,31 +10,54 @@ pytest.importorskip("trl", reason="needs TRL; run: make test WHAT=train")
 
 from pivot.core.errors import TrainingError
 from pivot.core.storage import LocalStorage
+from pivot.tests.training.lake import bytes_of, lines_of, save_grammatical
 from pivot.tests.training.small import config_of, losses
-from pivot.tests.training.victim import MOMENTS
+from pivot.tests.training.victim import RL_MOMENTS, SFT_MOMENTS
 from pivot.training.analyzer_sft.run import prepare, train
 from pivot.training.checkpoint import Checkpoint, clear_torn, last_checkpoint, seal
 
 pytestmark = pytest.mark.train
 
 
+QUICK = ("rollout", "step", "optimizer", "sealed")
+
+
+def make_runs(stage: str, folder: Path, *words: str | Path) -> None:
+    """Let a process make the runs of a stage, which kill themselves."""
+    command = [sys.executable, "-P", "-m", "pivot.tests.training.victim", stage, *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
 @pytest.fixture(scope="module")
 def runs(small_store: Path, small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folders of an undisturbed run and of killed runs."""
+    """Return the folders of an undisturbed run of Stage I and of killed runs."""
     folder = tmp_path_factory.mktemp("runs")
-    command = [sys.executable, "-P", "-m", "pivot.tests.training.victim"]
-    done = subprocess.run(
-        [*command, small_store / "dataset", small_model, folder],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-    )
-    assert done.returncode == 0, done.stderr
+    make_runs("sft", folder, small_store / "dataset", small_model, folder)
     return folder
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "moments",
+    [
+        pytest.param(QUICK, id="quick"),
+        pytest.param(tuple(name for name in RL_MOMENTS if name not in QUICK), id="rest", marks=pytest.mark.long),
+    ],
+)
+def test_a_killed_run_of_stage_two_leaves_the_bytes_of_a_whole_one(moments: tuple[str, ...], tmp_path: Path) -> None:
+    make_runs("rl", tmp_path, save_grammatical(tmp_path / "start"), tmp_path, *moments)
+    lines, whole = lines_of(tmp_path / "whole"), bytes_of(tmp_path / "whole")
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert any(name.startswith("rollouts/steps/") for name in whole)
+    assert lines[-1]["grad_norm"] > 0
+    for name in moments:
+        assert lines_of(tmp_path / name) == lines, name
+        left = bytes_of(tmp_path / name)
+        assert left.keys() == whole.keys(), name
+        assert [file for file in whole if left[file] != whole[file]] == [], name
+
+
+@pytest.mark.parametrize("moment", SFT_MOMENTS)
 def test_the_losses_after_a_kill_are_those_of_an_undisturbed_run(moment: str, runs: Path) -> None:
     whole, killed = losses(runs / "whole"), losses(runs / moment)
     assert len(whole) == 6

@@ -16,8 +16,7 @@ from typing import Any
 from pivot import cli
 from pivot.models.extras import need
 from pivot.tests.training.lake import short, torch
-from pivot.tests.training.rl_victim import at_call
-from pivot.tests.training.victim import forked
+from pivot.tests.training.victim import at_call, forked
 from pivot.training.policy_rl import loop
 
 ALIKE = {"arm": "oracle", "updates": 3, "lr": 1e-5, "prompts": 2, "minibatch": 5, "micro_batch_tokens": 70}

@@ -1,24 +1,27 @@
-"""A training run that kills itself at a chosen moment; each run is a fork, so that PyTorch is imported once.
+"""Training runs that kill themselves at a chosen moment; each run is a fork, so that PyTorch is imported once.
 
-Arguments: dataset, model, folder. Runs `whole` undisturbed, then one killed run for every moment, each gone on with.
+Arguments: ``sft``, dataset, model, folder; or ``rl``, model, folder, moments. A run ``whole`` is not disturbed; for
+every moment there is a run that is killed and then resumed.
 """
 
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pivot.models.extras import need
+from pivot.core.storage.base import Receipt
+from pivot.tests.training.lake import short, torch
 from pivot.tests.training.small import config_of
+from pivot.training import checkpoint as on_disk
 from pivot.training.analyzer_sft import run as sft
-from pivot.training.analyzer_sft import trainer as training
-from pivot.training.analyzer_sft.run import prepare, train
+from pivot.training.analyzer_sft import trainer
+from pivot.training.policy_rl import loop
+from pivot.training.policy_rl.engines.in_process import InProcessModel
+from pivot.training.policy_rl.learner import Learner
 
-torch: Any = need("torch", "train")
-
-EPOCHS, SAVE_EVERY = 2, 2
+EPOCHS, UPDATES, SAVE_EVERY = 2, 4, 2
 
 
 def die() -> None:
@@ -26,62 +29,81 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def in_a_step(step: int) -> None:
-    """Die between the forward and the backward pass of an update."""
-    compute = training.AnalyzerTrainer.compute_loss
+def at_call(owner: Any, name: str, number: int, *, after: bool = False) -> Callable[[], None]:
+    """Die at the ``number``-th call of a function, before it does anything or when it is done."""
 
-    def computed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        loss = compute(self, *args, **kwargs)
-        if self.state.global_step == step:
-            die()
-        return loss
+    def arm() -> None:
+        original, calls = getattr(owner, name), 0
 
-    training.AnalyzerTrainer.compute_loss = computed
+        def until_then(*arguments: Any, **named: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == number and not after:
+                die()
+            result = original(*arguments, **named)
+            if calls == number:
+                die()
+            return result
+
+        setattr(owner, name, until_then)
+
+    return arm
 
 
-def in_a_checkpoint(step: int) -> None:
-    """Die when the weights of a checkpoint are written and the optimizer's state is half written."""
-    save = torch.save
+def half_a_line(number: int) -> Callable[[], None]:
+    """Die when half of the ``number``-th text that is appended to a file is written."""
 
-    def saved(value: Any, place: Any, *args: Any, **kwargs: Any) -> None:
-        if f"checkpoint-{step}/optimizer" in str(place):
+    def arm() -> None:
+        append, calls = loop.append, 0
+
+        def torn(storage: Any, name: str, text: str) -> None:
+            nonlocal calls
+            calls += 1
+            append(storage, name, text[: len(text) // 2] if calls == number else text)
+            if calls == number:
+                die()
+
+        loop.append = torn  # pyright: ignore[reportPrivateImportUsage]
+
+    return arm
+
+
+def half_an_optimizer() -> None:
+    """Die when the weights of the second checkpoint are written, and half of the optimiser's state."""
+    save, calls = torch.save, 0
+
+    def torn(value: Any, place: Any, *arguments: Any, **named: Any) -> None:
+        nonlocal calls
+        calls += "optimizer" in str(place)
+        if calls == 2:
             Path(place).write_bytes(b"half a file")
             die()
-        save(value, place, *args, **kwargs)
+        save(value, place, *arguments, **named)
 
-    torch.save = saved
-
-
-def before_the_seal(step: int) -> None:
-    """Die when a checkpoint is whole but does not count yet."""
-    on_save = training.RunLog.on_save
-
-    def saved(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == step:
-            die()
-        on_save(self, args, state, control, **kwargs)
-
-    training.RunLog.on_save = saved
+    torch.save = torn
 
 
-def between_epochs(step: int) -> None:
-    """Die right after the checkpoint of an epoch."""
-    on_save = training.RunLog.on_save
-
-    def saved(self: Any, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        on_save(self, args, state, control, **kwargs)
-        if state.global_step == step:
-            die()
-
-    training.RunLog.on_save = saved
-
-
-MOMENTS: dict[str, tuple[Callable[[int], None], int]] = {
-    "in_a_step": (in_a_step, 4),
-    "in_a_checkpoint": (in_a_checkpoint, 4),
-    "before_the_seal": (before_the_seal, 2),
-    "between_epochs": (between_epochs, 3),
+SFT_MOMENTS: dict[str, Callable[[], None]] = {
+    "in_a_step": at_call(trainer.AnalyzerTrainer, "compute_loss", 5, after=True),
+    "in_a_checkpoint": half_an_optimizer,
+    "before_the_seal": at_call(trainer.RunLog, "on_save", 1),
+    "between_epochs": at_call(trainer.RunLog, "on_save", 1, after=True),
 }
+RL_MOMENTS: dict[str, Callable[[], None]] = {
+    "first_rollout": at_call(InProcessModel, "answer_all", 1),
+    "rollout": at_call(InProcessModel, "answer_all", 8),
+    "analyze": at_call(loop, "analyze", 3),
+    "score": at_call(loop, "score_turns", 4),
+    "step": at_call(torch.optim.AdamW, "step", 6),
+    "learned": at_call(Learner, "update", 3, after=True),
+    "receipt": at_call(Receipt, "write", 3),
+    "line": half_a_line(6),
+    "optimizer": half_an_optimizer,
+    "seal": at_call(on_disk, "seal", 2),
+    "sealed": at_call(on_disk, "seal", 1, after=True),
+    "final": at_call(loop, "policy_card", 1),
+}
+"""Each in the third or fourth update of four, with a checkpoint after every second, unless its name says otherwise."""
 
 
 def forked(work: Callable[[], object]) -> int:
@@ -98,27 +120,43 @@ def forked(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def main(dataset: Path, model: Path, folder: Path) -> None:
-    """Make all runs."""
-    torch.set_num_threads(1)
-    training.draw_losses = sft.draw_losses = lambda *_: None  # pyright: ignore[reportPrivateImportUsage]
-
-    def run(name: str, *, resume: bool = False) -> None:
-        # An epoch has three updates: between the two lies a checkpoint only when it is asked for.
-        every = 3 if name == "between_epochs" else SAVE_EVERY
-        config = config_of(dataset, model, epochs=EPOCHS, save_every=every)
-        train(prepare(config), folder / name, resume=resume)
-
+def make_runs(run: Callable[..., object], moments: Mapping[str, Callable[[], None]]) -> None:
+    """Make an undisturbed run, and one per moment that is killed and resumed."""
     assert forked(lambda: run("whole")) == 0
-    for name, (prepare_death, step) in MOMENTS.items():
+    for name, arm in moments.items():
 
-        def killed(name: str = name, arm: Callable[[int], None] = prepare_death, step: int = step) -> None:
-            arm(step)
+        def killed(name: str = name, arm: Callable[[], None] = arm) -> None:
+            arm()
             run(name)
 
         assert forked(killed) == -signal.SIGKILL, name
         assert forked(lambda name=name: run(name, resume=True)) == 0, name
 
 
+def main(stage: str, *words: str) -> None:
+    """Make all runs of a stage."""
+    torch.set_num_threads(1)
+    if stage == "sft":
+        trainer.draw_losses = sft.draw_losses = lambda *_: None  # pyright: ignore[reportPrivateImportUsage]
+        dataset, model, folder = map(Path, words)
+
+        def taught(name: str, *, resume: bool = False) -> None:
+            # An epoch has three updates: between the two lies a checkpoint only when it is asked for.
+            every = 3 if name == "between_epochs" else SAVE_EVERY
+            config = config_of(dataset, model, epochs=EPOCHS, save_every=every)
+            sft.train(sft.prepare(config), folder / name, resume=resume)
+
+        make_runs(taught, SFT_MOMENTS)
+        return
+    loop.draw_curves = lambda *_: None  # pyright: ignore[reportPrivateImportUsage]
+    start, folder = map(Path, words[:2])
+
+    def played(name: str, *, resume: bool = False) -> None:
+        config = short(start, arm="mpr", updates=UPDATES, save_every=SAVE_EVERY, prompts=2, minibatch=6, opd=0.5)
+        loop.train(loop.prepare(config), folder / name, resume=resume)
+
+    make_runs(played, {name: RL_MOMENTS[name] for name in words[2:]})
+
+
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -1,10 +1,13 @@
-"""TRL's stock SFTTrainer takes the dataset as it is: two steps on a tiny Qwen2.5-VL, pictures and targets included."""
+"""TRL's stock trainers take two steps on the dataset and on exports as they are; other pictures change the loss."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pivot
 import pytest
 from pivot.models.transformers.processors import image_text_class
+from pivot.tests.interop.test_judge import play, write_openai
 from pivot.tests.models.tiny_vlm import save_tiny_vlm
 
 from datasets import load_dataset
@@ -15,9 +18,12 @@ trl = pytest.importorskip("trl")
 
 pytestmark = pytest.mark.train
 
+ASKED = {"corrections": ("prompt", "completion"), "pairs": ("prompt", "chosen", "rejected")}
+"""Columns of texts by export."""
 
-@pytest.fixture(scope="module")
-def offline(tmp_path_factory: pytest.TempPathFactory) -> Any:
+
+@pytest.fixture(scope="module", autouse=True)
+def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No hub, and a cache that goes away."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HF_HUB_OFFLINE", "1")
@@ -26,16 +32,18 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield
 
 
-@pytest.fixture(scope="module")
-def model_folder(small_store: Path, tmp_path_factory: pytest.TempPathFactory, offline: None) -> Path:
-    """A saved model whose tokenizer has read the dataset."""
-    folder = tmp_path_factory.mktemp("model")
-    rows: Any = load_dataset(str(small_store / "dataset"), "all", split="train")
-    texts = [
-        part["text"] for name in ("prompt", "completion") for row in rows[name] for m in row for part in m["content"]
-    ]
-    save_tiny_vlm(folder, [text for text in texts if text])
+def model_of(folder: Path, columns: Iterable[Any]) -> Path:
+    """Save a model whose tokenizer has read columns of messages."""
+    parts = (part for rows in columns for messages in rows for message in messages for part in message["content"])
+    save_tiny_vlm(folder, [part["text"] for part in parts if part["text"]])
     return folder
+
+
+@pytest.fixture(scope="module")
+def model_folder(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved model whose tokenizer has read the dataset."""
+    rows: Any = load_dataset(str(small_store / "dataset"), "all", split="train")
+    return model_of(tmp_path_factory.mktemp("model"), [rows["prompt"], rows["completion"]])
 
 
 class Recorder:
@@ -50,14 +58,15 @@ class Recorder:
         )
 
 
-def _trainer(model_folder: Path, out: Path, train: Any, validation: Any = None) -> Any:
-    processor = image_text_class("qwen2_5_vl").from_pretrained(model_folder)
-    model = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(model_folder)
-    arguments = trl.SFTConfig(
+def _trainer(folder: Path, out: Path, train: Any, validation: Any = None, *, kind: str = "SFT", batch: int = 2) -> Any:
+    processor = image_text_class("qwen2_5_vl").from_pretrained(folder)
+    transformers.set_seed(0)
+    model = transformers.Qwen2_5_VLForConditionalGeneration.from_pretrained(folder)
+    arguments = getattr(trl, f"{kind}Config")(
         output_dir=str(out),
         max_steps=2,
-        per_device_train_batch_size=2,
-        per_device_eval_batch_size=2,
+        per_device_train_batch_size=batch,
+        per_device_eval_batch_size=batch,
         learning_rate=1e-3,
         max_length=None,
         use_cpu=True,
@@ -67,28 +76,28 @@ def _trainer(model_folder: Path, out: Path, train: Any, validation: Any = None) 
         logging_steps=1,
         seed=0,
     )
-    return trl.SFTTrainer(
+    return getattr(trl, f"{kind}Trainer")(
         model=model, args=arguments, train_dataset=train, eval_dataset=validation, processing_class=processor
     )
 
 
-def _losses(trainer: Any) -> list[float]:
-    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+def _losses_of(trainer: Any) -> list[float]:
+    """Train, and return the losses of two steps, in which both halves of the model learn."""
+    before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+    trainer.train()
+    moved = {name.split(".")[1] for name, value in trainer.model.named_parameters() if not value.equal(before[name])}
+    assert {"visual", "language_model"} <= moved
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert len(losses) == 2 and all(0 < loss < 20 for loss in losses)
+    return losses
 
 
 @pytest.mark.parametrize("config", ["sokoban", "frozenlake", "all"])
-def test_two_steps_of_the_stock_trainer(config: str, small_store: Path, model_folder: Path, tmp_path: Path) -> None:
+def test_two_steps_on_the_dataset(config: str, small_store: Path, model_folder: Path, tmp_path: Path) -> None:
     loaded: Any = load_dataset(str(small_store / "dataset"), config)
     trainer = _trainer(model_folder, tmp_path, loaded["train"])
     recorder = Recorder(trainer.model)
-    before = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
-    trainer.train()
-    losses = _losses(trainer)
-    assert len(losses) == 2
-    assert all(0 < loss < 20 for loss in losses)
-    changed = {name.split(".")[1] for name, value in trainer.model.named_parameters() if not value.equal(before[name])}
-    assert {"visual", "language_model"} <= changed
-
+    _losses_of(trainer)
     tokenizer = trainer.processing_class.tokenizer
     targets = {row[0]["content"][0]["text"] for row in loaded["train"]["completion"]}
     assert len(recorder.batches) == len(recorder.pictures) == 2
@@ -112,8 +121,7 @@ def test_streamed_rows_train_too(small_store: Path, model_folder: Path, tmp_path
     rows = load_dataset(str(small_store / "dataset"), "sokoban", split="train", streaming=True)
     trainer = _trainer(model_folder, tmp_path, rows)
     recorder = Recorder(trainer.model)
-    trainer.train()
-    assert all(0 < loss < 20 for loss in _losses(trainer))
+    _losses_of(trainer)
     assert all(batch["pixel_values"].shape[0] > 0 for batch in recorder.batches)
 
 
@@ -123,18 +131,7 @@ def test_the_validation_side_is_evaluated(small_store: Path, model_folder: Path,
     assert 0 < trainer.evaluate()["eval_loss"] < 20
 
 
-def test_the_loss_depends_on_the_picture(small_store: Path, model_folder: Path, tmp_path: Path) -> None:
-    rows: Any = load_dataset(str(small_store / "dataset"), "sokoban", split="train")
-    trainer = _trainer(model_folder, tmp_path, rows)
-    batch = trainer.data_collator([rows[0], rows[1]])
-    with torch.no_grad():
-        seen = trainer.model(**batch).loss
-        blind = trainer.model(**{**batch, "pixel_values": torch.zeros_like(batch["pixel_values"])}).loss
-    assert torch.isfinite(seen)
-    assert abs(float(seen - blind)) > 1e-6
-
-
-def test_pictures_as_tensors(small_store: Path, offline: None) -> None:
+def test_pictures_as_tensors(small_store: Path) -> None:
     """Channels first, RGB whether the file is indexed or not."""
     rows: Any = load_dataset(str(small_store / "dataset"), "sokoban", split="train")
     for tensors, plain in zip(rows.with_format("torch"), rows, strict=True):
@@ -142,3 +139,44 @@ def test_pictures_as_tensors(small_store: Path, offline: None) -> None:
             assert (tensor.dtype, tuple(tensor.shape)) == (torch.uint8, (3, picture.height, picture.width))
             assert tensor[:, 5, 7].tolist() == list(picture.convert("RGB").getpixel((7, 5)))
         assert int(tensors["pivot_step"]) == plain["pivot_step"]
+
+
+# Exports
+
+
+@pytest.fixture(scope="module", params=["own", "imported"])
+def exported(request: pytest.FixtureRequest, small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Training rows by format, of PIVOT's own rollouts or of chats in another dialect, and a model that read them."""
+    root, store = tmp_path_factory.mktemp("rows"), small_store
+    if request.param == "imported":
+        (root / "source").mkdir()
+        chats = play(root / "source", "frozenlake", "react", legend=True)
+        store = root / "store"
+        pivot.import_rollouts(**write_openai(root / "source", chats), out=store, require=())
+    rows: dict[str, Any] = {}
+    for kind in ASKED:
+        pivot.export(store, root / kind, format=kind, workers=1)
+        rows[kind] = load_dataset(str(root / kind), split="train").select(range(4))
+    return rows, model_of(root / "model", [rows[kind][name] for kind, names in ASKED.items() for name in names])
+
+
+def _blank(data: Any) -> Any:
+    """Return the rows with black pictures of the same size in place of theirs."""
+    from PIL import Image
+
+    return data.map(
+        lambda row: {"images": [Image.new("RGB", image.size) for image in row["images"]]},
+        features=data.features,
+        load_from_cache_file=False,
+    )
+
+
+@pytest.mark.parametrize(("kind", "trainer", "step"), [("corrections", "SFT", 0), ("pairs", "DPO", 1)])
+def test_two_steps_on_an_export(kind: str, trainer: str, step: int, exported: Any, tmp_path: Path) -> None:
+    """The first loss of DPO is ln 2 whatever is seen: policy and reference are then equal."""
+    rows, folder = exported
+    own, again, blank = (
+        _losses_of(_trainer(folder, tmp_path / name, data, kind=trainer, batch=4))
+        for name, data in (("own", rows[kind]), ("again", rows[kind]), ("blank", _blank(rows[kind])))
+    )
+    assert own[step] == again[step] != blank[step]
