@@ -1,4 +1,4 @@
-"""Logs of inspect_ai, ``*.eval``: a zip archive with one JSON file per sample.
+"""Logs of inspect_ai: ``*.eval``, a zip archive with one JSON file per sample, or ``*.json``, one file with all.
 
 Read in UKGovernmentBEIS/inspect_ai: ``src/inspect_ai/log/_recorders/eval.py`` (``samples/ID_epoch_N.json``),
 ``src/inspect_ai/log/_log.py`` (``EvalSample``), ``src/inspect_ai/log/_condense.py`` (``attachment://HASH`` stands for
@@ -18,7 +18,17 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..core.errors import ConfigError
 from ..core.plugins import Settings
-from .base import MOST_BYTES, Importer, Place, UnreadableError, explained, folder_of, problem_of_file, validated
+from .base import (
+    MOST_BYTES,
+    Importer,
+    Place,
+    UnreadableError,
+    explained,
+    folder_of,
+    problem_of_file,
+    read_json_below,
+    validated,
+)
 from .chat import ChatSettings, Message, episode_of, message_of
 from .episode import RecordedEpisode
 
@@ -47,8 +57,16 @@ class _Sample(BaseModel):
     limit: dict[str, Any] | None = None
 
 
+class _Log(BaseModel):
+    """A log as one JSON file."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    samples: list[Any]
+
+
 class InspectImporter(Importer):
-    """Reader of an ``.eval`` file, or of all such files in a folder."""
+    """Reader of an ``.eval`` or ``.json`` file, or of all such files in a folder."""
 
     config_type: ClassVar[type[Settings]] = ChatSettings
     accepts_data_urls: ClassVar[bool] = True
@@ -58,15 +76,19 @@ class InspectImporter(Importer):
         """See the base class."""
         super().__init__(settings, **values)
         self._members: dict[str, list[zipfile.ZipInfo]] = {}
+        self._samples: dict[str, list[Any]] = {}
 
     def places(self, source: Path) -> Iterator[Place]:
         """Yield the samples of every archive, by name."""
-        files = sorted(source.glob("*.eval")) if source.is_dir() else [source]
+        files = sorted((*source.glob("*.eval"), *source.glob("*.json"))) if source.is_dir() else [source]
         if not files:
-            raise ConfigError(f"{source} holds no *.eval file; name the log, or the folder of logs")
+            raise ConfigError(f"{source} holds no *.eval or *.json file; name the log, or the folder of logs")
         for file in files:
             if problem := problem_of_file(source, file):
                 yield Place(file.name, file.name, problem=problem)
+                continue
+            if file.suffix == ".json":
+                yield from self._places_of_json(source, file)
                 continue
             try:
                 with zipfile.ZipFile(file) as archive:
@@ -82,13 +104,31 @@ class InspectImporter(Importer):
             for index, info in enumerate(infos):
                 yield Place(f"{file.name} {info.filename}", file.name, index)
 
+    def _places_of_json(self, source: Path, file: Path) -> Iterator[Place]:
+        try:
+            samples = validated(TypeAdapter(_Log), read_json_below(file.parent, file.name)).samples
+        except (UnreadableError, ValidationError) as error:
+            reason = (
+                f"it is not a log of inspect_ai: {explained(error) if isinstance(error, ValidationError) else error}"
+            )
+            if file == source:
+                raise ConfigError(f"cannot read {file}: {reason}") from error
+            yield Place(file.name, file.name, problem=reason)
+            return
+        self._samples[file.name] = samples
+        for index in range(len(samples)):
+            yield Place(f"{file.name} sample {index + 1}", file.name, index)
+
     def read(self, source: Path, place: Place) -> RecordedEpisode:
         """Read one sample."""
         if place.problem:
             raise UnreadableError(place.problem)
-        text = _content(folder_of(source) / place.path, self._members[place.path][place.offset])
         try:
-            sample = validated(TypeAdapter(_Sample), text)
+            if place.path in self._samples:
+                sample = _Sample.model_validate(self._samples[place.path][place.offset])
+            else:
+                text = _content(folder_of(source) / place.path, self._members[place.path][place.offset])
+                sample = validated(TypeAdapter(_Sample), text)
             attachments = _Attachments(sample.attachments)
             messages = [_message(each, attachments) for each in sample.messages]
             kept = {name: value for name, value in (sample.model_extra or {}).items() if name not in _REPEATED}

@@ -1,10 +1,13 @@
-"""Rows of ``messages`` and ``images``: OpenAI's chat format as ms-swift and LLaMA-Factory read it.
+"""Chats, one row each: ``messages``, ShareGPT's ``conversations``, or ``prompt`` and ``completion``, with ``images``.
 
 Read in modelscope/ms-swift (``docs/source_en/Customization/Custom-dataset.md``: ``images`` are paths or addresses, one
-per ``<image>`` in the texts) and hiyouga/LLaMA-Factory (``data/README.md``: the same columns, also as a JSON list).
-Pictures may also be parts of a message (``image_url``), with data URLs. There are no rewards.
+per ``<image>`` in the texts) and hiyouga/LLaMA-Factory (``data/README.md``: the same columns, also as a JSON list, and
+``conversations`` of ``from`` and ``value``). ``prompt`` and ``completion`` are those of TRL (``docs/source/
+dataset_formats.md``, texts or messages) and of the ``results.jsonl`` that verifiers wrote in 2025. Pictures may also be
+parts of a message (``image_url``), with data URLs. There are no rewards.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,8 +36,55 @@ class _Row(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    messages: list[dict[str, Any]]
+    messages: list[dict[str, Any]] | None = None
+    conversations: list[dict[str, Any]] | None = None
+    prompt: str | list[dict[str, Any]] | None = None
+    completion: str | list[dict[str, Any]] | None = None
     images: list[str | dict[str, Any]] | None = None
+
+    def chat(self, examples: int | None) -> list[dict[str, Any]]:
+        """Return the messages of the row.
+
+        Raises:
+            UnreadableError: it has none, or replies in the prompt of which nobody says whether they were played.
+        """
+        if self.messages is not None:
+            return self.messages
+        if self.conversations is not None:
+            return [_of_sharegpt(each) for each in self.conversations]
+        if self.prompt is None or self.completion is None:
+            raise UnreadableError("found a row without messages, conversations, or prompt and completion")
+        before, after = _messages(self.prompt, "user"), _messages(self.completion, "assistant")
+        replies = sum(each.get("role") == "assistant" for each in before)
+        if replies and examples is None:
+            raise UnreadableError(
+                f"found {replies} replies in the prompt, which are examples or earlier turns; say --option examples=0 "
+                f"if all were played, or examples={replies} if none were"
+            )
+        return before + after
+
+
+_SPEAKERS = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "observation": "tool"}
+"""Roles of ShareGPT under other names."""
+
+
+def _of_sharegpt(raw: dict[str, Any]) -> dict[str, Any]:
+    """Return a message of ShareGPT as one of OpenAI's."""
+    speaker, value = raw.get("from", raw.get("role")), raw.get("value", raw.get("content"))
+    if speaker == "function_call":
+        try:
+            call = json.loads(value) if isinstance(value, str) else value
+        except (ValueError, RecursionError):
+            call = None
+        if not isinstance(call, dict):
+            raise UnreadableError(f"found the function_call {str(value)[:60]!r}, expected a JSON object with a name")
+        return {"role": "assistant", "content": None, "tool_calls": [{"type": "function", "function": call}]}
+    others = {name: each for name, each in raw.items() if name not in ("from", "value")}
+    return {**others, "role": _SPEAKERS.get(str(speaker), str(speaker)), "content": value}
+
+
+def _messages(part: str | list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
+    return [{"role": role, "content": part}] if isinstance(part, str) else part
 
 
 _ROWS = TypeAdapter(list[Any])
@@ -91,10 +141,12 @@ class OpenAIImporter(Importer):
     def _episode(self, row: _Row) -> RecordedEpisode:
         images = [_name(image) for image in row.images or ()]
         total = len(images)
-        messages = [message_of(raw, images) for raw in row.messages]
+        messages = [message_of(raw, images) for raw in row.chat(self.settings.examples)]
         if images:
             raise UnreadableError(f"found {total} images, but <image> tags for {total - len(images)} of them")
-        return episode_of(messages, row.model_extra or {}, self.settings)
+        facts = row.model_extra or {}
+        info = facts.get("info")
+        return episode_of(messages, {**info, **facts} if isinstance(info, dict) else facts, self.settings)
 
 
 def _name(image: str | dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import base64
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,33 @@ def write_openai(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> 
     (folder / "chats.jsonl").write_text("\n".join(lines) + "\n")
 
 
+def write_sharegpt(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
+    speakers = {"system": "system", "user": "human", "assistant": "gpt"}
+    rows = []
+    for row, steps in episodes:
+        chat = openai_row(row, steps)
+        chat["conversations"] = [
+            {"from": speakers[each["role"]], "value": _text(each["content"])} for each in chat.pop("messages")
+        ]
+        rows.append(chat)
+    (folder / "sharegpt.json").write_text(json.dumps(rows))
+
+
+def _text(content: Any) -> str:
+    return content if isinstance(content, str) else "<image>"
+
+
+def write_results(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
+    """Write results.jsonl of verifiers as of 2025: the first messages, and all that came after them."""
+    lines = []
+    for number, (row, steps) in enumerate(episodes):
+        chat = openai_row(row, steps)
+        start = {"prompt": chat["messages"][:2], "completion": chat["messages"][2:], "images": chat["images"]}
+        facts_of_row = {name: value for name, value in chat.items() if name not in ("messages", "images")}
+        lines.append(json.dumps({"example_id": number, "task": "grid", "reward": 0.0, "info": facts_of_row, **start}))
+    (folder / "results.jsonl").write_text("\n".join(lines) + "\n")
+
+
 def write_old_traces(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
     lines = [json.dumps(trace_line(folder, row, steps)) for row, steps in episodes]
     (folder / "traces.jsonl").write_text("\n".join(lines) + "\n")
@@ -96,19 +123,28 @@ def write_traces(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> 
 def write_inspect(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
     with zipfile.ZipFile(folder / "log.eval", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("header.json", "{}")
-        for number, (row, steps) in enumerate(episodes):
-            attachments: dict[str, str] = {}
-            messages: list[dict[str, Any]] = []
-            for step in steps:
-                data = base64.b64encode((folder / "pictures" / f"{step['frame_id']}.png").read_bytes()).decode()
-                attachments[step["frame_id"][:32]] = f"data:image/png;base64,{data}"
-                picture = {"type": "image", "image": f"attachment://{step['frame_id'][:32]}"}
-                messages.append({"role": "user", "content": [{"type": "text", "text": "Now"}, picture]})
-                messages.append({"role": "assistant", "content": step["response"]})
-            sample = {"id": row["episode_id"], "epoch": 1, "messages": messages, "attachments": attachments}
-            scores = {"won": {"value": "C" if row["success"] else "I"}}
-            whole = {**sample, "input": "Now", "target": "", "scores": scores, "metadata": facts(row)}
-            archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(whole))
+        for number, sample in enumerate(_samples(folder, episodes)):
+            archive.writestr(f"samples/{number}_epoch_1.json", json.dumps(sample))
+
+
+def write_inspect_json(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:
+    log = {"version": 2, "status": "success", "eval": {"task": "grid"}, "samples": [*_samples(folder, episodes)]}
+    (folder / "log.json").write_text(json.dumps(log))
+
+
+def _samples(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> Iterator[dict[str, Any]]:
+    for row, steps in episodes:
+        attachments: dict[str, str] = {}
+        messages: list[dict[str, Any]] = []
+        for step in steps:
+            data = base64.b64encode((folder / "pictures" / f"{step['frame_id']}.png").read_bytes()).decode()
+            attachments[step["frame_id"][:32]] = f"data:image/png;base64,{data}"
+            picture = {"type": "image", "image": f"attachment://{step['frame_id'][:32]}"}
+            messages.append({"role": "user", "content": [{"type": "text", "text": "Now"}, picture]})
+            messages.append({"role": "assistant", "content": step["response"]})
+        sample = {"id": row["episode_id"], "epoch": 1, "messages": messages, "attachments": attachments}
+        scores = {"won": {"value": "C" if row["success"] else "I"}}
+        yield {**sample, "input": "Now", "target": "", "scores": scores, "metadata": facts(row)}
 
 
 def write_verl(folder: Path, episodes: list[tuple[dict[str, Any], Steps]]) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pivot
 import pytest
 from pivot.core.errors import ConfigError
+from pivot.interop.base import UnreadableError
+from pivot.interop.openai import OpenAIImporter
 from pivot.tests.stores import build_tiny
 
 from .formats import episodes_of as _episodes
@@ -41,7 +43,7 @@ def test_oddities_of_chats(built: Path, tmp_path: Path) -> None:
         (chat(images=[{"path": name} for name in whole["images"]]), None),
         (chat(images=whole["images"][:-2]), "unreadable"),
         (chat(images=[*whole["images"], whole["images"][0]]), "unreadable"),
-        ({**whole, "conversations": whole["messages"], "messages": None}, "unreadable"),
+        ({**whole, "dialogue": whole["messages"], "messages": None}, "unreadable"),
         (chat(messages=texts, images=[]), "unreadable"),
         (chat(images=["https://example.org/1.png", *whole["images"][1:]]), "unreadable"),
         (chat(images=["../" + name for name in whole["images"]]), "unreadable"),
@@ -180,3 +182,34 @@ def test_turns_and_pictures_that_traces_lack(built: Path, tmp_path: Path) -> Non
     actions = pivot.load_store(tmp_path / "store").episodes.collect()["actions"].to_list()
     assert [each[0] for each in actions].count("invalid") == (3 if steps[0]["action"] == "invalid" else 0)
     assert pivot.load_store(tmp_path / "store").labels.collect().height == 3
+
+
+def test_replies_in_a_prompt_are_never_played_by_themselves(tmp_path: Path) -> None:
+    """They are examples or earlier turns, and a label would depend on the guess."""
+    move = {"role": "assistant", "content": "<think></think><action>right</action>"}
+    now = {"role": "user", "content": "Now?"}
+    row = {"env": "frozenlake", "initial_state": "SFF\nFHF\nFFG", "prompt": [now, move, now], "completion": [move]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    importer = OpenAIImporter()
+    (place,) = importer.places(tmp_path / "rows.jsonl")
+    with pytest.raises(UnreadableError, match=r"1 replies in the prompt.*examples=0"):
+        importer.read(tmp_path / "rows.jsonl", place)
+    for examples, turns in ((0, 2), (1, 1)):
+        episode = OpenAIImporter(examples=examples).read(tmp_path / "rows.jsonl", place)
+        assert len(episode.turns) == turns
+
+
+def test_calls_of_sharegpt_are_calls_of_tools(tmp_path: Path) -> None:
+    said = [
+        {"from": "human", "value": "Now?"},
+        {"from": "function_call", "value": '{"name": "move", "arguments": {"direction": "right"}}'},
+        {"from": "observation", "value": "You moved."},
+        {"from": "function_call", "value": "no JSON"},
+    ]
+    rows = [{"env": "frozenlake", "initial_state": "SFF\nFHF\nFFG", "conversations": said[:count]} for count in (3, 4)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    importer = OpenAIImporter()
+    good, bad = importer.places(tmp_path / "rows.jsonl")
+    assert importer.read(tmp_path / "rows.jsonl", good).turns[0].actions == ["right"]
+    with pytest.raises(UnreadableError, match="function_call 'no JSON'"):
+        importer.read(tmp_path / "rows.jsonl", bad)

@@ -15,9 +15,12 @@ from .recorded import imports_of, lines_of_store
 LABEL = ("pivot_step", "failure_mode", "certificate", "witness", "feasible_actions", "accepted", "proved")
 WRITERS: dict[str, tuple[str, formats.Writer, dict[str, Any]]] = {
     "openai": ("openai", formats.write_openai, {}),
+    "ShareGPT": ("openai", formats.write_sharegpt, {}),
+    "prompt and completion": ("openai", formats.write_results, {}),
     "verifiers": ("verifiers", formats.write_traces, {}),
     "verifiers before 0.4": ("verifiers", formats.write_old_traces, {}),
     "inspect": ("inspect", formats.write_inspect, {}),
+    "inspect as JSON": ("inspect", formats.write_inspect_json, {}),
     "verl": ("verl", formats.write_verl, {}),
 }
 
@@ -54,7 +57,7 @@ def test_other_formats(built: Path, tmp_path: Path, name: str) -> None:
     write(source, episodes)
     require = ["end", "states", "rewards", "frames"]
     result = pivot.import_rollouts(source, tmp_path / "store", format=format, options=options, require=require)
-    if name == "inspect":  # samples have no id but their own
+    if format == "inspect":  # samples have no id but their own
         ids = {f"{row['episode_id']}_epoch_1": row["episode_id"] for row, _ in episodes}
         rows = {str(row["episode_id"]): ids[row["source_id"]] for row in imports_of(tmp_path / "store")}
         assert labels(tmp_path / "store", rows) == labels(built)
