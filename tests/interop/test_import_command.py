@@ -51,6 +51,17 @@ def test_dry_run_describes_the_first_episode_and_writes_nothing(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
+def test_a_dry_run_counts_all_episodes_and_prints_the_dialect_of_all_replies(tmp_path: Path) -> None:
+    """The first episode alone is in the grammar of the environment."""
+    said = ["action", *["answer"] * 9]
+    lines = [episode(turns=[{"response": f"<{tag}>up</{tag}>"}] * 4, id=str(n)) for n, tag in enumerate(said)]
+    shown = " ".join(run("import", write_lines(tmp_path / "source", *lines), "--dry-run").split())
+    table, _, remedy = shown.partition("yield")[2].partition("→")
+    assert {"10", "40", "36"} <= {*table.split()}  # episodes, turns, unread turns
+    assert remedy.startswith(" 36 of 40 replies hold no action in <action>")
+    assert "<answer> alone, only if replies without it were unusable turns: --option tag=answer" in remedy
+
+
 SOURCE = ("evidence", "generator")
 CHAT = (
     *SOURCE,
