@@ -277,7 +277,7 @@ def _check_target(row: Mapping[str, Any], where: str) -> None:
         expected = f"{row['pivot_step']}, as column pivot_step says"
         raise _refusal(where, f"pivot_step {target.pivot_step} in the target", expected)
     try:
-        profile = profile_under(environment(row["env"]).profile, json.loads(row.get("env_config") or "{}"))
+        profile = profile_under(environment(row["env"]).profile, json.loads(row["env_config"]))
     except PluginError as error:
         raise _refusal(where, f"a record of {row['env']}", "an installed environment", str(error)) from error
     allowed = {*target_modes(profile, "certificate"), *target_modes(profile, "paper")}

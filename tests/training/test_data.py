@@ -1,6 +1,7 @@
 """Hostile and broken data: every row of the table ends in one typed error that names file, row and remedy."""
 
 import io
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -174,6 +175,16 @@ def test_a_bad_row_is_refused(name: str, dataset: Path, small_model: Path, tmp_p
     _rewrite(dataset / FILE, change)
     with pytest.raises(TrainingError, match=message):
         raise _error(dataset, small_model, tmp_path / "out")
+
+
+def test_a_mode_that_the_settings_name_is_read(dataset: Path) -> None:
+    def change(rows: Rows) -> None:
+        config = json.loads(rows[1]["env_config"]) | {"failure_modes": {"tired": "games:tired"}}
+        rows[1].update(env_config=json.dumps(config), failure_mode="tired")
+        _target(build_target(rows[1]["pivot_step"], "tired"))(rows)
+
+    _rewrite(dataset / FILE, change)
+    assert held(dataset)[1].failure_mode == "tired"
 
 
 def _empty(dataset: Path) -> None:

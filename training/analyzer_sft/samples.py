@@ -21,7 +21,7 @@ from ...labeling.vocabulary import Vocabulary
 from ..records import ALL, REBUILD, Records, absolute_source, find_files, target_text
 
 COLUMNS = (
-    *("episode_id", "env", "task_id", "images", "prompt", "completion", "pivot_step", "failure_mode"),
+    *("episode_id", "env", "env_config", "task_id", "images", "prompt", "completion", "pivot_step", "failure_mode"),
     *("failure_reason", "actions", "initial_state", "horizon", "num_steps"),
 )
 """Columns of a sample."""
