@@ -23,7 +23,7 @@ import pyarrow as pa
 from pivot.benchmarks.harness import Row, output_of
 from pivot.core.storage import FileRecord
 from pivot.datasets.store.config import Shard, make_config
-from pivot.datasets.store.parquet import as_parquet
+from pivot.datasets.store.parquet import write_parquet
 from pivot.datasets.store.schema import EPISODES, LABELS, STORE_TABLES, TableSchema
 from pivot.datasets.store.store import RUN, Store
 from pivot.rollouts.base import GROUP_SIZE
@@ -200,7 +200,7 @@ def make_store(root: Path, small: Store, episodes: int, tasks_per_shard: int = 1
         template = templates[shard.env]
         for schema, table in template.sampled(shard, rng):
             sink = io.BytesIO()
-            as_parquet(schema, table)(sink)
+            write_parquet(schema, table, sink)
             files[store.table_file(schema, shard)] = _written(root / store.table_file(schema, shard), sink.getvalue())
         for schema in STORE_TABLES:
             if schema is not EPISODES:

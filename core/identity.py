@@ -8,7 +8,6 @@ prefix so that a later scheme can live beside this one.
 import hashlib
 import json
 import random
-from collections.abc import Mapping
 from typing import Any
 
 ID_VERSION = "v1"
@@ -29,11 +28,6 @@ def derive_seed(*parts: str | int) -> int:
     """Return a 63-bit seed that depends on every part and on their order."""
     joined = "\x1f".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(joined.encode(), digest_size=8).digest(), "big") >> 1
-
-
-def versioned_id(kind: str, inputs: Mapping[str, Any]) -> str:
-    """Return the id of a record from the inputs that made it, never from its results."""
-    return f"{kind}-{ID_VERSION}-{digest(inputs)}"
 
 
 def below(rng: random.Random, count: int) -> int:

@@ -9,6 +9,7 @@ the pixels alone.
 
 import hashlib
 import io
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -78,7 +79,9 @@ def encode_png(frame: Frame) -> bytes:
     """
     frame = check_frame(frame)
     height, width = frame.shape[:2]
-    memory = _scratch.take(height * (5 * width + 1))  # four bytes a pixel packed, one indexed, one a row for its filter
+    memory = _working_memory(
+        height * (5 * width + 1)
+    )  # four bytes a pixel packed, one indexed, one a row for its filter
     packed, rest = memory[: height * width * 4], memory[height * width * 4 :]
     pixels = cv2.cvtColor(frame, cv2.COLOR_RGB2RGBA, dst=packed.reshape(height, width, 4)).view(np.uint32)[..., 0]
     colours = np.empty(_MAX_COLOURS, np.uint32)
@@ -87,8 +90,10 @@ def encode_png(frame: Frame) -> bytes:
     if used:
         palette = colours[:used].view(np.uint8).reshape(used, 4)[:, :3]
         return _png(width, height, _COLOUR_INDEXED, _chunk(b"PLTE", palette.tobytes()), rows)
-    rows = memory[: height * (3 * width + 1)].reshape(height, 3 * width + 1)
-    _filter_rgb(frame, rows)
+    rows, flat = memory[: height * (3 * width + 1)].reshape(height, 3 * width + 1), frame.reshape(height, -1)
+    rows[:, 0] = _FILTER_UP
+    rows[0, 1:] = flat[0]
+    np.subtract(flat[1:], flat[:-1], out=rows[1:, 1:])
     return _png(width, height, _COLOUR_RGB, b"", rows)
 
 
@@ -139,8 +144,8 @@ class ImageFormat:
     """Media type, such as ``image/png``."""
     suffix: str
     """Ending of file names, without the dot."""
-    matches: Callable[[bytes], bool]
-    """Return whether the first bytes of a file are of this format."""
+    beginning: re.Pattern[bytes]
+    """Pattern of the first bytes of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,16 +157,12 @@ class Codec(ImageFormat):
     lossless: bool
 
 
-def _begins(signature: bytes) -> Callable[[bytes], bool]:
-    return lambda data: data.startswith(signature)
-
-
 LOSSLESS = "png"
 """Codec of pictures that PIVOT composes itself, such as collages for a model."""
 
 CODECS: dict[str, Codec] = {
-    "png": Codec("PNG", "image/png", "png", _begins(PNG_SIGNATURE), encode_png, lossless=True),
-    "jpeg": Codec("JPEG", "image/jpeg", "jpg", _begins(JPEG_SIGNATURE), encode_jpeg, lossless=False),
+    "png": Codec("PNG", "image/png", "png", re.compile(PNG_SIGNATURE), encode_png, lossless=True),
+    "jpeg": Codec("JPEG", "image/jpeg", "jpg", re.compile(JPEG_SIGNATURE), encode_jpeg, lossless=False),
 }
 """Codecs by the name in column ``format``. The module of a plugin environment may add its own when it is imported."""
 
@@ -177,7 +178,7 @@ def codec(name: str) -> Codec:
     return CODECS[name]
 
 
-_WEBP = ImageFormat("WEBP", "image/webp", "webp", lambda data: data[:4] == b"RIFF" and data[8:12] == b"WEBP")
+_WEBP = ImageFormat("WEBP", "image/webp", "webp", re.compile(rb"RIFF.{4}WEBP", re.DOTALL))
 
 
 def readable_formats() -> dict[str, ImageFormat]:
@@ -190,25 +191,21 @@ def readable_formats() -> dict[str, ImageFormat]:
 
 def container_format(data: bytes) -> str:
     """Return the name of the format that the first bytes of a file are of, else ``unknown``."""
-    return next((name for name, each in readable_formats().items() if each.matches(data)), "unknown")
+    return next((name for name, each in readable_formats().items() if each.beginning.match(data)), "unknown")
 
 
-class _Scratch(threading.local):
-    """Working memory of a thread, kept between pictures: fresh pages would cost more than the encoding itself."""
-
-    def __init__(self) -> None:
-        self._memory = np.empty(0, np.uint8)
-
-    def take(self, size: int) -> NDArray[np.uint8]:
-        """Return ``size`` bytes with undefined content, valid until the next call in this thread."""
-        if size > _KEPT_SCRATCH:
-            return np.empty(size, np.uint8)
-        if self._memory.size < size:
-            self._memory = np.empty(size, np.uint8)
-        return self._memory[:size]
+_scratch = threading.local()
+"""Working memory of each thread, kept between pictures: fresh pages would cost more than the encoding itself."""
 
 
-_scratch = _Scratch()
+def _working_memory(size: int) -> NDArray[np.uint8]:
+    """Return ``size`` bytes with undefined content, valid until the next call in this thread."""
+    memory: NDArray[np.uint8] | None = getattr(_scratch, "memory", None)
+    if memory is None or memory.size < size:
+        memory = np.empty(size, np.uint8)
+        if size <= _KEPT_SCRATCH:
+            _scratch.memory = memory
+    return memory[:size]
 
 
 @cache
@@ -264,13 +261,6 @@ def _index_and_filter(pixels: NDArray[np.uint32], colours: NDArray[np.uint32], f
             out[x + 1] = indices[x] - above[x]
         above, indices = indices, above
     return used
-
-
-def _filter_rgb(frame: Frame, rows: NDArray[np.uint8]) -> None:
-    flat = frame.reshape(frame.shape[0], -1)
-    rows[:, 0] = _FILTER_UP
-    rows[0, 1:] = flat[0]
-    np.subtract(flat[1:], flat[:-1], out=rows[1:, 1:])
 
 
 def _chunk(kind: bytes, body: bytes) -> bytes:

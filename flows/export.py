@@ -80,7 +80,7 @@ def export(
     if kind.plays:
         for store in nights.values():
             for env in {*plan.environments} & {*store.config.environments}:
-                admission.require(store.run.env(env).config.code)
+                admission.require(store.run.envs[env].config.code)
     _refuse_foreign(open_storage(target), format)
     if kind.shows_prompts:
         for store in nights.values():

@@ -15,14 +15,13 @@ from ..core.plugins import STORED
 from ..core.progress import Reporter
 from ..core.storage import Address, open_storage, parse_address
 from ..datasets.store.config import EnvRun, RunConfig, Shard, make_config
-from ..datasets.store.inputs import ROLLOUT, label_inputs, label_stage, rollout_facts, rollout_inputs
 from ..datasets.store.location import ORIGIN, refuse_inside_store
 from ..datasets.store.schema import CALLS, EPISODES, LABELS, PROMPTS, STORE_TABLES
-from ..datasets.store.stages.base import Pending, Product
+from ..datasets.store.stages.base import ROLLOUT, Pending, Product
 from ..datasets.store.stages.label import LabelStage
 from ..datasets.store.stages.rollout import RolloutStage
 from ..datasets.store.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, stored_config
-from ..datasets.store.tables import rollout_tables, stored_rollouts
+from ..datasets.store.tables import stored_rollouts
 from ..environments.base import Task
 from ..rollouts.base import TaskRollouts
 from ..rollouts.policies import NAME as TRAINED
@@ -218,7 +217,7 @@ def _traits(store: Store) -> dict[str, Any]:
 
 def _is_listed(stores: Sequence[Store], env: str) -> bool:
     """Whether the settings of an environment list its tasks, so that they depend on no seed."""
-    resolved = next(store.run.env(env) for store in stores if env in store.config.environments)
+    resolved = next(store.run.envs[env] for store in stores if env in store.config.environments)
     return resolved.type.fixed_tasks(resolved.config) is not None
 
 
@@ -270,7 +269,7 @@ class MergeRollouts(RolloutStage):
             if (store.root, shard) not in stored:
                 rollouts = stored_rollouts({schema: store.read(schema, shard) for schema in STORE_TABLES})
                 tasks = [each.task for each in rollouts]
-                _refuse_stale(store, shard, ROLLOUT, rollout_inputs(store.run, shard, tasks))
+                _refuse_stale(store, shard, ROLLOUT, RolloutStage(store, shard, tasks).inputs())
                 stored[store.root, shard] = {each.task: each for each in rollouts}
         chosen: list[TaskRollouts] = []
         for task, (store, shard) in zip(self.tasks, self.sources, strict=True):
@@ -278,9 +277,7 @@ class MergeRollouts(RolloutStage):
             if level is None or len(level.episodes) != store.config.rollouts:
                 raise _not_as_planned(store, shard, f"the episodes of level {task.task_id}")
             chosen.append(level)
-        tables = rollout_tables(chosen)
-        files = [(self.store.table_file(schema, self.shard), schema, tables[schema]) for schema in STORE_TABLES]
-        return Product(files, rollout_facts(tables[EPISODES]))
+        return self.product(Pending(""), chosen)
 
 
 @dataclass(frozen=True)
@@ -306,7 +303,8 @@ class MergeLabels(LabelStage):
         stored: dict[tuple[Address, Shard], tuple[dict[str, Any], list[dict[str, Any]]]] = {}
         for level, (store, shard) in enumerate(self.sources):
             if (store.root, shard) not in stored:
-                _refuse_stale(store, shard, label_stage(store.config), label_inputs(store, store.run, shard))
+                made_by = LabelStage(store, shard)
+                _refuse_stale(store, shard, made_by.name, made_by.inputs())
                 rows = {row["episode_id"]: row for row in store.read(LABELS, shard).to_pylist()}
                 shown = store.read_file(store.label_prompts_file(shard), PROMPTS).to_pylist()
                 prompts |= {row["prompt_hash"]: row for row in shown}

@@ -16,12 +16,19 @@ from ..core.storage.base import Receipt, is_intact
 from ..datasets.export.card import write_card
 from ..datasets.sql.database import write_database
 from ..datasets.store.config import PartConfig, RunConfig, Shard, env_config
-from ..datasets.store.dataset_rows import plan_split
-from ..datasets.store.inputs import EXPORT, PENDING_EPISODES, ROLLOUT, export_stage, label_stage
+from ..datasets.store.dataset_rows import ShardSplit, plan_split
 from ..datasets.store.location import refuse_inside_store, refuse_unfinished_merge
 from ..datasets.store.run import Run
 from ..datasets.store.schema import STORE_TABLES
-from ..datasets.store.stages.base import ShardResult, Stage, report_stored, run_stage
+from ..datasets.store.stages.base import (
+    EXPORT,
+    PENDING_EPISODES,
+    ROLLOUT,
+    ShardResult,
+    Stage,
+    report_stored,
+    run_stage,
+)
 from ..datasets.store.stages.export import ExportStage
 from ..datasets.store.stages.label import LabelStage
 from ..datasets.store.stages.rollout import RolloutStage
@@ -153,21 +160,6 @@ def _make(store: Store, pool: WorkerPool, reporter: Reporter, *, refresh: bool) 
                 for name in (*begun, RUN):
                     store.storage.delete(name)  # nothing is stored: the next command finds an empty folder
         raise
-    return complete_store(store, pool, reporter, results, refresh=refresh)
-
-
-def complete_store(
-    store: Store,
-    pool: WorkerPool,
-    reporter: Reporter,
-    results: list[ShardResult],
-    *,
-    refresh: bool = False,
-) -> BuildResult:
-    """Complete a store that has its rollouts: labels, dataset, card, views, and the manifest last.
-
-    The caller holds its lock; errors are those of :func:`build_store`.
-    """
     results += label_and_export(store, pool, reporter, DATASET_FOLDER, refresh=refresh)
     return seal_store(store, results)
 
@@ -200,7 +192,7 @@ def finish_store(root: Address, pool: WorkerPool, reporter: Reporter) -> BuildRe
             if receipt is None:
                 raise StoreError(f"{root} lacks the receipt of {shard.file}; its run did not get that far, or lost it")
             results.append(ShardResult(shard, ROLLOUT, True, receipt.files, receipt.facts))
-        return complete_store(store, pool, reporter, results)
+        return seal_store(store, results + label_and_export(store, pool, reporter, DATASET_FOLDER))
 
 
 def label_and_export(
@@ -384,10 +376,11 @@ def _receipts(store: Store) -> list[StageReceipt] | None:
 def _receipts_of_shards(store: Store) -> list[StageReceipt] | None:
     complete: list[StageReceipt] = []
     for shard in store.config.shards():
-        receipts = {stage: store.receipt(stage, shard) for stage in (ROLLOUT, label_stage(store.config))}
+        receipts = {stage: store.receipt(stage, shard) for stage in (ROLLOUT, LabelStage(store, shard).name)}
         # A relabel leaves a staged export; a later build leaves an export in place, which is then the current one.
-        in_place = store.receipt(export_stage(store.config, staged=False), shard)
-        receipts[EXPORT] = in_place or store.receipt(export_stage(store.config, staged=True), shard)
+        exports = [ExportStage(store, shard, ShardSplit(), each) for each in (DATASET_FOLDER, store.staged_folder)]
+        in_place, staged = (store.receipt(stage.name, shard) for stage in exports)
+        receipts[EXPORT] = in_place or staged
         for stage, receipt in receipts.items():
             if receipt is None:
                 return None

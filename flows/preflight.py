@@ -8,8 +8,9 @@ from collections.abc import Mapping
 
 from ..core.errors import ConfigError, PivotError
 from ..core.messages import Role
-from ..datasets.store.inputs import PENDING_EPISODES, ROLLOUT, label_inputs, label_stage
 from ..datasets.store.run import Run
+from ..datasets.store.stages.base import PENDING_EPISODES, ROLLOUT
+from ..datasets.store.stages.label import LabelStage
 from ..datasets.store.store import Store
 from ..labeling.base import UNANSWERED
 from ..models.address import api_key
@@ -105,9 +106,10 @@ def _has_rollouts(store: Store) -> bool:
 def _has_labels(store: Store) -> bool:
     """Return whether every label is stored and answered; its rollouts are."""
     for shard in store.config.shards():
-        receipt = store.receipt(label_stage(store.config), shard)
+        stage = LabelStage(store, shard)
+        receipt = store.receipt(stage.name, shard)
         if receipt is None or receipt.facts[UNANSWERED]:
             return False
-        if not receipt.holds(store.storage, label_inputs(store, store.run, shard)):
+        if not receipt.holds(store.storage, stage.inputs()):
             return False
     return True

@@ -19,10 +19,9 @@ from ..datasets.export.card import write_card
 from ..datasets.sql.database import write_database
 from ..datasets.store.config import PartConfig, RunConfig, make_config
 from ..datasets.store.guidance import EarlierGuidance
-from ..datasets.store.inputs import ROLLOUT
 from ..datasets.store.run import Run
 from ..datasets.store.schema import LABELS
-from ..datasets.store.stages.base import ShardResult
+from ..datasets.store.stages.base import ROLLOUT, ShardResult
 from ..datasets.store.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel, stored_config
 from ..labeling.action_log import LogDetail
 from ..labeling.base import GuidanceSource

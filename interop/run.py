@@ -23,10 +23,10 @@ from ..datasets.store.config import PartConfig, RunConfig, env_config, make_conf
 from ..datasets.store.imports import IMPORTS
 from ..datasets.store.stages.base import Pending, Product, ShardResult, rare_collections
 from ..datasets.store.stages.rollout import RolloutStage
-from ..datasets.store.store import AUDIT, RUN, Store
+from ..datasets.store.store import AUDIT, DATASET_FOLDER, RUN, Store
 from ..environments.turns import Reply, Turn
 from ..flows.engines.base import WorkerPool
-from ..flows.pipeline import BuildResult, complete_result, complete_store, refuse_foreign_folder
+from ..flows.pipeline import BuildResult, complete_result, label_and_export, refuse_foreign_folder, seal_store
 from ..flows.running import Running, pool_of, public, reporter_of
 from ..rollouts.base import EndOfLogError, Policy, TaskRollouts, episode_id
 from ..rollouts.loop import roll_out_tasks
@@ -144,7 +144,7 @@ def _import(
         store.storage.write_json(
             AUDIT, audit_record(imported, reading.options, [each.text for each in reading.remedies])
         )
-        return result(complete_store(store, pool, reporter, results))
+        return result(seal_store(store, results + label_and_export(store, pool, reporter, DATASET_FOLDER)))
 
 
 def _compared(reading: Reading) -> dict[Compared, Counter[bool | None]]:
@@ -227,7 +227,7 @@ class _ImportStage(RolloutStage):
 
     def make(self, pending: Pending) -> Product:
         """Execute the recorded actions once more, as a rollout, and keep their origin."""
-        run, env = self.store.run, self.store.run.env(self.shard.env)
+        run, env = self.store.run, self.store.run.envs[self.shard.env]
         policy = run.policy()
         rows, replies = [], {}
         with_env = self.reading.stored[self.shard.env].env

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from ..core.contracts import Answer, JsonObject, Terms
 from ..core.errors import PolicyError
-from ..core.identity import ID_VERSION, digest, versioned_id
+from ..core.identity import ID_VERSION, digest
 from ..core.messages import Call, EncodedFrame, PromptMessages
 from ..core.plugins import Plugin
 from ..core.records import Stored
@@ -357,7 +357,7 @@ def group_id(
     profile: EnvProfile, config: EnvConfig, task: Task, *, policy_name: str, policy_config: Mapping[str, Any]
 ) -> str:
     """Return the id shared by all samples of one prompt key under one policy and its sampling settings."""
-    return versioned_id("group", _group_inputs(profile, config, task, policy_name, policy_config))
+    return f"group-{ID_VERSION}-{digest(_group_inputs(profile, config, task, policy_name, policy_config))}"
 
 
 def episode_id(
@@ -371,7 +371,7 @@ def episode_id(
 ) -> str:
     """Return the id of sample ``sample_idx`` (0-based) of a task."""
     inputs = _group_inputs(profile, config, task, policy_name, policy_config)
-    return versioned_id("episode", inputs | {"sample_idx": sample_idx})
+    return f"episode-{ID_VERSION}-{digest(inputs | {'sample_idx': sample_idx})}"
 
 
 def request_id(episode: str, t: int, role: str) -> str:

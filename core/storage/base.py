@@ -9,7 +9,6 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,9 +20,6 @@ from .address import Address
 
 TEMPORARY = ".tmp"
 """Folder of objects that the next holder of the lock removes."""
-
-WRITERS = 4
-"""Objects written in parallel: one is encoded while others wait for the disk."""
 
 MAX_JSON_BYTES = 32 << 20
 """Longest JSON object that is parsed: a manifest of 200,000 files. Parsed, it needs up to 25 times as much memory."""
@@ -210,14 +206,6 @@ class Storage(Contract, ABC):
     @abstractmethod
     def flush(self, names: Iterable[str]) -> None:
         """Flush the names of written objects, so that they survive a power cut; their content does already."""
-
-    def write_all(self, fills: Iterable[tuple[str, Fill]]) -> dict[str, FileRecord]:
-        """Write several objects in parallel, each durably; ``fills`` may compute one while others are written."""
-        with ThreadPoolExecutor(WRITERS) as pool:
-            pending = {name: pool.submit(self.write, name, fill, flush=False) for name, fill in fills}
-        records = {name: written.result() for name, written in pending.items()}
-        self.flush(records)
-        return records
 
     def write_bytes(self, name: str, content: bytes) -> FileRecord:
         """Write an object from bytes."""

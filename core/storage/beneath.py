@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import StoreError, printable
 
 MAX_DEPTH = 64
-"""Folders inside each other: a store has six, and each open folder of a walk takes a descriptor."""
+"""Folders inside each other; a store has six."""
 
 PATH_ONLY = getattr(os, "O_PATH", os.O_RDONLY)
 """Open flag for a handle that needs no right to read what it names."""
@@ -29,6 +29,16 @@ _KINDS = {
 }
 
 
+def check_name(root: Path, name: str) -> None:
+    """Refuse a name that leads out of ``root``, as one from a stranger's manifest may.
+
+    Raises:
+        StoreError: it does.
+    """
+    if name.startswith("/") or ".." in name.split("/"):
+        raise StoreError(f"{printable(repr(name))} is outside of {root}; expected names below it")
+
+
 def open_beneath(root: Path, name: str, flags: int, mode: int = 0) -> int:
     """Return a descriptor of a file or folder below ``root``, whose own path may hold links; ``name`` may not.
 
@@ -39,8 +49,10 @@ def open_beneath(root: Path, name: str, flags: int, mode: int = 0) -> int:
         mode: permissions of a file that is created.
 
     Raises:
-        OSError: it cannot be opened. StoreError: the name leads through a link or special file; the message names it.
+        OSError: it cannot be opened. StoreError: the name leads out of ``root``, or through a link or special file; the
+            message names it.
     """
+    check_name(root, name)
     flags |= os.O_CLOEXEC
     try:
         if not name:
@@ -121,39 +133,34 @@ def files_beneath(root: Path, folder: str = "") -> Iterator[tuple[str, os.stat_r
     Raises:
         StoreError: a link or special file is found.
     """
+    if folder.count("/") >= MAX_DEPTH:
+        raise StoreError(
+            f"{printable(str(root))} has folders more than {MAX_DEPTH} levels deep; expected those of a store: remove "
+            f"{printable(folder.partition('/')[0])}"
+        )
     try:
         descriptor = open_beneath(root, folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return
-    yield from _walk(root, folder, descriptor, 0)
-
-
-def _walk(root: Path, folder: str, descriptor: int, depth: int) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the files below an open folder, which is ``depth`` folders below ``root``, and close it."""
+    folders: list[str] = []
     try:
-        if depth > MAX_DEPTH:
-            raise StoreError(
-                f"{printable(str(root))} has folders more than {MAX_DEPTH} levels deep; expected those of a store: "
-                f"remove {printable(folder.partition('/')[0])}"
-            )
-        with os.scandir(descriptor) as scanned:
-            entries = list(scanned)
-        for entry in entries:
-            name = f"{folder}/{entry.name}" if folder else entry.name
-            try:
-                status = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode):
-                    yield name, status
+        with os.scandir(descriptor) as entries:
+            for entry in entries:
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:
                     continue
-                if not stat.S_ISDIR(status.st_mode):
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append(name)
+                elif stat.S_ISREG(status.st_mode):
+                    yield name, status
+                else:
                     raise refusal(root, name, status)
-                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
-                below = os.open(entry.name, flags, dir_fd=descriptor)
-            except OSError:
-                continue
-            yield from _walk(root, name, below, depth + 1)
     finally:
         os.close(descriptor)
+    for each in folders:
+        yield from files_beneath(root, each)
 
 
 def check_tree(root: Path) -> None:

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import NoStoreError, StoreError, printable
+from ..errors import NoStoreError, StoreError
 from .address import Address
 from .base import TEMPORARY, FileRecord, Fill, Stat, Storage, storage_error
-from .beneath import PATH_ONLY, check_tree, files_beneath, open_beneath, refusal, regular
+from .beneath import PATH_ONLY, check_name, check_tree, files_beneath, open_beneath, refusal, regular
 
 LOCK = ".lock"
 
@@ -63,20 +63,17 @@ class _HashingWriter:
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw
-        self._hash = hashlib.sha256()
-        self._size = 0
+        self.hash = hashlib.sha256()
+        self.size = 0
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        self._hash.update(view)
-        self._size += view.nbytes
+        self.hash.update(view)
+        self.size += view.nbytes
         return self._raw.write(view)
 
     def flush(self) -> None:
         self._raw.flush()
-
-    def record(self) -> FileRecord:
-        return FileRecord(self._hash.hexdigest(), self._size)
 
 
 class LocalStorage(Storage):
@@ -96,19 +93,10 @@ class LocalStorage(Storage):
         Raises:
             StoreError: the name leads out of the folder, as one from a stranger's manifest may have, or through a link.
         """
-        self._check_name(name)
         if name:
             with contextlib.suppress(OSError):
                 os.close(open_beneath(self.root, name, PATH_ONLY))
         return self.root / name
-
-    def _check_name(self, name: str) -> None:
-        if name.startswith("/") or ".." in name.split("/"):
-            raise StoreError(f"{printable(repr(name))} is outside of {self.root}; expected names below it")
-
-    def _open(self, name: str, flags: int, mode: int = 0) -> int:
-        self._check_name(name)
-        return open_beneath(self.root, name, flags, mode)
 
     def check_contents(self) -> None:
         """Refuse links, special files and hard links.
@@ -139,7 +127,6 @@ class LocalStorage(Storage):
 
     def listing(self, folder: str = "") -> dict[str, Stat]:
         """Return every file below a folder, without the lock and temporary files."""
-        self._check_name(folder)
         return {
             name: Stat(status.st_size, str(status.st_mtime_ns))
             for name, status in sorted(files_beneath(self.root, folder))
@@ -161,7 +148,7 @@ class LocalStorage(Storage):
         if name.startswith("/") or ".." in name.split("/"):
             return None
         try:
-            descriptor = self._open(name, PATH_ONLY)
+            descriptor = open_beneath(self.root, name, PATH_ONLY)
         except PermissionError as error:
             raise storage_error("list", self.address(name.rpartition("/")[0]), error) from error
         except (OSError, ValueError):
@@ -180,7 +167,7 @@ class LocalStorage(Storage):
         Raises:
             OSError: it cannot be opened. StoreError: a link or a special file has the name.
         """
-        descriptor = self._open(name, os.O_RDONLY | _UNBLOCKED)
+        descriptor = open_beneath(self.root, name, os.O_RDONLY | _UNBLOCKED)
         try:
             regular(descriptor, self.root, name)
             return os.fdopen(descriptor, "rb")
@@ -192,10 +179,10 @@ class LocalStorage(Storage):
 
     def write(self, name: str, fill: Fill, *, flush: bool = True) -> FileRecord:
         """Write a file durably: fill a temporary one, and move it to its place; it is gone after any failure."""
-        self._check_name(name)
+        check_name(self.root, name)
         folder, _, base = name.rpartition("/")
         try:
-            with self._made_folder(TEMPORARY) as staging, self._made_folder(folder) as target:
+            with self._folder(TEMPORARY, make=True) as staging, self._folder(folder, make=True) as target:
                 temporary = _Entry(staging, f"{name.replace('/', '-')}.{os.getpid()}")
                 if os.fstat(staging).st_dev != os.fstat(target).st_dev:  # only files of one disk can be renamed
                     temporary = _Entry(target, f".{base}{TEMPORARY}")
@@ -212,33 +199,33 @@ class LocalStorage(Storage):
                     with contextlib.suppress(OSError):
                         os.unlink(temporary.name, dir_fd=temporary.folder)
                     raise
-                return sink.record()
+                return FileRecord(sink.hash.hexdigest(), sink.size)
         except OSError as error:
             raise storage_error("write", self.address(name), error) from error
 
     @contextlib.contextmanager
-    def _folder(self, name: str) -> Iterator[int]:
-        """Open a folder, to read or change what is in it."""
-        descriptor = self._open(name, os.O_RDONLY | os.O_DIRECTORY)
+    def _folder(self, name: str, *, make: bool = False) -> Iterator[int]:
+        """Open a folder, to read or change what is in it; ``make`` makes it with its parents, and flushes the names."""
         try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
-    @contextlib.contextmanager
-    def _made_folder(self, name: str) -> Iterator[int]:
-        """Open a folder after it is made with its missing parents, whose names are flushed."""
-        try:
-            descriptor = self._open(name, os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = open_beneath(self.root, name, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
-            _make_root(self.root)
+            if not make:
+                raise
+            missing = [each for each in (self.root, *self.root.parents) if not each.exists()]
+            self.root.mkdir(parents=True, exist_ok=True)
+            for each in missing:
+                parent = os.open(each.parent, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(parent)
+                finally:
+                    os.close(parent)
             made = ""
             for part in name.split("/") if name else ():
                 with self._folder(made) as above, contextlib.suppress(FileExistsError):
                     os.mkdir(part, dir_fd=above)
                     os.fsync(above)
                 made = f"{made}/{part}" if made else part
-            descriptor = self._open(name, os.O_RDONLY | os.O_DIRECTORY)
+            descriptor = open_beneath(self.root, name, os.O_RDONLY | os.O_DIRECTORY)
         try:
             yield descriptor
         finally:
@@ -255,7 +242,7 @@ class LocalStorage(Storage):
 
     def delete(self, name: str) -> None:
         """Remove a file or a folder; of a link the link alone."""
-        self._check_name(name)
+        check_name(self.root, name)
         folder, _, base = name.rpartition("/")
         try:
             if not name:
@@ -334,8 +321,8 @@ class LocalStorage(Storage):
     def lock(self) -> Iterator[Address]:
         """Hold the lock of the folder, and remove the temporary files of killed writers."""
         try:
-            _make_root(self.root)
-            descriptor = self._open_lock()
+            with self._folder("", make=True):
+                descriptor = self._open_lock()
         except OSError as error:
             raise storage_error("write to", self.address(), error) from error
         real = os.path.realpath(self.root)
@@ -429,18 +416,6 @@ def _remove(entry: _Entry) -> None:
 
 def _holder(descriptor: int) -> str:
     return os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-
-
-def _make_root(root: Path) -> None:
-    """Create a folder and its missing parents, and flush the entries that name them."""
-    missing = [each for each in (root, *root.parents) if not each.exists()]
-    root.mkdir(parents=True, exist_ok=True)
-    for each in missing:
-        descriptor = os.open(each.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _aside(folder: _Entry) -> _Entry:

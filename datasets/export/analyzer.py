@@ -34,7 +34,7 @@ class AnalyzerExporter(TrainerExporter):
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield a row per labelled failure."""
-        kind = shard.store.run.env(shard.shard.env).solver().kind
+        kind = shard.store.run.envs[shard.shard.env].solver().kind
         for each in shard.episodes():
             if each.label is not None:
                 cells = {"messages": chat(each.prompt, each.label["target"]), "images": [each.collage()]}

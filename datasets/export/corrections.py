@@ -57,7 +57,7 @@ class CorrectionsExporter(PlanExporter):
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the turns of the plans."""
-        kind = shard.store.run.env(shard.shard.env).solver().kind
+        kind = shard.store.run.envs[shard.shard.env].solver().kind
         with ShardTurns(shard) as turns:
             for each in shard.episodes():
                 shared = provenance(each, kind, (*TURN, *LABEL))

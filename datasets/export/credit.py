@@ -64,7 +64,7 @@ class CreditExporter(TrainerExporter):
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the turns of all episodes; an episode has none that the solver cannot measure or nothing confirms."""
-        solver = shard.store.run.env(shard.shard.env).solver()
+        solver = shard.store.run.envs[shard.shard.env].solver()
         episodes = [each for each in shard.episodes() if each.evidence]
         cases = [case_of(each) for each in episodes]
         for each, case, measured in zip(episodes, cases, solver.measure(cases), strict=True):

@@ -50,7 +50,7 @@ class EpisodeView:
         """Number of decimals of measurements, the same in log and certificate."""
         if self.label is None or self.pivot_step is None:
             return FLOAT_DECIMALS
-        episode, solver = self.episode, self.store.run.env(self.episode["env"]).solver()
+        episode, solver = self.episode, self.store.run.envs[self.episode["env"]].solver()
         observations = [step["observation_text"] for step in self.steps]
         case = Case(episode["initial_state"], episode["actions"], episode["horizon"], self._infos, observations)
         return log_decimals(solver, [case], [stored_verdict(self.label)])[0]

@@ -62,7 +62,7 @@ class PairsExporter(PlanExporter):
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield a pair per failure whose pivot action was fatal."""
-        kind = shard.store.run.env(shard.shard.env).solver().kind
+        kind = shard.store.run.envs[shard.shard.env].solver().kind
         with ShardTurns(shard) as turns:
             for each in shard.episodes():
                 if each.label is None or each.label["fallback"]:

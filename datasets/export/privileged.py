@@ -51,7 +51,7 @@ class PrivilegedExporter(TrainerExporter):
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield a row per labelled failure."""
-        kind = shard.store.run.env(shard.shard.env).solver().kind
+        kind = shard.store.run.envs[shard.shard.env].solver().kind
         with ShardTurns(shard) as turns:
             for each in shard.episodes():
                 if each.label is not None and each.steps[each.label["pivot_step"]]["prompt_hash"]:
@@ -59,7 +59,7 @@ class PrivilegedExporter(TrainerExporter):
 
 
 def _row(shard: LabelledShard, each: LabelledEpisode, turns: ShardTurns) -> dict[str, Any]:
-    label, env = each.label or {}, shard.store.run.env(shard.shard.env)
+    label, env = each.label or {}, shard.store.run.envs[shard.shard.env]
     step = each.steps[label["pivot_step"]]
     student = turns.stored_prompt(step)
     plan = turns.spoken(each, label["witness"] or ())

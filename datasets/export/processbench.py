@@ -43,7 +43,7 @@ class ProcessBenchExporter(TrainerExporter):
 
     def rows(self, shard: LabelledShard) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield a row per confirmed success, and per labelled failure."""
-        kind = shard.store.run.env(shard.shard.env).solver().kind
+        kind = shard.store.run.envs[shard.shard.env].solver().kind
         for each in shard.episodes():
             if (
                 each.steps

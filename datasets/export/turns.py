@@ -73,7 +73,7 @@ class ShardTurns:
     def __init__(self, shard: LabelledShard) -> None:
         """Read nothing yet."""
         self._shard = shard
-        self._env = shard.store.run.env(shard.shard.env)
+        self._env = shard.store.run.envs[shard.shard.env]
         self._replays = Replays()
 
     def __enter__(self) -> "ShardTurns":

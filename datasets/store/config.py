@@ -6,20 +6,19 @@ do not change bytes, are not in it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from operator import is_, not_
 from typing import Any, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     field_validator,
-    model_serializer,
 )
 from pydantic_core import PydanticKnownError
 
@@ -47,7 +46,7 @@ class PartConfig(BaseModel):
     """The registered name, such as ``scripted`` or ``openai``."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Settings that decide the answers: model, revision, sampling. Part of ids and receipts."""
-    service: dict[str, Any] = Field(default_factory=dict)
+    service: dict[str, Any] = Field(default_factory=dict, exclude_if=not_)
     """Settings of the model's server: address, limits, cache, prices. They do not affect answers, so ids do not contain
     them, and a build may resume with another address. Kept in ``run.json``, without credentials."""
 
@@ -61,16 +60,14 @@ class PartConfig(BaseModel):
 
         return service | {"base_url": bare_url(service["base_url"])}
 
-    @model_serializer(mode="wrap")
-    def _without_empty_service(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out an empty service."""
-        data: dict[str, Any] = serialise(self)
-        return data if self.service else {key: value for key, value in data.items() if key != "service"}
-
     @property
     def answers_like(self) -> tuple[str, dict[str, Any]]:
         """Name and options: two parts that share them give the same answers."""
         return self.name, self.options
+
+
+_IS_UNSET = partial(is_, None)
+"""Leaves a field out of ``run.json`` that few runs have."""
 
 
 class EnvRun(BaseModel):
@@ -82,10 +79,10 @@ class EnvRun(BaseModel):
     """Number of tasks; 0 only in a store whose import gave nothing but bounds."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Resolved settings: every field of the environment's config, so that a later default cannot change a store."""
-    drawn: tuple[int, ...] | None = None
+    drawn: tuple[int, ...] | None = Field(default=None, exclude_if=_IS_UNSET)
     """Indices of the tasks in the plan, if they are not its first ones: a training run samples tasks for every
     update, and may sample a task again for a later one."""
-    seeds: tuple[tuple[int, int], ...] | None = None
+    seeds: tuple[tuple[int, int], ...] | None = Field(default=None, exclude_if=_IS_UNSET)
     """Seeds of the levels in order, each with its number of tasks, such as ``((7, 16), (9, 16))``, if the seed of the
     run did not plan all of them: stores with different seeds were merged."""
 
@@ -93,7 +90,7 @@ class EnvRun(BaseModel):
         """Return the seeds of the levels in order, each with its number of tasks; ``seed`` is that of the run."""
         return self.seeds or ((seed, self.tasks),)
 
-    tasks_per_shard: int | None = Field(default=None, gt=0, le=10_000)
+    tasks_per_shard: int | None = Field(default=None, gt=0, le=10_000, exclude_if=_IS_UNSET)
     """Tasks per shard of this environment, if not those of the run: a training run stores one shard per update, and
     may play more tasks of one environment than of another."""
 
@@ -126,13 +123,6 @@ class EnvRun(BaseModel):
         if info.data.get("drawn") is not None:
             raise ValueError("found seeds and drawn levels, expected one of them")
         return seeds
-
-    @model_serializer(mode="wrap")
-    def _without_usual_levels(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what few runs have: levels that are not the first ones of its seed, and shards of another size."""
-        data: dict[str, Any] = serialise(self)
-        optional = ("drawn", "seeds", "tasks_per_shard")
-        return {key: value for key, value in data.items() if key not in optional or value is not None}
 
 
 MANY_SHARDS, LARGEST_FITTING = 256, 128
@@ -220,12 +210,20 @@ class RunConfig(BaseModel):
     @field_validator("filters")
     @classmethod
     def _resolve_filters(cls, filters: dict[str, tuple[str, ...]], info: ValidationInfo) -> dict[str, tuple[str, ...]]:
-        """Complete the filters of every environment."""
+        """Complete the filters of every environment: by default, every installed one that judges it, sorted."""
         environments = info.data.get("environments", filters)
         if unknown := sorted(filters.keys() - environments):
             raise ValueError(f"environment {unknown[0]!r} is not part of this run ({', '.join(environments)})")
-        chosen = {env: tuple(sorted({*names})) for env, names in filters.items()}
-        return {env: chosen[env] if env in chosen else default_filters(env) for env in environments}
+        completed: dict[str, tuple[str, ...]] = {}
+        for env in environments:
+            names = filters.get(env)
+            if names is None:
+                kinds: dict[str, type[Filter]] = {
+                    name: plugins.load("filters", name) for name in plugins.names("filters")
+                }
+                names = [name for name, kind in kinds.items() if kind.environments is None or env in kind.environments]
+            completed[env] = tuple(sorted({*names}))
+        return completed
 
     @property
     def code(self) -> dict[str, str]:
@@ -290,25 +288,6 @@ def solver_settings(env: str, options: Mapping[str, Any]) -> Settings:
         ConfigError: a setting is unknown or cannot be used. PluginError: the solver is unknown or cannot be used.
     """
     return read_settings(solver_type(env).config_type, options, f"solver setting {env}.")
-
-
-def filter_type(name: str) -> type[Filter]:
-    """Load a filter.
-
-    Raises:
-        PluginError: the filter is unknown or cannot be used.
-    """
-    return plugins.load("filters", name)
-
-
-def default_filters(env: str) -> tuple[str, ...]:
-    """Return the names of the installed filters that judge an environment, sorted.
-
-    Raises:
-        PluginError: a filter cannot be used.
-    """
-    judged = {name: filter_type(name).environments for name in plugins.names("filters")}
-    return tuple(name for name, environments in judged.items() if environments is None or env in environments)
 
 
 def part_type(role: Role, name: str) -> Any:

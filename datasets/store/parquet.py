@@ -7,8 +7,9 @@ schema and name it when it is torn.
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import IO
 
 import polars as pl
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ...core.errors import StoreError
 from ...core.storage import FileRecord, Storage
-from ...core.storage.base import Fill, storage_error
+from ...core.storage.base import storage_error
 from .schema import EPISODES, LABELS, TableSchema
 
 ROW_GROUP = 128
@@ -26,6 +27,11 @@ PLAIN_ROW_GROUP = 65_536
 """Rows a group elsewhere: one a shard. Small groups would take half as much space again and three times as long to
 decode."""
 
+MOST_EXPANDED, MOST_TIMES = 256 * 2**20, 100
+"""Bytes that the columns of a file may have without compression, if that is so many times what they have with it."""
+
+WRITERS = 4
+"""Files that are written in parallel: one is encoded while others wait for the disk."""
 READERS = 8
 """Files that are fetched at once, where each is a request."""
 
@@ -46,46 +52,42 @@ def write_tables(
     Raises:
         StoreError: a file cannot be written.
     """
-
-    def fills() -> Iterator[tuple[str, Fill]]:
+    pending: dict[str, Future[FileRecord]] = {}
+    with ThreadPoolExecutor(WRITERS) as pool:
         for name, schema, table in tables:
             if sparse and not table.num_rows:
                 storage.delete(name)
             else:
-                yield name, as_parquet(schema, table)
+                pending[name] = pool.submit(storage.write, name, partial(write_parquet, schema, table), flush=False)
+    records = {name: written.result() for name, written in pending.items()}
+    storage.flush(records)
+    return records
 
-    return storage.write_all(fills())
 
-
-def as_parquet(schema: TableSchema, table: pa.Table) -> Callable[[IO[bytes]], None]:
-    """Return what writes ``table`` as a Parquet file into a binary sink.
+def write_parquet(schema: TableSchema, table: pa.Table, sink: IO[bytes]) -> None:
+    """Write a table as a Parquet file into a binary sink.
 
     Where pictures repeat, equal ones of a row group are stored once, as a dictionary that every reader resolves by
     itself.
     """
-    repeats = schema.repeats
     images = set(schema.image_paths)
     compression = {path: "none" if path in images else "zstd" for path in schema.leaf_paths}
-    dictionary = [path for path in schema.leaf_paths if path not in images or repeats]
-
-    def fill(sink: IO[bytes]) -> None:
-        # In memory first, without a call into Python for every page: the file's threads then hardly hold each other up.
-        encoded = pa.BufferOutputStream()
-        with pq.ParquetWriter(
-            encoded,
-            table.schema,
-            compression=compression,  # pyright: ignore[reportArgumentType] - the stubs know one setting for all columns
-            use_dictionary=dictionary,  # pyright: ignore[reportArgumentType]
-            dictionary_pagesize_limit=DICTIONARY_BYTES if repeats else None,
-            write_statistics=[path for path in schema.leaf_paths if path not in images],  # pyright: ignore[reportArgumentType]
-            store_schema=True,
-        ) as writer:
-            # A row group of no rows is legal, but the Hugging Face reader stops at one.
-            if table.num_rows:
-                writer.write_table(table, row_group_size=ROW_GROUP if images else PLAIN_ROW_GROUP)
-        sink.write(encoded.getvalue())
-
-    return fill
+    dictionary = [path for path in schema.leaf_paths if path not in images or schema.repeats]
+    # In memory first, without a call into Python for every page: the file's threads then hardly hold each other up.
+    encoded = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        encoded,
+        table.schema,
+        compression=compression,  # pyright: ignore[reportArgumentType] - the stubs know one setting for all columns
+        use_dictionary=dictionary,  # pyright: ignore[reportArgumentType]
+        dictionary_pagesize_limit=DICTIONARY_BYTES if schema.repeats else None,
+        write_statistics=[path for path in schema.leaf_paths if path not in images],  # pyright: ignore[reportArgumentType]
+        store_schema=True,
+    ) as writer:
+        # A row group of no rows is legal, but the Hugging Face reader stops at one.
+        if table.num_rows:
+            writer.write_table(table, row_group_size=ROW_GROUP if images else PLAIN_ROW_GROUP)
+    sink.write(encoded.getvalue())
 
 
 def read_table(storage: Storage, name: str, schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
@@ -96,14 +98,6 @@ def read_table(storage: Storage, name: str, schema: TableSchema, columns: Sequen
     """
     with _opened(storage, name, schema) as file:
         return file.read(None if columns is None else [each for each in file.schema_arrow.names if each in columns])
-
-
-def read_sparse(storage: Storage, name: str, schema: TableSchema, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a Parquet file that is only there where it has rows; what else is wrong with it raises as ever."""
-    if storage.stat(name) is None:
-        table = schema.arrow.empty_table()
-        return table if columns is None else table.select(list(columns))
-    return read_table(storage, name, schema, columns)
 
 
 def read_files(
@@ -150,8 +144,22 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
     try:
         with storage.open(name) as stream, pq.ParquetFile(stream) as file:
             check_columns(address, schema, file.schema_arrow)
-            _check_size(address, file, stream.seek(0, os.SEEK_END))
-            _check_count(address, schema, file)
+            # Kilobytes that would fill the memory. The sizes of columns are not read: of a damaged footer, PyArrow ends
+            # the process there.
+            metadata, packed = file.metadata, stream.seek(0, os.SEEK_END)
+            plain = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
+            if plain > max(MOST_EXPANDED, MOST_TIMES * packed):
+                raise StoreError(
+                    f"{address} has {packed} bytes that expand to {plain}, which no run writes; restore it from a copy"
+                )
+            # Many rows of few episodes, which compression lets a file of kilobytes hold.
+            if schema in (EPISODES, LABELS) and metadata.num_rows > PLAIN_ROW_GROUP:
+                names = file.read(["episode_id"])["episode_id"]
+                if (count := len(names.unique())) < len(names):
+                    raise StoreError(
+                        f"{address} has {len(names)} rows of {count} episodes, expected one per episode; see what else "
+                        "is wrong with: pivot verify"
+                    )
             yield file
     except FileNotFoundError as error:
         raise StoreError(f"{address} is missing; run the same build again to write it") from error
@@ -166,34 +174,6 @@ def _opened(storage: Storage, name: str, schema: TableSchema) -> Iterator[pq.Par
             f"{address} cannot be read as Parquet ({error}); it is torn or damaged: "
             "delete it and run the same build again"
         ) from error
-
-
-MOST_EXPANDED, MOST_TIMES = 256 * 2**20, 100
-"""Bytes that the columns of a file may have without compression, if that is so many times what they have with it."""
-
-
-def _check_size(address: str, file: pq.ParquetFile, packed: int) -> None:
-    """Refuse a file of kilobytes that would fill the memory.
-
-    The sizes of columns are not read: of a damaged footer, PyArrow ends the process there.
-    """
-    metadata = file.metadata
-    plain = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-    if plain > max(MOST_EXPANDED, MOST_TIMES * packed):
-        raise StoreError(
-            f"{address} has {packed} bytes that expand to {plain}, which no run writes; restore it from a copy"
-        )
-
-
-def _check_count(address: str, schema: TableSchema, file: pq.ParquetFile) -> None:
-    """Refuse many rows of few episodes, which compression lets a file of kilobytes hold."""
-    if schema in (EPISODES, LABELS) and file.metadata.num_rows > PLAIN_ROW_GROUP:
-        names = file.read(["episode_id"])["episode_id"]
-        if (count := len(names.unique())) < len(names):
-            raise StoreError(
-                f"{address} has {len(names)} rows of {count} episodes, expected one per episode; see what else is "
-                "wrong with: pivot verify"
-            )
 
 
 def check_columns(address: str, schema: TableSchema, stored: pa.Schema) -> None:

@@ -27,7 +27,6 @@ from .config import (
     Shard,
     env_config,
     environment,
-    filter_type,
     part_type,
     solver_settings,
     solver_type,
@@ -90,7 +89,9 @@ class Run:
             solver, modes = config.solvers.get(name, {}), profile_under(kind.profile, settings).failure_modes
             made = RunEnv(name, chosen.tasks, kind, settings, shown, solver_settings(name, solver), chosen, modes)
             self.envs = {**self.envs, name: made}
-        self._filters = {env: [filter_type(name) for name in names] for env, names in config.filters.items()}
+        self._filters = {
+            env: [plugins.load("filters", name) for name in names] for env, names in config.filters.items()
+        }
         parts: dict[Role, PartConfig] = {"student": config.policy, "teacher": config.teacher}
         self._parts = {role: _Part(role, part, home) for role, part in parts.items()}
         self.served = self._parts["student"].served
@@ -110,10 +111,6 @@ class Run:
         same = object.__new__(Run)  # a copy would travel as its config, and resolve it again
         vars(same).update(vars(self) | {"config": config})
         return same
-
-    def env(self, name: str) -> RunEnv:
-        """Return an environment of the run by its name."""
-        return self.envs[name]
 
     def services(self, *roles: Role) -> list[Settings]:
         """Return the service settings of the models in these roles; parts that are not models have none."""
@@ -160,7 +157,7 @@ class Run:
 
     def run_ids(self, shard: Shard, policy_config: Mapping[str, Any] | None = None) -> str | list[str]:
         """Return the run id of the episodes of a shard, or one per level: levels of merged stores keep theirs."""
-        levels = self.env(shard.env).levels
+        levels = self.envs[shard.env].levels
         if levels.seeds is None:
             return self.run_id if policy_config is None else self.run_id_with(policy_config)
         policy_config = self.policy().config if policy_config is None else policy_config

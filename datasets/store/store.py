@@ -28,7 +28,7 @@ from ...labeling.episode import FailedEpisode
 from ...rollouts.base import Policy
 from .config import FORMAT, PartConfig, RunConfig, Shard, make_config, part_type, versions
 from .location import MANIFEST, RUN, no_store, refuse_unfinished_merge
-from .parquet import check_file, read_sparse, read_table
+from .parquet import check_file, read_table
 from .run import Run
 from .schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, STORE_TABLES, TableSchema
 from .tables import FAILURE_COLUMNS, FAILURE_STEP_COLUMNS, check_rows, failed_episodes
@@ -166,14 +166,10 @@ class Store:
 
         None if the teacher is not a model, because then no requests exist.
         """
-        if not self._writer_is_served:
+        name = self.config.teacher.name  # no other plugin is imported for it: readers of tables need none of a run
+        if name in plugins.names("writers") and not part_type("teacher", name).served:
             return None
         return f"{CALLS.name}/{shard.stem}-labels-v{self.config.label_version}.parquet"
-
-    @cached_property
-    def _writer_is_served(self) -> bool:
-        name = self.config.teacher.name  # no other plugin is imported for it: readers of tables need none of a run
-        return name not in plugins.names("writers") or part_type("teacher", name).served
 
     def rollout_files(self, shard: Shard) -> dict[str, TableSchema]:
         """Relative paths of all files of the rollout stage of a shard, with their schemas."""
@@ -240,8 +236,11 @@ class Store:
         Raises:
             StoreError: the file is missing, torn, or has other columns or cells.
         """
-        read = read_sparse if _LABEL_FILE.fullmatch(name) and name not in self._listed else read_table
-        table = read(self.storage, name, schema, columns)
+        may_lack = _LABEL_FILE.fullmatch(name) is not None and name not in self._listed
+        if may_lack and self.storage.stat(name) is None:
+            empty = schema.arrow.empty_table()
+            return empty if columns is None else empty.select(columns)
+        table = read_table(self.storage, name, schema, columns)
         check_rows(self.storage.address(name), schema, table, self.root, env)
         return table
 

@@ -12,7 +12,7 @@ from PIL import Image
 from ...core.errors import ImageError
 from ...core.images import decode, frame_id
 from ...core.storage import Storage
-from ..store.parquet import as_parquet
+from ..store.parquet import write_parquet
 from ..store.schema import CALLS, FRAMES, PROMPTS, STEPS, TableSchema
 
 KEYS = {
@@ -174,7 +174,7 @@ def footer_problems(storage: Storage, name: str, schema: TableSchema, table: pa.
     """
     rows = schema.table(table.select(schema.names).to_pylist()).replace_schema_metadata(table.schema.metadata)
     written, stored = io.BytesIO(), storage.read_bytes(name)
-    as_parquet(schema, rows)(written)
+    write_parquet(schema, rows, written)
     if written.getvalue() == stored:
         return []
     one, other = _footer(stored), _footer(written.getvalue())

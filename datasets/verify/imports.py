@@ -91,7 +91,7 @@ def _shard_problems(store: Store, shard: Shard, rows: Rows) -> Iterator[str]:
     """Yield the episodes whose rows do not confirm what they are said to."""
     episodes = {row["episode_id"]: row for row in store.read(EPISODES, shard).to_pylist()}
     steps = steps_by_episode(store.read(STEPS, shard).to_pylist())
-    run = store.run.env(shard.env)
+    run = store.run.envs[shard.env]
     env = run.type(run.config)
     try:
         for row in rows:

@@ -87,7 +87,7 @@ def _verify(
     follow: bool,
 ) -> None:
     stored = {schema: _read(store, name, schema, report) for name, schema in store.rollout_files(shard).items()}
-    env = store.run.env(shard.env)
+    env = store.run.envs[shard.env]
     if refused_code(env, follow=follow):
         return  # the report of the store says so
     report.checked |= {schema.name: stored[schema].num_rows for schema in (EPISODES, STEPS, FRAMES)}
@@ -152,7 +152,7 @@ def _compare_rollouts(
     stored: Mapping[TableSchema, pa.Table],
     report: ShardReport,
 ) -> None:
-    policy, tolerance = store.run.policy(), store.run.env(shard.env).config.tolerance
+    policy, tolerance = store.run.policy(), store.run.envs[shard.env].config.tolerance
     stage = RolloutStage(store, shard, stored_tasks(stored[EPISODES]) if tasks is None else tasks)
     only = None if policy.plays else frozenset(stored[EPISODES]["episode_id"].to_pylist())
     rollouts = roll_out_batch(stage.batch(Pending("", only)), policy)
@@ -280,7 +280,7 @@ def _compare_labels(stage: LabelStage, rows: Rows, report: ShardReport) -> None:
             problems += _teacher_call_problems(name, stored, rows)
         else:
             problems += differences(schema.name, schema, stored, made)
-    prover = store.run.env(stage.shard.env).prover()
+    prover = store.run.envs[stage.shard.env].prover()
     episodes = {each.episode_id: each for each in stored_failures(store, stage.shard)}
     for label in rows:
         episode = episodes.get(label["episode_id"])

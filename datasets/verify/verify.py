@@ -17,9 +17,9 @@ from ...core.storage import Address
 from ...environments.base import Task
 from ..store.config import Shard
 from ..store.dataset_rows import ShardSplit, plan_split
-from ..store.inputs import episodes_of
 from ..store.location import refuse_while_written
 from ..store.schema import EPISODES, STEPS
+from ..store.stages.label import LabelStage
 from ..store.store import MANIFEST, Store, refuse_unfinished_relabel
 from .files import PROBE_FOLDER, card_problems, file_problems, run_problems
 from .imports import import_problems
@@ -73,7 +73,7 @@ def _verify(store: Store, progress: Reporter, stream: Stream, *, follow: bool) -
     tasks.update(_planned(store, report, follow=follow))
     report.problems += _described(split_shards, store)
     shards = store.config.shards()
-    episodes = {shard: episodes_of(store, shard) for shard in shards}
+    episodes = {shard: LabelStage(store, shard).episodes for shard in shards}
     progress.start(STAGE, sum(episodes.values()))
     arguments = [(store.root, store.config, shard, tasks[shard], split.get(shard), follow) for shard in shards]
     reports: dict[Shard, ShardReport] = {}

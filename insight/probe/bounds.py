@@ -17,11 +17,10 @@ from ...core.identity import canonical_json, digest
 from ...core.records import from_row, to_row
 from ...core.storage import Address
 from ...datasets.store.config import PartConfig, RunConfig, Shard
-from ...datasets.store.inputs import PENDING_EPISODES
 from ...datasets.store.parquet import read_table
 from ...datasets.store.run import Run
 from ...datasets.store.schema import EPISODES, LABELS, STEPS
-from ...datasets.store.stages.base import Pending, Product, ShardFiles, ShardResult
+from ...datasets.store.stages.base import PENDING_EPISODES, Pending, Product, ShardFiles, ShardResult
 from ...datasets.store.store import Store
 from ...datasets.store.tables import steps_by_episode
 from ...environments.base import ParsedAction, PivotEnv, Task
@@ -265,7 +264,7 @@ class _Work:
             step = failure.search.next_step()
             if step is None or self.is_over(failure):
                 continue
-            env = self.run.env(failure.env)
+            env = self.run.envs[failure.env]
             count = min(_TOGETHER, failure.search.budget - failure.search.played)
             first = (failure.sample_idx * 1000 + step) * 1_000_000 + failure.begun
             failure.begun += count
@@ -313,7 +312,7 @@ class _Work:
     def _repeats(self, failure: _Failure, step: int, actions: Sequence[str], payloads: Sequence[str | None]) -> bool:
         env = self.checkers.get(failure.env)
         if env is None:
-            made = self.run.env(failure.env)
+            made = self.run.envs[failure.env]
             env = self.checkers[failure.env] = made.type(made.config)
             env.draw_frames = False
         return reaches_goal(env, failure.task, failure.steps[:step], actions, payloads)

@@ -16,9 +16,9 @@ from ...core.progress import Reporter
 from ...core.storage import Address, FileRecord
 from ...core.storage.base import Receipt
 from ...datasets.store.config import PartConfig, RunConfig, Shard
-from ...datasets.store.inputs import PENDING_EPISODES
 from ...datasets.store.run import Run
 from ...datasets.store.schema import LABELS
+from ...datasets.store.stages.base import PENDING_EPISODES
 from ...datasets.store.store import Store
 from ...rollouts.base import Batch, TaskRollouts
 from ...rollouts.episode import ENDS_THE_RUN

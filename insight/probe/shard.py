@@ -14,11 +14,10 @@ from ...core.identity import canonical_json, digest
 from ...core.records import from_row, to_row
 from ...core.storage import FileRecord
 from ...datasets.store.config import PartConfig, Shard
-from ...datasets.store.inputs import PENDING_EPISODES
 from ...datasets.store.parquet import read_table
 from ...datasets.store.run import Run, RunEnv
 from ...datasets.store.schema import EPISODES, LABELS, STEPS
-from ...datasets.store.stages.base import Pending, Product, ShardFiles, ShardResult
+from ...datasets.store.stages.base import PENDING_EPISODES, Pending, Product, ShardFiles, ShardResult
 from ...datasets.store.store import Store, shard_frames, stored_failures
 from ...datasets.store.tables import steps_by_episode
 from ...environments.base import Task
@@ -73,7 +72,7 @@ def own_hints(store: Store, shards: Sequence[Shard], earlier: Mapping[str, str])
                 frames |= shard_frames(store, shard)
             labels = label_episodes(
                 episodes,
-                store.run.env(env).solver(),
+                store.run.envs[env].solver(),
                 writer,
                 [],
                 str(config.label_version),
@@ -119,7 +118,7 @@ class ShardProbe:
         """
         self.shard = shard
         self._store, self._settings, self._policy, self._given_hints = store, settings, policy, hints
-        self._env: RunEnv = store.run.env(shard.env)
+        self._env: RunEnv = store.run.envs[shard.env]
         self.rows: list[Retry] = []
         self._planned: dict[str, tuple[Retry, Planned, int]] = {}
         self._left = 0

@@ -132,7 +132,7 @@ class ShardPages:
             if kind in CODECS:
                 self._paths[name] = f"frames/{number}/{index}.{CODECS[kind].suffix}"
                 self._formats[name] = kind
-        self._solver = store.run.env(shard.env).solver()
+        self._solver = store.run.envs[shard.env].solver()
         self._replays = Replays()
         self._level: tuple[str, DistanceMap | str] | None = None
         self._requests = ShardRequests(store, shard, self._paths)

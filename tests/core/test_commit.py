@@ -52,7 +52,8 @@ def _old(make: Make, root: Path) -> tuple[Storage, Fate]:
     """A storage that holds what is old, and the fate that may end it from now on."""
     fate = Fate()
     storage = make(root, fate)
-    storage.write_all((name, lambda sink, content=content: sink.write(content)) for name, content in OLD.items())
+    for name, content in OLD.items():
+        storage.write_bytes(name, content)
     fate.changes.clear()
     return storage, fate
 

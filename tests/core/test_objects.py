@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 
@@ -354,7 +355,8 @@ def test_objects_are_seen_as_files(storage: Storage) -> None:
 
 def test_a_listing_of_thousands_is_whole(storage: Storage) -> None:
     names = [f"x/{number:05d}" for number in range(1_005)]
-    storage.write_all((name, lambda sink: sink.write(b"1")) for name in names)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(storage.write_bytes, names, [b"1"] * len(names)))
     assert list(storage.listing("x")) == names
     assert set(storage.listing().values()) == {Stat(1, '"c4ca4238a0b923820dcc509a6f75849b"')}
     storage.delete("x")

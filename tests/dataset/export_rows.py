@@ -71,7 +71,7 @@ class Facts:
 
     @cached_property
     def _solver(self) -> Solver:
-        return self.store.run.env(self.shard.env).solver()
+        return self.store.run.envs[self.shard.env].solver()
 
     @cached_property
     def needs_are_stored(self) -> bool:

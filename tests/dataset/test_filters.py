@@ -11,7 +11,7 @@ from pivot.core import plugins
 from pivot.core.errors import ConfigError, PluginError, StoreError
 from pivot.core.plugins import Settings
 from pivot.core.progress import Reporter
-from pivot.datasets.store.config import default_filters, make_config
+from pivot.datasets.store.config import make_config
 from pivot.datasets.store.store import Store
 from pivot.datasets.verify.verify import verify_store
 from pivot.flows.build import build
@@ -56,7 +56,7 @@ def test_filters_can_be_chosen() -> None:
     environments = {"sokoban": {"tasks": 1}, "frozenlake": {"tasks": 1}}
     config = make_config({"environments": environments, "filters": {"sokoban": ["target", "mode", "target"]}})
     assert config.filters["sokoban"] == ("mode", "target")
-    assert config.filters["frozenlake"] == default_filters("frozenlake")
+    assert config.filters["frozenlake"] == make_config({"environments": environments}).filters["frozenlake"]
     assert make_config({"environments": environments, "filters": {"sokoban": "target,mode"}}) == config
     with pytest.raises(ConfigError, match="environment 'svg' is not part of this run"):
         make_config({"environments": environments, "filters": {"svg": ["mode"]}})

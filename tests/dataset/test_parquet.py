@@ -3,6 +3,7 @@
 import io
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pivot.core.storage import LocalStorage, open_storage
-from pivot.datasets.store.parquet import ROW_GROUP, as_parquet, read_table, write_tables
+from pivot.datasets.store.parquet import ROW_GROUP, read_table, write_parquet, write_tables
 from pivot.datasets.store.schema import DATASET_EPISODES, EPISODES, FRAMES, STEPS
 from pivot.datasets.store.store import Store
 from pivot.tests.stores import read_rows, schema_of, table_files
@@ -128,10 +129,10 @@ def test_repeated_frames_are_stored_once_in_whole_episodes(tmp_path: Path) -> No
     table = DATASET_EPISODES.table(_episode_rows(24, frames), features=True)
     distinct, shown = 20 * 100_000, 240 * 100_000
     storage = LocalStorage(tmp_path)
-    record = storage.write("once.parquet", as_parquet(DATASET_EPISODES, table))
+    record = storage.write("once.parquet", partial(write_parquet, DATASET_EPISODES, table))
     assert record.bytes < 1.05 * distinct
     plain = replace(DATASET_EPISODES, repeats=False)
-    assert storage.write("all.parquet", as_parquet(plain, table)).bytes > shown
+    assert storage.write("all.parquet", partial(write_parquet, plain, table)).bytes > shown
     for name in ("once.parquet", "all.parquet"):
         # Every reader resolves the dictionary by itself.
         assert read_table(storage, name, DATASET_EPISODES).equals(table)
@@ -181,7 +182,7 @@ def test_the_tokens_of_long_replies_are_read(tmp_path: Path) -> None:
 def test_the_order_and_metadata_of_columns_with_pictures_stay(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     table = FRAMES.table(_frame_rows(300)).replace_schema_metadata({"key": "value"})
-    storage.write("frames.parquet", as_parquet(FRAMES, table))
+    storage.write("frames.parquet", partial(write_parquet, FRAMES, table))
     assert read_table(storage, "frames.parquet", FRAMES).equals(table, check_metadata=True)
     read = read_table(storage, "frames.parquet", FRAMES, ["image", "frame_id"])
     assert read.equals(table.select(["frame_id", "image"]))

@@ -84,7 +84,7 @@ def test_a_complete_store_is_left_alone(store: Path) -> None:
 def test_a_later_release_of_the_same_format_finds_the_store_complete(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("pivot", "pivot.core.version", "pivot.datasets.store.inputs"):
+    for module in ("pivot", "pivot.core.version", "pivot.datasets.store.stages.base"):
         monkeypatch.setattr(f"{module}.__version__", "99.0", raising=False)
     assert pivot.build(CONFIG, store).already_complete
     receipt = Receipt.read(open_storage(store), ".receipts/label-v1/sokoban/00000.json")

@@ -182,7 +182,7 @@ def test_hints_are_told_from_the_restored_step_on_and_never_before(five: Path) -
 
     store = Store.open(five)
     shard = store.config.shards()[0]
-    env = store.run.env(shard.env)
+    env = store.run.envs[shard.env]
     row = next(row for row in store.read(EPISODES, shard).to_pylist() if row["failed"] and row["num_steps"] > 4)
     steps = steps_by_episode(store.read(STEPS, shard).to_pylist())[row["episode_id"]]
     task = Task(**{each.name: row[each.name] for each in fields(Task)})

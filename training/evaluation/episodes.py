@@ -155,7 +155,7 @@ def read_episodes(store: Store, env: str) -> dict[str, list[Certified]]:
 
 def _read(store: Store, shard: Shard, sides: Mapping[str, str]) -> list[tuple[str, Certified]]:
     labelled = LabelledShard(store, shard, sides)
-    solver = store.run.env(shard.env).solver()
+    solver = store.run.envs[shard.env].solver()
     episodes = [each for each in labelled.episodes() if each.label is not None or not each.episode["failed"]]
     try:
         measured = solver.measure([case_of(each) for each in episodes])

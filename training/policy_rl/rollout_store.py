@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ...datasets.store.config import EnvRun, PartConfig, RunConfig
-from ...datasets.store.inputs import ROLLOUT
 from ...datasets.store.run import Run
 from ...datasets.store.schema import STORE_TABLES
-from ...datasets.store.stages.base import Pending
+from ...datasets.store.stages.base import ROLLOUT, Pending
 from ...datasets.store.stages.rollout import RolloutStage
 from ...datasets.store.store import DATABASE, MANIFEST, Store
 from ...rollouts.base import TaskRollouts

@@ -1,7 +1,8 @@
 """Stages of a shard: rollout, label, export. :func:`run_stage` runs a stage, in any process.
 
-A stage reads the tables of the stage before it. A shard whose receipt still holds is skipped, and an earlier result
-with pending episodes is completed; a build resumes in this way.
+A stage reads the tables of the stage before it. Its receipt holds the digest of what decides its files, and counts of
+their rows, which a summary adds up. A shard whose receipt still holds is skipped, and an earlier result with pending
+episodes is completed; a build resumes in this way.
 """
 
 import gc
@@ -19,10 +20,20 @@ from ....core.progress import Reporter
 from ....core.storage import FileRecord
 from ....core.storage.base import Receipt
 from ..config import Shard
-from ..inputs import episodes_of
 from ..parquet import write_tables
-from ..schema import TableSchema
+from ..schema import CALLS, TableSchema
 from ..store import Store
+
+ROLLOUT, LABEL, EXPORT = "rollout", "label", "export"
+PENDING_EPISODES = "pending"
+"""Fact of a receipt: ids of the episodes that ended in an error."""
+
+
+def file_digests(store: Store, stage: str, shard: Shard) -> dict[str, str]:
+    """Digests of the files that a shard's earlier stage left; those of calls, which may differ freely, are left out."""
+    receipt = store.receipt(stage, shard)
+    files = receipt.files if receipt is not None else {}
+    return {name: record.sha256 for name, record in files.items() if name.split("/")[0] != CALLS.name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +139,11 @@ class Stage(ShardFiles):
 
     @property
     def episodes(self) -> int:
-        """Number of episodes in the shard."""
-        return episodes_of(self.store, self.shard)
+        """Number of episodes in the shard; imported levels have fewer of them than the level with most."""
+        receipt = self.store.receipt(ROLLOUT, self.shard) if self.store.is_imported else None
+        return (
+            receipt.facts["episodes"] if receipt else (self.shard.stop - self.shard.first) * self.store.config.rollouts
+        )
 
     @abstractmethod
     def make(self, pending: Pending) -> Product:

@@ -4,13 +4,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+from ....core.identity import digest
 from ...export.base import LabelledShard
 from ...export.dataset import DatasetExporter
+from ..config import FORMAT
 from ..dataset_rows import ShardSplit, dataset_file, shard_sides
-from ..inputs import EXPORT, export_inputs, export_stage
 from ..schema import DATASET
 from ..store import DATASET_FOLDER
-from .base import Pending, Product, Stage
+from .base import EXPORT, ROLLOUT, Pending, Product, Stage, file_digests
+from .label import LabelStage
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class ExportStage(Stage):
     @property
     def name(self) -> str:
         """Name of the stage in receipts: a dataset that a relabelling prepares has its own."""
-        return export_stage(self.store.config, staged=self.folder != DATASET_FOLDER)
+        return f"{EXPORT}-v{self.store.config.label_version}{'-staged' if self.folder != DATASET_FOLDER else ''}"
 
     @cached_property
     def _splits(self) -> dict[str, str]:
@@ -35,7 +37,18 @@ class ExportStage(Stage):
 
     def inputs(self) -> str:
         """Return the digest of everything that decides the files."""
-        return export_inputs(self.store, self.store.run, self.shard, self._splits, self.folder)
+        store, shard = self.store, self.shard
+        return digest(
+            {
+                "format": FORMAT,
+                "rollouts": file_digests(store, ROLLOUT, shard),
+                "labels": file_digests(store, LabelStage(store, shard).name, shard),
+                "include_infeasible": store.config.include_infeasible,
+                "sides": sorted(self._splits.items()),
+                "modes": store.run.failure_modes,
+                "folder": self.folder,
+            }
+        )
 
     def make(self, pending: Pending) -> Product:
         """Compose the records from the stored rows."""

@@ -6,14 +6,24 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
+from ....core.identity import digest
 from ....core.messages import Call
 from ....core.records import from_row, to_row
+from ....labeling.analyzer import template_version
 from ....labeling.base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter
-from ....labeling.label import Certified, certify_episodes, guidance_requests, make_labels, with_prompt, write_guidance
-from ..inputs import LABEL, label_facts, label_inputs, label_stage
+from ....labeling.label import (
+    TEACHER,
+    Certified,
+    certify_episodes,
+    guidance_requests,
+    make_labels,
+    with_prompt,
+    write_guidance,
+)
+from ..config import FORMAT
 from ..schema import CALLS, LABELS, PROMPTS, TableSchema
 from ..store import Store, shard_frames, stored_failures
-from .base import Pending, Product, Stage
+from .base import LABEL, ROLLOUT, Pending, Product, Stage, file_digests
 
 if TYPE_CHECKING:
     from ..guidance import EarlierGuidance
@@ -32,11 +42,27 @@ class LabelStage(Stage):
     @property
     def name(self) -> str:
         """Name of the stage in receipts: each label version has its own."""
-        return label_stage(self.store.config)
+        return f"{LABEL}-v{self.store.config.label_version}"
 
     def inputs(self) -> str:
         """Return the digest of everything that decides the labels."""
-        return label_inputs(self.store, self.store.run, self.shard)
+        store, run, config = self.store, self.store.run, self.store.config
+        env, teacher = run.envs[self.shard.env], run.writer()
+        solver, prover = env.solver(), env.prover(quick=True)
+        return digest(
+            {
+                "format": FORMAT,
+                "rollouts": file_digests(store, ROLLOUT, self.shard),
+                "solver": [solver.name, solver.version, solver.config],
+                "teacher": [teacher.name, teacher.config],
+                "guidance": config.guidance,
+                "filters": [type(each).__qualname__ for each in run.filters(self.shard.env)],
+                "prover": None if prover is None else type(prover).__qualname__,
+                "label_version": config.label_version,
+                "target_vocabulary": config.target_vocabulary,
+                "analyzer": template_version(config.log),
+            }
+        )
 
     def make(self, pending: Pending) -> Product:
         """Certify the failures and have the teacher write the missing guidance."""
@@ -47,7 +73,7 @@ class LabelStage(Stage):
         """Return the certified failures, and the requests to the teacher by the index of the failure."""
         store, config = self.store, self.store.config
         frames = shard_frames(store, self.shard) if store.run.writer().needs_pictures else {}
-        solver = store.run.env(self.shard.env).solver()
+        solver = store.run.envs[self.shard.env].solver()
         certified = certify_episodes(stored_failures(store, self.shard), solver, config.target_vocabulary, config.log)
         return certified, guidance_requests(certified, config.target_vocabulary, frames)
 
@@ -77,7 +103,7 @@ class LabelStage(Stage):
     def product(self, pending: Pending, certified: list[Certified], guidance: Mapping[int, Guidance]) -> Product:
         """Judge the labels and return their tables."""
         store, run = self.store, self.store.run
-        env = run.env(self.shard.env)
+        env = run.envs[self.shard.env]
         labels = make_labels(
             certified,
             guidance,
@@ -103,7 +129,20 @@ class LabelStage(Stage):
         names = {LABELS: store.table_file(LABELS, shard), PROMPTS: store.label_prompts_file(shard)}
         if (calls := store.label_calls_file(shard)) is not None:
             names[CALLS] = calls
-        return Product([(name, schema, tables[schema]) for schema, name in names.items()], label_facts(tables[LABELS]))
+        columns = ["episode_id", "pivot_step", "accepted", "proved", "reject_reasons"]
+        rows, unanswered = tables[LABELS].select(columns).to_pylist(), (TEACHER, UNANSWERED)
+        facts = {
+            "labels": len(rows),
+            "accepted": sum(row["accepted"] for row in rows),
+            "rejected": sum(not row["accepted"] for row in rows),
+            "unproved": sum(row["proved"] is None and row["pivot_step"] is not None for row in rows),
+            UNANSWERED: [
+                row["episode_id"]
+                for row in rows
+                if any((reason["name"], reason["kind"]) == unanswered for reason in row["reject_reasons"])
+            ],
+        }
+        return Product([(name, schema, tables[schema]) for schema, name in names.items()], facts)
 
 
 def _all_calls(store: Store, name: str, pending: Pending, made: list[Call]) -> list[Call]:

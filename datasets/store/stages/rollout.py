@@ -1,16 +1,17 @@
 """Roll out the levels of a shard: tables of episodes, steps, frames, prompts and calls."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar
 
+from ....core.identity import digest
 from ....environments.base import Task
-from ....rollouts.base import Batch, TaskRollouts
+from ....rollouts.base import Batch, Status, TaskRollouts
 from ....rollouts.loop import roll_out_batch
-from ..inputs import PENDING_EPISODES, ROLLOUT, rollout_facts, rollout_inputs
+from ..config import FORMAT
 from ..schema import EPISODES, STORE_TABLES
 from ..tables import rollout_tables, stored_rollouts
-from .base import Pending, Product, Stage
+from .base import PENDING_EPISODES, ROLLOUT, Pending, Product, Stage
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,18 @@ class RolloutStage(Stage):
 
     def inputs(self) -> str:
         """Return the digest of everything that decides the episodes."""
-        return rollout_inputs(self.store.run, self.shard, self.tasks)
+        run, shard = self.store.run, self.shard
+        env = run.envs[shard.env]
+        return digest(
+            {
+                "format": FORMAT,
+                "run": run.run_ids(shard),
+                "env": [shard.env, env.type.profile.version, env.config.decisive()],
+                "policy": run.policy().config_for(shard.env),
+                "prompt": [env.prompt.template, env.prompt.version],
+                "tasks": [asdict(task) for task in self.tasks],
+            }
+        )
 
     def make(self, pending: Pending) -> Product:
         """Play the pending episodes with the policy of the run."""
@@ -33,7 +45,7 @@ class RolloutStage(Stage):
     def batch(self, pending: Pending) -> Batch:
         """Return the pending episodes for the rollout loop."""
         run = self.store.run
-        env, ids = run.env(self.shard.env), run.run_ids(self.shard)
+        env, ids = run.envs[self.shard.env], run.run_ids(self.shard)
         return Batch(env.type, env.config, self.tasks, run.config.rollouts, pending.episodes, ids, prompt=env.prompt)
 
     def product(self, pending: Pending, rollouts: Sequence[TaskRollouts]) -> Product:
@@ -45,7 +57,14 @@ class RolloutStage(Stage):
             rollouts = [_merged(before, after, pending.episodes) for before, after in pairs]
         tables = rollout_tables(rollouts)
         files = [(store.table_file(schema, self.shard), schema, tables[schema]) for schema in STORE_TABLES]
-        return Product(files, rollout_facts(tables[EPISODES]))
+        rows = tables[EPISODES].select(["episode_id", "status", "failed"]).to_pylist()
+        facts = {
+            "episodes": len(rows),
+            "succeeded": sum(row["failed"] is False for row in rows),
+            "failed": sum(row["failed"] is True for row in rows),
+            PENDING_EPISODES: [row["episode_id"] for row in rows if row["status"] == Status.ERROR],
+        }
+        return Product(files, facts)
 
 
 def _merged(before: TaskRollouts, after: TaskRollouts, replaced: Collection[str]) -> TaskRollouts:
