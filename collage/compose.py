@@ -13,7 +13,7 @@ import numpy as np
 from ..core.errors import ImageError
 from ..core.images import MAX_PIXELS, Frame, check_frame
 from .font import GREYS, draw_text
-from .layout import Box, Layout, collage_layout, make_layout, step_label
+from .layout import Layout, collage_layout, make_layout, step_label
 
 Colour = tuple[int, int, int]
 
@@ -102,18 +102,13 @@ def _compose(layout: Layout, tiles: Sequence[Frame], labels: Sequence[str], high
     picture = np.empty((layout.height, layout.width, 3), np.uint8)
     picture.fill(PAGE)
     for k, (tile, label) in enumerate(zip(tiles, labels, strict=True)):
-        strip, slot = _places(layout)[k]
+        strip, slot = layout.strip(k), layout.tile(k)
         cell = label_strip(label, layout, k == highlight)
         picture[strip.y : strip.y + strip.height, strip.x : strip.x + strip.width] = cell
         (height, width), y, x = tile.shape[:2], slot.y, slot.x
         y, x = y + (slot.height - height) // 2, x + (slot.width - width) // 2  # a smaller tile is centred
         picture[y : y + height, x : x + width] = tile
     return picture
-
-
-@lru_cache(maxsize=256)
-def _places(layout: Layout) -> tuple[tuple[Box, Box], ...]:
-    return tuple((layout.strip(k), layout.tile(k)) for k in range(layout.cols * layout.rows))
 
 
 def _texts(n: int, labels: Sequence[str] | None) -> list[str]:

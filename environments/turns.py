@@ -10,7 +10,6 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from ..core.contracts import Answer, Contract, Fits, JsonObject, Terms
-from ..core.identity import derive_seed
 from ..core.messages import EncodedFrame, PromptMessages, Sent
 from .base import EnvProfile, ParsedAction, PivotEnv, Task
 
@@ -149,8 +148,3 @@ class StudentPrompt(Contract, ABC):
             history: the past actions, oldest first; the template decides how many it shows.
             observation: the text observation of this step, empty if the environment has none.
         """
-
-
-def turn_seed(episode: str, t: int) -> int:
-    """Return the 63-bit seed of all randomness of the reply at step ``t``."""
-    return derive_seed(episode, t)

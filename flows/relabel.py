@@ -25,7 +25,7 @@ from ..datasets.store.stages.base import ROLLOUT, ShardResult
 from ..datasets.store.store import DATABASE, DATASET_FOLDER, MANIFEST, RUN, Store, finish_relabel, stored_config
 from ..labeling.action_log import LogDetail
 from ..labeling.base import GuidanceSource
-from ..labeling.vocabulary import Vocabulary
+from ..labeling.target import Vocabulary
 from .engines.base import WorkerPool
 from .pipeline import BuildResult, label_and_export, result_of, summarise
 from .preflight import preflight_models

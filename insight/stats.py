@@ -1,6 +1,6 @@
 """The statistics of a store: which views sum it up, how a screen shows them, and how results become files.
 
-Every number comes from a named view (:mod:`pivot.datasets.sql.derived_views`), so a query in DuckDB returns
+Every number comes from a named view (:mod:`pivot.datasets.sql.database`), so a query in DuckDB returns
 the same ones. On a screen shares are in percent; files hold the views as they are.
 """
 

@@ -93,7 +93,10 @@ def log_decimals(solver: Solver, cases: Sequence[Case], answers: Sequence[Verdic
     undecided = [
         index
         for index, (case, answer) in enumerate(zip(cases, answers, strict=True))
-        if isinstance(answer, Verdict) and _measures(solver, case, answer)
+        if isinstance(answer, Verdict)  # anything is rounded that may decide: in the log, or in the certificate
+        for facts in [answer.certificate]  # (no log has a start distance)
+        if any(isinstance(value, float) for info in case.steps for value in info.values())
+        or any(raw is not None and solver.needed(raw) is not None for raw in (facts.raw_before, facts.raw_after))
     ]
     for tried in range(FLOAT_DECIMALS, MOST_DECIMALS):
         rounded = solver.certify([_rounded(cases[index], tried) for index in undecided]) if undecided else []
@@ -105,14 +108,6 @@ def log_decimals(solver: Solver, cases: Sequence[Case], answers: Sequence[Verdic
         for index in undecided:
             decimals[index] = tried + 1
     return decimals
-
-
-def _measures(solver: Solver, case: Case, verdict: Verdict) -> bool:
-    """Whether anything is rounded that may decide: in the log, or in the certificate (no log has a start distance)."""
-    raw = (verdict.certificate.raw_before, verdict.certificate.raw_after)
-    return any(isinstance(value, float) for info in case.steps for value in info.values()) or any(
-        each is not None and solver.needed(each) is not None for each in raw
-    )
 
 
 def _rounded(case: Case, decimals: int) -> Case:

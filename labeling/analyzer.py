@@ -19,8 +19,7 @@ from ..environments.base import EnvProfile
 from .action_log import FLOAT_DECIMALS, LogDetail, action_log
 from .domains import domain_of
 from .episode import FailedEpisode
-from .target import FIELDS
-from .vocabulary import Vocabulary, target_modes
+from .target import FIELDS, Vocabulary, target_modes
 
 VERSION = "2"
 """Version of the template; any change of its text, of the wording tables or of the log raises it."""

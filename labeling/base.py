@@ -291,8 +291,3 @@ class Filter(Plugin, ABC):
             return None
         objection = self.check(episode, draft)
         return None if objection is None else RejectReason(self.name, objection.kind, objection.detail)
-
-
-def judge(episode: FailedEpisode, draft: Draft, filters: Sequence[Filter]) -> tuple[RejectReason, ...]:
-    """Let every filter judge one label and return all reasons to reject it."""
-    return tuple(reason for rule in filters if (reason := rule.judge(episode, draft)) is not None)

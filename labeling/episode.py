@@ -11,7 +11,7 @@ PLAYED = ("played",)
 """Evidence of a rollout of PIVOT itself."""
 
 Vocabulary = Literal["certificate", "paper"]
-"""Label names of a target: those of the certificate, or those of the paper (see :mod:`.vocabulary`)."""
+"""Label names of a target: those of the certificate, or those of the paper (see :mod:`.target`)."""
 
 
 def inside_frames(cells: Sequence[Sequence[str] | None]) -> Sequence[Sequence[str]]:

@@ -15,8 +15,7 @@ from .domains import Failure, domain_of
 from .episode import FailedEpisode
 from .replay import DisagreementError
 from .statements import Offer, UnknownSentenceError
-from .target import BadTargetError, Target, parse_target
-from .vocabulary import profile_under, target_mode
+from .target import BadTargetError, Target, parse_target, profile_under, target_mode
 
 
 class TargetFilter(Filter):

@@ -27,13 +27,11 @@ from .base import (
     GuidanceWriter,
     Label,
     RejectReason,
-    judge,
 )
 from .domains import Failure, domain_of
 from .replay import Replays
 from .statements import Offer
-from .target import build_target
-from .vocabulary import Vocabulary, profile_under, target_mode
+from .target import Vocabulary, build_target, profile_under, target_mode
 
 PROVER = "prover"
 """Name of the reason against a label that an independent prover refuted."""
@@ -236,7 +234,7 @@ def _judgement(
     episode: FailedEpisode, draft: Draft, written: Guidance | None, filters: Sequence[Filter], prover: Prover | None
 ) -> dict[str, Any]:
     """Return the columns of what filters and prover say."""
-    reasons = judge(episode, draft, filters)
+    reasons = tuple(reason for rule in filters if (reason := rule.judge(episode, draft)) is not None)
     proof = Proof(undecided="no prover") if prover is None else prover.prove(episode.case(), draft.verdict)
     if not episode.evidence:
         reasons = (RejectReason(EVIDENCE, "unconfirmed", _UNCONFIRMED), *reasons)

@@ -9,10 +9,9 @@ plays the next.
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, cast
 
 from gymnasium.error import ResetNeeded
 
@@ -24,9 +23,6 @@ from ..core.messages import EncodedFrame
 from ..environments.base import Frame, ParsedAction, PivotEnv
 from ..rollouts.base import judged, stored_keys
 from .episode import FailedEpisode
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 MAX_LEVELS = 256
 """Levels whose frame ids are remembered; episodes arrive task by task, so a few would do. A level has about 100 ids."""
@@ -42,24 +38,6 @@ class DisagreementError(Exception):
         self.detail = detail
 
 
-def _guarded(
-    method: Callable[Concatenate["Replayer", Arguments], Result],
-) -> Callable[Concatenate["Replayer", Arguments], Result]:
-    """Return a method that replaces an environment which fails, and raises a disagreement then."""
-
-    @wraps(method)
-    def guarded(self: "Replayer", *arguments: Arguments.args, **named: Arguments.kwargs) -> Result:
-        try:
-            return method(self, *arguments, **named)
-        except (DisagreementError, ConfigError, NotAllowedError, PluginError):
-            raise
-        except Exception as error:
-            self.renew()
-            raise DisagreementError("broken", f"the environment raised {type(error).__name__}: {error}") from error
-
-    return guarded
-
-
 class Replayer:
     """Re-executes the episodes of one environment under one configuration."""
 
@@ -70,7 +48,17 @@ class Replayer:
         self._frame_ids: OrderedDict[str, dict[Hashable, str]] = OrderedDict()
         self._encoded: dict[str, Any] = {}
 
-    @_guarded
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Replace an environment that fails, and raise a disagreement then."""
+        try:
+            yield
+        except (DisagreementError, ConfigError, NotAllowedError, PluginError):
+            raise
+        except Exception as error:
+            self.renew()
+            raise DisagreementError("broken", f"the environment raised {type(error).__name__}: {error}") from error
+
     def check(self, episode: FailedEpisode) -> None:
         """Re-execute the whole episode and compare rewards, ``info``, frames, the end and the budget.
 
@@ -78,34 +66,38 @@ class Replayer:
             DisagreementError: at the first difference, or when the environment breaks.
             ConfigError, PluginError: the environment cannot work with these settings at all.
         """
-        env, rewards, infos, frame_ids = self._env, episode.rewards, episode.infos, episode.frame_ids
-        if episode.horizon != env.config.horizon:
-            raise DisagreementError("horizon", f"the row says {episode.horizon}, its env_config {env.config.horizon}")
-        ids, keys = self._frame_ids.setdefault(episode.initial_state, {}), set(stored_keys(env.profile))
-        self._frame_ids.move_to_end(episode.initial_state)
-        if len(self._frame_ids) > MAX_LEVELS:
-            self._frame_ids.popitem(last=False)
-        exact, tolerance = env.config.repeats_exactly, env.config.tolerance
-        frame, _ = self._reset(episode.initial_state)
-        if exact and self._id(ids, frame) != frame_ids[0]:
-            raise DisagreementError("frame", "the first frame is another one")
-        info: Mapping[str, Any] = {}
-        plays = zip(episode.actions, episode.payloads, episode.action_valid, strict=True)
-        for t, (frame, reward, info) in enumerate(self._played(plays)):
-            if reward != rewards[t] and not math.isclose(reward, rewards[t], rel_tol=0, abs_tol=tolerance):
-                raise DisagreementError("reward", f"step {t} gives {reward}, the log says {rewards[t]}")
-            logged = infos[t]
-            actual = _settled(info, logged, tolerance) if tolerance else info
-            if logged != actual and not (logged.items() <= actual.items() and logged.keys() >= actual.keys() & keys):
-                raise DisagreementError("info", f"step {t} {_first_difference(actual, logged, keys)}")
-            if exact and self._id(ids, frame) != frame_ids[t + 1]:
-                raise DisagreementError("frame", f"the one after step {t} is another one")
-            if exact and episode.inside and tuple(map(frame_id, env.frames_inside())) != tuple(episode.inside[t]):
-                raise DisagreementError("frame", f"those inside of step {t} are other ones")
-        if self._is_success(info, rewards):
-            raise DisagreementError("end", "the episode ends in success, the row calls it failed")
+        with self._guarded():
+            env, rewards, infos, frame_ids = self._env, episode.rewards, episode.infos, episode.frame_ids
+            if episode.horizon != env.config.horizon:
+                raise DisagreementError(
+                    "horizon", f"the row says {episode.horizon}, its env_config {env.config.horizon}"
+                )
+            ids, keys = self._frame_ids.setdefault(episode.initial_state, {}), set(stored_keys(env.profile))
+            self._frame_ids.move_to_end(episode.initial_state)
+            if len(self._frame_ids) > MAX_LEVELS:
+                self._frame_ids.popitem(last=False)
+            exact, tolerance = env.config.repeats_exactly, env.config.tolerance
+            frame, _ = self._reset(episode.initial_state)
+            if exact and self._id(ids, frame) != frame_ids[0]:
+                raise DisagreementError("frame", "the first frame is another one")
+            info: Mapping[str, Any] = {}
+            plays = zip(episode.actions, episode.payloads, episode.action_valid, strict=True)
+            for t, (frame, reward, info) in enumerate(self._played(plays)):
+                if reward != rewards[t] and not math.isclose(reward, rewards[t], rel_tol=0, abs_tol=tolerance):
+                    raise DisagreementError("reward", f"step {t} gives {reward}, the log says {rewards[t]}")
+                logged = infos[t]
+                actual = _settled(info, logged, tolerance) if tolerance else info
+                if logged != actual and not (
+                    logged.items() <= actual.items() and logged.keys() >= actual.keys() & keys
+                ):
+                    raise DisagreementError("info", f"step {t} {_first_difference(actual, logged, keys)}")
+                if exact and self._id(ids, frame) != frame_ids[t + 1]:
+                    raise DisagreementError("frame", f"the one after step {t} is another one")
+                if exact and episode.inside and tuple(map(frame_id, env.frames_inside())) != tuple(episode.inside[t]):
+                    raise DisagreementError("frame", f"those inside of step {t} are other ones")
+            if self._is_success(info, rewards):
+                raise DisagreementError("end", "the episode ends in success, the row calls it failed")
 
-    @_guarded
     def play(
         self, state: str, instruction: str, plays: Iterable[tuple[str, str | None, bool]]
     ) -> tuple[list[float], bool]:
@@ -120,12 +112,12 @@ class Replayer:
             DisagreementError: the steps do not fit, end too early or too late, or the environment breaks.
             ConfigError, PluginError: the environment cannot work with these settings at all.
         """
-        self._reset(state, instruction)
-        steps = list(self._played(plays))
-        rewards = [float(reward) for _, reward, _ in steps]
-        return rewards, self._is_success(steps[-1][2], rewards)
+        with self._guarded():
+            self._reset(state, instruction)
+            steps = list(self._played(plays))
+            rewards = [float(reward) for _, reward, _ in steps]
+            return rewards, self._is_success(steps[-1][2], rewards)
 
-    @_guarded
     def state_after(self, episode: FailedEpisode, steps: int) -> str:
         """Return the state text after the first ``steps`` actions.
 
@@ -133,40 +125,40 @@ class Replayer:
             DisagreementError: the episode cannot be re-executed that far.
             ConfigError, PluginError: the environment cannot work with these settings at all.
         """
-        self._reset(episode.initial_state)
-        for t in range(steps):
-            self._step(t, episode.actions[t], episode.payloads[t])
-        return self._env.state_text()
+        with self._guarded():
+            self._reset(episode.initial_state)
+            for t in range(steps):
+                self._step(t, episode.actions[t], episode.payloads[t])
+            return self._env.state_text()
 
     @property
     def draws_here(self) -> bool:
         """Whether pictures are drawn in this process, each time the same."""
         return not self._env.blocks and self._env.config.repeats_exactly
 
-    @_guarded
     def states(self, episode: FailedEpisode) -> list[str]:
         """Return the state texts ``s_0 .. s_T``; the errors are those of :meth:`state_after`."""
-        self._reset(episode.initial_state)
-        texts = [self._env.state_text()]
-        for t, action in enumerate(episode.actions):
-            self._step(t, action, episode.payloads[t])
-            texts.append(self._env.state_text())
-        return texts
+        with self._guarded():
+            self._reset(episode.initial_state)
+            texts = [self._env.state_text()]
+            for t, action in enumerate(episode.actions):
+                self._step(t, action, episode.payloads[t])
+                texts.append(self._env.state_text())
+            return texts
 
-    @_guarded
     def pictures_of_plan(self, episode: FailedEpisode, steps: int, plan: Sequence[str]) -> list[EncodedFrame]:
         """Return the pictures after the first ``steps`` actions, and after each action of a plan from there.
 
         The errors are those of :meth:`state_after`.
         """
-        self.state_after(episode, steps)
-        pictures = [self._picture()]
-        for t, action in enumerate(plan, steps):
-            self._step(t, action, None)
-            pictures.append(self._picture())
-        return pictures
+        with self._guarded():
+            self.state_after(episode, steps)
+            pictures = [self._picture()]
+            for t, action in enumerate(plan, steps):
+                self._step(t, action, None)
+                pictures.append(self._picture())
+            return pictures
 
-    @_guarded
     def turns_of_plan(
         self, episode: FailedEpisode, steps: int, plan: Sequence[str]
     ) -> list[tuple[EncodedFrame, str, str]]:
@@ -174,16 +166,17 @@ class Replayer:
 
         The errors are those of :meth:`state_after`; also if the plan does not reach the goal with its last action.
         """
-        info: Mapping[str, Any] = self._reset(episode.initial_state, episode.instruction)[1]
-        for t in range(steps):
-            info = self._step(t, episode.actions[t], episode.payloads[t])[4]
-        turns: list[tuple[EncodedFrame, str, str]] = []
-        for t, action in enumerate(plan, steps):
-            turns.append((self._picture(), str(info.get("observation_text", "")), self._env.state_text()))
-            info = self._step(t, action, None)[4]
-        if self._env.profile.has_success_bit and not info.get("success"):
-            raise DisagreementError("plan", f"the plan from step {steps} does not reach the goal")
-        return turns
+        with self._guarded():
+            info: Mapping[str, Any] = self._reset(episode.initial_state, episode.instruction)[1]
+            for t in range(steps):
+                info = self._step(t, episode.actions[t], episode.payloads[t])[4]
+            turns: list[tuple[EncodedFrame, str, str]] = []
+            for t, action in enumerate(plan, steps):
+                turns.append((self._picture(), str(info.get("observation_text", "")), self._env.state_text()))
+                info = self._step(t, action, None)[4]
+            if self._env.profile.has_success_bit and not info.get("success"):
+                raise DisagreementError("plan", f"the plan from step {steps} does not reach the goal")
+            return turns
 
     @property
     def actions(self) -> Sequence[str]:
@@ -288,7 +281,7 @@ MOST_REPLAYERS = 8
 """Environments that are kept at a time; the rows of a shard have one configuration, those of an import perhaps more."""
 
 
-class Replays:
+class Replays(AbstractContextManager["Replays"]):
     """The replayers of one call of the labeller. The maker owns their environments; no two threads share one."""
 
     def __init__(self) -> None:
@@ -318,10 +311,6 @@ class Replays:
                 self._replayers.popitem(last=False)[1].close()
         self._replayers.move_to_end(key)
         return self._replayers[key]
-
-    def __enter__(self) -> Self:
-        """Return the replays, whose environments are closed at the end of the block."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close all environments."""

@@ -2,11 +2,20 @@
 
 Targets are built from labels and read back by the factual filter; an Analyzer's answer is read with the same rules, so
 the text is untrusted: whatever it holds, reading ends quickly with a target or a typed problem.
+
+Where every turn submits a whole result, the paper asks its Analyzer for ``timeout`` or ``deadlock`` and answers
+``timeout`` throughout. Labels always keep the certificate's mode; the vocabulary only decides what the exported target,
+the prompt's list of modes and the dataset's completion say.
 """
 
 import json
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+from ..environments.base import EnvConfig, EnvProfile
+from .domains import domain_of
+from .episode import Vocabulary
 
 MAX_TARGET_CHARS = 64 * 1024
 """Longer texts are refused unread."""
@@ -42,11 +51,6 @@ def build_target(pivot_step: int, failure_mode: str, failure_reason: str = "") -
         f'{{"pivot_step": {pivot_step:d}, "failure_mode": {_quoted(failure_mode)}, '
         f'"failure_reason": {_quoted(failure_reason)}}}'
     )
-
-
-def is_storable(text: str) -> bool:
-    """Whether the text is valid Unicode: JSON can spell half of a surrogate pair, UTF-8 cannot."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -88,6 +92,33 @@ def parse_target(text: str) -> Target:
     for name in ("failure_mode", "failure_reason"):
         if not isinstance(value[name], str):
             raise BadTargetError("wrong_type", f"{name} is a {type(value[name]).__name__}, not a string")
-        if not is_storable(value[name]):
+        if any("\ud800" <= character <= "\udfff" for character in value[name]):  # JSON can spell it, UTF-8 cannot
             raise BadTargetError("not_text", f"{name} holds half of a surrogate pair, which no file can store")
     return Target(step, value["failure_mode"], value["failure_reason"])
+
+
+PAPER_MODES = ("timeout", "deadlock")
+
+
+def profile_under(profile: EnvProfile, settings: EnvConfig | Mapping[str, Any]) -> EnvProfile:
+    """Return the profile of an environment with the failure modes that its settings add, in ``failure_modes``."""
+    values = settings if isinstance(settings, Mapping) else vars(settings)
+    added = values.get("failure_modes")
+    if not isinstance(added, Mapping) or not added:
+        return profile
+    return replace(profile, failure_modes=(*profile.failure_modes, *map(str, cast(Mapping[str, Any], added))))
+
+
+def is_translated(env: str, vocabulary: Vocabulary) -> bool:
+    """Whether targets of an environment use other words than its labels."""
+    return vocabulary == "paper" and bool(domain_of(env).paper_modes)
+
+
+def target_mode(env: str, mode: str, vocabulary: Vocabulary) -> str:
+    """Return the word for ``mode`` in a target; a mode without a word of the paper's stays as it is."""
+    return domain_of(env).paper_modes.get(mode, mode) if vocabulary == "paper" else mode
+
+
+def target_modes(profile: EnvProfile, vocabulary: Vocabulary) -> tuple[str, ...]:
+    """Return the closed list of modes that the Analyzer is given."""
+    return PAPER_MODES if is_translated(profile.name, vocabulary) else profile.failure_modes

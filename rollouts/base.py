@@ -277,14 +277,6 @@ class Episode:
             "states": [step.state or "" for step in self.steps],
         }
 
-    def append(self, step: Step) -> None:
-        """Append the next step and update the episode's columns; rewards are summed in order."""
-        self.steps.append(step)
-        self.num_steps += 1
-        self.actions.append(step.action)
-        self.rewards.append(step.reward)
-        self.episode_return += step.reward
-
 
 @dataclass(slots=True)
 class TaskRollouts:

@@ -25,11 +25,11 @@ from ..core.errors import (
     PolicyError,
     ServerGoneError,
 )
-from ..core.identity import canonical_json
+from ..core.identity import canonical_json, derive_seed
 from ..core.images import Frame, frame_id
 from ..core.messages import Call, EncodedFrame, PromptMessages, cut_reply, ending_of, frames_in
 from ..environments.base import EnvConfig, EnvProfile, PivotEnv, Task, actions_per_turn
-from ..environments.turns import HistoryEntry, Reply, StudentPrompt, Turn, turn_seed
+from ..environments.turns import HistoryEntry, Reply, StudentPrompt, Turn
 from ..solvers.base import Case, DistanceMap, ExactSolver, Solver
 from .base import (
     Batch,
@@ -241,7 +241,7 @@ class TaskRun:
         """Return the reply to the next turn, its text cut to what is stored."""
         name, t, calls = episode.episode_id, episode.num_steps, self._calls[episode.sample_idx]
         # A copy: the thread of another episode may add a frame while the policy reads them.
-        turn = Turn(name, t, turn_seed(name, t), prompt, dict(self.frames), self.task, env)
+        turn = Turn(name, t, derive_seed(name, t), prompt, dict(self.frames), self.task, env)
         started = perf_counter()
         wall_clock = None if deadline is None else asyncio.timeout_at(deadline)
         report: Mapping[str, Any] | None = None
@@ -356,7 +356,12 @@ class LiveEpisode:
         frame, reward, terminated, truncated, info = env.step(env.encode_action(name, payload))
         inside = tuple(self._run.keep_frame(env, each) for each in env.frames_inside()) or None
         self._see(frame, info)
-        stored = _stored_info(judged(info, parsed.action_valid), stored_keys(profile))
+        judged_info = judged(info, parsed.action_valid)
+        stored: dict[str, Any] = {}
+        for key in (key for key in stored_keys(profile) if key in judged_info):
+            value = judged_info[key].item() if isinstance(judged_info[key], np.generic) else judged_info[key]
+            # A number that is not finite was not measured.
+            stored[key] = None if isinstance(value, float) and not math.isfinite(value) else value
         step = Step(
             episode_id=episode.episode_id,
             t=t,
@@ -382,7 +387,11 @@ class LiveEpisode:
             state=state,
             need=need,
         )
-        episode.append(step)
+        episode.steps.append(step)
+        episode.num_steps += 1
+        episode.actions.append(name)
+        episode.rewards.append(step.reward)
+        episode.episode_return += step.reward  # summed in order
         if not self._run.frame_only:
             self._history.append(HistoryEntry(t + 1, name, frame_id))
         if terminated or truncated:
@@ -426,18 +435,6 @@ def _break_off(episode: Episode, reason: StopReason, error: Exception) -> None:
     episode.status = Status.ERROR
     episode.stop_reason = reason
     episode.error = cut_reply(f"{type(error).__name__}: {error}", ERROR_LIMIT_BYTES)
-
-
-def _stored_info(info: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    """Keep these keys as plain JSON values; a number that is not finite was not measured and becomes None."""
-    stored: dict[str, Any] = {}
-    for key in keys:
-        if key in info:
-            value = info[key]
-            if isinstance(value, np.generic):
-                value = value.item()
-            stored[key] = None if isinstance(value, float) and not math.isfinite(value) else value
-    return stored
 
 
 def open_batch(batch: Batch, policy: Policy) -> tuple[list[TaskRun], list[tuple[TaskRun, int]]]:

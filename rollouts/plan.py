@@ -35,8 +35,7 @@ def plan_tasks(env_type: type[PivotEnv], config: EnvConfig, run_seed: int, count
     level = 0
     while len(tasks) < count:
         level_tasks = _distinct_level(env_type, config, run_seed, level, used, len(tasks))
-        for task in level_tasks:
-            used.update((_task_key(task), _level_key(env_type, task)))
+        used.update(key for task in level_tasks for key in _keys(env_type, task))
         tasks += level_tasks
         level += 1
     return tasks[:count]
@@ -52,7 +51,7 @@ def _distinct_level(
             tasks = env_type.make_level(config, derive_seed(*parts))
         except GenerationError as error:
             raise GenerationError(f"level {index} (counted from 0): {error}") from error
-        if not any(_task_key(task) in used or _level_key(env_type, task) in used for task in tasks):
+        if used.isdisjoint(key for task in tasks for key in _keys(env_type, task)):
             return tasks
     raise GenerationError(
         f"{name}: no level for task {planned} (counted from 0) that differs from the {planned} before it in "
@@ -61,10 +60,7 @@ def _distinct_level(
     )
 
 
-def _task_key(task: Task) -> str:
-    return f"task:{task.eval_set}:{task.goal_idx}:{task.task_id}"
-
-
-def _level_key(env_type: type[PivotEnv], task: Task) -> str:
-    # One level may be two tasks when its goal or its evaluation set differs.
-    return f"level:{task.eval_set}:{task.goal_idx}:{env_type.canonical_state(task.initial_state)}"
+def _keys(env_type: type[PivotEnv], task: Task) -> tuple[str, str]:
+    """Return what no other task may share; one level may be two tasks when its goal or its evaluation set differs."""
+    place = f"{task.eval_set}:{task.goal_idx}"
+    return f"task:{place}:{task.task_id}", f"level:{place}:{env_type.canonical_state(task.initial_state)}"

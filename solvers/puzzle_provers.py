@@ -59,7 +59,10 @@ class PuzzleProver(Prover):
             for action in case.actions:
                 if game.is_over(states[-1]):
                     break
-                states.append(_after_turn(game, states[-1], action))
+                state = states[-1]
+                for each in action.split("|"):  # those after the end of the episode are not played
+                    state = state if game.is_over(state) else game.after(state, each)
+                states.append(state)
             over = len(states) <= len(case.actions)
             if over or game.is_solved(states[-1]):
                 return Proof(
@@ -89,13 +92,6 @@ class FrozenLakeProver(PuzzleProver):
 def _is_turn(name: str, most: int) -> bool:
     """Return whether a name is the unusable turn or has 1 to ``most`` actions."""
     return name == NOTHING or (name.count("|") < most and all(part in ORDER for part in name.split("|")))
-
-
-def _after_turn(game: Game, state: Hashable, name: str) -> Hashable:
-    """Return the state after a turn; its actions after the end of the episode are not played."""
-    for action in name.split("|"):
-        state = state if game.is_over(state) else game.after(state, action)
-    return state
 
 
 def _turns(moves: float | None, most: int) -> float | None:

@@ -5,7 +5,7 @@ from tempfile import TemporaryDirectory
 
 import pivot
 from pivot.solvers.base import Case
-from pivot.solvers.sokoban.levels import Engine
+from pivot.solvers.sokoban.search import Engine
 from pivot.solvers.sokoban.solver import SokobanSolver
 from pivot.tests.flow_runs import config_of
 

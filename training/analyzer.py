@@ -26,8 +26,15 @@ from ..environments.base import EnvProfile
 from ..labeling.analyzer import analyzer_prompt
 from ..labeling.base import FailedEpisode
 from ..labeling.prose import is_refusal
-from ..labeling.target import BadTargetError, TargetProblem, parse_target
-from ..labeling.vocabulary import PAPER_MODES, Vocabulary, profile_under, target_modes
+from ..labeling.target import (
+    PAPER_MODES,
+    BadTargetError,
+    TargetProblem,
+    Vocabulary,
+    parse_target,
+    profile_under,
+    target_modes,
+)
 from ..models.base import Backend, ChatAnswer, ChatModel, ChatRequest
 from ..rollouts.base import request_id
 

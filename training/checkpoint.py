@@ -17,7 +17,7 @@ from typing import Any
 from ..core.errors import StoreError, TrainingError
 from ..core.plugins import Settings
 from ..core.storage import Storage, open_storage
-from ..labeling.vocabulary import Vocabulary
+from ..labeling.target import Vocabulary
 from ..models.extras import need
 from ..models.transformers.processors import VIDEO_PART
 from ..models.weights import is_local

@@ -18,13 +18,12 @@ from ..core.errors import PluginError, StoreError, TrainingError
 from ..core.identity import digest
 from ..core.storage import FileRecord, Storage, open_storage, parse_address
 from ..datasets.store.config import environment
+from ..datasets.store.dataset_rows import SIDES
 from ..datasets.store.parquet import check_columns
 from ..datasets.store.schema import DATASET, TableSchema
-from ..datasets.store.split import SIDES
 from ..datasets.store.store import DATASET_FOLDER, MANIFEST, RUN, read_manifest
 from ..labeling.analyzer import LOG_HEADING
-from ..labeling.target import BadTargetError, parse_target
-from ..labeling.vocabulary import profile_under, target_mode, target_modes
+from ..labeling.target import BadTargetError, parse_target, profile_under, target_mode, target_modes
 
 ALL = "all"
 """The config of all environments."""

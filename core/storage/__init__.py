@@ -5,8 +5,7 @@ test that injects faults reaches every operation.
 """
 
 from .. import plugins
-from .address import Address, Url, parse_address
-from .base import TEMPORARY, FileRecord, Stat, Storage
+from .base import TEMPORARY, Address, FileRecord, Stat, Storage, Url, parse_address
 from .local import LocalStorage, write_file
 
 __all__ = [

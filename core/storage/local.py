@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import NoStoreError, StoreError
-from .address import Address
-from .base import TEMPORARY, FileRecord, Fill, Stat, Storage, storage_error
+from .base import TEMPORARY, Address, FileRecord, Fill, Stat, Storage, storage_error
 from .beneath import PATH_ONLY, check_name, check_tree, files_beneath, open_beneath, refusal, regular
 
 LOCK = ".lock"

@@ -20,8 +20,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from ..errors import PluginError, StoreError
-from .address import Address, Url
-from .base import TEMPORARY, FileRecord, Fill, Stat, Storage
+from .base import TEMPORARY, Address, FileRecord, Fill, Stat, Storage, Url
 from .lease import LOCK, Lease, Version, check_lease, lease_seconds
 from .object_errors import explained
 

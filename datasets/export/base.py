@@ -19,9 +19,8 @@ from ...core.plugins import Plugin, Settings
 from ...labeling.episode import PLAYED, FailedEpisode
 from ...solvers.base import Solver
 from ..store.config import Shard
-from ..store.dataset_rows import FrameReader, drawn_tiles, trainable
+from ..store.dataset_rows import SIDES, FrameReader, drawn_tiles, trainable
 from ..store.schema import EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
-from ..store.split import SIDES
 from ..store.store import Store
 from ..store.tables import FAILURE_COLUMNS, Rows, check_steps, failed_episodes, steps_by_episode
 

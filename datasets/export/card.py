@@ -17,11 +17,11 @@ from ...core.images import encode_png
 from ...core.storage import FileRecord
 from ...environments.base import Source
 from ...labeling.episode import PLAYED
-from ...labeling.vocabulary import PAPER_MODES, is_translated
+from ...labeling.target import PAPER_MODES, is_translated
 from ..store.config import PartConfig
+from ..store.dataset_rows import SIDES
 from ..store.run import Run
 from ..store.schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, STEPS
-from ..store.split import SIDES
 from ..store.store import NAMED_FILES, Store
 from .describe import find_episode
 

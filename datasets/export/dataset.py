@@ -1,9 +1,8 @@
 """The dataset of a store, for TRL and the Hugging Face library: one row per accepted failure, and whole episodes."""
 
 from ..store.config import Shard
-from ..store.dataset_rows import dataset_file, episode_row, record_row
+from ..store.dataset_rows import SIDES, dataset_file, episode_row, record_row
 from ..store.schema import DATASET, DATASET_EPISODES, TableSchema
-from ..store.split import SIDES
 from ..store.tables import Rows
 from .base import Exporter, ExportTables, LabelledShard
 

@@ -12,8 +12,8 @@ from ...core.messages import bare_messages
 from ...rollouts.replies import Said
 from ...solvers.base import Solver
 from ..store.config import Shard
+from ..store.dataset_rows import SIDES
 from ..store.schema import EPISODES, IMAGE, LABELS, MESSAGES, Column, TableSchema
-from ..store.split import SIDES
 from ..store.tables import Rows
 from .base import Exporter, ExportTables, LabelledEpisode, LabelledShard
 

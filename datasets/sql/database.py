@@ -1,22 +1,48 @@
 """The views of a store as ``DIR/pivot.duckdb``, for any DuckDB client; :mod:`.views` makes the same in memory.
 
-The views read the Parquet files each time, so they never go stale.
+The views read the Parquet files each time, so they never go stale. Those that derive from tables are declared once, in
+``views.yaml``: the statement, the reference in ``docs/reference/store.md`` and the names for queries all come from
+:data:`DERIVED`.
 """
 
 import contextlib
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import duckdb
 
+from ...core.data import load_data
 from ...core.errors import StoreError
 from ...core.storage import Storage
 from ...core.storage.base import storage_error
+from ...rollouts.base import GROUP_SIZE
 from ..store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS, TableSchema
 from ..store.store import DATABASE, NAMED_FILES, Store
-from .derived_views import DERIVED
+
+_GROUP_KEY = "env, run_id, group_id, policy, policy_config, env_config"
+"""A group id already separates policies and settings; imported rows are held to the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One view: what a row of it is, what its columns mean, and how it is made."""
+
+    doc: str
+    sql: str
+    columns: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Meaning of every column that no table declares; empty where the columns are those of tables."""
+    by_shard: bool = False
+    """Whether the rows of all shards together are the rows of the store: what a query needs of such a view is read
+    once, shards at a time, and kept in memory while the store is open (:mod:`pivot.datasets.sql.views`)."""
+
+
+DERIVED: dict[str, View] = {}
+for _name, _view in load_data(__file__, "views.yaml").items():
+    _sql = _view["sql"].replace("GROUP_KEY", _GROUP_KEY).replace("GROUP_SIZE", str(GROUP_SIZE))
+    DERIVED[_name] = View(**_view | {"sql": _sql})
 
 BASE: dict[str, TableSchema] = {
     "episodes": EPISODES,

@@ -28,8 +28,7 @@ from ...core.storage.files import parquet_files
 from ..store.nights import Nights, nights_of
 from ..store.parquet import read_files
 from ..store.schema import EPISODES, LABELS, TableSchema
-from .database import BASE, CLOSED, create_views, first_line, rows_of, searched
-from .derived_views import DERIVED
+from .database import BASE, CLOSED, DERIVED, create_views, first_line, rows_of, searched
 
 VIEWS = (*BASE, *DERIVED)
 """Public view names, in the order of creation."""

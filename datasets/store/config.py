@@ -29,7 +29,7 @@ from ...core.plugins import STORED, Settings, explain, read_settings
 from ...environments.base import EnvConfig, PivotEnv
 from ...labeling.action_log import LogDetail
 from ...labeling.base import Filter, GuidanceSource
-from ...labeling.vocabulary import Vocabulary
+from ...labeling.target import Vocabulary
 from ...rollouts.base import GROUP_SIZE
 from ...solvers.base import Solver
 

@@ -16,7 +16,7 @@ from ...core.plugins import Settings, read_settings
 from ...environments.base import EnvConfig, PivotEnv, Task
 from ...environments.turns import StudentPrompt
 from ...labeling.base import Filter, GuidanceWriter
-from ...labeling.vocabulary import profile_under
+from ...labeling.target import profile_under
 from ...rollouts.base import Policy
 from ...rollouts.plan import plan_tasks
 from ...solvers.base import FAILURE_MODES, Prover, Solver, prover_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 from pivot.cli.settings_help import settings_rows
 from pivot.core import plugins
-from pivot.datasets.sql.derived_views import DERIVED
+from pivot.datasets.sql.database import DERIVED
 from pivot.datasets.sql.views import VIEWS
 from pivot.datasets.store.config import EnvRun, PartConfig, RunConfig
 from pivot.datasets.store.imports import IMPORTS

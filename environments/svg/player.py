@@ -20,7 +20,7 @@ from ...core.data import load_data
 from ...core.errors import ConfigError
 from ...core.identity import derive_seed
 from ..player import Player, PlayerHabits, bell, pick, uniforms
-from ..turns import Reply, Turn, turn_seed
+from ..turns import Reply, Turn
 
 _SHAPE = re.compile(r"<(?:path|circle|ellipse|rect|line|polyline|polygon|use)\b[^<>]*/>")
 _COLOUR = re.compile(r'\b(fill|stroke)="#[0-9a-fA-F]{3,8}"')
@@ -120,7 +120,7 @@ class SvgPlayer(Player):
         form = bell(uniforms(derive_seed(turn.episode_id, "form")))
         draft = _Draft(_share(habits.faults + habits.spread * (level + form)), 0, "draft")
         for t in range(1, turn.t + 1):
-            draft = self._next(draft, uniforms(turn_seed(turn.episode_id, t)))
+            draft = self._next(draft, uniforms(derive_seed(turn.episode_id, t)))
         return draft
 
     def _next(self, draft: _Draft, draws: Sequence[float]) -> _Draft:

@@ -15,8 +15,7 @@ import polars as pl
 
 from ...core.errors import NoStoreError
 from ...core.intervals import Interval, mean_of, sums_by_level
-from ...datasets.sql.database import CLOSED
-from ...datasets.sql.derived_views import DERIVED
+from ...datasets.sql.database import CLOSED, DERIVED
 from ...datasets.store.parquet import read_table
 from ...datasets.store.store import Store
 from .arms import PROBE_ARMS

@@ -20,10 +20,9 @@ from ...core.images import CODECS
 from ...core.messages import EncodedFrame
 from ...datasets.export.describe import certificate_text, reference_text
 from ...datasets.store.config import Shard, environment
-from ...datasets.store.dataset_rows import FrameReader, dataset_file, drawn_tiles
+from ...datasets.store.dataset_rows import SIDES, FrameReader, dataset_file, drawn_tiles
 from ...datasets.store.parquet import read_table
 from ...datasets.store.schema import DATASET, EPISODES, FRAMES, LABELS, STEPS
-from ...datasets.store.split import SIDES
 from ...datasets.store.store import DATASET_FOLDER, Store
 from ...datasets.store.tables import steps_by_episode, stored_verdict
 from ...labeling.action_log import FLOAT_DECIMALS, log_decimals

@@ -8,11 +8,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from ...core.identity import derive_seed
 from ...core.messages import PromptMessages
 from ...datasets.store.config import Shard
 from ...datasets.store.schema import CALLS, PROMPTS
 from ...datasets.store.store import Store
-from ...environments.turns import Turn, turn_seed
+from ...environments.turns import Turn
 from ...models.openai.fields import RENAMED
 from ...models.openai.wire import RequestEncoder
 from ...rollouts.policies import ModelPolicy
@@ -117,7 +118,7 @@ class ShardRequests:
             return None
         prompt = PromptMessages(prompt_hash, "", "", ())
         # A request is made of prompt and seed alone: the level and the environment of a turn are for embedded policies.
-        turn = Turn(episode_id, t, turn_seed(episode_id, t), prompt, {}, cast(Any, None), cast(Any, None))
+        turn = Turn(episode_id, t, derive_seed(episode_id, t), prompt, {}, cast(Any, None), cast(Any, None))
         encoder = RequestEncoder(str(self.policy.config.get("model")))
         without = frozenset((call or {}).get("left_out") or ())
         without |= {RENAMED[name] for name in without & RENAMED.keys()}

@@ -7,7 +7,7 @@ from ...core.errors import LevelError
 from ...core.plugins import Settings
 from ...solvers.base import Case, Solver, Unsolved, Verdict
 from ...solvers.puzzles import ACTIONS
-from ...solvers.sokoban.levels import read_board
+from ...solvers.sokoban.search import read_board
 from ..base import Draft, Filter, Objection
 from ..episode import FailedEpisode
 from ..replay import DisagreementError

@@ -18,7 +18,7 @@ from ..analyzer import how_to_read, one_line
 from ..base import GuidanceRequest
 from ..domains import domain_of
 from ..statements import MOST_FACTS, WORDINGS, Statement
-from ..vocabulary import target_mode
+from ..target import target_mode
 
 VERSION = "8"
 """Version of the template and of the statements that it offers; any change of a text raises it."""

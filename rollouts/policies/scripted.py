@@ -39,7 +39,9 @@ class ScriptedPolicy(Policy):
             ConfigError: an unknown field, or a number out of range.
         """
         super().__init__(settings, **values)
-        self._players: dict[str, Player] = {env: self._make_player(env) for env in self.settings.habits}
+        self._players: dict[str, Player] = {}
+        for env in self.settings.habits:
+            self._player(env)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -68,9 +70,6 @@ class ScriptedPolicy(Policy):
 
     def _player(self, env: str) -> Player:
         if env not in self._players:
-            self._players[env] = self._make_player(env)
+            kind: type[Player] = plugins.load("players", env) if env in plugins.names("players") else GridPlayer
+            self._players[env] = kind(env, self.settings.habits.get(env, {}))
         return self._players[env]
-
-    def _make_player(self, env: str) -> Player:
-        kind: type[Player] = plugins.load("players", env) if env in plugins.names("players") else GridPlayer
-        return kind(env, self.settings.habits.get(env, {}))

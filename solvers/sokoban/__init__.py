@@ -1,6 +1,6 @@
 """Solver of Sokoban: exact labels."""
 
-from .levels import sample_level
+from .search import sample_level
 from .solver import SokobanSolver
 
 __all__ = ["SokobanSolver", "sample_level"]

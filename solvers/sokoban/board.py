@@ -182,16 +182,16 @@ class Board:
             raise LevelError("the level has no closed area; put walls '#' around the floor")
         rows, columns = [y for y, _ in floor], [x for _, x in floor]
         top, left, stride = min(rows), min(columns), max(columns) - min(columns) + 1
-
-        def number(cell: Cell) -> int:
-            return (cell[0] - top) * stride + cell[1] - left
-
-        floor, area, targets, boxes = (
-            sum(1 << number(cell) for cell in cells) for cells in (floor, area, level.targets, level.boxes)
+        players = {level.player} if level.player is not None else set[Cell]()
+        floor, area, targets, boxes, player = (
+            sum(1 << (y - top) * stride + x - left for y, x in cells)
+            for cells in (floor, area, level.targets, level.boxes, players)
         )
         size = (max(rows) - top + 1) * stride
-        player = -1 if level.player is None else number(level.player)
-        return cls(top, left, stride, size, count or len(level.boxes), floor, area, targets, boxes, player)
+        return cls(
+            *(top, left, stride, size, count or len(level.boxes)),
+            *(floor, area, targets, boxes, player.bit_length() - 1),
+        )
 
     @property
     def room(self) -> tuple[int, ...]:

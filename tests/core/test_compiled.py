@@ -16,7 +16,7 @@ from pivot.environments.navigation.view import kernel as rooms, surfaces
 from pivot.environments.primitiveskill.view import kernel as tabletop
 from pivot.solvers.sokoban import kernel
 from pivot.solvers.sokoban.solver import SokobanSolver
-from pivot.solvers.sokoban.levels import Engine
+from pivot.solvers.sokoban.search import Engine
 from pivot.core import images
 from numba.core.dispatcher import Dispatcher
 assert pivot.__file__.startswith(sys.argv[1]), pivot.__file__

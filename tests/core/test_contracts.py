@@ -20,8 +20,7 @@ from pivot.core.contracts import Contract, Terms, check_of, shown
 from pivot.core.errors import PluginError
 from pivot.core.plugins import GROUPS, Settings
 from pivot.core.storage import FileRecord
-from pivot.core.storage.address import Url
-from pivot.core.storage.base import Stat, Storage
+from pivot.core.storage.base import Stat, Storage, Url
 from pivot.datasets.export.base import Exporter
 from pivot.environments.base import NO_FRAME, EnvConfig, EnvProfile, ParsedAction, PivotEnv, Task
 from pivot.environments.frozenlake.environment import FrozenLakeEnv

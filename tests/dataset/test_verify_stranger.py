@@ -14,8 +14,7 @@ import pytest
 from pivot.core.errors import ConfigError, PivotError, StoreError
 from pivot.core.progress import Reporter
 from pivot.core.storage import LocalStorage
-from pivot.datasets.sql.database import write_database
-from pivot.datasets.sql.derived_views import DERIVED
+from pivot.datasets.sql.database import DERIVED, write_database
 from pivot.datasets.store.run import RunEnv
 from pivot.datasets.store.store import MANIFEST, RUN, Store
 from pivot.datasets.verify.compare import SHOWN, contrast

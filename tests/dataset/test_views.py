@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pivot.core.records import from_row
-from pivot.datasets.sql.database import create_views
-from pivot.datasets.sql.derived_views import DERIVED
+from pivot.datasets.sql.database import DERIVED, create_views
 from pivot.datasets.sql.views import VIEWS, query
 from pivot.datasets.store.schema import CALLS, EPISODES, FRAMES, LABELS, PROMPTS, STEPS
 from pivot.docs.assets.reference_pages import ALL_TABLES, reference, with_reference

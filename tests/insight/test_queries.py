@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pivot.datasets.sql.derived_views import DERIVED
+from pivot.datasets.sql.database import DERIVED
 from pivot.datasets.sql.views import query
 from pivot.insight.stats import csv_text
 from pivot.tests.stores import need_at_pivots

@@ -6,7 +6,7 @@ import pytest
 from pivot.environments.navigation import NavigationEnv
 from pivot.labeling.analyzer import analyzer_text
 from pivot.labeling.domains import Failure, domain_of
-from pivot.labeling.vocabulary import target_modes
+from pivot.labeling.target import target_modes
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.navigation.solver import NavigationSolver
 from pivot.tests.labeling.episodes import failed

@@ -16,7 +16,7 @@ from pivot.labeling.base import FailedEpisode, GuidanceRequest
 from pivot.labeling.domains import domain_of
 from pivot.labeling.domains.primitiveskill import would_serve
 from pivot.labeling.label import guidance_request
-from pivot.labeling.vocabulary import target_modes
+from pivot.labeling.target import target_modes
 from pivot.labeling.writers.prompt import facts, guidance_text
 from pivot.solvers.base import Case, Verdict
 from pivot.solvers.primitiveskill.solver import PrimitiveSkillSolver

@@ -20,8 +20,7 @@ from pivot.labeling.base import (
 )
 from pivot.labeling.label import label_episodes
 from pivot.labeling.replay import DisagreementError, Replayer
-from pivot.labeling.target import parse_target
-from pivot.labeling.vocabulary import Vocabulary, target_modes
+from pivot.labeling.target import Vocabulary, parse_target, target_modes
 from pivot.labeling.writers.template import TemplateWriter
 from pivot.rollouts.base import render_student
 from pivot.solvers.svg.solver import SvgSolver

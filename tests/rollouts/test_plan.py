@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 from pivot.core.errors import GenerationError
+from pivot.core.identity import derive_seed
 from pivot.core.records import from_row
 from pivot.datasets.store.schema import EPISODES
 from pivot.environments.base import Task
-from pivot.environments.turns import turn_seed
 from pivot.rollouts.base import Episode, Status, episode_id, group_id, request_id
 from pivot.rollouts.plan import plan_tasks
 from pivot.tests.corridor import CorridorConfig, CorridorEnv
@@ -50,7 +50,7 @@ def test_group_id_is_shared_by_the_samples_only() -> None:
 
 
 def test_turn_seeds_and_request_ids() -> None:
-    seeds = {turn_seed(episode, t) for episode in ("a", "b") for t in range(50)}
+    seeds = {derive_seed(episode, t) for episode in ("a", "b") for t in range(50)}
     assert len(seeds) == 100
     assert all(0 <= seed < 2**63 for seed in seeds)
     requests = {request_id(e, t, role) for e in ("a", "b") for t in (0, 1) for role in ("student", "teacher")}

@@ -8,7 +8,7 @@ import pytest
 from pivot.core.errors import CertifyError, LevelError
 from pivot.solvers.frozenlake.solver import FrozenLakeSolver, state_text
 from pivot.solvers.sokoban.board import SokobanLevel, parse_level, parse_room
-from pivot.solvers.sokoban.levels import sample_level
+from pivot.solvers.sokoban.search import sample_level
 from pivot.solvers.sokoban.solver import SokobanSolver
 from pivot.tests.solvers import level_makers, solver_oracle
 

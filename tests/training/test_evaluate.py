@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pivot.core.errors import TrainingError
-from pivot.labeling.target import parse_target
-from pivot.labeling.vocabulary import Vocabulary
+from pivot.labeling.target import Vocabulary, parse_target
 from pivot.tests.models.chat_server import MODEL, pictures_of, served
 from pivot.tests.training.analyzers import answered, asked, reads, sees, served_backend
 from pivot.training.analyzer import Analyzer, case_of_record

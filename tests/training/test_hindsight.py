@@ -13,8 +13,7 @@ from pivot.datasets.store.schema import EPISODES, STEPS
 from pivot.datasets.store.tables import failed_episodes, rollout_tables
 from pivot.labeling.domains import domain_of
 from pivot.labeling.statements import statement
-from pivot.labeling.target import build_target
-from pivot.labeling.vocabulary import Vocabulary
+from pivot.labeling.target import Vocabulary, build_target
 from pivot.models.base import ChatAnswer, ChatRequest, ModelOptions
 from pivot.rollouts.base import TaskRollouts
 from pivot.rollouts.policies.scripted import ScriptedPolicy

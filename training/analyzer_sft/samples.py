@@ -15,9 +15,8 @@ from PIL import Image
 from ...core.errors import TrainingError
 from ...core.identity import derive_seed
 from ...core.images import MAX_PIXELS, readable_formats
-from ...datasets.store.split import TRAIN, VALIDATION
-from ...labeling.target import parse_target
-from ...labeling.vocabulary import Vocabulary
+from ...datasets.store.dataset_rows import TRAIN, VALIDATION
+from ...labeling.target import Vocabulary, parse_target
 from ..records import ALL, REBUILD, Records, absolute_source, find_files, target_text
 
 COLUMNS = (

@@ -16,8 +16,7 @@ from ...core.plugins import read_settings
 from ...core.progress import Reporter
 from ...core.storage import Storage, open_storage
 from ...core.storage.base import storage_error
-from ...labeling.target import MAX_TARGET_CHARS
-from ...labeling.vocabulary import PAPER_MODES, target_modes
+from ...labeling.target import MAX_TARGET_CHARS, PAPER_MODES, target_modes
 from ...models.base import Backend, ChatModel
 from ...models.extras import look_for
 from ..analyzer import ROLE, Analyzer, AnalyzerCase, Shot, ask_all, encoded_picture

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from ...core import plugins
 from ...core.plugins import Settings
 from ...labeling.base import GuidanceSource
-from ...labeling.vocabulary import Vocabulary
+from ...labeling.target import Vocabulary
 from ...solvers.credit import RULES
 from ..config import Precision, Schedule, Shape, checked, fields_marked, recipe_fields, setting
 from .hindsight.contexts import ARMS, DEFAULT_ARM, arm_of

@@ -14,7 +14,7 @@ from ....labeling.base import FailedEpisode, Objection
 from ....labeling.episode import inside_frames
 from ....labeling.filters import UNKNOWN_SENTENCE, is_rendered, text_objection
 from ....labeling.hindsight import Hindsight, teacher_prompt
-from ....labeling.vocabulary import Vocabulary, target_mode, target_modes
+from ....labeling.target import Vocabulary, target_mode, target_modes
 from ....models.base import Backend, ChatRequest, Sampling
 from ....models.transformers.model import Engine
 from ....rollouts.base import Episode, Status, TaskRollouts, request_id
