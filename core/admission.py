@@ -7,11 +7,9 @@ calls :func:`require` first.
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
 
 from .errors import NotAllowedError
 
@@ -117,16 +115,3 @@ def refusal(refused: Code) -> str:
         f"{where}{setting} names {name!r}, which would be loaded and may run any code; look at it, then allow it with "
         f"{options} (in Python: allow={[*refused]})"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Admitted:
-    """A call with the names that it may load, for another process."""
-
-    names: tuple[str, ...]
-    call: Callable[..., Any]
-
-    def __call__(self, *arguments: Any) -> Any:
-        """Run the call while its names are allowed."""
-        with allowing(self.names):
-            return self.call(*arguments)

@@ -105,7 +105,7 @@ class GridConfig(TurnRewards):
 
 
 class GridEnv(NamedActions, LevelEnv):
-    """A puzzle on a grid."""
+    """A puzzle on a grid; a subclass sets ``observation_space`` for the frames of generated levels."""
 
     config: Any
     """A :class:`GridConfig`."""
@@ -115,16 +115,11 @@ class GridEnv(NamedActions, LevelEnv):
         """Create the environment; call ``reset`` before any other method."""
         super().__init__(config, render_mode)
         self.action_space = spaces.Discrete(self.last_index + 1)
-        self.observation_space = spaces.Box(0, 255, self._config_shape(), np.uint8)
         self._turn = 0
         self._background: Frame = NO_FRAME
         self._inside: list[Frame] = []
 
     # --- the rules of one puzzle -------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _config_shape(self) -> tuple[int, int, int]:
-        """Return the frame shape of generated levels."""
 
     @abstractmethod
     def _load(self, text: str) -> None:

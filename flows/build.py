@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from ..core.admission import allowing
+from ..core.progress import Reporter
 from ..core.storage import Address, open_storage, parse_address
 from ..datasets.store.config import RunConfig, make_config
 from ..datasets.store.store import RUN, Store
 from .pipeline import BuildResult, build_store
-from .running import Running, pool_of, public, reporter_of, workers_of
+from .running import Running, pool_of, public, workers_of
 
 
 @public
@@ -37,7 +38,7 @@ def build(
     Raises:
         PivotError: its subclasses name what is wrong with config, levels, plugins or disk.
     """
-    root, reporter = parse_address(out), reporter_of(running)
+    root, reporter = parse_address(out), running.get("reporter") or Reporter()
     config = with_shards(config if isinstance(config, RunConfig) else make_config(config), root)
     with allowing(config.code):  # the caller names it
         if not prefect:

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 from ..core import admission, plugins
 from ..core.errors import ConfigError
 from ..core.identity import digest
+from ..core.progress import Reporter
 from ..core.storage import Address, FileRecord, Storage, open_storage, parse_address
 from ..core.storage.base import Receipt
 from ..datasets.export.base import Exporter
@@ -23,7 +24,7 @@ from ..datasets.store.nights import environments_of, nights_of
 from ..datasets.store.parquet import write_tables
 from ..datasets.store.schema import PROMPTS
 from ..datasets.store.store import RECEIPTS, Store, refuse_unfinished_relabel
-from .running import Running, pool_of, public, reporter_of
+from .running import Running, pool_of, public
 
 BEGUN = f"{RECEIPTS}/{RECORD}"
 """The plan of an unfinished export."""
@@ -85,7 +86,7 @@ def export(
     if kind.shows_prompts:
         for store in nights.values():
             _refuse_without_prompts(store, format)
-    reporter = reporter_of(running)
+    reporter = running.get("reporter") or Reporter()
     with pool_of(running, environments_of(nights), target) as pool, open_storage(target).lock() as leased:
         storage = open_storage(leased)
         _refuse_foreign(storage, format)

@@ -28,7 +28,7 @@ from ..rollouts.policies import NAME as TRAINED
 from .engines.base import WorkerPool
 from .export import check_source, refuse_to_mix
 from .pipeline import BuildResult, complete_result, deciding, export_store, plan, run_stages, seal_store
-from .running import Running, pool_of, public, reporter_of
+from .running import Running, pool_of, public
 
 STAGE = "merge"
 _MAY_DIFFER = ("environments", "filters", "solvers", "seed", "tasks_per_shard", "label_version")
@@ -67,7 +67,7 @@ def merge(*roots: str | Address, out: str | Address, sources: bool = False, **ru
     stores = _checked([parse_address(each) for each in roots], target, follow=sources)
     environments = list(dict.fromkeys(env for store in stores for env in store.config.environments))
     with pool_of(running, environments, target) as pool:
-        return _write(stores, target, pool, reporter_of(running))
+        return _write(stores, target, pool, running.get("reporter") or Reporter())
 
 
 def _checked(roots: Sequence[Address], target: Address, *, follow: bool) -> list[Store]:

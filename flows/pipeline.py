@@ -110,18 +110,16 @@ def build_store(
 
         check_keys(run)  # before the lock: a wrong command leaves no file behind
 
-    def opened(address: Address) -> Store:
-        stored = _reconcile(root, config, refresh)
-        return Store(address, stored, run.with_stored(stored))
-
     try:
         with storage.lock() as leased:
             finish_relabel(storage)
-            store = opened(leased)
+            stored = _reconcile(root, config, refresh)
+            store = Store(leased, stored, run.with_stored(stored))
             done = None if refresh else complete_result(store)
             return done or _make(store, pool, reporter, refresh=refresh)
     except ReadOnlyError:  # a complete store on a read-only disk needs no lock
-        done = None if refresh else complete_result(opened(root))
+        stored = _reconcile(root, config, refresh)
+        done = None if refresh else complete_result(Store(root, stored, run.with_stored(stored)))
         if done is None:
             raise
         return done

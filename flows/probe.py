@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from ..core.plugins import read_settings
+from ..core.progress import Reporter
 from ..core.storage import Address, parse_address
 from ..datasets.store.config import PartConfig
 from ..insight.probe.records import ProbeSettings
 from ..insight.probe.run import ProbeResult, checked_store, probe_store
-from .running import Running, pool_of, public, reporter_of
+from .running import Running, pool_of, public
 
 
 @public
@@ -42,4 +43,4 @@ def probe(
     player = None if policy is None else PartConfig.model_validate(policy)
     environments = list(checked_store(store, settings, player).config.environments)
     with pool_of(running, environments, store) as pool:
-        return probe_store(store, settings, reporter_of(running), pool.stream, player)
+        return probe_store(store, settings, running.get("reporter") or Reporter(), pool.stream, player)

@@ -29,7 +29,7 @@ from ..labeling.target import Vocabulary
 from .engines.base import WorkerPool
 from .pipeline import BuildResult, label_and_export, result_of, summarise
 from .preflight import preflight_models
-from .running import Running, pool_of, public, reporter_of
+from .running import Running, pool_of, public
 
 
 class LabelChanges(BaseModel):
@@ -86,7 +86,7 @@ def relabel(
             store,
             fields,
             pool,
-            reporter_of(running),
+            running.get("reporter") or Reporter(),
             refresh=refresh,
             only_rejected=only_rejected,
         )

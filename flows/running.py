@@ -54,11 +54,6 @@ def pool_of(
     return open_pool(workers_of(running), environments, store, writes=writes)
 
 
-def reporter_of(running: Running) -> Reporter:
-    """Return the reporter of the caller, or one that shows nothing."""
-    return running.get("reporter") or Reporter()
-
-
 def public(function: Callable[P, R]) -> Callable[P, R]:
     """Give a function with ``**running`` its whole signature, name the nearest of a misspelt keyword, and allow code.
 

@@ -2,13 +2,14 @@
 
 from typing import Unpack
 
+from ..core.progress import Reporter
 from ..core.storage import Address, parse_address
 from ..datasets.store.location import refuse_while_written
 from ..datasets.store.nights import environments_of, nights_of
 from ..datasets.verify.exports import verify_export
 from ..datasets.verify.report import Report
 from ..datasets.verify.verify import verify_store
-from .running import Running, pool_of, public, reporter_of
+from .running import Running, pool_of, public
 
 
 @public
@@ -39,11 +40,11 @@ def verify(
     nights, report = nights_of(store), Report()
     with pool_of(running, environments_of(nights), store, writes=False) as pool:
         for folder, night in nights.items():
-            proved = verify_store(night.root, reporter_of(running), pool.stream, follow=sources)
+            proved = verify_store(night.root, running.get("reporter") or Reporter(), pool.stream, follow=sources)
             report.add(folder.rstrip("/"), proved)
         if export is not None:
             target = parse_address(export)
-            proved = verify_export(store, target, reporter_of(running), pool.stream)
+            proved = verify_export(store, target, running.get("reporter") or Reporter(), pool.stream)
             report.problems += proved.problems
             report.count(proved.checked)
     return report

@@ -27,7 +27,7 @@ from ..datasets.store.store import AUDIT, DATASET_FOLDER, RUN, Store
 from ..environments.turns import Reply, Turn
 from ..flows.engines.base import WorkerPool
 from ..flows.pipeline import BuildResult, complete_result, label_and_export, refuse_foreign_folder, seal_store
-from ..flows.running import Running, pool_of, public, reporter_of
+from ..flows.running import Running, pool_of, public
 from ..rollouts.base import EndOfLogError, Policy, TaskRollouts, episode_id
 from ..rollouts.loop import roll_out_tasks
 from ..rollouts.policies import ImportedPolicy
@@ -106,7 +106,7 @@ def import_rollouts(
     reading = Reading(Path(source), format, settings or {}, [names[each] for each in require], options or {})
     code = [name for env, each in (settings or {}).items() for name in env_config(env, each).code]
     with allowing(code), pool_of(running, (), root) as pool:
-        return _import(reading, root, pool, reporter_of(running), model, config or {})
+        return _import(reading, root, pool, running.get("reporter") or Reporter(), model, config or {})
 
 
 def _import(

@@ -163,8 +163,30 @@ def label(search: Search, case: Case) -> Verdict | Unsolved:
         before = search.reach(states[pivot])
         plan = _plan(search, states[pivot], before or 0, before or 0)
         safe = _safe(search, states[pivot], horizon - most - pivot)
-    return _verdict(
-        case, pivot // most, first - 1, before, search.need(states[pivot + most]), at_start, fallback, plan, safe
+    after, step, pivot_action = search.need(states[pivot + most]), pivot // most, None
+    if most > 1:
+        if not fallback and not at_start and first - 1 - pivot < len(_codes(case.actions[step])):
+            pivot_action = first - 1 - pivot  # the action after which the goal is out of reach
+        before, after = (need if need is None else ceil(need / most) for need in (before, after))
+    witness = tuple(TURN_SEPARATOR.join(plan[begin : begin + most]) for begin in range(0, len(plan), most))
+    return Verdict(
+        step,
+        "deadlock" if after is None else "timeout",
+        Certificate(
+            "exact",
+            "turns" if most > 1 else "moves",
+            case.horizon - step,
+            case.horizon - step - 1,
+            before,
+            after,
+            after is not None,
+        ),
+        (),
+        fallback,
+        at_start,
+        None if at_start else witness,
+        safe + tuple(turn for turn in witness[:1] if TURN_SEPARATOR in turn),
+        pivot_action,
     )
 
 
@@ -191,46 +213,6 @@ def _safe(search: Search, state: Any, left: int) -> tuple[str, ...]:
     """Return the actions after which success takes at most ``left`` more."""
     need, move = search.need, search.move
     return tuple([name for name, code in _CODES.items() if need(move(state, code), left) is not None])
-
-
-def _verdict(
-    case: Case,
-    step: int,
-    fatal: int,
-    before: int | None,
-    after: int | None,
-    at_start: bool,
-    fallback: bool,
-    plan: Sequence[str],
-    safe: tuple[str, ...],
-) -> Verdict:
-    """Return the verdict in turns; ``fatal`` is the index of the action after which the goal is out of reach."""
-    most, pivot_action = case.actions_per_turn, None
-    if most > 1:
-        if not fallback and not at_start and fatal - step * most < len(_codes(case.actions[step])):
-            pivot_action = fatal - step * most
-        before, after = (need if need is None else ceil(need / most) for need in (before, after))
-    witness = tuple(TURN_SEPARATOR.join(plan[begin : begin + most]) for begin in range(0, len(plan), most))
-    certificate = Certificate(
-        "exact",
-        "turns" if most > 1 else "moves",
-        case.horizon - step,
-        case.horizon - step - 1,
-        before,
-        after,
-        after is not None,
-    )
-    return Verdict(
-        step,
-        "deadlock" if after is None else "timeout",
-        certificate,
-        (),
-        fallback,
-        at_start,
-        None if at_start else witness,
-        safe + tuple(turn for turn in witness[:1] if TURN_SEPARATOR in turn),
-        pivot_action,
-    )
 
 
 def measure(search: Search, case: Case) -> Needs | Unsolved:

@@ -328,11 +328,13 @@ class LocalStorage(Storage):
         try:
             self._acquire(descriptor)
             _locked.add(real)
-            self._clear()
+            with contextlib.suppress(StoreError):
+                self.delete(TEMPORARY)
             try:
                 yield self.root
             finally:
-                self._clear()
+                with contextlib.suppress(StoreError):
+                    self.delete(TEMPORARY)
                 _locked.discard(real)
         finally:
             os.close(descriptor)
@@ -373,10 +375,6 @@ class LocalStorage(Storage):
         with contextlib.suppress(OSError):  # a full disk is freed under the lock; the number is only for messages
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-
-    def _clear(self) -> None:
-        with contextlib.suppress(OSError), self._folder("") as root:
-            _remove(_Entry(root, TEMPORARY))
 
 
 @dataclass(frozen=True, slots=True)

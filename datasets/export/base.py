@@ -69,11 +69,6 @@ class LabelledShard:
     """Side of the split by episode id."""
 
     @cached_property
-    def modes(self) -> tuple[str, ...]:
-        """Failure modes of the run: the class names of ``failure_mode_id``."""
-        return self.store.run.failure_modes
-
-    @cached_property
     def steps(self) -> pa.Table:
         """The table ``steps``."""
         return self.store.read(STEPS, self.shard)

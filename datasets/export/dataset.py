@@ -14,7 +14,7 @@ class DatasetExporter(Exporter):
         """Return records and whole episodes for both sides of the split."""
         records: dict[str, Rows] = {side: [] for side in SIDES}
         whole: dict[str, Rows] = {side: [] for side in SIDES}
-        modes = shard.modes
+        modes = shard.store.run.failure_modes
         for each in shard.episodes():
             whole[each.side].append(episode_row(each.episode, each.steps, each.frames))
             if each.label is not None:

@@ -121,7 +121,10 @@ class TrainerExporter(Exporter):
         if shard.store.is_imported and any(each["calls"] for each in shard.store.audit["environments"].values()):
             columns = tuple(replace(each, type=CALLING) if each.type == MESSAGES else each for each in schema.columns)
             schema = replace(schema, columns=columns)
-        return {(schema, side): schema.table(made, features=True, labels=shard.modes) for side, made in rows.items()}
+        return {
+            (schema, side): schema.table(made, features=True, labels=shard.store.run.failure_modes)
+            for side, made in rows.items()
+        }
 
     def file(self, schema: TableSchema, shard: Shard, side: str) -> str:
         """Return the name of a file: each environment and side of the split has a folder."""

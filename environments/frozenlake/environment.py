@@ -9,6 +9,8 @@ import re
 from functools import lru_cache
 from typing import Any, ClassVar
 
+import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.toy_text import frozen_lake
 from pydantic import Field
 
@@ -130,6 +132,8 @@ class FrozenLakeEnv(GridEnv):
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
         """Create the environment; see the base class."""
         super().__init__(config, render_mode)
+        side = self.config.size * self.config.cell
+        self.observation_space = spaces.Box(0, 255, (side, side, 3), np.uint8)
         self._rows: tuple[str, ...] = ()
         self._cells = ""
         self._player = 0
@@ -165,10 +169,6 @@ class FrozenLakeEnv(GridEnv):
     def frame_key(self) -> tuple[tuple[str, ...], int | None]:
         """Return the map and the player's cell; None in a hole, where the player is not drawn."""
         return self._rows, None if self._is_lost() else self._player
-
-    def _config_shape(self) -> tuple[int, int, int]:
-        side = self.config.size * self.config.cell
-        return side, side, 3
 
     def _load(self, text: str) -> None:
         rows, player = _parse(text)

@@ -8,6 +8,7 @@ import random
 from typing import ClassVar, Self
 
 import numpy as np
+from gymnasium import spaces
 from pydantic import Field, model_validator
 
 from ...core.errors import CertifyError, GenerationError
@@ -94,6 +95,8 @@ class SokobanEnv(GridEnv):
     def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
         """Create the environment; see the base class."""
         super().__init__(config, render_mode)
+        shape = self.config.rows * self.config.cell, self.config.cols * self.config.cell, 3
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
         self._tiles = tiles(self.config.cell)
         self._cols = 0
         self._static = b""  # walls and targets, one code per cell
@@ -158,9 +161,6 @@ class SokobanEnv(GridEnv):
     def frame_key(self) -> tuple[int, bytes, int, frozenset[int]]:
         """Return width, walls and targets, player, and boxes; frames are equal if and only if these are."""
         return self._cols, self._static, self._player, frozenset(self._boxes)
-
-    def _config_shape(self) -> tuple[int, int, int]:
-        return self.config.rows * self.config.cell, self.config.cols * self.config.cell, 3
 
     def _load(self, text: str) -> None:
         level = parse_level(text)

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...core.admission import Admitted, allowed_names
+from ...core.admission import allowed_names
 from ...core.errors import ConfigError, StoreError
 from ...core.storage import Address, open_storage
 from ...datasets.store.location import RUN
 from .base import Result
+from .processes import Admitted
 from .versions import other_versions, versions_here
 
 OUR_VARIABLES = "PIVOT_"

@@ -13,10 +13,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from multiprocessing import connection
 from typing import Any
 
-from ...core.admission import Admitted, allowed_names
+from ...core.admission import allowed_names, allowing
 from ...core.errors import StoreError
 from .base import Result
 
@@ -73,6 +74,19 @@ def interrupts_held() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A call with the names that it may load, for another process."""
+
+    names: tuple[str, ...]
+    call: Callable[..., Any]
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the call while its names are allowed."""
+        with allowing(self.names):
+            return self.call(*arguments)
 
 
 class Processes:

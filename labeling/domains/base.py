@@ -7,7 +7,7 @@ general sentences of the base class, so writing one improves prompts and guidanc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from ...core.contracts import Answer, Contract, Terms
 from ...core.data import load_data
@@ -18,22 +18,16 @@ from ..episode import FailedEpisode
 from ..statements import Offer, Sentences, Statement, count, statement
 
 
-class Texts(NamedTuple):
-    """Texts of a domain from its data file; see the attributes of :class:`Domain`."""
+def read_texts(*names: str) -> tuple[str, str, str, Mapping[str, str], Mapping[str, tuple[str, ...]]]:
+    """Return the first five attributes of a :class:`Domain` from its data file.
 
-    pivot: str
-    advice: str
-    log_advice: str
-    meanings: Mapping[str, str]
-    wordings: Mapping[str, tuple[str, ...]]
-
-
-def read_texts(*names: str) -> Texts:
-    """Return the texts of the first file of ``names`` in this folder, with the wordings of all of them."""
+    They are ``pivot``, ``advice``, ``log_advice`` and ``meanings`` of the first file of ``names`` in this folder, and
+    the wordings of all of them.
+    """
     files = [load_data(__file__, f"{name}.yaml") for name in names]
     wordings = {kind: tuple(texts) for data in files for kind, texts in data["wordings"].items()}
     pivot, advice, log_advice = (files[0].get(name, "") for name in ("pivot", "advice", "log_advice"))
-    return Texts(pivot, advice, log_advice, files[0].get("meanings", {}), wordings)
+    return pivot, advice, log_advice, files[0].get("meanings", {}), wordings
 
 
 _, _, _, GENERAL_MEANINGS, GENERAL_WORDINGS = read_texts("general")
