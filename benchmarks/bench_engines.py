@@ -19,9 +19,10 @@ from time import perf_counter
 from pivot.benchmarks.harness import Row
 from pivot.core.progress import Reporter
 from pivot.datasets.store.config import RunConfig, make_config
-from pivot.flows.engines.base import WorkerPool, Workers, open_pool
+from pivot.flows.engines.base import WorkerPool
 from pivot.flows.engines.local import InProcess
 from pivot.flows.pipeline import build_store
+from pivot.flows.running import pool_of
 from pivot.tests.conftest import MEMORY
 
 REQUIRED = 1.7
@@ -45,7 +46,7 @@ def _row(title: str, engine: str) -> Row:
         for workers, quickest in seconds.items():
             with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
                 warm, full = Path(folder) / "warm", Path(folder) / "full"
-                with open_pool(Workers(engine, count=workers), ["sokoban"], warm) as pool:
+                with pool_of({"engine": engine, "workers": workers}, ["sokoban"], warm) as pool:
                     _seconds(_config(8), warm, pool)
                     seconds[workers] = min(quickest, _seconds(_config(TASKS), full, pool))
             apart[workers] = min(apart[workers], _seconds_apart(workers))

@@ -9,7 +9,7 @@ from ..core.storage import Address, open_storage, parse_address
 from ..datasets.store.config import RunConfig, make_config
 from ..datasets.store.store import RUN, Store
 from .pipeline import BuildResult, build_store
-from .running import Running, pool_of, public, workers_of
+from .running import Running, pool_of, public
 
 
 @public
@@ -51,7 +51,7 @@ def build(
             wait_for_server(url)
         from .deployments import recorded_build  # noqa: PLC0415 - Prefect takes seconds to import
 
-        return recorded_build(config, root, workers_of(running), reporter, refresh=refresh)
+        return recorded_build(config, root, running, reporter, refresh=refresh)
 
 
 def with_shards(config: RunConfig, root: Address) -> RunConfig:

@@ -33,12 +33,13 @@ from ..insight.probe.run import checked_store, probe_store
 from ..insight.report.contents import Selection
 from ..insight.report.site import write_report
 from .artifacts import file_address, show_store, usage_of
-from .engines.base import WorkerPool, Workers, open_pool
+from .engines.base import WorkerPool
 from .engines.prefect import TaskPool
 from .metrics import FOLDER
 from .pipeline import BuildResult, build_store
 from .prune import check_retention, own, prune
 from .relabel import LabelChanges, relabel_store
+from .running import Running, pool_of
 from .watch import Watch, watched
 
 
@@ -132,7 +133,10 @@ def build_dataset(
         own(root, owner)
     config = config.model_copy(update={"seed": seed})
     # What the parameters of a deployment name is the operator's own word.
-    with allowing(config.code), at_work(config, root, Workers(engine, address, workers)) as (watch, pool):
+    with (
+        allowing(config.code),
+        at_work(config, root, {"engine": engine, "address": address, "workers": workers}) as (watch, pool),
+    ):
         result = _build(config, root, watch, pool, refresh=refresh)
         if report and isinstance(root, Path):
             _report(watch, root)
@@ -173,7 +177,7 @@ def relabel_dataset(
     config = make_config(stored_config(store, complete=False).model_dump(mode="json") | fields)
     with (
         allowing(allow),
-        at_work(config, store, Workers(engine, address, workers)) as (watch, pool),
+        at_work(config, store, {"engine": engine, "address": address, "workers": workers}) as (watch, pool),
     ):
         result = relabel_store(store, fields, TaskPool(pool), watch, refresh=refresh)
         show(watch, result)
@@ -206,7 +210,7 @@ def probe_dataset(
         store = checked_store(parse_address(root), settings)
     with (
         allowing(allow),
-        at_work(store.config, store.root, Workers(engine, address, workers)) as (watch, pool),
+        at_work(store.config, store.root, {"engine": engine, "address": address, "workers": workers}) as (watch, pool),
     ):
         result = probe_store(store.root, settings, watch, TaskPool(pool).stream)
         with watch.artifacts.unharmed("arms"):
@@ -217,11 +221,11 @@ def probe_dataset(
 
 @contextmanager
 def at_work(
-    config: RunConfig, store: Address, workers: Workers, beside: Reporter | None = None
+    config: RunConfig, store: Address, running: Running, beside: Reporter | None = None
 ) -> Iterator[tuple[Watch, WorkerPool]]:
     """Open the reports and the workers of a flow run on this config; ``beside`` gets every report, too."""
     environments = list(config.environments)
-    with watched("-".join(environments), beside) as watch, open_pool(workers, environments, store) as pool:
+    with watched("-".join(environments), beside) as watch, pool_of(running, environments, store) as pool:
         watch.metrics.store = store
         yield watch, pool
 
@@ -280,7 +284,7 @@ def plain(result: BuildResult) -> dict[str, Any]:
 
 
 def recorded_build(
-    config: RunConfig, root: Address, workers: Workers, reporter: Reporter, *, refresh: bool = False
+    config: RunConfig, root: Address, running: Running, reporter: Reporter, *, refresh: bool = False
 ) -> BuildResult:
     """Build as a flow run of this process, with progress to ``reporter`` and without retries.
 
@@ -298,7 +302,7 @@ def recorded_build(
     @flow(name="build-dataset", flow_run_name=title, persist_result=False, retries=0)
     def run(config: RunConfig, out: str) -> dict[str, Any]:
         del out  # it names the run
-        with at_work(config, root, workers, reporter) as (watch, pool):
+        with at_work(config, root, running, reporter) as (watch, pool):
             made.append(_build(config, root, watch, pool, refresh=refresh))
         return plain(made[0])
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import ParamSpec, TypedDict, TypeVar, cast, get_type_hints
 
+from ..core import plugins
 from ..core.admission import Names, allowing
 from ..core.lazy import near_match
 from ..core.progress import Reporter
 from ..core.storage import Address
-from .engines.base import WorkerPool, Workers, open_pool
+from .engines.base import Engine, WorkerPool
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,16 +43,19 @@ DEFAULTS: Running = {
 }
 
 
-def workers_of(running: Running) -> Workers:
-    """Return the engine, its address and its number of workers."""
-    return Workers(running.get("engine", "local"), running.get("address", ""), running.get("workers", 1))
-
-
 def pool_of(
     running: Running, environments: Sequence[str], store: Address, *, writes: bool = True
 ) -> AbstractContextManager[WorkerPool]:
-    """Open the workers for shards of these environments; see :func:`~pivot.flows.engines.base.open_pool`."""
-    return open_pool(workers_of(running), environments, store, writes=writes)
+    """Open the workers for shards of these environments; see :meth:`.Engine.pool`.
+
+    Raises:
+        PluginError: the engine is unknown. Others as there.
+    """
+    name = running.get("engine", "local")
+    kind: type[Engine] = plugins.load("engines", name)
+    settings = {"workers": running.get("workers", 1), "address": running.get("address", "")}
+    engine = kind(plugins.read_settings(kind.config_type, settings, f"engine {name}: "))
+    return engine.pool(environments, store, writes=writes)
 
 
 def public(function: Callable[P, R]) -> Callable[P, R]:

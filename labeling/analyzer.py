@@ -21,16 +21,11 @@ from .domains import domain_of
 from .episode import FailedEpisode
 from .target import FIELDS, Vocabulary, target_modes
 
-VERSION = "2"
-"""Version of the template; any change of its text, of the wording tables or of the log raises it."""
+VERSIONS: Mapping[LogDetail, str] = {"full": "2", "actions": "2+actions"}
+"""Version of the template by the kind of log; any change of its text, of the wording tables or of the log raises it."""
 
 LOG_HEADING = "\n- Compact action log:\n"
 """Stands once in every prompt: no text of an episode above it can hold a line break. The log is all that follows."""
-
-
-def template_version(log: LogDetail) -> str:
-    """Return the version of the template with one kind of log."""
-    return VERSION if log == "full" else f"{VERSION}+{log}"
 
 
 def one_line(text: str) -> str:
@@ -161,7 +156,7 @@ def analyzer_prompt(
         {"type": "text", "text": analyzer_text(profile, episode, vocabulary, log, decimals)},
     ]
     messages: tuple[dict[str, Any], ...] = ({"role": "user", "content": content},)
-    return PromptMessages(digest(messages), f"analyzer.{profile.name}", template_version(log), messages)
+    return PromptMessages(digest(messages), f"analyzer.{profile.name}", VERSIONS[log], messages)
 
 
 def shown_log(messages: Sequence[Mapping[str, Any]]) -> str:

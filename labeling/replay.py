@@ -11,6 +11,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from gymnasium.error import ResetNeeded
@@ -281,13 +282,14 @@ MOST_REPLAYERS = 8
 """Environments that are kept at a time; the rows of a shard have one configuration, those of an import perhaps more."""
 
 
+@dataclass(eq=False)
 class Replays(AbstractContextManager["Replays"]):
     """The replayers of one call of the labeller. The maker owns their environments; no two threads share one."""
 
-    def __init__(self) -> None:
-        """Start without replayers."""
-        self._replayers: OrderedDict[tuple[str, str], Replayer] = OrderedDict()
-        self._settings: tuple[object, str] = None, ""
+    _replayers: OrderedDict[tuple[str, str], Replayer] = field(
+        default_factory=OrderedDict[tuple[str, str], Replayer], init=False
+    )
+    _settings: tuple[object, str] = field(default=(None, ""), init=False)
 
     def of(self, episode: FailedEpisode) -> Replayer:
         """Return the replayer of the episode's environment and stored settings.

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ..errors import NoStoreError, StoreError
 from .base import TEMPORARY, Address, FileRecord, Fill, Stat, Storage, storage_error
@@ -57,30 +57,12 @@ def write_file(path: Path, content: bytes, *, mode: int | None = None) -> None:
         raise StoreError(f"cannot write {path}: {why}; choose another place for it") from error
 
 
-class _HashingWriter:
-    """A binary sink that hashes what it writes, so that no file is read back for its digest."""
-
-    def __init__(self, raw: IO[bytes]) -> None:
-        self._raw = raw
-        self.hash = hashlib.sha256()
-        self.size = 0
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        self.hash.update(view)
-        self.size += view.nbytes
-        return self._raw.write(view)
-
-    def flush(self) -> None:
-        self._raw.flush()
-
-
+@dataclass(eq=False)
 class LocalStorage(Storage):
     """The files of one folder of this machine."""
 
-    def __init__(self, root: Path) -> None:
-        """Use ``root``, which is made by the first write."""
-        self.root = root
+    root: Path
+    """The folder, which is made by the first write."""
 
     def address(self, name: str = "") -> str:
         """Return the path as it was given."""
@@ -186,11 +168,12 @@ class LocalStorage(Storage):
                 if os.fstat(staging).st_dev != os.fstat(target).st_dev:  # only files of one disk can be renamed
                     temporary = _Entry(target, f".{base}{TEMPORARY}")
                 try:
-                    with os.fdopen(_create(temporary), "wb") as raw:
-                        sink = _HashingWriter(raw)
-                        fill(sink)
+                    with os.fdopen(_create(temporary), "w+b") as raw:
+                        fill(raw)
                         raw.flush()
                         os.fsync(raw.fileno())
+                        raw.seek(0)  # what was written is still in memory
+                        record = FileRecord(hashlib.file_digest(raw, "sha256").hexdigest(), raw.tell())
                     os.replace(temporary.name, base, src_dir_fd=temporary.folder, dst_dir_fd=target)
                     if flush:
                         os.fsync(target)
@@ -198,7 +181,7 @@ class LocalStorage(Storage):
                     with contextlib.suppress(OSError):
                         os.unlink(temporary.name, dir_fd=temporary.folder)
                     raise
-                return FileRecord(sink.hash.hexdigest(), sink.size)
+                return record
         except OSError as error:
             raise storage_error("write", self.address(name), error) from error
 
@@ -318,7 +301,10 @@ class LocalStorage(Storage):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[Address]:
-        """Hold the lock of the folder, and remove the temporary files of killed writers."""
+        """Hold the lock of the folder, and remove the temporary files of killed writers.
+
+        The file system has to refuse it to a second file descriptor meanwhile.
+        """
         try:
             with self._folder("", make=True):
                 descriptor = self._open_lock()
@@ -326,7 +312,33 @@ class LocalStorage(Storage):
             raise storage_error("write to", self.address(), error) from error
         real = os.path.realpath(self.root)
         try:
-            self._acquire(descriptor)
+            regular(descriptor, self.root, LOCK)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(
+                    f"{self.root} is being written by another run (process {_holder(descriptor)}); wait for its end, "
+                    "or choose another --out"
+                ) from None
+            except OSError as error:
+                raise storage_error("lock", self.address(), error) from error
+            second = self._open_lock()
+            try:
+                fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pass
+            else:
+                raise StoreError(
+                    f"the file system of {self.root} grants the same lock twice (its flock does nothing), so two runs "
+                    "could write this store at the same time; expected working file locks: mount it with locks "
+                    "(Lustre: flock, NFS: without nolock), or build on a local disk or into an object store"
+                )
+            finally:
+                os.close(second)
+            self.check_contents()
+            with contextlib.suppress(OSError):  # a full disk is freed under the lock; the number is only for messages
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, str(os.getpid()).encode(), 0)
             _locked.add(real)
             with contextlib.suppress(StoreError):
                 self.delete(TEMPORARY)
@@ -346,36 +358,6 @@ class LocalStorage(Storage):
         except IsADirectoryError:
             raise refusal(self.root, LOCK, os.lstat(self.root / LOCK)) from None
 
-    def _acquire(self, descriptor: int) -> None:
-        """Acquire the lock, and check that the file system refuses it to a second file descriptor meanwhile."""
-        regular(descriptor, self.root, LOCK)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(
-                f"{self.root} is being written by another run (process {_holder(descriptor)}); wait for its end, "
-                "or choose another --out"
-            ) from None
-        except OSError as error:
-            raise storage_error("lock", self.address(), error) from error
-        second = self._open_lock()
-        try:
-            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pass
-        else:
-            raise StoreError(
-                f"the file system of {self.root} grants the same lock twice (its flock does nothing), so two runs "
-                "could write this store at the same time; expected working file locks: mount it with locks (Lustre: "
-                "flock, NFS: without nolock), or build on a local disk or into an object store"
-            )
-        finally:
-            os.close(second)
-        self.check_contents()
-        with contextlib.suppress(OSError):  # a full disk is freed under the lock; the number is only for messages
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
@@ -394,7 +376,7 @@ class _Entry:
 
 def _create(entry: _Entry) -> int:
     """Open a new file; whatever had the name, such as a link, is removed and not opened."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(entry.name, flags, 0o666, dir_fd=entry.folder)
     except FileExistsError:

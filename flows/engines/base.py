@@ -9,12 +9,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from pydantic import Field
 
-from ...core import plugins
 from ...core.contracts import Answer, Terms
 from ...core.plugins import Plugin, Settings
 from ...core.storage import Address
@@ -83,26 +81,3 @@ class Engine(Plugin):
             StoreError: a node does not see the store.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """An engine by its name, with its settings."""
-
-    engine: str = "local"
-    address: str = ""
-    count: int = 0
-
-
-def open_pool(
-    workers: Workers, environments: Sequence[str], store: Address, *, writes: bool = True
-) -> AbstractContextManager[WorkerPool]:
-    """Open the pool of an engine; see :meth:`Engine.pool`.
-
-    Raises:
-        PluginError: the engine is unknown. Others as there.
-    """
-    kind: type[Engine] = plugins.load("engines", workers.engine)
-    settings = {"workers": workers.count, "address": workers.address}
-    chosen = kind(plugins.read_settings(kind.config_type, settings, f"engine {workers.engine}: "))
-    return chosen.pool(environments, store, writes=writes)

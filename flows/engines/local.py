@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from ...core.errors import ConfigError
 from ...core.storage import Address
@@ -19,15 +20,13 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@dataclass(eq=False)
 class InProcess:
     """One worker: this process."""
 
-    workers = 1
-
-    def __init__(self) -> None:
-        """Run nothing yet."""
-        self._working: set[int] = set()
-        """Threads that run a call; Prefect calls from threads of its own."""
+    workers: ClassVar[int] = 1
+    _working: set[int] = field(default_factory=set[int], init=False)
+    """Threads that run a call; Prefect calls from threads of its own."""
 
     def submit(self, call: Callable[..., Result], *arguments: Any) -> "Future[Result]":
         """Run ``call`` at once and return its finished future."""

@@ -24,9 +24,10 @@ import pytest
 from pivot.core.errors import ConfigError, PivotError, StoreError
 from pivot.core.progress import Reporter
 from pivot.datasets.store.config import env_config, make_config
-from pivot.flows.engines.base import WorkerPool, Workers, open_pool
+from pivot.flows.engines.base import WorkerPool
 from pivot.flows.engines.cluster import PREFETCH_PER_CORE, ClusterPool, carry_out, packed
 from pivot.flows.pipeline import build_store
+from pivot.flows.running import pool_of
 from pivot.tests.flow_runs import PATIENCE, assert_nothing_is_torn, clean_environment, config_of, fingerprint
 from pivot.tests.models.chat_server import MODEL, ChatServer
 from pivot.tests.models.coaching import asked, guidance_fields
@@ -115,7 +116,7 @@ def test_a_cluster_makes_the_bytes_of_one_process(
 ) -> None:
     engine, address = cluster
     monkeypatch.chdir(tmp_path)  # a relative folder is meant from here, wherever workers were started
-    with open_pool(Workers(engine, address), ["sokoban"], Path("store")) as pool:
+    with pool_of({"engine": engine, "address": address, "workers": 0}, ["sokoban"], Path("store")) as pool:
         assert pool.workers == 2
         workers = set(
             pool.stream(subprocess.check_output, [(["sh", "-c", WAITS_FOR_ANOTHER, str(tmp_path / "present")],)] * 8)
@@ -167,7 +168,9 @@ def test_a_ray_node_that_dies_costs_its_shards_only(two_nodes: Any, whole: dict[
         before.update(_finished(tmp_path / "store"))
         two_nodes.remove_node(second, allow_graceful=False)
 
-    with open_pool(Workers("ray", two_nodes.address), ["sokoban"], tmp_path / "store") as pool:
+    with pool_of(
+        {"engine": "ray", "address": two_nodes.address, "workers": 0}, ["sokoban"], tmp_path / "store"
+    ) as pool:
         _build(pool, tmp_path / "store", AfterShards(3, kill))
     two_nodes.add_node(**NODE)
     _assert_equal_and_kept(tmp_path / "store", whole, before)
@@ -184,7 +187,7 @@ def test_a_dask_worker_that_dies_costs_its_shards_only(
         before.update(_finished(tmp_path / "store"))
         os.kill(victim, signal.SIGKILL)
 
-    with open_pool(Workers("dask", count=2), ["sokoban"], tmp_path / "store") as pool:
+    with pool_of({"engine": "dask", "workers": 2}, ["sokoban"], tmp_path / "store") as pool:
         victim = pool.submit(os.getpid).result()
         assert pool.submit(os.getenv, TRIMMING).result() is None, "every freed picture is given back"
         _build(pool, tmp_path / "store", AfterShards(3, kill))
@@ -265,7 +268,11 @@ def test_a_wrong_address_is_told_in_seconds(engine: str, address: str, message: 
         began = time.monotonic()
         with (
             pytest.raises(PivotError, match=message),
-            open_pool(Workers(engine, address.format(port=server.server_port)), ["sokoban"], tmp_path),
+            pool_of(
+                {"engine": engine, "address": address.format(port=server.server_port), "workers": 0},
+                ["sokoban"],
+                tmp_path,
+            ),
         ):
             pass
         server.shutdown()
@@ -279,7 +286,7 @@ def test_a_missing_package_is_told_with_the_line_that_installs_it(
     monkeypatch.setitem(sys.modules, package, None)
     with (
         pytest.raises(PivotError, match=rf"pip install 'pivot-vlm\[{engine}\]'"),
-        open_pool(Workers(engine), [], tmp_path),
+        pool_of({"engine": engine, "workers": 0}, [], tmp_path),
     ):
         pass
 

@@ -23,8 +23,8 @@ from pivot.datasets.store.stages.label import LabelStage
 from pivot.datasets.store.stages.rollout import RolloutStage
 from pivot.datasets.store.store import Store
 from pivot.datasets.store.usage import model_usage
-from pivot.flows.engines.base import Workers, open_pool
 from pivot.flows.pipeline import BuildResult, build_store
+from pivot.flows.running import pool_of
 from pivot.flows.served import _groups
 from pivot.models import pacing
 from pivot.rollouts.policies import ModelPolicy
@@ -116,7 +116,7 @@ def test_processes_together_keep_the_limit(tmp_path: Path) -> None:
         build(config, tmp_path / "whole")
         server.log.most_in_flight, server.crowd = 0, 8
         resolved = make_config(config)
-        with open_pool(Workers(count=3), list(resolved.environments), tmp_path / "store") as pool:
+        with pool_of({"workers": 3}, list(resolved.environments), tmp_path / "store") as pool:
             build_store(tmp_path / "store", resolved, pool, Reporter())
         assert server.log.most_in_flight == 8
     assert tables_of(tmp_path / "store") == tables_of(tmp_path / "whole")

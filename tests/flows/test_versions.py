@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from pivot.core.errors import ConfigError
 from pivot.flows.engines import cluster
-from pivot.flows.engines.base import Workers, open_pool
 from pivot.flows.engines.cluster import carry_out, packed
 from pivot.flows.engines.versions import CODE, OURS, ROOMS, source_digest, versions_here
+from pivot.flows.running import Running, pool_of
 from pivot.tests.flow_runs import PATIENCE, clean_environment
 
 ROOTS = sorted(path.name for path in OURS.glob("*.py"))
@@ -102,9 +102,11 @@ def test_dask_workers_of_other_sources_are_refused_by_name_also_when_they_join_l
     distributed = pytest.importorskip("distributed")
     settings = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
     with distributed.LocalCluster(**settings) as workers, distributed.Client(workers) as client:
-        engine, joining = Workers("dask", workers.scheduler_address), Joining(workers.scheduler_address, tmp_path)
+        address = workers.scheduler_address
+        engine: Running = {"engine": "dask", "address": address, "workers": 0}
+        joining = Joining(address, tmp_path)
         try:
-            with open_pool(engine, ["sokoban"], tmp_path / "store") as pool:
+            with pool_of(engine, ["sokoban"], tmp_path / "store") as pool:
                 for pair in (PLACES[index : index + 2] for index in range(0, len(PLACES), 2)):
                     names = {f"changed-{'-'.join(place.with_suffix('').parts)}" for place in pair}
                     for place, name in zip(pair, sorted(names), strict=True):

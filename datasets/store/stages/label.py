@@ -9,7 +9,7 @@ import pyarrow as pa
 from ....core.identity import digest
 from ....core.messages import Call
 from ....core.records import from_row, to_row
-from ....labeling.analyzer import template_version
+from ....labeling.analyzer import VERSIONS
 from ....labeling.base import UNANSWERED, Guidance, GuidanceRequest, GuidanceWriter
 from ....labeling.label import (
     TEACHER,
@@ -60,7 +60,7 @@ class LabelStage(Stage):
                 "prover": None if prover is None else type(prover).__qualname__,
                 "label_version": config.label_version,
                 "target_vocabulary": config.target_vocabulary,
-                "analyzer": template_version(config.log),
+                "analyzer": VERSIONS[config.log],
             }
         )
 
