@@ -10,7 +10,7 @@ import numpy as np
 
 from ..core.errors import GenerationError
 from ..core.identity import derive_seed
-from .base import NO_FRAME, EnvConfig, Frame, Info, PivotEnv, Task
+from .base import NO_FRAME, Frame, Info, PivotEnv, Task
 
 
 def first_level(
@@ -57,12 +57,9 @@ class LevelEnv(PivotEnv):
     config: Any
     instruction: ClassVar[str] = ""
     """The goal, in one sentence; see also :meth:`instruction_for`."""
-
-    def __init__(self, config: EnvConfig | None = None, render_mode: str | None = "rgb_array") -> None:
-        """Create the environment; call ``reset`` before any other method."""
-        super().__init__(config, render_mode)
-        self.task_instruction = self.instruction
-        self._ended = True
+    task_instruction: str = ""
+    """The goal of the episode, from ``reset`` on."""
+    _ended: bool = True
 
     @classmethod
     @abstractmethod

@@ -8,7 +8,7 @@ The views read the Parquet files each time, so they never go stale. Those that d
 import contextlib
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -78,17 +78,6 @@ def _patterns(store: Store, schema: TableSchema) -> list[str]:
     return [f"{folder}/*/{each}" for each in names if any(path.match(each) for path in present)]
 
 
-def _parquet(schema: TableSchema, patterns: Sequence[str]) -> str:
-    """Return what a query reads the files of a table from; without any, as many rows and all columns."""
-    if patterns:
-        return f"read_parquet({list(patterns)!r})"
-    with duckdb.connect() as connection:
-        connection.register("empty", schema.arrow.empty_table())
-        types = connection.execute("SELECT column_name, column_type FROM (DESCRIBE FROM empty)").fetchall()
-    columns = (f"CAST(NULL AS {kind}) AS {name}" for name, kind in types)
-    return f"(SELECT {', '.join(columns)} WHERE false)"
-
-
 def create_views(
     connection: duckdb.DuckDBPyConnection, sources: dict[str, str], derived: Iterable[str] = DERIVED
 ) -> None:
@@ -133,11 +122,19 @@ def write_views(store: Store, path: Path) -> None:
     """
     storage, sources = store.storage, dict[str, str]()
     try:
-        for name, schema in BASE.items():
-            files = store.files(schema)
-            names = _patterns(store, schema) if len(files) > NAMED_FILES else files
-            sources[name] = _parquet(schema, [storage.address(each) if storage.remote else each for each in names])
         with duckdb.connect(str(path)) as connection, searched(connection, storage):
+            for name, schema in BASE.items():
+                files = store.files(schema)
+                names = _patterns(store, schema) if len(files) > NAMED_FILES else files
+                if names:
+                    paths = [storage.address(each) if storage.remote else each for each in names]
+                    sources[name] = f"read_parquet({paths!r})"
+                    continue
+                connection.register("empty", schema.arrow.empty_table())  # a table without files: no row, all columns
+                types = connection.execute("SELECT column_name, column_type FROM (DESCRIBE FROM empty)").fetchall()
+                connection.unregister("empty")
+                columns = (f"CAST(NULL AS {kind}) AS {column}" for column, kind in types)
+                sources[name] = f"(SELECT {', '.join(columns)} WHERE false)"
             create_views(connection, sources)
     except duckdb.Error as error:
         store.check_files()

@@ -9,7 +9,6 @@ and no level is on both sides even under two task ids. Split by ``episode``, a s
 """
 
 import hashlib
-import json
 import random
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
@@ -20,15 +19,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...collage import Tiles, collage, episode_tiles, panel
+from ...collage import Tiles, episode_tiles
 from ...core.errors import StoreError
 from ...core.identity import derive_seed, sample_below
 from ...core.images import codec, decode
-from ...core.messages import bare_messages
-from ...labeling.analyzer import shown_log
-from ...solvers.base import FAILURE_MODES
 from .config import RunConfig, Shard, environment
-from .schema import DATASET, DATASET_EPISODES, EPISODES, LABELS, TableSchema
+from .schema import DATASET, EPISODES, LABELS, TableSchema
 from .store import Store
 from .tables import Rows
 
@@ -211,45 +207,3 @@ def drawn_tiles(env: str, steps: Rows, frames: FrameReader) -> Tiles[NDArray[np.
     inside = [step["inside_frame_ids"] or () for step in steps]
     tiles = episode_tiles(environment(env).profile.tiles, seen_frames(steps), inside)
     return Tiles(tuple(map(frames.pixels, tiles.frames)), tiles.labels, tiles.places)
-
-
-def record_row(
-    episode: dict[str, Any],
-    steps: Rows,
-    label: dict[str, Any],
-    messages: str,
-    frames: FrameReader,
-    modes: Sequence[str] = FAILURE_MODES,
-) -> dict[str, Any]:
-    """Build one row of the ``dataset`` table from stored rows; ``modes`` are the class names of the run."""
-    if label["failure_mode"] not in modes:
-        raise StoreError(
-            f"{label['episode_id']} has the failure mode {label['failure_mode']!r}, expected one of "
-            f"{', '.join(modes)}; restore the labels from a copy or write them again with pivot relabel"
-        )
-    if not 0 <= label["pivot_step"] < len(steps):
-        raise StoreError(
-            f"{label['episode_id']} has the pivot step {label['pivot_step']}, expected 0 to {len(steps) - 1}; "
-            "restore the labels from a copy or write them again with pivot relabel"
-        )
-    tiles, prompt = drawn_tiles(episode["env"], steps, frames), json.loads(messages)
-    return {
-        **{name: row[name] for row in (episode, label) for name in DATASET.names if name in row},
-        "images": [frames.image(collage(tiles.frames, tiles.labels), steps[0]["frame_id"])],
-        "panel": frames.image(panel(tiles.steps, label["pivot_step"]), steps[0]["frame_id"]),
-        "prompt": bare_messages(prompt),
-        "completion": [{"role": "assistant", "content": [{"type": "text", "text": label["target"]}]}],
-        "failure_mode_id": modes.index(label["failure_mode"]),
-        "action_log": shown_log(prompt),
-        "solver": f"{label['solver']} {label['solver_version']}",
-    }
-
-
-def episode_row(episode: dict[str, Any], steps: Rows, frames: FrameReader) -> dict[str, Any]:
-    """Build one row of the ``dataset_episodes`` table from stored rows."""
-    shared = {name: episode[name] for name in DATASET_EPISODES.names if name in episode}
-    return {
-        **shared,
-        "images": [{"bytes": frames.encoded(frame_id), "path": None} for frame_id in seen_frames(steps)],
-        "responses": [step["response"] for step in steps],
-    }

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
+from ...core import plugins
 from ...core.contracts import Answer, Contract, Terms
 from ...core.data import load_data
 from ...environments.base import EnvProfile, actions_per_turn
@@ -156,6 +157,18 @@ class Domain(Contract):
         """Return words of free prose that the facts contradict, in a rough check that misses much; None without any."""
         del failure, text
         return None
+
+
+_GENERAL = Domain()
+
+
+def domain_of(env: str) -> Domain:
+    """Return the domain of an environment; the general one if no domain is registered under its name.
+
+    Raises:
+        PluginError: the registered domain cannot be used.
+    """
+    return plugins.load("domains", env) if env in plugins.names("domains") else _GENERAL
 
 
 def general_signs(failure: Failure) -> list[Statement]:
