@@ -21,8 +21,7 @@ from .core.identity import derive_seed, digest
 from .core.messages import EncodedFrame, PromptMessages
 from .core.plugins import Settings
 from .environments.base import NO_FRAME, EnvConfig, EnvProfile, Frame, ParsedAction, PivotEnv, Source, Task
-from .environments.player import Player, PlayerHabits, uniforms
-from .environments.turns import HistoryEntry, Reply, StudentPrompt, Turn
+from .environments.turns import HistoryEntry, Player, PlayerHabits, Reply, StudentPrompt, Turn, uniforms
 from .labeling.base import (
     Draft,
     Filter,

@@ -76,7 +76,7 @@ GROUPS = {
     "provers": Group("prover", "solvers.base:Prover"),
     "models": Group("model", "models.base:Backend"),
     "policies": Group("policy", "rollouts.base:Policy"),
-    "players": Group("player", "environments.player:Player"),
+    "players": Group("player", "environments.turns:Player"),
     "prompts": Group("prompt", "environments.turns:StudentPrompt", objects=True),
     "domains": Group("domain", "labeling.domains.base:Domain", objects=True),
     "writers": Group("writer", "labeling.base:GuidanceWriter"),

@@ -17,8 +17,7 @@ from ..core.identity import derive_seed
 from ..solvers.base import DistanceMap, ExactSolver
 from .base import actions_per_turn
 from .grid import GridEnv
-from .player import Player, PlayerHabits, bell, pick, uniforms
-from .turns import Reply, Turn
+from .turns import Player, PlayerHabits, Reply, Turn, bell, pick, uniforms
 
 MISREAD_LOSS = 6.0
 """Score lost on a misread level: from a score of 0 it takes the expert moves from one in two to one in fourteen."""

@@ -15,8 +15,7 @@ from ...core.errors import ConfigError
 from ...core.identity import derive_seed
 from ..backends import EMBEDDED
 from ..base import EnvConfig
-from ..player import Player, PlayerHabits, bell, pick, uniforms
-from ..turns import Reply, Turn
+from ..turns import Player, PlayerHabits, Reply, Turn, bell, pick, uniforms
 from .environment import NavigationEnv
 from .moves import TURNS, Cell, Floor, direction, steps_to_target
 from .room import floor_of

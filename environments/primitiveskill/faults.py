@@ -6,7 +6,7 @@ something and put it where it does not belong, so that a later picture looks dif
 
 from collections.abc import Callable, Sequence
 
-from ..player import pick
+from ..turns import pick
 from .actions import Primitive, read_primitives
 from .expert import expert_action
 from .state import SkillState

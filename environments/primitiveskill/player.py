@@ -15,8 +15,7 @@ from pydantic import Field
 from ...core.data import load_data
 from ...core.errors import ConfigError
 from ...core.identity import derive_seed
-from ..player import Player, PlayerHabits, bell, pick, uniforms
-from ..turns import Reply, Turn
+from ..turns import Player, PlayerHabits, Reply, Turn, bell, pick, uniforms
 from .actions import Primitive, join
 from .environment import PrimitiveSkillEnv
 from .faults import FRUITLESS, GRASPING, HANDS_OFF, Plan, expert_plan, misled

@@ -19,8 +19,7 @@ from pydantic import Field
 from ...core.data import load_data
 from ...core.errors import ConfigError
 from ...core.identity import derive_seed
-from ..player import Player, PlayerHabits, bell, pick, uniforms
-from ..turns import Reply, Turn
+from ..turns import Player, PlayerHabits, Reply, Turn, bell, pick, uniforms
 
 _SHAPE = re.compile(r"<(?:path|circle|ellipse|rect|line|polyline|polygon|use)\b[^<>]*/>")
 _COLOUR = re.compile(r'\b(fill|stroke)="#[0-9a-fA-F]{3,8}"')

@@ -8,8 +8,7 @@ from ...core import plugins
 from ...core.plugins import Settings
 from ...environments.base import EnvConfig
 from ...environments.grid_player import GridPlayer
-from ...environments.player import Player
-from ...environments.turns import Reply, Turn
+from ...environments.turns import Player, Reply, Turn
 from ..base import Policy
 
 VERSION = "1"

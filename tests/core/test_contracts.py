@@ -24,8 +24,7 @@ from pivot.core.storage.base import Stat, Storage, Url
 from pivot.datasets.export.base import Exporter
 from pivot.environments.base import NO_FRAME, EnvConfig, EnvProfile, ParsedAction, PivotEnv, Task
 from pivot.environments.frozenlake.environment import FrozenLakeEnv
-from pivot.environments.player import Player, PlayerHabits
-from pivot.environments.turns import Reply, StudentPrompt
+from pivot.environments.turns import Player, PlayerHabits, Reply, StudentPrompt
 from pivot.flows.engines.base import Engine
 from pivot.labeling.base import Filter, Guidance, GuidanceWriter, Objection
 from pivot.labeling.domains import Domain
