@@ -8,15 +8,14 @@ prefix so that a later scheme can live beside this one.
 import hashlib
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 
 ID_VERSION = "v1"
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
-def canonical_json(value: Any) -> str:
-    """Serialise ``value`` with sorted keys and no spaces: equal values give equal text."""
-    return _CANONICAL.encode(value)
+canonical_json: Callable[[Any], str] = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+).encode
+"""Serialises a value with sorted keys and no spaces: equal values give equal text."""
 
 
 def digest(value: Any, length: int = 32) -> str:

@@ -110,7 +110,8 @@ class GridPlayer(Player):
         return moves
 
     def _choose(self, level: "_Level", habits: Habits, episode_id: str, state: str, draws: Sequence[float]) -> str:
-        after = level.after_each_action(state)
+        distances = [None] * len(level.actions) if level.map is None else level.map.after_each_action(state)
+        after = dict(zip(level.actions, distances, strict=True))
         fewest = min((distance for distance in after.values() if distance is not None), default=None)
         best = [move for move, distance in after.items() if distance is not None and distance == fewest]
         # Other moves after which the task can be solved, given enough turns: steps aside and into walls.
@@ -145,22 +146,15 @@ class _Level:
         self.clarity = uniforms(derive_seed("level", env, initial_state))[0]
         try:
             # States beyond the horizon are lost anyway; the limit keeps large rooms cheap.
-            self._map: DistanceMap | None = solver_type().distance_map(initial_state, depth_limit=horizon)
-            shortest = self._map.distance(initial_state)
+            self.map: DistanceMap | None = solver_type().distance_map(initial_state, depth_limit=horizon)
+            shortest = self.map.distance(initial_state)
         except CertifyError:
-            self._map, shortest = None, None
+            self.map, shortest = None, None
         self.shortest = horizon if shortest is None else shortest
 
     def is_solved(self, state: str) -> bool:
         """Return whether a state is known to be a success."""
-        return self._map is not None and self._map.distance(state) == 0
-
-    def after_each_action(self, state: str) -> dict[str, int | None]:
-        """Return the distance after every move; None for all where none is known."""
-        nothing = [None] * len(self.actions)
-        return dict(
-            zip(self.actions, nothing if self._map is None else self._map.after_each_action(state), strict=True)
-        )
+        return self.map is not None and self.map.distance(state) == 0
 
 
 _level = lru_cache(maxsize=CACHED_LEVELS)(_Level)

@@ -109,11 +109,6 @@ def profile_under(profile: EnvProfile, settings: EnvConfig | Mapping[str, Any]) 
     return replace(profile, failure_modes=(*profile.failure_modes, *map(str, cast(Mapping[str, Any], added))))
 
 
-def is_translated(env: str, vocabulary: Vocabulary) -> bool:
-    """Whether targets of an environment use other words than its labels."""
-    return vocabulary == "paper" and bool(domain_of(env).paper_modes)
-
-
 def target_mode(env: str, mode: str, vocabulary: Vocabulary) -> str:
     """Return the word for ``mode`` in a target; a mode without a word of the paper's stays as it is."""
     return domain_of(env).paper_modes.get(mode, mode) if vocabulary == "paper" else mode
@@ -121,4 +116,5 @@ def target_mode(env: str, mode: str, vocabulary: Vocabulary) -> str:
 
 def target_modes(profile: EnvProfile, vocabulary: Vocabulary) -> tuple[str, ...]:
     """Return the closed list of modes that the Analyzer is given."""
-    return PAPER_MODES if is_translated(profile.name, vocabulary) else profile.failure_modes
+    is_translated = vocabulary == "paper" and bool(domain_of(profile.name).paper_modes)
+    return PAPER_MODES if is_translated else profile.failure_modes

@@ -16,8 +16,9 @@ from ...core.identity import canonical_json, digest
 from ...core.images import encode_png
 from ...core.storage import FileRecord
 from ...environments.base import Source
+from ...labeling.domains import domain_of
 from ...labeling.episode import PLAYED
-from ...labeling.target import PAPER_MODES, is_translated
+from ...labeling.target import PAPER_MODES
 from ..store.config import PartConfig
 from ..store.dataset_rows import SIDES
 from ..store.run import Run
@@ -136,7 +137,9 @@ def card_text(
         "config": config,
         "run": run,
         "run_digest": digest(run),
-        "translated": [env for env in environments if is_translated(env, config.target_vocabulary)],
+        "translated": [
+            env for env in environments if config.target_vocabulary == "paper" and domain_of(env).paper_modes
+        ],
         "paper_modes": " and ".join(PAPER_MODES),
         "solver_settings": [(env, json.dumps(options, sort_keys=True)) for env, options in config.solvers.items()],
         "policy_stands_in": policy.is_stand_in,
