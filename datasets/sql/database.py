@@ -1,6 +1,6 @@
 """The views of a store as ``DIR/pivot.duckdb``, for any DuckDB client; :mod:`.views` makes the same in memory.
 
-The views read the Parquet files each time, so they never go stale. Those that derive from tables are declared once, in
+The views read the Parquet files each time, so they never go stale. Derived views are declared once, in
 ``views.yaml``: the statement, the reference in ``docs/reference/store.md`` and the names for queries all come from
 :data:`DERIVED`.
 """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from ...core.errors import ConfigError
 from ...core.storage import Address
@@ -24,7 +24,7 @@ def available_cores() -> int:
 class InProcess:
     """One worker: this process."""
 
-    workers: ClassVar[int] = 1
+    workers: int = field(default=1, init=False)
     _working: set[int] = field(default_factory=set[int], init=False)
     """Threads that run a call; Prefect calls from threads of its own."""
 

@@ -1,4 +1,4 @@
-"""Sokoban levels: their parser, with messages for malformed ones, and the board that a search needs.
+"""Sokoban levels: their parser, with messages for malformed ones, the board that a search needs, and its rules.
 
 Levels are XSB text: ``#`` wall, ``@`` player, ``+`` player on a target, ``$`` box, ``*`` box on a target, ``.`` target,
 space floor; ``-`` and ``_`` are floor, too. Lines may have different lengths (missing cells are floor) and may end in
@@ -9,11 +9,13 @@ On a board, cells are numbered row by row over the bounding box of the floor; ce
 set of boxes and the player's cell.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
 
 from ...core.errors import LevelError
+from ..puzzles import Search, TooLargeError
 
 MAX_CELLS = 65_536
 """Maximum number of cells (lines x columns) of a level."""
@@ -273,3 +275,37 @@ def _closed_floor(level: SokobanLevel) -> set[Cell]:
     outside = _connected(fenced, [(-1, -1)])
     inside = {(y, x) for y in range(level.lines) for x in range(width)}
     return inside - outside - level.walls
+
+
+class SokobanSearch(Search):
+    """Rules of a level; subclasses search it."""
+
+    success = "every box is on a target"
+    ending = "solved the level"
+
+    def __init__(self, board: Board, max_states: int) -> None:
+        """Create a search that keeps at most ``max_states`` states."""
+        self.board, self.max_states = board, max_states
+        self.start: State = board.boxes, board.player
+        self._open = ~board.targets
+
+    def move(self, state: State, direction: int) -> State:
+        """Return the state after a move, which may be blocked; see the base class."""
+        return self.board.move(state, direction)
+
+    def is_solved(self, state: State) -> bool:
+        """Return whether every box is on a target."""
+        return not state[0] & self._open
+
+    @abstractmethod
+    def counts(self) -> list[int]:
+        """Return the number of states at each depth that was searched."""
+
+    @abstractmethod
+    def state_at(self, depth: int, number: int) -> State:
+        """Return a state of a depth by its number, in the order of boxes and player."""
+
+    def too_large(self) -> TooLargeError:
+        """Return the error of a search that would keep too many states."""
+        limit = f"a search met more than max_states = {self.max_states} states"
+        return TooLargeError(f"{limit}; raise max_states, lower the limit of depth or use a smaller level")

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from . import kernel
 from .bits import ENTRIES, LEVELS, STATES, Space
-from .board import Board, State, cells_of
+from .board import Board, SokobanSearch, State, cells_of
 from .kernel import BEYOND, INFINITE, UNKNOWN
-from .search import SokobanSearch
 
 _WORD = (1 << 64) - 1
 

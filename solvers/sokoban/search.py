@@ -7,7 +7,6 @@ compilation, or the time to load it, from some amount of work on. Both give the 
 """
 
 import random
-from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,47 +15,12 @@ from itertools import combinations
 from ...core.errors import LevelError
 from ...core.identity import below
 from ..base import DistanceMap
-from ..puzzles import Search, TooLargeError
-from .board import Board, State, cells_of, clean_text, parse_level, parse_room
+from .board import Board, SokobanSearch, State, cells_of, clean_text, parse_level, parse_room
 
 SMALL = 5_000
 """Most states of a level that is always searched in Python, which takes 10 ms at most."""
 WORTH = 1_000_000
 """States of larger levels, over all batches of the process, up to which they are searched in Python, too."""
-
-
-class SokobanSearch(Search):
-    """Rules of a level; subclasses search it."""
-
-    success = "every box is on a target"
-    ending = "solved the level"
-
-    def __init__(self, board: Board, max_states: int) -> None:
-        """Create a search that keeps at most ``max_states`` states."""
-        self.board, self.max_states = board, max_states
-        self.start: State = board.boxes, board.player
-        self._open = ~board.targets
-
-    def move(self, state: State, direction: int) -> State:
-        """Return the state after a move, which may be blocked; see the base class."""
-        return self.board.move(state, direction)
-
-    def is_solved(self, state: State) -> bool:
-        """Return whether every box is on a target."""
-        return not state[0] & self._open
-
-    @abstractmethod
-    def counts(self) -> list[int]:
-        """Return the number of states at each depth that was searched."""
-
-    @abstractmethod
-    def state_at(self, depth: int, number: int) -> State:
-        """Return a state of a depth by its number, in the order of boxes and player."""
-
-    def too_large(self) -> TooLargeError:
-        """Return the error of a search that would keep too many states."""
-        limit = f"a search met more than max_states = {self.max_states} states"
-        return TooLargeError(f"{limit}; raise max_states, lower the limit of depth or use a smaller level")
 
 
 class PlainSearch(SokobanSearch):

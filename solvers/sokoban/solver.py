@@ -17,8 +17,8 @@ from ...core.errors import LevelError
 from ...core.plugins import Settings
 from ..base import Case, CertificateKind, CertificateUnit, ExactSolver, Needs, SolverSettings, Unsolved, Verdict
 from ..puzzles import ACTIONS, answers, label, measure, translated
-from .board import Board
-from .search import MAX_STATES, Engine, SokobanDistances, SokobanSearch, read_board, search_of
+from .board import Board, SokobanSearch
+from .search import MAX_STATES, Engine, SokobanDistances, read_board, search_of
 
 VAGEN = {"#": "#", "_": " ", "O": ".", "√": "*", "X": "$", "P": "@", "S": "+"}
 """Wall, floor, target, box on a target, box, player, player on a target, in the text states of VAGEN."""
