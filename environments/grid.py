@@ -22,7 +22,6 @@ from ..core.errors import ConfigError, LevelError
 from ..core.plugins import STORED
 from ..solvers.base import TURN_SEPARATOR
 from .base import NO_FRAME, EnvConfig, Frame, Info, NamedActions, ParsedAction, Source, Task, TurnRewards
-from .collections import files_digest, read_collection
 from .generated import LevelEnv
 
 ACTIONS = ("up", "down", "left", "right")
@@ -98,6 +97,8 @@ class GridConfig(TurnRewards):
             return values | {"levels": name}
         if info.context == STORED:
             raise ValueError("levels_digest is missing although levels is set; copy it from the store's run.json")
+        from .collections import files_digest  # noqa: PLC0415 - few runs have levels of their own
+
         try:
             return values | {"levels": name, "levels_digest": files_digest(name)}
         except ConfigError as error:
@@ -157,6 +158,8 @@ class GridEnv(NamedActions, LevelEnv):
         """Return the tasks of the user's own levels; None for generated ones. See the base class."""
         if not config.levels_digest:
             return None
+        from .collections import files_digest, read_collection  # noqa: PLC0415 - as above
+
         if not config.levels or files_digest(config.levels) != config.levels_digest:
             raise ConfigError(
                 f"{cls.profile.name}: the levels of {config.levels or 'this store'} are not those of this config "
