@@ -20,7 +20,6 @@ from pivot.labeling.base import (
     GuidanceRequest,
     GuidanceWriter,
     Label,
-    judge,
 )
 from pivot.labeling.domains import domain_of
 from pivot.labeling.domains.sokoban import SokobanDeadlockFilter
@@ -218,7 +217,7 @@ def test_replay_finds_a_log_that_goes_on_after_the_end() -> None:
     verdict = solver_of("frozenlake").certify([Case(LAKE, fall.actions, 9)])[0]
     assert isinstance(verdict, Verdict)
     draft = Draft(verdict, None, build_target(verdict.pivot_step, verdict.failure_mode), solver_of("frozenlake"))
-    assert [(reason.name, str(reason)) for reason in judge(longer, draft, FILTERS)] == [
+    assert [(reason.name, str(reason)) for rule in FILTERS if (reason := rule.judge(longer, draft))] == [
         ("replay", "end: the episode is over after step 1, the log goes on")
     ]
 
