@@ -126,6 +126,6 @@ def text_objection(text: str, episode: FailedEpisode, verdict: Verdict, offer: O
     if offer is None:
         offer = domain.offer(Failure(plugins.load("environments", episode.env).profile, episode, verdict))
     for each in statements:
-        if each not in (*offer.signs, *offer.facts, *offer.actions):
+        if each not in offer:
             return Objection("untrue", f"{domain.sentences.sentence(each)!r} is not among the facts of this failure")
     return None

@@ -56,6 +56,10 @@ class Offer:
     actions: tuple[Statement, ...]
     """Better actions at the pivot step; empty where none is proved."""
 
+    def __contains__(self, each: Statement) -> bool:
+        """Whether a statement is offered."""
+        return each in self.signs or each in self.facts or each in self.actions
+
     def choice(self, sign: str, facts: Sequence[str], action: str | None, wording: int = 0) -> "Choice":
         """Return a choice by the ids of statements.
 
