@@ -362,6 +362,7 @@ def test_prose_must_not_contradict_what_is_plain(
     ("text", "declines"),
     [
         ("I'm sorry, but I can't help with that.", True),
+        ("I\u2019m not able to judge that.", True),
         ("As an AI assistant I do not play.", True),
         ("I am unable to see the picture.", True),
         ("I cannot view images.", True),

@@ -159,6 +159,7 @@ def test_an_unusable_answer_is_asked_for_again_and_then_rejected(planted: ChatAn
     assert not made.accepted
     (reason,) = [each for each in made.reject_reasons if each.name == TEACHER]
     assert reason.kind == problem
+    assert made.reject_reasons == (reason,)  # and none about the empty guidance
     assert len(reason.detail) < 500
     assert made.failure_reason == "" and json.loads(made.target or "")["failure_reason"] == ""
     assert len(teacher.model.requests) == len(made.calls) == (1 if problem == "refused" else 2)
@@ -249,3 +250,14 @@ def test_svg_facts_name_the_scores() -> None:
     request = guidance_request(profile, episode, Verdict(1, "regression", certificate))
     assert "Scores: before the last submission 0.50, of it 0.42; the target itself has 1." in facts(request)
     assert list(answer_schema(request)["properties"]) == ["sign", "facts", "action", "wording", "prose"]
+
+
+def test_only_the_reply_of_the_pivot_is_said_to_break_off() -> None:
+    episode, kind = record("sokoban", ROOM, ["invalid"] * 9), plugins.load("solvers", "sokoban")
+    assert episode is not None
+    (verdict,) = kind().certify([episode.case()])
+    profile = plugins.load("environments", "sokoban").profile
+    for cut in (verdict.pivot_step, 8):
+        ends = [CUT if step == cut else "stop" for step in range(9)]
+        request = guidance_request(profile, replace(episode, finish_reasons=ends), verdict)
+        assert any("broke off" in each for each in facts(request)) is (cut == verdict.pivot_step < 8)

@@ -130,7 +130,7 @@ def test_errors_refusals_and_empty_answers_are_not_stored(tmp_path: Path) -> Non
     with pytest.raises(PolicyError):
         ask(tmp_path / "c", FakeModel([PolicyError("503")]), REQUEST)
     answers = ask(tmp_path / "c", FakeModel([ChatAnswer("", refusal="no"), ChatAnswer("yes")]), REQUEST, REQUEST)
-    assert [answer.refusal for answer in answers] == ["no", None]
+    assert [(answer.text, answer.refusal) for answer in answers] == [("", "no"), ("yes", None)]
     assert CallCache(tmp_path / "c").counts()[0].answers == 1
     empty = replace(REQUEST, seed=8, role="teacher")
     assert [
