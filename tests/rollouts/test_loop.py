@@ -12,7 +12,7 @@ from pivot.core.images import decode, frame_id
 from pivot.core.plugins import Settings
 from pivot.environments.base import Task
 from pivot.environments.turns import Reply, Turn
-from pivot.rollouts.base import INFO_KEYS, Policy, Status, StopReason, TaskRollouts, episode_id
+from pivot.rollouts.base import INFO_KEYS, Policy, Status, StopReason, TaskRollouts, episode_id, judged
 from pivot.rollouts.loop import roll_out_tasks
 from pivot.rollouts.plan import plan_tasks
 from pivot.tests.corridor import CorridorConfig, CorridorEnv, CorridorPrompt
@@ -164,6 +164,7 @@ def test_how_episodes_end(replies: list[str], state: str, stop: StopReason, succ
 def test_a_reply_without_thought_runs_but_is_not_valid() -> None:
     (episode,) = played(Fixed("<action>right</action>", say("right")), "..A..G").episodes
     assert [step.action_valid for step in episode.steps] == [False, True, True]
+    assert judged({"action_is_valid": True}, False) == {"action_is_valid": False}
 
 
 def test_only_public_info_is_stored_as_plain_values() -> None:

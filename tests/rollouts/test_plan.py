@@ -9,6 +9,7 @@ from pivot.core.identity import derive_seed
 from pivot.core.records import from_row
 from pivot.datasets.store.schema import EPISODES
 from pivot.environments.base import Task
+from pivot.environments.frozenlake.environment import FrozenLakeConfig, FrozenLakeEnv
 from pivot.rollouts.base import Episode, Status, episode_id, group_id, request_id
 from pivot.rollouts.plan import plan_tasks
 from pivot.tests.corridor import CorridorConfig, CorridorEnv
@@ -72,6 +73,11 @@ def test_levels_of_a_plan_are_distinct_down_to_the_last_one() -> None:
     assert len({task.task_id for task in tasks}) == 8
     with pytest.raises(GenerationError, match=r"no level for task 8 .* at most 8 tasks"):
         plan_tasks(CorridorEnv, CONFIG, 0, 9)
+
+
+def test_equal_levels_of_different_seeds_are_planned_once() -> None:
+    config = FrozenLakeConfig(size=2, frozen_probability=1.0)  # four starts with three goals each
+    assert len({task.initial_state for task in plan_tasks(FrozenLakeEnv, config, 0, 12)}) == 12
 
 
 def test_groups_are_full_blocks_in_order_of_sample_index() -> None:

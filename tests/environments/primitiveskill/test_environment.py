@@ -278,6 +278,7 @@ def test_what_hangs_in_the_hand_is_not_where_it_belongs(task: str, at: list[Poin
     assert let_go[1]
     assert still_held[1] == (in_hand not in ("red cube", "apple"))
     assert still_held[0] == (in_hand in ("red cube", "apple"))
+    assert still_held[-1] == (in_hand == "purple cube")  # green counts once red was let go earlier
 
 
 def test_stages_and_success_are_seen_between_two_primitives() -> None:
